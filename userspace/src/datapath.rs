@@ -4,6 +4,7 @@
 //! accepted it. Workers read the snapshot, add to atomics and take no lock.
 
 pub mod accept;
+mod arrival;
 pub mod choose;
 pub mod connection;
 pub mod count_guards;
@@ -20,6 +21,7 @@ pub mod pump;
 pub mod refuse;
 pub mod relay;
 pub mod report;
+mod route;
 pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;

@@ -94,7 +94,7 @@ impl PendingFlow {
             .wrapping_sub(self.isn_client)
     }
 
-    /// The same bytes as an entry in the carried phase, for whoever completes the flow: every field that differs is to be
+    /// Returns the entry as one in the carried phase, for whoever completes the flow: every field that differs is to be
     /// written before the state says `CUT`.
     #[inline(always)]
     pub fn as_carried(&mut self) -> &mut CutFlow {

@@ -117,7 +117,7 @@ fn answers_of_a_mebibyte_over_kept_connections_arrive_in_order() {
     }
     let ways = ["redirected", "passed"].map(|way| {
         sb.metric(&format!(
-            "signalbox_bpf_exits_total{{program=\"relay\",reason=\"{way}\"}}"
+            "signalbox_bpf_exits_total{{program=\"sockmap_verdict\",reason=\"{way}\"}}"
         ))
     });
     let has_sockmap = tiers().any(|(tier, _)| tier == "sockmap");

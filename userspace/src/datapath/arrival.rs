@@ -1,0 +1,195 @@
+//! A connection that has been accepted and has no host yet: it is admitted, then identified.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use signalbox_core::limit::{LimitExceeded, SourceCells};
+use signalbox_core::model::{Listener, Protocol};
+use signalbox_core::peek::ClientRequest;
+use signalbox_core::peek::h2::GreetedClient;
+
+use super::count_guards::ListenerGuard;
+use super::log_context::PendingConnection;
+use super::peek::{self, PeekError};
+use super::route::ConnectedHost;
+use super::socket::Socket;
+use super::worker::Worker;
+use crate::state::{ListenerState, Snapshot};
+use crate::sys;
+
+/// An accepted connection.
+pub(super) struct Arrival<'a> {
+    pub(super) worker: &'a Rc<Worker>,
+    /// Snapshot that was in force when the connection was accepted.
+    snapshot: Arc<Snapshot>,
+    /// Index of the listener in that snapshot.
+    index: usize,
+    pub(super) client: Socket,
+    /// Address that the connection comes from.
+    pub(super) peer: SocketAddr,
+    /// Address that the client connected to.
+    pub(super) local: SocketAddr,
+    /// The client: named by a PROXY header of a trusted proxy, or else the peer.
+    pub(super) true_client: SocketAddr,
+    pub(super) accepted: Instant,
+    /// Bytes taken off the client's stream.
+    pub(super) consumed: u64,
+}
+
+/// Request of a client, as far as its first bytes say.
+pub(super) struct Identity {
+    /// Name that the client asks for, or why there is none.
+    pub(super) request: Result<ClientRequest, PeekError>,
+    /// An HTTP/2 client that had to be spoken to first.
+    pub(super) greeted: Option<GreetedClient>,
+}
+
+impl<'a> Arrival<'a> {
+    pub(super) fn new(
+        worker: &'a Rc<Worker>,
+        snapshot: Arc<Snapshot>,
+        index: usize,
+        client: Socket,
+        (peer, local): (SocketAddr, SocketAddr),
+    ) -> Self {
+        Self {
+            worker,
+            snapshot,
+            index,
+            client,
+            peer,
+            local,
+            true_client: peer,
+            accepted: Instant::now(),
+            consumed: 0,
+        }
+    }
+
+    /// Admits and identifies the client, routes it and dials a host; refuses the client where any of these fails.
+    pub(super) async fn connect(mut self, guard: &mut ListenerGuard) -> Option<(Socket, ConnectedHost)> {
+        self.admit(guard)?;
+        let identity = self.identify(guard).await?;
+        self.route(identity).await
+    }
+
+    pub(super) fn listener(&self) -> &Arc<ListenerState> {
+        &self.snapshot.listeners[self.index]
+    }
+
+    pub(super) fn configured(&self) -> &Listener {
+        &self.snapshot.model.listeners[self.index]
+    }
+
+    /// Whether the limits of a source apply to connections at once.
+    pub(super) fn limits_connections(&self) -> bool {
+        self.snapshot.model.limits.per_source.concurrent != 0
+    }
+
+    pub(super) fn log(&self) -> PendingConnection<'_> {
+        PendingConnection {
+            shared: &self.worker.shared,
+            listener: self.listener(),
+            protocol: self.configured().protocol,
+            client: self.true_client,
+            local: self.local,
+            accepted: self.accepted,
+        }
+    }
+
+    /// Counts the connection against the listener's limit of connections of a source. The shield's count is an estimate
+    /// between two looks at userspace's counters: this check is exact.
+    fn admit(&self, guard: &mut ListenerGuard) -> Option<()> {
+        let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
+            return Some(());
+        };
+        if limits.concurrent == 0 {
+            return Some(());
+        }
+        let (shared, listener) = (&self.worker.shared, self.listener());
+        listener
+            .source_bits
+            .get_or_init(|| (limits.ipv4_prefix, limits.ipv6_prefix));
+        let source = listener.source(shared.seed, self.peer.ip())?;
+        if shared.limiter.try_acquire(source, limits.concurrent).is_err() {
+            shared.over_limit.report(listener, self.peer.ip());
+            return self.reset("shield_concurrent");
+        }
+        guard.conn_count_source = Some(source);
+        Some(())
+    }
+
+    /// Finds out who the client is and what it asks for.
+    async fn identify(&mut self, guard: &mut ListenerGuard) -> Option<Identity> {
+        let began = Instant::now();
+        let protocol = self.configured().protocol;
+        let limit = self.peek_timeout();
+        let is_trusted = self
+            .configured()
+            .trusted_proxies
+            .iter()
+            .any(|prefix| prefix.contains(&self.peer.ip()));
+        let mut request = Ok(ClientRequest::default());
+        if is_trusted {
+            match peek::proxy_header(&mut self.client, protocol, limit).await {
+                Ok((length, named)) => {
+                    self.consumed = length;
+                    self.true_client = named.map_or(self.peer, sys::canonical);
+                }
+                Err(error) => request = Err(error),
+            }
+        }
+        // A trusted proxy is exempt from the limits of a source; the clients that it names are counted instead.
+        if !(is_trusted && self.true_client == self.peer) {
+            self.admit_source(guard)?;
+        }
+        let mut greeted = None;
+        if request.is_ok() {
+            let left = limit.saturating_sub(began.elapsed());
+            request = peek::peek_request(&mut self.client, protocol, left, &mut greeted).await;
+        }
+        guard.finish_peeking();
+        if protocol != Protocol::Tcp {
+            self.listener().peek_seconds.observe(began.elapsed());
+        }
+        Some(Identity { request, greeted })
+    }
+
+    /// Counts the connection against the limits that all listeners share.
+    fn admit_source(&self, guard: &mut ListenerGuard) -> Option<()> {
+        let (shared, limits) = (&self.worker.shared, self.snapshot.model.limits.per_source);
+        if (limits.concurrent, limits.per_second, limits.peeking) == (0, 0, 0) {
+            return Some(());
+        }
+        let source = SourceCells::new(shared.seed, self.true_client.ip());
+        match shared.limiter.admit(source, &limits, shared.started.elapsed()) {
+            Ok(()) => {
+                guard.source = Some((source, true));
+                Some(())
+            }
+            Err(LimitExceeded::Concurrent) => self.reset("source_concurrent"),
+            Err(LimitExceeded::Peeking) => self.reset("source_peeking"),
+            Err(LimitExceeded::Rate) => self.reset("source_rate"),
+        }
+    }
+
+    /// Counts a refusal for which the client gets a reset. Returns `None`.
+    fn reset(&self, why: &'static str) -> Option<()> {
+        self.worker.shared.totals.refused.inc();
+        self.listener().refused.inc(why);
+        self.log().log_refused(None, None, why);
+        sys::reset_on_close(self.client.as_raw_fd());
+        None
+    }
+
+    fn peek_timeout(&self) -> Duration {
+        let timeouts = &self.snapshot.model.timeouts;
+        if self.configured().protocol == Protocol::Tls {
+            timeouts.peek_tls
+        } else {
+            timeouts.peek_http
+        }
+    }
+}

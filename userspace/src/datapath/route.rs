@@ -1,0 +1,215 @@
+//! Routes an identified client and dials a host of its route.
+
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::{Datapath, Protocol};
+use signalbox_core::peek::ClientRequest;
+use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::view::Destination;
+
+use super::arrival::{Arrival, Identity};
+use super::choose::{Chooser, Lease};
+use super::cut::CutAttempt;
+use super::dial::{DialRequest, HostConnection, connect};
+use super::flow::FlowContext;
+use super::log_context::LogContext;
+use super::refuse::{RefuseReason, refuse};
+use super::relay::TierPolicy;
+use super::socket::Socket;
+use crate::state::outcome::Ineligible;
+use crate::state::route_stats::RouteRefusal;
+use crate::state::{ListenerState, Shared, Snapshot};
+
+/// A host that has been connected for a client.
+pub(super) struct ConnectedHost {
+    pub(super) host: Socket,
+    pub(super) lease: Lease,
+    pub(super) context: FlowContext,
+    pub(super) policy: TierPolicy,
+    /// Bytes taken off the client's stream.
+    pub(super) consumed: u64,
+    pub(super) attempt: Result<CutAttempt, Ineligible>,
+    /// Bytes to send to the host before those in the client's socket; not sent yet.
+    pub(super) preamble: Vec<u8>,
+    /// Number of bytes of `preamble` that came from the client itself (the rest is a PROXY header).
+    pub(super) preamble_from_client: u64,
+    /// Record for the connection log; `None` where connections are not logged.
+    pub(super) log: Option<Box<LogContext>>,
+}
+
+impl Arrival<'_> {
+    /// Chooses a host and connects to it. A client for which there is none is refused.
+    pub(super) async fn route(mut self, identity: Identity) -> Option<(Socket, ConnectedHost)> {
+        let Identity { request, greeted } = identity;
+        let refusal = match request {
+            Err(error) => {
+                self.listener().peek.inc(error.label());
+                self.log().log_refused(None, None, error.label());
+                RefuseReason::Peek(error)
+            }
+            Ok(request) => match self.dial(request, greeted.as_ref()).await {
+                Ok(host) => return Some((self.client, host)),
+                Err(refusal) => refusal,
+            },
+        };
+        let (listener, protocol) = (Arc::clone(self.listener()), self.configured().protocol);
+        count_and_refuse(&self.worker.shared, &listener, self.client, protocol, refusal, greeted).await;
+        None
+    }
+
+    /// Connects to a host of the client's route, or to another where that does not answer.
+    async fn dial(
+        &mut self,
+        request: ClientRequest,
+        greeted: Option<&GreetedClient>,
+    ) -> Result<ConnectedHost, RefuseReason> {
+        let (worker, listener, protocol) = (self.worker, Arc::clone(self.listener()), self.configured().protocol);
+        let shared = &worker.shared;
+        count_name(&listener, protocol, &request);
+        // The snapshot may have changed while the client was peeked at: choose by the one in force now.
+        let snapshot = shared.snapshot.load_full();
+        let fallback = snapshot
+            .binds
+            .find(self.local)
+            .and_then(|at| snapshot.model.listeners[at].cluster);
+        let to = snapshot.view.destination(request.hostname.as_ref(), fallback);
+        let chooser = Chooser::new(shared, &snapshot, to, protocol, self.true_client.ip());
+        let route = match to {
+            Destination::Route(route) => snapshot.routes.get(route),
+            _ => None,
+        };
+        let (preamble, received, sent) = greeted.map_or((&[][..], 0, 0), GreetedClient::handoff);
+        self.consumed += received;
+        let dial = DialRequest {
+            client: self.peer,
+            vip: self.local,
+            true_client: self.true_client,
+            consumed: self.consumed as u32,
+            consumed_payload: preamble,
+            greeted: greeted.is_some(),
+            client_fd: self.client.as_raw_fd(),
+            name: request.hostname.as_ref().map(Hostname::as_str),
+            route,
+            listener: &listener,
+            cut: self.may_cut(sent),
+        };
+        let connected = match connect(worker, &snapshot, chooser, &dial).await {
+            Ok(connected) => connected,
+            Err(error) => {
+                let refusal = match (&error, to) {
+                    (None, Destination::NoRoute) if request.hostname.is_none() => RefuseReason::NoName,
+                    (None, Destination::NoRoute) => RefuseReason::NoRoute,
+                    (None, _) => RefuseReason::NoHost,
+                    (Some(_), _) => RefuseReason::ConnectFailed,
+                };
+                let route = count_refused(&snapshot, to, request.hostname.as_ref(), error.is_some());
+                self.log()
+                    .log_refused(request.hostname.as_ref(), route, refusal.label());
+                return Err(refusal);
+            }
+        };
+        let HostConnection {
+            host,
+            mut lease,
+            attempt,
+            preamble: sends_first,
+            connect_time,
+        } = connected;
+        if let Some(route) = route {
+            lease.count_for_route(route);
+        }
+        Ok(ConnectedHost {
+            host,
+            context: FlowContext {
+                client: self.true_client,
+                local: self.local,
+                backend: lease.backend,
+                listener,
+                route: route.map(|route| route.hostname.as_str().into()),
+                cluster: Arc::clone(&lease.cluster),
+                host: Arc::clone(&lease.host),
+                stats: lease.stats.clone(),
+            },
+            lease,
+            policy: TierPolicy {
+                forced: self.configured().datapath.tier,
+                sockmap_available: worker.sockmap.is_some(),
+                idle: snapshot.model.timeouts.idle,
+            },
+            consumed: self.consumed,
+            attempt,
+            preamble: sends_first,
+            preamble_from_client: preamble.len() as u64,
+            log: shared.log.is_on().then(|| {
+                Box::new(LogContext {
+                    accepted: self.accepted,
+                    protocol,
+                    name: request.hostname,
+                    connect: connect_time,
+                })
+            }),
+        })
+    }
+
+    /// Returns whether the flow may be cut; `sent`: bytes that the client has been sent by the balancer.
+    fn may_cut(&self, sent: u32) -> Result<(), Ineligible> {
+        let is_named = self.limits_connections() && self.true_client != self.peer;
+        match self.configured().datapath {
+            Datapath { tier: None, cut: true } if is_named => return Err(Ineligible::NamedSource),
+            Datapath { tier: None, cut: true } => {}
+            _ => return Err(Ineligible::Disabled),
+        }
+        match &self.worker.cut {
+            Some((cutter, _)) if sent > 0 => cutter.record_greeting(self.peer, self.local, sent),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Counts a refusal and answers the client with it.
+async fn count_and_refuse(
+    shared: &Shared,
+    listener: &ListenerState,
+    client: Socket,
+    protocol: Protocol,
+    why: RefuseReason,
+    greeted: Option<GreetedClient>,
+) {
+    shared.totals.refused.inc();
+    listener.refused.inc(why.label());
+    if let Ok(client) = client.into_registered() {
+        refuse(client, protocol, why, greeted).await;
+    }
+}
+
+/// Counts a refusal for its route and returns the route's name, where there is a route.
+fn count_refused<'a>(
+    snapshot: &'a Snapshot,
+    to: Destination,
+    name: Option<&Hostname>,
+    was_tried: bool,
+) -> Option<&'a str> {
+    let (route, why) = match to {
+        Destination::Route(route) if was_tried => (Some(route), RouteRefusal::ConnectFailed),
+        Destination::Route(route) => (Some(route), RouteRefusal::NoHost),
+        Destination::Closed => (
+            name.and_then(|name| snapshot.view.table.find(name)),
+            RouteRefusal::OutOfRotation,
+        ),
+        Destination::Cluster(_) | Destination::Any | Destination::NoRoute => return None,
+    };
+    let state = snapshot.routes.get(route?)?;
+    state.stats.refuse(why);
+    Some(&state.hostname)
+}
+
+fn count_name(state: &ListenerState, protocol: Protocol, asked: &ClientRequest) {
+    match (protocol, &asked.hostname) {
+        (Protocol::Tcp, _) => {}
+        (_, Some(_)) => state.named.inc(),
+        (Protocol::Tls, None) => state.peek.inc("no_sni"),
+        (Protocol::Http, None) => state.peek.inc("no_host"),
+    }
+}
