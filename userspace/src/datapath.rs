@@ -26,3 +26,4 @@ pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;
 pub mod worker;
+pub mod worker_state;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::connection::serve;
 use super::count_guards::ProcessGuard;
 use super::socket::Socket;
-use super::worker::Worker;
+use super::worker_state::Worker;
 use crate::sys;
 
 /// Manner in which an acceptor ends.

@@ -14,9 +14,8 @@ use signalbox_core::peek::h2::GreetedClient;
 use super::count_guards::ListenerGuard;
 use super::log_context::PendingConnection;
 use super::peek::{self, PeekError};
-use super::route::ConnectedHost;
 use super::socket::Socket;
-use super::worker::Worker;
+use super::worker_state::Worker;
 use crate::state::{ListenerState, Snapshot};
 use crate::sys;
 
@@ -40,7 +39,7 @@ pub(super) struct Arrival<'a> {
 }
 
 /// Request of a client, as far as its first bytes say.
-pub(super) struct Identity {
+pub(super) struct IdentifiedClient {
     /// Name that the client asks for, or why there is none.
     pub(super) request: Result<ClientRequest, PeekError>,
     /// An HTTP/2 client that had to be spoken to first.
@@ -66,13 +65,6 @@ impl<'a> Arrival<'a> {
             accepted: Instant::now(),
             consumed: 0,
         }
-    }
-
-    /// Admits and identifies the client, routes it and dials a host; refuses the client where any of these fails.
-    pub(super) async fn connect(mut self, guard: &mut ListenerGuard) -> Option<(Socket, ConnectedHost)> {
-        self.admit(guard)?;
-        let identity = self.identify(guard).await?;
-        self.route(identity).await
     }
 
     pub(super) fn listener(&self) -> &Arc<ListenerState> {
@@ -101,7 +93,7 @@ impl<'a> Arrival<'a> {
 
     /// Counts the connection against the listener's limit of connections of a source. The shield's count is an estimate
     /// between two looks at userspace's counters: this check is exact.
-    fn admit(&self, guard: &mut ListenerGuard) -> Option<()> {
+    pub(super) fn admit(&self, guard: &mut ListenerGuard) -> Option<()> {
         let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
             return Some(());
         };
@@ -122,7 +114,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Finds out who the client is and what it asks for.
-    async fn identify(&mut self, guard: &mut ListenerGuard) -> Option<Identity> {
+    pub(super) async fn identify(&mut self, guard: &mut ListenerGuard) -> Option<IdentifiedClient> {
         let began = Instant::now();
         let protocol = self.configured().protocol;
         let limit = self.peek_timeout();
@@ -154,7 +146,7 @@ impl<'a> Arrival<'a> {
         if protocol != Protocol::Tcp {
             self.listener().peek_seconds.observe(began.elapsed());
         }
-        Some(Identity { request, greeted })
+        Some(IdentifiedClient { request, greeted })
     }
 
     /// Counts the connection against the limits that all listeners share.

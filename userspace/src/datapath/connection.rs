@@ -22,7 +22,7 @@ use super::relay::{Relay, RelayOutcome, TierPolicy};
 use super::route::ConnectedHost;
 use super::socket::Socket;
 use super::sockmap::SockmapFlow;
-use super::worker::Worker;
+use super::worker_state::Worker;
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys;
 

@@ -14,7 +14,7 @@ use super::choose::{Chooser, Lease};
 use super::cut::{ConnectingLegB, CutAttempt, CutRequest};
 use super::report::Report;
 use super::socket::Socket;
-use super::worker::Worker;
+use super::worker_state::Worker;
 use crate::state::outcome::Ineligible;
 use crate::state::{ListenerState, RouteState, Snapshot};
 use crate::sys;

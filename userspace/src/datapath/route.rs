@@ -9,8 +9,9 @@ use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 use signalbox_core::view::Destination;
 
-use super::arrival::{Arrival, Identity};
+use super::arrival::{Arrival, IdentifiedClient};
 use super::choose::{Chooser, Lease};
+use super::count_guards::ListenerGuard;
 use super::cut::CutAttempt;
 use super::dial::{DialRequest, HostConnection, connect};
 use super::flow::FlowContext;
@@ -40,9 +41,16 @@ pub(super) struct ConnectedHost {
 }
 
 impl Arrival<'_> {
+    /// Admits and identifies the client, routes it and dials a host; refuses the client where any of these fails.
+    pub(super) async fn connect(mut self, guard: &mut ListenerGuard) -> Option<(Socket, ConnectedHost)> {
+        self.admit(guard)?;
+        let identity = self.identify(guard).await?;
+        self.route(identity).await
+    }
+
     /// Chooses a host and connects to it. A client for which there is none is refused.
-    pub(super) async fn route(mut self, identity: Identity) -> Option<(Socket, ConnectedHost)> {
-        let Identity { request, greeted } = identity;
+    async fn route(mut self, identity: IdentifiedClient) -> Option<(Socket, ConnectedHost)> {
+        let IdentifiedClient { request, greeted } = identity;
         let refusal = match request {
             Err(error) => {
                 self.listener().peek.inc(error.label());

@@ -1,6 +1,5 @@
 //! A worker: one thread, its runtime, its listening sockets, its flows.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -16,10 +15,11 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use super::accept::{self, StopMode};
 use super::cut::Cutter;
-use super::flow::{FlowFilter, FlowList, FlowView};
+use super::flow::{FlowFilter, FlowView};
 use super::sockmap_watch::SockmapWatch;
+use super::worker_state::Worker;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::report::{Report, Reports};
+use crate::datapath::report::Reports;
 use crate::kernel::Cut;
 use crate::kernel::sockmap::SockmapPair;
 use crate::state::Shared;
@@ -50,23 +50,9 @@ pub enum WorkerCommand {
     Release(Vec<u32>, Vec<(SocketAddr, u16)>),
 }
 
-/// State that the connections of a worker share. Never leaves the worker's thread.
-pub struct Worker {
-    pub index: usize,
-    pub shared: Arc<Shared>,
-    pub flows: Rc<FlowList>,
-    pub sockmap_watch: Rc<SockmapWatch>,
-    pub sockmap: Option<Arc<SockmapPair>>,
-    /// Parts of tier `cut`; `None` where it is off or not available.
-    pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
-    default_max_connections: u32,
-    reports: Reports,
-    /// Accepting tasks by socket. A key may stand for several sockets: those of a predecessor that had more workers.
-    acceptors: RefCell<HashMap<ListenSocketKey, Vec<Acceptor>>>,
-}
-
-/// An accepting task, and the channel that stops it.
-type Acceptor = (watch::Sender<StopMode>, JoinHandle<()>);
+/// Accepting tasks, each with the channel that stops it, by socket. A key may stand for several sockets: those of a
+/// predecessor that had more workers.
+type Acceptors = HashMap<ListenSocketKey, Vec<(watch::Sender<StopMode>, JoinHandle<()>)>>;
 
 /// Everything that a worker needs to start.
 #[derive(Clone)]
@@ -137,7 +123,6 @@ async fn run(
             .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
         default_max_connections: setup.default_max_connections,
         reports: setup.reports,
-        acceptors: RefCell::default(),
     });
     // This timer is always due sooner than those of connections: setting one of theirs then never moves the worker's
     // next wake-up, which would cost a write to an eventfd for each connection.
@@ -147,81 +132,11 @@ async fn run(
             beat.tick().await;
         }
     });
-    while let Some(order) = inbox.recv().await {
-        worker.handle(order).await;
+    let mut acceptors = Acceptors::new();
+    while let Some(command) = inbox.recv().await {
+        handle(&worker, &mut acceptors, command).await;
     }
     Ok(())
-}
-
-impl Worker {
-    /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
-    pub fn report(&self, event: Report) {
-        // A closed channel means that the process is ending.
-        let _ = self.reports.send(event);
-    }
-
-    pub fn max_connections(&self) -> u32 {
-        self.shared
-            .snapshot
-            .load()
-            .model
-            .limits
-            .max_connections
-            .unwrap_or(self.default_max_connections)
-    }
-
-    async fn handle(self: &Rc<Self>, order: WorkerCommand) {
-        match order {
-            WorkerCommand::Listen(socket, listener) => {
-                let (stop, stopped) = watch::channel(StopMode::Running);
-                let local = match socket {
-                    ListenSocketKey::Bound(bind) => bind.single().filter(|addr| !addr.ip().is_unspecified()),
-                    ListenSocketKey::Steered(_) => None,
-                };
-                let worker = Rc::clone(self);
-                let task = tokio::task::spawn_local(async move {
-                    if let Err(error) = accept::run(worker, listener, local, stopped).await {
-                        tracing::error!(?socket, %error, "A listening socket failed.");
-                    }
-                });
-                self.acceptors
-                    .borrow_mut()
-                    .entry(socket)
-                    .or_default()
-                    .push((stop, task));
-            }
-            WorkerCommand::Unlisten(socket) => {
-                for (stop, _) in self.acceptors.borrow_mut().remove(&socket).into_iter().flatten() {
-                    let _ = stop.send(StopMode::Drain);
-                }
-            }
-            WorkerCommand::Stop(how, done) => {
-                let acceptors: Vec<_> = self.acceptors.borrow_mut().drain().flat_map(|(_, all)| all).collect();
-                for (stop, _) in &acceptors {
-                    let _ = stop.send(how);
-                }
-                for (_, task) in acceptors {
-                    let _ = task.await;
-                }
-                let _ = done.send(());
-            }
-            WorkerCommand::List(filter, reply) => {
-                let _ = reply.send(self.flows.list(&filter));
-            }
-            WorkerCommand::CreditExhausted(credit) => self.sockmap_watch.wake(credit, 0),
-            WorkerCommand::Close(subjects) => self.flows.close(&subjects),
-            WorkerCommand::AllowCut(taken) => {
-                if let Some((cutter, _)) = &self.cut {
-                    cutter.start(&taken);
-                }
-            }
-            WorkerCommand::Release(entries, ports) => {
-                if let Some((cutter, _)) = &self.cut {
-                    cutter.give_back(entries, &ports);
-                }
-            }
-        }
-    }
 }
 
 impl WorkerHandle {
@@ -242,5 +157,55 @@ impl WorkerHandle {
         let (done, stopped) = oneshot::channel();
         self.send(WorkerCommand::Stop(how, done));
         stopped
+    }
+}
+
+/// Carries a command out.
+async fn handle(worker: &Rc<Worker>, acceptors: &mut Acceptors, command: WorkerCommand) {
+    match command {
+        WorkerCommand::Listen(socket, listener) => {
+            let (stop, stopped) = watch::channel(StopMode::Running);
+            let local = match socket {
+                ListenSocketKey::Bound(bind) => bind.single().filter(|addr| !addr.ip().is_unspecified()),
+                ListenSocketKey::Steered(_) => None,
+            };
+            let worker = Rc::clone(worker);
+            let task = tokio::task::spawn_local(async move {
+                if let Err(error) = accept::run(worker, listener, local, stopped).await {
+                    tracing::error!(?socket, %error, "A listening socket failed.");
+                }
+            });
+            acceptors.entry(socket).or_default().push((stop, task));
+        }
+        WorkerCommand::Unlisten(socket) => {
+            for (stop, _) in acceptors.remove(&socket).into_iter().flatten() {
+                let _ = stop.send(StopMode::Drain);
+            }
+        }
+        WorkerCommand::Stop(how, done) => {
+            let acceptors: Vec<_> = acceptors.drain().flat_map(|(_, all)| all).collect();
+            for (stop, _) in &acceptors {
+                let _ = stop.send(how);
+            }
+            for (_, task) in acceptors {
+                let _ = task.await;
+            }
+            let _ = done.send(());
+        }
+        WorkerCommand::List(filter, reply) => {
+            let _ = reply.send(worker.flows.list(&filter));
+        }
+        WorkerCommand::CreditExhausted(credit) => worker.sockmap_watch.wake(credit, 0),
+        WorkerCommand::Close(subjects) => worker.flows.close(&subjects),
+        WorkerCommand::AllowCut(taken) => {
+            if let Some((cutter, _)) = &worker.cut {
+                cutter.start(&taken);
+            }
+        }
+        WorkerCommand::Release(entries, ports) => {
+            if let Some((cutter, _)) = &worker.cut {
+                cutter.give_back(entries, &ports);
+            }
+        }
     }
 }

@@ -32,11 +32,10 @@ const RANKS: [(&str, &str); 10] = [
 const MAX_CIRCLE: usize = 3;
 
 /// Larger circles that are still there, by a folder or a crate and their size: a circle may shrink, and none may come.
-const KNOWN_CIRCLES: [(&str, usize); 7] = [
+const KNOWN_CIRCLES: [(&str, usize); 6] = [
     ("bench/src", 6),
     ("common/src", 6),
     ("core/src", 5),
-    ("userspace/src/datapath", 4),
     ("userspace/src/kernel", 12),
     ("userspace/src/source/kube", 7),
     ("userspace/src/state", 4),

@@ -1,0 +1,43 @@
+//! State of a worker that its connections share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::cut::Cutter;
+use super::cut::registry::Registry;
+use super::flow::FlowList;
+use super::report::{Report, Reports};
+use super::sockmap_watch::SockmapWatch;
+use crate::kernel::sockmap::SockmapPair;
+use crate::state::Shared;
+
+/// State that the connections of a worker share. Never leaves the worker's thread.
+pub struct Worker {
+    pub index: usize,
+    pub shared: Arc<Shared>,
+    pub flows: Rc<FlowList>,
+    pub sockmap_watch: Rc<SockmapWatch>,
+    pub sockmap: Option<Arc<SockmapPair>>,
+    /// Parts of tier `cut`; `None` where it is off or not available.
+    pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
+    pub(super) default_max_connections: u32,
+    pub(super) reports: Reports,
+}
+
+impl Worker {
+    /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
+    pub fn report(&self, event: Report) {
+        // A closed channel means that the process is ending.
+        let _ = self.reports.send(event);
+    }
+
+    pub fn max_connections(&self) -> u32 {
+        self.shared
+            .snapshot
+            .load()
+            .model
+            .limits
+            .max_connections
+            .unwrap_or(self.default_max_connections)
+    }
+}
