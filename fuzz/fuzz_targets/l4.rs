@@ -94,6 +94,9 @@ fuzz_target!(|bytes: &[u8]| {
     let is_nat = |flow: &L4Flow| flow.mode == mode::NAT && flow.state & state::REPLY == 0;
     for (key, flow) in half_open.iter().filter(|(_, flow)| is_nat(flow)) {
         // Perhaps another's by now, if this one has been idle for long.
-        assert!(half_open.contains_key(&reverse_key(flow, key.protocol)), "the reply's entry");
+        assert!(
+            half_open.contains_key(&reverse_key(flow, key.protocol)),
+            "the reply's entry"
+        );
     }
 });

@@ -6,7 +6,7 @@ mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_core::peek::h2::{GreetedClient, H2Refusal, code};
-use signalbox_core::peek::{PeekParseError, Peek, http};
+use signalbox_core::peek::{Peek, PeekParseError, http};
 
 const NOT_FOUND: H2Refusal<'_> = H2Refusal {
     status: 404,
