@@ -102,7 +102,7 @@ pub enum Persist {
 /// Configuration that replaces the file's as long as the file's text stays what it was then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigOverride {
-    /// Fingerprint of the file's text: [`super::fingerprint`].
+    /// Fingerprint of the file's text: [`crate::control::event::fingerprint`].
     pub of: u64,
     pub text: String,
 }
