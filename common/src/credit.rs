@@ -11,7 +11,7 @@
 /// Directions that can be in the `sockmap` tier at once; two to a flow.
 pub const MAX_CREDITS: u32 = 65_536;
 
-/// One direction of a flow in the `sockmap` tier. One cache line, in an mmapable array (kernel 5.5+).
+/// Credit of one direction of a flow in the `sockmap` tier: a cache line in an mmapable array (kernel 5.5+).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {

@@ -40,12 +40,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use signalbox_core::stats::Gauge;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
 use crate::state::{AdminStats, Shared};
-use signalbox_core::stats::Gauge;
 
 /// The API's servers. The unix socket's file goes when they are closed.
 pub struct AdminServers {

@@ -303,14 +303,8 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     tokio::spawn(control.clone().run_jobs());
     if let Some(etcd) = etcd {
-        let (changes, mut changed) = mpsc::unbounded_channel();
-        tokio::spawn(etcd.follow(changes));
         let events = control.events.clone();
-        tokio::spawn(async move {
-            while let Some(records) = changed.recv().await {
-                let _ = events.send(StoreEvent::SharedRecords(records));
-            }
-        });
+        tokio::spawn(etcd.follow(move |records| events.send(StoreEvent::SharedRecords(records)).is_ok()));
     }
     if let Some(file) = control.file.clone() {
         let watching = control.clone();

@@ -26,12 +26,11 @@ use serde::Serialize;
 use signalbox_common::l4::{Key, L4Flow, ServiceStats};
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
-use signalbox_core::rotation::Subject;
+use signalbox_core::rotation::{Subject, covers};
 
 use crate::kernel::l4::hooks::AttachedHook;
 use crate::kernel::l4::{L4Kernel as Kernel, MapSizes};
 use crate::state::Shared;
-use signalbox_core::rotation::covers;
 
 use apply::Tables;
 use drops::Drops;

@@ -1,7 +1,7 @@
 //! signalbox: a kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
 //!
 //! This crate does the I/O: sources of configuration, the kernel, the datapath, the admin API, the command line.
-//! What to do is decided in `signalbox-core`. The data flow: source -> store -> view -> workers -> counters -> admin.
+//! `signalbox-core` makes the decisions. The data flow: source -> store -> view -> workers -> counters -> admin.
 
 pub mod admin;
 pub mod app;

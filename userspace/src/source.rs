@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::stats::{Counter, LabelledCounters};
 use tokio::sync::oneshot;
 
 use crate::sys::unix_ms;
-use signalbox_core::stats::{Counter, LabelledCounters};
 
 /// Knowledge of a source about a cluster.
 pub struct DiscoveryUpdate {

@@ -23,6 +23,7 @@ use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::{Bind, Model, Protocol, Tier};
 use signalbox_core::rotation::Rotation;
+use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::subset::HostOrder;
 use signalbox_core::view::RoutingView;
 use tokio::sync::broadcast;
@@ -32,8 +33,6 @@ use crate::state::connection_log::ConnectionLog;
 use crate::state::route_stats::RouteStats;
 use crate::state::route_stats::labels::{RouteLabel, RouteLabels};
 use crate::sys::unix_ms;
-use signalbox_core::stats::Histogram;
-use signalbox_core::stats::{Counter, Gauge, LabelledCounters};
 
 /// Runtime state of a router host.
 #[derive(Debug)]

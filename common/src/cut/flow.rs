@@ -208,9 +208,9 @@ pub struct CutFlow {
     /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 16],
-    /// One of [`state`].
+    /// State of the entry, a constant of [`state`].
     pub state: u32,
-    /// One of [`ineligible`], where the state is `INELIGIBLE`.
+    /// Why the flow cannot be cut, a constant of [`ineligible`], where the state is `INELIGIBLE`.
     pub ineligible: u8,
     /// [`OWNS_SOURCE`], [`OWNS_LISTENER_SOURCE`] and [`OWNS_CONN`]: for userspace alone.
     pub marks: u8,
@@ -260,24 +260,39 @@ pub struct CutFlow {
     pub dirs: [DirState; 2],
 }
 
+/// Tuple of the packets that arrive from the client (0) or from the host (1): the same fields in both phases.
+macro_rules! arriving_tuple {
+    ($flow:ident, $dir:ident) => {
+        if $dir == 0 {
+            Tuple {
+                source: $flow.client,
+                destination: $flow.vip,
+                ports: $flow.ports_a,
+            }
+        } else {
+            Tuple {
+                source: $flow.host_addr,
+                destination: $flow.local,
+                ports: $flow.ports_b,
+            }
+        }
+    };
+}
+pub(super) use arriving_tuple;
+
 impl CutFlow {
     /// The tuple of packets that arrive from the client (0) or from the host (1).
     #[inline(always)]
     #[must_use]
     pub const fn tuple(&self, dir: u32) -> Tuple {
-        if dir == 0 {
-            Tuple {
-                source: self.client,
-                destination: self.vip,
-                ports: self.ports_a,
-            }
-        } else {
-            Tuple {
-                source: self.host_addr,
-                destination: self.local,
-                ports: self.ports_b,
-            }
-        }
+        arriving_tuple!(self, dir)
+    }
+
+    /// Marks the flow as one that cannot be cut; its sockets carry it. `reason` is a constant of [`ineligible`].
+    #[inline(always)]
+    pub const fn mark_ineligible(&mut self, reason: u8) {
+        self.ineligible = reason;
+        self.state = state::INELIGIBLE;
     }
 
     /// Whether the flow is over: both ends have finished, or one has reset it.

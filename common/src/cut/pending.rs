@@ -3,7 +3,7 @@
 
 use core::mem::offset_of;
 
-use super::flow::{CutFlow, DirState, Tuple};
+use super::flow::{CutFlow, DirState, Tuple, arriving_tuple};
 
 /// Entry in state `REQUESTED`, `CONNECTING` or `INELIGIBLE`. Fields that a [`CutFlow`] has too lie at the same offsets.
 #[repr(C, align(64))]
@@ -12,9 +12,9 @@ pub struct PendingFlow {
     /// Field of the maps of feature `next_abi` alone: moves all others to other offsets.
     #[cfg(feature = "next_abi")]
     pub later: [u32; 16],
-    /// One of [`super::flow::state`].
+    /// State of the entry, a constant of [`super::flow::state`].
     pub state: u32,
-    /// One of [`super::flow::ineligible`], where the state is `INELIGIBLE`.
+    /// Why the flow cannot be cut, a constant of [`super::flow::ineligible`], where the state is `INELIGIBLE`.
     pub ineligible: u8,
     /// See [`CutFlow::marks`].
     pub marks: u8,
@@ -69,19 +69,7 @@ impl PendingFlow {
     #[inline(always)]
     #[must_use]
     pub const fn tuple(&self, dir: u32) -> Tuple {
-        if dir == 0 {
-            Tuple {
-                source: self.client,
-                destination: self.vip,
-                ports: self.ports_a,
-            }
-        } else {
-            Tuple {
-                source: self.host_addr,
-                destination: self.local,
-                ports: self.ports_b,
-            }
-        }
+        arriving_tuple!(self, dir)
     }
 
     /// Offset of the client's stream from leg A to leg B, once leg B's SYN is seen.
@@ -100,6 +88,12 @@ impl PendingFlow {
     pub fn as_carried(&mut self) -> &mut CutFlow {
         // SAFETY: size, alignment and the offsets of shared fields are asserted below; every bit pattern is a value of both.
         unsafe { &mut *core::ptr::from_mut(self).cast::<CutFlow>() }
+    }
+
+    /// See [`CutFlow::mark_ineligible`].
+    #[inline(always)]
+    pub fn mark_ineligible(&mut self, reason: u8) {
+        self.as_carried().mark_ineligible(reason);
     }
 
     /// The value for the map `CUT_FLOWS`.

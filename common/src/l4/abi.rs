@@ -108,7 +108,7 @@ pub mod service {
 pub struct Service {
     /// Number of the service, for counters and names.
     pub number: u16,
-    /// One of [`mode`].
+    /// How the service's packets reach their host, a constant of [`mode`].
     pub mode: u8,
     /// Bits of [`service`].
     pub flags: u8,
@@ -221,7 +221,7 @@ pub struct L4Flow {
     pub host: u32,
     /// Number of the service.
     pub service: u16,
-    /// One of [`mode`].
+    /// How the service's packets reach their host, a constant of [`mode`].
     pub mode: u8,
     /// Always zero.
     pub _pad: u8,

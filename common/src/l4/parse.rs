@@ -17,7 +17,7 @@ use crate::shield::{
 /// Result of the first look at a packet. No enum: programs must not copy what a variant leaves undefined.
 #[derive(Clone, Copy, Debug)]
 pub struct FastPath {
-    /// One of [`class`].
+    /// Class of the packet, a constant of [`class`].
     pub class: u32,
     /// Guard of the packet's destination; [`NO_GUARD`] for none.
     pub guard: u32,

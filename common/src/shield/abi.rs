@@ -240,7 +240,7 @@ pub struct DroppedPacket {
     pub protocol: u32,
     /// The guard; [`NO_GUARD`] where it is unknown.
     pub guard: u32,
-    /// One of [`Decision`].
+    /// The program's decision, a [`Decision`].
     pub decision: u32,
     /// Length of the IP packet.
     pub length: u32,

@@ -1,8 +1,8 @@
 //! Decides which objects the cluster's routers serve, and which names each of these objects asks for.
 //!
 //! One API server may have several sets of routers (shards), chosen by the labels of Routes and of their namespaces.
-//! Each router writes into a Route's status whether it serves that Route. An object that other routers serve is left
-//! out: this cluster's routers would answer requests for its names with 503.
+//! Each router writes into a Route's status whether the router serves that Route. An object that other routers serve is
+//! left out: this cluster's routers would answer requests for its names with 503.
 
 use std::collections::HashSet;
 

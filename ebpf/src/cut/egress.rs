@@ -106,8 +106,7 @@ fn refuse_port(tcp: &Tcp) -> Verdict {
         // SAFETY: as above.
         let flow = unsafe { &mut *flow };
         if flow.state == state::REQUESTED {
-            flow.ineligible = ineligible::PORT_BUSY;
-            flow.state = state::INELIGIBLE;
+            flow.mark_ineligible(ineligible::PORT_BUSY);
         }
     }
     Verdict::new(Reason::CutRefused, DROP)
@@ -297,8 +296,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
         return None;
     }
     let refused = |flow: &mut PendingFlow, reason: u8| {
-        flow.ineligible = reason;
-        flow.state = state::INELIGIBLE;
+        flow.mark_ineligible(reason);
         Some(Verdict::new(Reason::CutRefused, PASS))
     };
     let client = flow.tuple(0);

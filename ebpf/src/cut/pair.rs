@@ -3,7 +3,7 @@
 use signalbox_common::{
     Reason,
     cut::{
-        CutFlow, PendingFlow, Tcp, Tuple, atomic,
+        CutFlow, Tcp, Tuple, atomic,
         flow::{
             CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, OFFERED_SACK, OFFERED_SCALE,
             OFFERED_TIMESTAMPS, SYN_ACK_SEEN, ineligible, state,
@@ -35,31 +35,26 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if pending.state != state::CONNECTING || pending.tuple(1) != *tuple || tcp.ack != pending.isn_b {
         return miss;
     }
-    let mark_ineligible = |flow: &mut PendingFlow, reason: u8| {
-        flow.ineligible = reason;
-        flow.state = state::INELIGIBLE;
-        Verdict::new(Reason::CutIneligible, PASS)
-    };
     let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
-        return mark_ineligible(pending, ineligible::MALFORMED);
+        return ineligible_for(pending.as_carried(), ineligible::MALFORMED);
     };
     if may_be_fragmented::<F>(view) != Some(false) {
-        return mark_ineligible(pending, ineligible::FRAGMENTS);
+        return ineligible_for(pending.as_carried(), ineligible::FRAGMENTS);
     }
     // The legs' options were made equal in our SYN.
     let agreed = pending.agreed as u8;
     if (agreed ^ offer.offered) & OFFERED_TIMESTAMPS != 0 {
-        return mark_ineligible(pending, ineligible::TIMESTAMPS);
+        return ineligible_for(pending.as_carried(), ineligible::TIMESTAMPS);
     }
     if (agreed ^ offer.offered) & OFFERED_SACK != 0 {
-        return mark_ineligible(pending, ineligible::SACK);
+        return ineligible_for(pending.as_carried(), ineligible::SACK);
     }
     if offer.mss < pending.mss_vip {
-        return mark_ineligible(pending, ineligible::MSS);
+        return ineligible_for(pending.as_carried(), ineligible::MSS);
     }
     // The client was told our own scale before we knew the host.
     if !handshake::fits_scale(tcp.window, offer.scale, pending.scale_a >> 4) {
-        return mark_ineligible(pending, ineligible::WINDOW_SCALE);
+        return ineligible_for(pending.as_carried(), ineligible::WINDOW_SCALE);
     }
     let (a, b) = (pending.tuple(0), pending.tuple(1));
     let now = tick();
@@ -90,12 +85,12 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.dirs[1].ts_val = ts_clock_b;
     flow.dirs[1].last_seen = now;
     if CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST).is_err() {
-        return table_full(flow);
+        return ineligible_for(flow, ineligible::TABLE_FULL);
     }
     flow.state = state::CUT;
     if CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST).is_err() {
         let _ = CUT_CT.remove(&b);
-        return table_full(flow);
+        return ineligible_for(flow, ineligible::TABLE_FULL);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
@@ -111,10 +106,8 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     Verdict::new(Reason::CutPaired, PASS)
 }
 
-/// Marks a flow as ineligible for which `CUT_CT` has no room.
 #[inline(always)]
-fn table_full(flow: &mut CutFlow) -> Verdict {
-    flow.ineligible = ineligible::TABLE_FULL;
-    flow.state = state::INELIGIBLE;
+fn ineligible_for(flow: &mut CutFlow, reason: u8) -> Verdict {
+    flow.mark_ineligible(reason);
     Verdict::new(Reason::CutIneligible, PASS)
 }

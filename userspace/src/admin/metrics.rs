@@ -19,16 +19,14 @@ use signalbox_core::claims::reason;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::health::Health;
 use signalbox_core::model::{Protocol, Tier};
+use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
 
 use crate::control::Control;
 use crate::control::rotation_jobs::Progress;
 use crate::l4::ServiceView;
 use crate::l4::guards::GuardKind;
 use crate::source::SourceStatus;
-use crate::state::outcome::FlowEnd;
-use crate::state::outcome::Ineligible;
-use signalbox_core::stats::Histogram;
-use signalbox_core::stats::{Counter, LabelledCounters};
+use crate::state::outcome::{FlowEnd, Ineligible};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

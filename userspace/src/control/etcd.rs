@@ -11,7 +11,6 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_core::model::{Balancer, EtcdStore};
-use tokio::sync::mpsc;
 
 use crate::control::state_db::RecordChange;
 use crate::source::backoff::Backoff;
@@ -185,8 +184,8 @@ impl Etcd {
         Ok(records)
     }
 
-    /// Keeps the store up to date with changes by others. Never returns.
-    pub async fn follow(self: Arc<Self>, changes: mpsc::UnboundedSender<SharedRecords>) {
+    /// Gives `deliver` the whole table, now and after each change, until `deliver` returns false.
+    pub async fn follow(self: Arc<Self>, deliver: impl Fn(SharedRecords) -> bool) {
         let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &self.prefix);
         let mut last = 0;
         loop {
@@ -203,7 +202,7 @@ impl Etcd {
                     }
                     last = records.revision;
                     let next = records.revision + 1;
-                    if changes.send(records).is_err() {
+                    if !deliver(records) {
                         return;
                     }
                     self.wait_for_change(next).await;

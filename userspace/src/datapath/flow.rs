@@ -9,13 +9,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 use signalbox_core::model::Tier;
-use signalbox_core::rotation::Subject;
+use signalbox_core::rotation::{Subject, covers};
 use tokio::sync::Notify;
 
 use crate::state::outcome::Direction;
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, ListenerState};
-use signalbox_core::rotation::covers;
 
 /// Endpoints of a flow, and the listener, route, cluster and host by which it was chosen.
 pub struct FlowContext {

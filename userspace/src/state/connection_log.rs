@@ -18,9 +18,9 @@ use arc_swap::ArcSwapOption;
 use signalbox_common::hash;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Protocol, Tier};
+use signalbox_core::stats::Counter;
 
 use crate::state::{ClusterState, HostState, ListenerState};
-use signalbox_core::stats::Counter;
 
 /// Most records that wait to be written: some 4 MiB.
 const MAX_QUEUED: usize = 8192;

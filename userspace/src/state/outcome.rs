@@ -1,4 +1,4 @@
-//! What becomes of connections: the labels of their ends, and of the reasons why they are not cut.
+//! Outcomes of connections: the labels of their ends, and of the reasons why flows are not cut.
 
 use signalbox_common::cut::flow::ineligible;
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use serde_json::{Value, json};
+use signalbox_core::stats::{Counter, Gauge};
 
 use crate::state::RouteState;
 use crate::state::outcome::Direction;
-use signalbox_core::stats::{Counter, Gauge};
 
 /// Figures of a route in one cluster.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use crate::lab;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
@@ -151,7 +152,9 @@ fn a_reset_is_a_reset_for_the_other_side() {
                     // Closing with bytes unread is the more usual way to a reset.
                     client.write_all(b"not read").unwrap();
                     (&*host).write_all(b"not read").unwrap();
-                    std::thread::sleep(Duration::from_millis(50));
+                    // With bytes in flight a reset is only believed after a while (`RESET_TTL`).
+                    let acknowledged = || [&client, &*host].map(unacknowledged) == [0, 0];
+                    assert!(eventually(SOON, acknowledged), "{case}");
                 }
                 let error = if by_client {
                     reset(&client);
@@ -172,6 +175,10 @@ fn a_reset_is_a_reset_for_the_other_side() {
     for host in ["east-1", "west-1"] {
         assert_eq!(sb.host(host)["active_connections"], 0);
     }
+}
+
+fn unacknowledged(stream: &TcpStream) -> u64 {
+    signalbox::sys::unacknowledged(stream.as_raw_fd()).unwrap()
 }
 
 /// Reads until the end; what kind of error it was, or none at a FIN.

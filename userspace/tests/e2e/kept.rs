@@ -15,7 +15,7 @@ const ANSWER: usize = (1 << 20) + 261;
 const WORD: usize = 8;
 const CONNECTIONS: usize = 4;
 
-/// What all answers of a connection are taken from: each word of it tells the connection and its own place.
+/// The bytes of which a connection's answers are parts: each word tells the connection and the word's own place.
 struct Pattern(Vec<u8>);
 
 impl Pattern {

@@ -1,11 +1,11 @@
 //! Prefixes of the shield that the API has set, and changes of them.
 
-use crate::control::event::PrefixChange;
 use std::sync::Arc;
 
 use signalbox_core::model::shield::Prefixes;
 
 use super::Store;
+use crate::control::event::PrefixChange;
 
 impl Store {
     /// Changes prefixes, on disk as well. Returns the new prefixes.

@@ -14,7 +14,7 @@ use signalbox_common::cut::flow::{
 };
 use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
-use signalbox_core::rotation::Subject;
+use signalbox_core::rotation::{Subject, covers};
 
 use crate::datapath::cut::entries_per_worker;
 use crate::datapath::cut::registry::Registry;
@@ -26,12 +26,9 @@ use crate::kernel::cut::EndedRing;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::state::Shared;
 use crate::state::connection_log;
-use crate::state::outcome::Direction;
-use crate::state::outcome::FlowEnd;
-use crate::sys;
-use crate::sys::unix_ms;
+use crate::state::outcome::{Direction, FlowEnd};
+use crate::sys::{self, unix_ms};
 use ended::EndedQueue;
-use signalbox_core::rotation::covers;
 
 /// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
