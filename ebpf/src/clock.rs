@@ -17,6 +17,12 @@ struct CachedClock {
     time: u64,
 }
 
+/// Clock of this CPU, read once a tick of the kernel.
+///
+/// - Entry: 0 -> jiffies and `CLOCK_MONOTONIC`
+/// - Writer: l4_xdp, l4_tc (ebpf/src/clock.rs)
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 1, per CPU; not pinned: reading the clock costs more than a lookup on many virtual machines
 #[map]
 static CLOCK_CACHE: PerCpuArray<CachedClock> = PerCpuArray::with_max_entries(1, 0);
 

@@ -13,7 +13,12 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-/// Settings and counters of the impairment; one copy of the object is loaded for each place that is impaired.
+/// Settings and counters of the impairment of a link in tests.
+///
+/// - Entry: slot -> probability, seed or counter
+/// - Writer: tests (userspace/tests/e2e/lab/impair.rs); impair
+/// - Reader: impair; tests
+/// - Size: 8; not pinned: one copy of the object is loaded for each place that is impaired
 #[map]
 static IMPAIR: Array<u32> = Array::with_max_entries(8, 0);
 

@@ -20,21 +20,48 @@ use crate::count::count;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// Peer of each socket, by socket cookie: where its received bytes go. No program is attached to this map.
+/// Peer of each socket: where received bytes go. No program is attached to this map.
+///
+/// - Entry: socket cookie -> peer's socket
+/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Reader: sockmap_verdict
+/// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
 static SOCKMAP_PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 0);
 
-/// Sockets that this program is attached to, and whose received bytes it sees.
+/// Sockets that sockmap_verdict is attached to, and whose received bytes the program sees.
+///
+/// - Entry: socket cookie -> socket
+/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Reader: the kernel, to run sockmap_verdict
+/// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
 static SOCKMAP_SOCKETS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 0);
 
+/// Credit that a socket's received bytes count against.
+///
+/// - Entry: socket cookie -> index in `SOCKMAP_CREDITS`
+/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Reader: sockmap_verdict
+/// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
 static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CREDITS, BPF_F_NO_PREALLOC);
 
+/// Credits of directions, which bound the bytes in flight.
+///
+/// - Entry: index -> bytes sent, passed and consumed, limit
+/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed)
+/// - Reader: both of them
+/// - Size: 65536, mapped into userspace; not pinned: a flow of this tier ends with its process
 #[map]
 static SOCKMAP_CREDITS: Array<Credit> = Array::with_max_entries(MAX_CREDITS, BPF_F_MMAPABLE);
 
 /// Events: credits that have just been exhausted.
+///
+/// - Entry: event -> index in `SOCKMAP_CREDITS`
+/// - Writer: sockmap_verdict, which wakes the reader
+/// - Reader: app.rs for datapath/sockmap_watch.rs
+/// - Size: 256 KiB; not pinned: events of another process are of no use
 #[map]
 static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 

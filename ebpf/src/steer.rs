@@ -24,13 +24,30 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 /// While one signalbox takes over from another, both programs run: the later choice stands.
 const BPF_SK_LOOKUP_F_REPLACE: u64 = 1;
 
+/// Addresses and prefixes that listeners are bound to.
+///
+/// - Entry: family, port and address prefix -> listener, slot of `STEER_LISTENERS`
+/// - Writer: control/listener_set.rs through kernel/steer.rs, with the changes that core::plan computes
+/// - Reader: steer
+/// - Size: 16384; not pinned: while a process takes over from another, each has its own program and map
 #[map]
 static STEER_BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
 
+/// Listening sockets that connections are assigned to.
+///
+/// - Entry: slot -> listening socket
+/// - Writer: control/listener_set.rs through kernel/steer.rs
+/// - Reader: steer
+/// - Size: 64; not pinned: a socket of a process that has ended leaves the map by itself
 #[map]
 static STEER_LISTENERS: SockMap = SockMap::with_max_entries(MAX_LISTENER_SLOTS, 0);
 
-/// Connections steered, per listener of the running configuration.
+/// Connections steered, by listener of the running configuration.
+///
+/// - Entry: number of a listener -> count
+/// - Writer: steer
+/// - Reader: kernel/counters.rs for the admin API and /metrics
+/// - Size: 256, per CPU; not pinned: numbers mean nothing to another process
 #[map]
 static STEER_STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_LISTENERS, 0);
 

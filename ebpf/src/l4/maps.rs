@@ -35,54 +35,134 @@ pub const BPF_TCP_LISTEN: u32 = 10;
 #[repr(C, align(8))]
 pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 
-/// Flows that both sides have confirmed. Not preallocated: an entry that finds no memory is tried again with the flow's
-/// next packet.
+/// Connection table of flows that both sides have confirmed.
+///
+/// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed; l4/sweep.rs removes
+/// - Reader: l4_xdp, l4_tc for every packet; the admin API
+/// - Size: two to a flow of `layer4.flows` (262144), not preallocated: what finds no memory is tried at the next
+///   packet; pinned: outlives the process
 #[map]
 static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::with_max_entries(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
 
-/// Flows that have begun and are not confirmed. The oldest make room.
+/// Connection table of flows that have begun and are not confirmed.
+///
+/// - Entry: as in `L4_CT_ESTABLISHED`
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4_xdp, l4_tc; l4/sweep.rs
+/// - Size: 131072, the oldest make room: a flood with forged sources displaces no established flow; pinned: outlives
+///   the process
 #[map]
 static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::with_max_entries(MAX_HALF_OPEN, 0);
 
+/// Addresses and ports that services listen on.
+///
+/// - Entry: address, port, protocol -> service, mode, index in `L4_TABLES`
+/// - Writer: l4/apply.rs
+/// - Reader: l4_xdp, l4_tc, for packets of unknown flows
+/// - Size: 65536; pinned: services go on without a process
 #[map]
 static L4_SERVICES: HashMap<Target, Service> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
-/// Tables of slots: an array of maps, each of one [`Slots`], replaced whole by one swap. Userspace makes and pins it
-/// before the object is loaded (`signalbox::kernel::l4`): a definition of its own would need BTF, whose line numbers
+/// Maglev tables: an array of maps, each with one `Slots`, replaced whole by one swap. Userspace makes and pins it
+/// before the object is loaded (kernel/l4/map_in_map.rs): a definition of its own would need BTF, whose line numbers
 /// the verifier refuses wherever the code has an empty piece of assembly.
+///
+/// - Entry: index -> slots, each with an index in `L4_HOSTS`
+/// - Writer: l4/apply.rs
+/// - Reader: l4_xdp, l4_tc, for packets of unknown flows
+/// - Size: 2048; pinned: services go on without a process
 #[map]
 static L4_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
 
+/// Hosts of services and their next hops.
+///
+/// - Entry: number of a host -> address, Ethernet address, interface, tunnel
+/// - Writer: l4/apply.rs (address), l4/next_hops.rs (next hop)
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 16384; pinned: services go on without a process
 #[map]
 static L4_HOSTS: Array<Host> = Array::with_max_entries(MAX_HOSTS, 0);
 
-/// Ports of hosts that differ from the service's, by the service's number and the host's, each 16 bits.
+/// Ports of hosts that differ from the service's.
+///
+/// - Entry: number of a service, number of a host, 16 bits each -> port
+/// - Writer: l4/apply.rs
+/// - Reader: l4_xdp, l4_tc, for packets of unknown flows
+/// - Size: 65536; pinned: services go on without a process
 #[map]
 static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_HOST_PORTS, BPF_F_NO_PREALLOC);
 
+/// Source addresses of mode `nat`.
+///
+/// - Entry: index, from the host's `first_source` on -> an address of the balancer
+/// - Writer: l4/next_hops.rs
+/// - Reader: l4_xdp, l4_tc, for packets of unknown flows
+/// - Size: 16384; pinned: services go on without a process
 #[map]
 static L4_NAT_SOURCES: Array<[u32; 4]> = Array::with_max_entries(MAX_NAT_SOURCES, 0);
 
+/// Ports of fragmented datagrams: only the first fragment has them.
+///
+/// - Entry: addresses, identification and protocol of a datagram -> ports
+/// - Writer: l4_xdp, l4_tc, at a first fragment
+/// - Reader: l4_xdp, l4_tc, at the others
+/// - Size: 16384, the oldest make room; not pinned: a datagram is gone in a moment
 #[map]
 static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MAX_FRAGMENTS, 0);
 
+/// Settings that all services share.
+///
+/// - Entry: 0 -> source ports of mode `nat`, source addresses of tunnels
+/// - Writer: l4/next_hops.rs
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 1; pinned: services go on without a process
 #[map]
 static L4_CONFIG: Array<L4Config> = Array::with_max_entries(1, 0);
 
+/// Working memory of a packet, which would not fit the stack.
+///
+/// - Entry: 0 -> `PacketScratch`
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 1, per CPU; not pinned: nothing of it outlives a packet
 #[map]
 static L4_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1, 0);
 
+/// Flows, packets and bytes of services.
+///
+/// - Entry: number of a service -> counts
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4.rs for the admin API and /metrics
+/// - Size: 1024, per CPU; pinned: counts go on through a restart
 #[map]
 static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
 
+/// Flows of direct server return. Replies bypass the balancer, so that a forged source can confirm such a flow: they
+/// get no more than half of the established entries.
+///
+/// - Entry: 0 -> flows now, flows at most
+/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts)
+/// - Reader: l4_xdp, l4_tc, when such a flow is to be established
+/// - Size: 1; not pinned: the next process counts the flows
 #[map]
 static L4_DSR_QUOTA: Array<DsrQuota> = Array::with_max_entries(1, 0);
 
 /// Ethernet addresses of this machine, as numbers.
+///
+/// - Entry: address -> 1; `ALL_MACS`: the list is whole
+/// - Writer: l4/macs.rs
+/// - Reader: l4_xdp, which is asked before the kernel has looked at a frame's destination
+/// - Size: 4096; not pinned: interfaces are looked up again
 #[map]
 static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
 
-/// Ports that a service listens on, or mode `nat` uses as source ports: a bit for each port and protocol.
+/// Ports that a service listens on or mode `nat` uses as source ports: most packets of a machine need no further look.
+///
+/// - Entry: word -> a bit for each of 64 ports, of TCP and then of UDP
+/// - Writer: l4/apply.rs
+/// - Reader: l4_xdp, l4_tc, first of all
+/// - Size: 2048 words, mapped into userspace; pinned: services go on without a process
 #[map]
 static L4_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, BPF_F_MMAPABLE);
 

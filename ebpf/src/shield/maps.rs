@@ -33,62 +33,141 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Ports that are guarded at any address: a bit for each port and protocol, as in `L4_PORT_BITMAP`.
+/// Ports that are guarded at any address.
+///
+/// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc, first of all
+/// - Size: 2048 words; not pinned: the shield ends with the programs of its process
 #[map]
 static SHIELD_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, 0);
 
 /// Ports that are guarded at some prefix, and so at addresses that are not listed one by one.
+///
+/// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc, where `SHIELD_TARGETS` has no entry
+/// - Size: 2048 words; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_WILDCARD_PORTS: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, 0);
 
-/// Guards by address, port and protocol.
+/// Guards of single addresses.
+///
+/// - Entry: address, port, protocol -> number of a guard
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc, where `SHIELD_GUARD_CACHE` does not know the destination
+/// - Size: 131072; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_TARGETS: HashMap<Target, u32> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
-/// Guards by prefix and TCP port.
+/// Guards of prefixes.
+///
+/// - Entry: family, port and address prefix -> number of a guard
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc, where `SHIELD_TARGETS` has no entry
+/// - Size: 16384; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_PREFIX_TARGETS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_PREFIX_TARGETS, BPF_F_NO_PREALLOC);
 
+/// Rules of guards: each listener and service with a shield has one.
+///
+/// - Entry: number of a guard -> rates, limits, features
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 2048; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 
+/// Settings that all guards share.
+///
+/// - Entry: 0 -> seed of the hash, number of buckets, the side of `SHIELD_SHARED_PREFIXES` that is in force
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 1; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
-/// Table of the prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and
-/// not one of `SHIELD_GUARD_PREFIXES`, because only a look-up in a map that the verifier knows is inlined: a denied
-/// packet costs a third.
+/// Prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and not one of
+/// `SHIELD_GUARD_PREFIXES`: only a lookup in a map that the verifier knows is inlined, and a denied packet costs a
+/// third.
+///
+/// - Entry: index -> node of a trie
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc
+/// - Size: as many as the lists need, twice, mapped into userspace; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SHARED_PREFIXES: Array<Node> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Cache of the guards of recent destinations.
+/// Guards of recent destinations.
+///
+/// - Entry: hash of a destination -> number of a guard, generation of the settings
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 16, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_GUARD_CACHE: PerCpuArray<CachedGuard> = PerCpuArray::with_max_entries(GUARD_CACHE_ENTRIES, 0);
 
-/// Tables of guards' own prefixes: an array of maps, each an array of [`Node`]s, replaced whole by one swap; see
-/// `L4_TABLES` for why it is declared otherwise here.
+/// Prefixes of single guards: an array of maps, each an array of trie nodes, replaced whole by one swap, as
+/// `L4_TABLES`.
+///
+/// - Entry: number of a guard -> trie
+/// - Writer: l4/guards.rs
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 2049; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_GUARD_PREFIXES: Array<u32> = Array::with_max_entries(MAX_PREFIX_TABLES, 0);
 
+/// Token buckets of sources, four to an element.
+///
+/// - Entry: hash of a source and guard -> bucket
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4_xdp, l4_tc; l4/guard_view.rs for `shield explain`
+/// - Size: a quarter of `shield.sources` (262144); not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES / 4, 0);
 
-/// Concurrent connections by source and guard. Userspace recounts them now and then; in between only the programs'
-/// changes are added.
+/// Concurrent connections of sources.
+///
+/// - Entry: source, guard -> count
+/// - Writer: l4_xdp, l4_tc at SYN and end; l4/guard_view.rs recounts now and then
+/// - Reader: l4_xdp, l4_tc at a SYN
+/// - Size: 131072; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_CONN_COUNT: HashMap<ConnCountKey, u32> = HashMap::with_max_entries(MAX_CONN_COUNTS, BPF_F_NO_PREALLOC);
 
+/// Decisions of guards.
+///
+/// - Entry: number of a guard -> counts by `Decision`
+/// - Writer: l4_xdp, l4_tc
+/// - Reader: l4/guard_view.rs for the admin API and /metrics
+/// - Size: 2048, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_STATS: PerCpuArray<GuardStats> = PerCpuArray::with_max_entries(MAX_GUARDS, 0);
 
 /// Rates of SYNs to guards, of all CPUs together: a client on a quiet CPU is in the same flood.
+///
+/// - Entry: number of a guard -> a second, and the SYNs in it
+/// - Writer: l4_xdp, l4_tc, at a SYN
+/// - Reader: l4_xdp, l4_tc, to decide on cookies
+/// - Size: 2048; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SYN_RATES: Array<SynRate> = Array::with_max_entries(MAX_GUARDS, 0);
 
-/// Samples of each kind that may still be taken, by [`Decision`]. Userspace refills the quota whenever it looks.
+/// Samples that may still be taken.
+///
+/// - Entry: number of a `Decision` -> samples left
+/// - Writer: l4/drops.rs (refills it at each look); l4_xdp, l4_tc (take)
+/// - Reader: l4_xdp, l4_tc
+/// - Size: 8, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 0);
 
+/// Samples of dropped packets.
+///
+/// - Entry: event -> headers, guard, decision
+/// - Writer: l4_xdp, l4_tc, without waking the reader: waking costs more than the drop
+/// - Reader: l4/drops.rs for `shield drops`
+/// - Size: 128 KiB; not pinned: a full ring loses samples, not counts
 #[map]
 static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_RING_BYTES, 0);
 

@@ -31,7 +31,7 @@ fn body(hosts: &[&str]) -> String {
 timeouts: {{ drain: 3s }}
 clusters:
   - name: east
-    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}
+    health: {{ tcp: {{ port: 3306 }}, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }}
     hosts:
 {list}"#
     )
@@ -273,7 +273,7 @@ fn direct(lab: &Lab, mode: &str) -> (Vec<Server>, Signalbox) {
         .collect();
     let body = format!(
         "services:\n  - {{ name: db, protocol: tcp, listen: [\"10.8.0.1:3306\"], cluster: east, mode: {mode} }}\n\
-         clusters:\n  - name: east\n    health: {{ tcp: {{}}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}\n    \
+         clusters:\n  - name: east\n    health: {{ tcp: {{}}, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }}\n    \
          hosts:\n{list}"
     );
     let sb = Signalbox::start(lab, &body);

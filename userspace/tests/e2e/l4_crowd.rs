@@ -27,7 +27,7 @@ fn body(hosts: &[&str]) -> String {
 timeouts: {{ drain: 300s }}
 clusters:
   - name: east
-    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}
+    health: {{ tcp: {{ port: 3306 }}, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }}
     hosts:
 {list}"#
     )

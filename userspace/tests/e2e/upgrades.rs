@@ -190,7 +190,7 @@ fn service_there_and_back(lab: Lab, next: PathBuf, hook: &str) {
 layer4: {{ hook: {hook} }}
 clusters:
   - name: east
-    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}
+    health: {{ tcp: {{ port: 3306 }}, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }}
     hosts:
       - {{ name: east-1, address: 10.2.0.2 }}
       - {{ name: east-2, address: 10.2.0.3 }}

@@ -6,6 +6,7 @@
 
 mod elf;
 mod floor;
+mod maps;
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -15,7 +16,7 @@ use crate::root::{prebuilt_object, root};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct AbiArgs {
-    /// Rewrite ebpf/abi.txt
+    /// Rewrite ebpf/abi.txt and docs/kernel-maps.md
     #[arg(long)]
     update: bool,
     /// Read this object instead of ebpf/prebuilt/signalbox.bpf.o
@@ -41,8 +42,16 @@ pub(crate) fn run(args: &AbiArgs) -> Result<()> {
         );
     }
     let file = root.join("ebpf/abi.txt");
+    let (page, maps) = (root.join(maps::PAGE), maps::page(&root, &object)?);
     if args.update {
+        fs::write(&page, maps).with_context(|| format!("{} cannot be written", page.display()))?;
         return fs::write(&file, now).with_context(|| format!("{} cannot be written", file.display()));
+    }
+    if fs::read_to_string(&page).unwrap_or_default() != maps {
+        bail!(
+            "{} is not what the comments of `ebpf/src` say: `cargo xtask abi --update`",
+            maps::PAGE
+        );
     }
     let checked_in = fs::read_to_string(&file).unwrap_or_default();
     let diff = diff(&checked_in, &now);

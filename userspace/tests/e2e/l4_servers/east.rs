@@ -37,7 +37,7 @@ pub(crate) fn body(services: &str, check: u16, hosts: &[&str]) -> String {
         .collect();
     format!(
         "services:\n{services}clusters:\n  - name: east\n    \
-         health: {{ tcp: {{ port: {check} }}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}\n    hosts:\n{list}"
+         health: {{ tcp: {{ port: {check} }}, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }}\n    hosts:\n{list}"
     )
 }
 

@@ -35,7 +35,7 @@ services:
   - {{ name: dns, protocol: udp, listen: ["10.1.0.1:53", "[fd00:1::1]:53"], cluster: east }}
 clusters:
   - name: east
-    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }}
+    health: {{ tcp: {{ port: 3306 }}, interval: 1s, timeout: 1s, rise: 1, fall: 100 }}
     hosts:
       - {{ name: east-1, address: 10.2.0.2, tcp: 3306, ports: {{ dns: 5353 }} }}
       - {{ name: east-1-v6, address: "fd00:2::2", tcp: 3306, ports: {{ dns: 5353 }} }}

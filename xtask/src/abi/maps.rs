@@ -1,0 +1,222 @@
+//! docs/kernel-maps.md: the maps by their doc comments in `ebpf/src`, each with its entry, writer, reader and size.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context, Result, bail};
+use syn::{Attribute, Expr, Item, ItemStatic, Lit, Meta};
+
+use super::elf::Face;
+
+/// Page that is written.
+pub(super) const PAGE: &str = "docs/kernel-maps.md";
+
+/// Labels of the four lines that each map's comment must have, in this order.
+const LABELS: [&str; 4] = ["Entry", "Writer", "Reader", "Size"];
+
+/// Files of `ebpf/src` with maps, and the title of their section.
+const SECTIONS: [(&str, &str); 7] = [
+    ("steer.rs", "Steering"),
+    ("sockmap.rs", "Tier sockmap"),
+    ("cut/maps.rs", "Tier cut"),
+    ("l4/maps.rs", "Layer-4 services"),
+    ("shield/maps.rs", "Shield"),
+    ("count.rs", "All programs"),
+    ("clock.rs", "Clock"),
+];
+
+/// File whose map serves tests alone.
+const TESTS_ONLY: &str = "impair.rs";
+
+/// A map's comment.
+#[derive(Debug, PartialEq, Eq)]
+struct MapDocs {
+    name: String,
+    summary: String,
+    /// Texts behind [`LABELS`].
+    lines: [String; 4],
+}
+
+/// The page, from the sources below `root`.
+pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
+    let mut page = String::from(
+        "# The kernel's maps\n\nWritten by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map \
+         without them.\nFiles are those of `userspace/src` where nothing else is said, programs those of \
+         `ebpf/src`. The admin API and `/metrics` read\ncounters through the file that is named.\n\n\
+         *Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and \
+         follows\n`common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from \
+         the\ndescription that is pinned as `LAYOUT` (`kernel/layout.rs`). `ebpf/layouts` has the description of each version; \
+         a renamed\nfield or map is listed in `kernel/former_names.rs`.\n",
+    );
+    let mut documented = Vec::new();
+    for (file, title) in SECTIONS {
+        let name = format!("ebpf/src/{file}");
+        let text = fs::read_to_string(root.join(&name)).with_context(|| format!("{name} cannot be read"))?;
+        let maps = read(&name, &text)?;
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| Map | Entry | Writer | Reader | Size |\n|---|---|---|---|---|\n"
+        );
+        for map in maps {
+            check_files(root, &name, &map)?;
+            let kind = object.maps.iter().find(|known| known.name == map.name);
+            let kind = kind.with_context(|| format!("{name}: the object has no map {}", map.name))?;
+            let kind = kind.layout.split_whitespace().next().unwrap_or_default();
+            let kind = kind.trim_start_matches("type=");
+            let [entry, writer, reader, size] = &map.lines;
+            let _ = writeln!(
+                page,
+                "| `{}` ({kind}): {} | {entry} | {writer} | {reader} | {size} |",
+                map.name, map.summary
+            );
+            documented.push(map.name);
+        }
+    }
+    let tests = fs::read_to_string(root.join("ebpf/src").join(TESTS_ONLY)).unwrap_or_default();
+    documented.extend(read(TESTS_ONLY, &tests)?.into_iter().map(|map| map.name));
+    // aya-log makes its own ring.
+    let mut others = object
+        .maps
+        .iter()
+        .filter(|map| map.name != "AYA_LOGS" && !map.name.starts_with('.'));
+    if let Some(map) = others.find(|map| !documented.contains(&map.name)) {
+        bail!(
+            "{} stands in no file that xtask/src/abi/maps.rs lists: add its file to SECTIONS",
+            map.name
+        );
+    }
+    Ok(page)
+}
+
+/// The maps of one source.
+fn read(name: &str, text: &str) -> Result<Vec<MapDocs>> {
+    let file = syn::parse_file(text).with_context(|| format!("{name} is no Rust source"))?;
+    let maps = file.items.iter().filter_map(|item| match item {
+        Item::Static(item) if item.attrs.iter().any(|attr| attr.path().is_ident("map")) => Some(item),
+        _ => None,
+    });
+    maps.map(|map| docs(name, map)).collect()
+}
+
+fn docs(file: &str, map: &ItemStatic) -> Result<MapDocs> {
+    let name = map.ident.to_string();
+    let mut summary = String::new();
+    let mut lines: [String; 4] = Default::default();
+    let mut at = None;
+    for line in map.attrs.iter().filter_map(doc_line) {
+        let line = line.trim();
+        let label = LABELS.iter().position(|label| {
+            line.strip_prefix("- ")
+                .and_then(|rest| rest.strip_prefix(label))
+                .is_some_and(|rest| rest.starts_with(':'))
+        });
+        if let Some(label) = label {
+            at = Some(label);
+            lines[label] = line[LABELS[label].len() + 3..].trim().to_owned();
+        } else if !line.is_empty() {
+            let text = at.map_or(&mut summary, |label: usize| &mut lines[label]);
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            text.push_str(line);
+        }
+    }
+    let missing = LABELS.iter().zip(&lines).find(|(_, line)| line.is_empty());
+    let place = format!("{file}:{}", map.ident.span().start().line);
+    if let Some((label, _)) = missing {
+        bail!("{place}: the comment of map {name} has no line `- {label}: ...`; each map has {LABELS:?}");
+    }
+    if summary.is_empty() {
+        bail!("{place}: the comment of map {name} does not say what the map is");
+    }
+    if !lines[3].contains("pinned") {
+        bail!("{place}: `- Size:` of map {name} does not say whether the map is pinned, and why");
+    }
+    Ok(MapDocs { name, summary, lines })
+}
+
+fn doc_line(attr: &Attribute) -> Option<String> {
+    match &attr.meta {
+        Meta::NameValue(doc) if doc.path.is_ident("doc") => match &doc.value {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => Some(text.value()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Files that a comment names must exist.
+fn check_files(root: &Path, file: &str, map: &MapDocs) -> Result<()> {
+    for line in &map.lines {
+        for word in line.split(|c: char| !(c.is_ascii_alphanumeric() || "_/.".contains(c))) {
+            let is_there = || {
+                [root.join(word), root.join("userspace/src").join(word)]
+                    .iter()
+                    .any(|path| path.exists())
+            };
+            if word.ends_with(".rs") && !is_there() {
+                bail!(
+                    "{file}: the comment of map {} names {word}, which does not exist",
+                    map.name
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "/// Counts of\n/// something.\n///\n/// - Entry: number -> count\n/// - Writer: steer\n/// - Reader: \
+                         kernel/counters.rs\n/// - Size: 4; not pinned: they are\n///   counts\n#[map]\nstatic M: Array<u64> = \
+                         Array::with_max_entries(4, 0);\n";
+
+    #[test]
+    fn a_comment_is_read_whole() {
+        let maps = read("x.rs", WHOLE).unwrap();
+        assert_eq!(maps[0].summary, "Counts of something.");
+        assert_eq!(maps[0].lines[0], "number -> count");
+        assert_eq!(maps[0].lines[3], "4; not pinned: they are counts");
+    }
+
+    #[test]
+    fn a_map_without_one_of_the_lines_is_named_with_its_place() {
+        let without = WHOLE.replace("/// - Writer: steer\n", "");
+        let error = read("x.rs", &without).unwrap_err().to_string();
+        assert!(
+            error.starts_with("x.rs:9: the comment of map M has no line `- Writer: ...`"),
+            "{error}"
+        );
+        let unpinned = WHOLE.replace("; not pinned: they are\n///   counts", "");
+        assert!(
+            read("x.rs", &unpinned)
+                .unwrap_err()
+                .to_string()
+                .contains("whether the map is pinned")
+        );
+        let nameless = WHOLE.replace("/// Counts of\n/// something.\n", "");
+        assert!(
+            read("x.rs", &nameless)
+                .unwrap_err()
+                .to_string()
+                .contains("what the map is")
+        );
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_named() {
+        let root = crate::root::root().unwrap();
+        let wrong = WHOLE.replace("kernel/counters.rs", "kernel/counts.rs");
+        let maps = read("x.rs", &wrong).unwrap();
+        let error = check_files(&root, "x.rs", &maps[0]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "x.rs: the comment of map M names kernel/counts.rs, which does not exist"
+        );
+        assert!(check_files(&root, "x.rs", &read("x.rs", WHOLE).unwrap()[0]).is_ok());
+    }
+}
