@@ -27,6 +27,18 @@ const SECTIONS: [(&str, &str); 7] = [
 /// File whose map serves tests alone.
 const TESTS_ONLY: &str = "impair.rs";
 
+const INTRODUCTION: &str = "\
+# The kernel's maps
+
+Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map without them.
+Files are those of `userspace/src` where nothing else is said, programs those of `ebpf/src`.
+
+*Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and
+follows `common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from
+the description that is pinned as `LAYOUT` (`kernel/layout.rs`). `ebpf/layouts` has the description of each version; a
+renamed field or map is listed in `kernel/former_names.rs`.
+";
+
 /// A map's comment.
 #[derive(Debug, PartialEq, Eq)]
 struct MapDocs {
@@ -38,15 +50,7 @@ struct MapDocs {
 
 /// The page, from the sources below `root`.
 pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
-    let mut page = String::from(
-        "# The kernel's maps\n\nWritten by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map \
-         without them.\nFiles are those of `userspace/src` where nothing else is said, programs those of \
-         `ebpf/src`. The admin API and `/metrics` read\ncounters through the file that is named.\n\n\
-         *Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and \
-         follows\n`common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from \
-         the\ndescription that is pinned as `LAYOUT` (`kernel/layout.rs`). `ebpf/layouts` has the description of each version; \
-         a renamed\nfield or map is listed in `kernel/former_names.rs`.\n",
-    );
+    let mut page = INTRODUCTION.to_owned();
     let mut documented = Vec::new();
     for (file, title) in SECTIONS {
         let name = format!("ebpf/src/{file}");

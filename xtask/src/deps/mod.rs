@@ -6,6 +6,7 @@
 mod code;
 mod edges;
 mod modules;
+mod pages;
 mod ranks;
 mod rules;
 mod source;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     }
     let mut faults = edges::check(&edges::read(&root)?);
     faults.extend(check_page(&root)?);
+    faults.extend(pages::check(&root)?);
     for crate_root in CRATES {
         let sources = sources(&root, crate_root)?;
         let modules = Modules::of(&sources);

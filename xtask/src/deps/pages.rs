@@ -1,0 +1,162 @@
+//! Checks pages: the sources, functions and pages that they name exist, and lines are wrapped.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+/// Folders that a source's path may begin at.
+const BASES: [&str; 2] = ["", "userspace/src"];
+
+const MAX_COLUMNS: usize = 120;
+
+/// Faults of README.md, CONTRIBUTING.md and the pages of `docs`.
+pub(super) fn check(root: &Path) -> Result<Vec<String>> {
+    let mut pages = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    for entry in fs::read_dir(root.join("docs")).context("docs cannot be read")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if Path::new(&name).extension().is_some_and(|extension| extension == "md") {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    pages.sort();
+    let mut faults = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(root.join(&page)).with_context(|| format!("{page} cannot be read"))?;
+        faults.extend(check_page(root, &page, &text));
+    }
+    Ok(faults)
+}
+
+fn check_page(root: &Path, page: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (mut is_code, mut is_span) = (false, false);
+    for (at, line) in text.lines().enumerate() {
+        let mut fault = |what: String| faults.push(format!("{page}:{}: {what}", at + 1));
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        if is_code {
+            continue;
+        }
+        let is_free = line.starts_with('|') || line.starts_with("<!--");
+        if !is_free && line.chars().count() > MAX_COLUMNS {
+            fault(format!("the line is longer than {MAX_COLUMNS} columns"));
+        }
+        // A span of code may go on in the next line, but not beyond its paragraph.
+        is_span &= !line.trim().is_empty();
+        for (nth, name) in line.split('`').enumerate() {
+            is_span ^= nth > 0;
+            if is_span && let Some(what) = missing_source(root, name) {
+                fault(what);
+            }
+        }
+        for target in link_targets(line) {
+            if let Some(what) = missing_page(root, page, text, target) {
+                fault(what);
+            }
+        }
+    }
+    faults
+}
+
+/// Targets of the links of a line, but those that leave the repository.
+fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets
+        .map(|(target, _)| target)
+        .filter(|target| !target.contains("://"))
+}
+
+/// Fault of a source that is named, or of a function of one (`datapath/accept.rs::run`), if there is one.
+fn missing_source(root: &Path, name: &str) -> Option<String> {
+    let (path, function) = name
+        .split_once("::")
+        .map_or((name, None), |(path, function)| (path, Some(function)));
+    let is_path = path.ends_with(".rs") && path.contains('/') && !path.contains(['*', ' ', '{']);
+    if !is_path {
+        return None;
+    }
+    let found = BASES
+        .iter()
+        .find_map(|base| fs::read_to_string(root.join(base).join(path)).ok());
+    let Some(source) = found else {
+        return Some(format!(
+            "{path} does not exist, neither as such nor below userspace/src"
+        ));
+    };
+    let function = function?;
+    let is_there = ["(", "<"]
+        .iter()
+        .any(|end| source.contains(&format!("fn {function}{end}")));
+    (!is_there).then(|| format!("{path} has no function {function}"))
+}
+
+/// Fault of a link to a file or heading, if there is one.
+fn missing_page(root: &Path, page: &str, text: &str, target: &str) -> Option<String> {
+    let (path, heading) = target
+        .split_once('#')
+        .map_or((target, None), |(path, heading)| (path, Some(heading)));
+    let file = root.join(page).parent()?.join(path);
+    if !path.is_empty() && !file.exists() {
+        return Some(format!("the link to {target} leads nowhere"));
+    }
+    let heading = heading?;
+    let other = if path.is_empty() {
+        text.to_owned()
+    } else {
+        fs::read_to_string(file).ok()?
+    };
+    let is_there = other.lines().any(|line| line.starts_with('#') && slug(line) == heading);
+    (!is_there).then(|| format!("the link to {target} names no heading"))
+}
+
+/// Name of a heading in links.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        check_page(&crate::root::root().unwrap(), "docs/x.md", text)
+    }
+
+    #[test]
+    fn what_exists_may_be_named() {
+        let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`, [a](lexicon.md), \
+                    [b](#a-heading-of-words), [c](https://example.com/nowhere.md)\n```\n`no/such.rs`\n```\n";
+        assert_eq!(faults(text), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_gone_is_named_with_its_line() {
+        assert_eq!(
+            faults("\n`datapath/gone.rs`"),
+            ["docs/x.md:2: datapath/gone.rs does not exist, neither as such nor below userspace/src"]
+        );
+        assert_eq!(
+            faults("`datapath/accept.rs::gone`"),
+            ["docs/x.md:1: datapath/accept.rs has no function gone"]
+        );
+        assert_eq!(
+            faults("[a](gone.md)"),
+            ["docs/x.md:1: the link to gone.md leads nowhere"]
+        );
+        assert_eq!(
+            faults("[a](lexicon.md#gone)"),
+            ["docs/x.md:1: the link to lexicon.md#gone names no heading"]
+        );
+        assert_eq!(
+            faults(&"x".repeat(121)),
+            ["docs/x.md:1: the line is longer than 120 columns"]
+        );
+        assert_eq!(faults(&format!("| {} |", "x".repeat(121))), [""; 0]);
+    }
+}
