@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use aya_obj::generated::bpf_insn;
 
 /// Kernel version: major and minor.
 pub(super) type Version = (u32, u32);
@@ -95,17 +96,17 @@ const NEGATION: &str = "a negation, of whose register verifiers before 6.17 know
 pub(super) struct Needs(BTreeMap<String, Version>);
 
 impl Needs {
-    /// Adds the requirements of one section's code.
-    pub(super) fn read(&mut self, code: &[u8]) -> Result<()> {
-        let mut at = 0;
-        while let Some(bytes) = code.get(at..at + 8) {
-            let (opcode, source) = (bytes[0], bytes[1] >> 4);
-            let offset = i16::from_le_bytes([bytes[2], bytes[3]]);
-            let immediate = i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-            if let Some((name, version)) = need(opcode, source, offset, immediate)? {
+    /// Adds the requirements of one function's code.
+    pub(super) fn read(&mut self, code: &[bpf_insn]) -> Result<()> {
+        let mut is_second_half = false;
+        for instruction in code {
+            let opcode = instruction.code;
+            if !is_second_half
+                && let Some((name, version)) = need(opcode, instruction.src_reg(), instruction.off, instruction.imm)?
+            {
                 self.0.insert(name, version);
             }
-            at += if opcode == BPF_LD_IMM64 { 16 } else { 8 };
+            is_second_half = !is_second_half && opcode == BPF_LD_IMM64;
         }
         Ok(())
     }
@@ -173,14 +174,14 @@ fn need(opcode: u8, source: u8, offset: i16, immediate: i32) -> Result<Option<(S
 mod tests {
     use super::*;
 
-    fn code(instructions: &[(u8, u8, i16, i32)]) -> Vec<u8> {
+    fn code(instructions: &[(u8, u8, i16, i32)]) -> Vec<bpf_insn> {
         let one = |(opcode, registers, offset, immediate): &(u8, u8, i16, i32)| {
             let mut bytes = vec![*opcode, *registers];
             bytes.extend(offset.to_le_bytes());
             bytes.extend(immediate.to_le_bytes());
             bytes
         };
-        instructions.iter().flat_map(one).collect()
+        aya_obj::copy_instructions(&instructions.iter().flat_map(one).collect::<Vec<_>>()).unwrap()
     }
 
     fn needs(instructions: &[(u8, u8, i16, i32)]) -> Result<Needs> {

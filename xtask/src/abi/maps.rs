@@ -63,9 +63,9 @@ pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
         for map in maps {
             check_files(root, &name, &map)?;
             let kind = object.maps.iter().find(|known| known.name == map.name);
-            let kind = kind.with_context(|| format!("{name}: the object has no map {}", map.name))?;
-            let kind = kind.layout.split_whitespace().next().unwrap_or_default();
-            let kind = kind.trim_start_matches("type=");
+            let kind = &kind
+                .with_context(|| format!("{name}: the object has no map {}", map.name))?
+                .kind;
             let [entry, writer, reader, size] = &map.lines;
             let _ = writeln!(
                 page,

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_exists_may_be_named() {
-        let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`, [a](lexicon.md), \
+        let text = "## A heading, of words\n`datapath/accept.rs::run`, `core/src/lib.rs`, `lib.rs`,\n[a](lexicon.md), \
                     [b](#a-heading-of-words), [c](https://example.com/nowhere.md)\n```\n`no/such.rs`\n```\n";
         assert_eq!(faults(text), [""; 0]);
     }
