@@ -302,10 +302,16 @@ impl Services {
         let counts = self.sweeper.counts();
         let macs = if look { work.macs.refresh(&kernel) } else { Ok(()) };
         let mut done = Ok(());
+        let mut numbered = Ok(None);
         if !work.is_applied {
             // The programs' settings (ports and addresses of mode nat) come before the tables.
-            done = work.next_hops.write_config(&kernel, layer4);
-            done = done.and_then(|()| work.tables.apply(&kernel, &snapshot));
+            let configured = work.next_hops.write_config(&kernel, layer4);
+            numbered = configured.and_then(|()| work.tables.number_hosts(&snapshot.model));
+        }
+        // Next hops come before the tables that lead to them, and whatever error the tables have.
+        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, layer4, look);
+        if !work.is_applied {
+            done = numbered.and_then(|trouble| work.tables.apply(&kernel, &snapshot, trouble));
             work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
             // An error of services must not leave anything unguarded.
             let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
@@ -323,9 +329,7 @@ impl Services {
             (work.service_hosts, work.drain_timeouts) = work.tables.service_hosts(&snapshot);
             work.is_applied = done.is_ok();
         }
-        if done.is_ok() {
-            done = work.next_hops.refresh(&kernel, &mut work.tables, layer4, look);
-        }
+        done = done.and(refreshed);
         if look {
             work.guards.recheck_local(&kernel);
             // Only with filled maps: programs with empty ones must not replace others.

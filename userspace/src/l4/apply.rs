@@ -1,7 +1,7 @@
 //! Writes services, tables and hosts of a snapshot to the kernel's maps.
 //!
-//! Hosts come first, then tables, then services; removal is in reverse order. So no entry ever refers to a missing
-//! one.
+//! Hosts come first ([`super::next_hops`]), then tables, then services; removal is in reverse order. So no entry ever
+//! refers to a missing one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -104,10 +104,15 @@ impl Tables {
         tables
     }
 
-    /// Brings the maps in line with a snapshot.
-    pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot) -> Result<(), ServicesError> {
+    /// Brings the maps in line with a snapshot whose hosts are numbered. `trouble` is the error of numbering them, which
+    /// is returned where there is no other.
+    pub(super) fn apply(
+        &mut self,
+        kernel: &Kernel,
+        snapshot: &Snapshot,
+        mut trouble: Option<ServicesError>,
+    ) -> Result<(), ServicesError> {
         let model = &snapshot.model;
-        let mut trouble = self.number_hosts(model)?;
         let mut all = DesiredServices::default();
         // An exposed application without room in the maps costs the other services nothing.
         let mut passed_over = |service: &Configured, outcome: Result<(), ServicesError>| match outcome {
@@ -161,7 +166,7 @@ impl Tables {
     }
 
     /// Numbers the hosts of all services. Returns why some hosts of applications got no number.
-    fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
+    pub(super) fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
         let mut trouble = None;
         // Clusters of the configuration come first in order, applications after them: they get the first numbers.
         let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();

@@ -234,6 +234,36 @@ fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back(
     );
 }
 
+/// Names of services are numbered for as long as the machine runs: of two configurations with a thousand each, the
+/// second has no room for all.
+#[test]
+fn a_host_that_moves_is_found_though_a_service_has_no_room() {
+    if !privileged("a_host_that_moves_is_found_though_a_service_has_no_room") {
+        return;
+    }
+    let (lab, _hosts, sb) = start();
+    let (stream, name) = connect(&lab, "10.1.0.1:3306");
+    for letter in ["a", "b"] {
+        let more = (0..1000).map(|n| {
+            let port = 20_000 + n;
+            format!("  - {{ name: {letter}{n}, protocol: udp, listen: [\"10.1.0.1:{port}\"], cluster: east }}\n")
+        });
+        let services = format!("services:\n{}", more.collect::<String>());
+        sb.reload(&body(&["east-1", "east-2", "east-3"]).replace("services:\n", &services));
+    }
+    let refused = || {
+        sb.json("/api/v1/services")["troubles"]
+            .to_string()
+            .contains("names of services")
+    };
+    assert!(eventually(SOON, refused), "{}", sb.json("/api/v1/services"));
+    // The new card has the old one's addresses, but another MAC.
+    let host = lab.host(&name);
+    host.must(&["ip", "link", "set", "eth0", "address", "02:00:00:00:33:06"]);
+    lab.lb.must(&["ip", "neigh", "flush", "all"]);
+    echo(&stream, b"are you there?").unwrap();
+}
+
 #[test]
 fn udp_sessions_end_by_themselves() {
     if !privileged("udp_sessions_end_by_themselves") {
