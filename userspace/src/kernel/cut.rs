@@ -33,7 +33,7 @@ use signalbox_core::plan::Bindings;
 
 use super::layout::{self, LAYOUT};
 use super::map::MapFd;
-use super::object::{KernelError, OBJECT, map_fd, program, refused_for_tests};
+use super::object::{KernelError, OBJECT, STEERING_MAPS, map_fd, program, refused_for_tests};
 pub(in crate::kernel) use carry_over::structures;
 use hooks::CutHooks;
 use names::Names;
@@ -52,15 +52,8 @@ const PINNED_MAPS: [&str; 7] = [
     "COUNTERS",
 ];
 
-/// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
-const UNUSED_MAPS: [&str; 6] = [
-    "SOCKMAP_PEERS",
-    "SOCKMAP_SOCKETS",
-    "SOCKMAP_LEGS",
-    "SOCKMAP_CREDITS",
-    "STEER_BINDINGS",
-    "STEER_STATS",
-];
+/// Maps of tier `cut` with many entries: other copies of the object shrink each to one entry.
+pub const CUT_MAPS: [&str; 5] = ["CUT_FLOWS", "CUT_CT", "CUT_HANDSHAKES", "CUT_PENDING", "CUT_BINDINGS"];
 
 /// Most flows that one batch operation on the map removes.
 const MAX_REMOVED_AT_ONCE: usize = 64;
@@ -100,7 +93,7 @@ impl Cut {
             for name in PINNED_MAPS {
                 loader.map_pin_path(name, pins.path(name));
             }
-            for name in UNUSED_MAPS.iter().chain(&super::l4::L4_MAPS) {
+            for name in STEERING_MAPS.iter().chain(&super::l4::L4_MAPS) {
                 loader.map_max_entries(name, 1);
             }
             loader

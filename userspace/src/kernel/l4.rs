@@ -22,12 +22,13 @@ use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, ServiceStats, T
 use signalbox_common::{Reason, parts};
 use signalbox_core::model::services::Hook;
 
+use super::cut::CUT_MAPS;
 use super::cut::names::Names;
 use super::cut::other_version::OtherVersion;
 use super::cut::pins::{self, PinKind, Pins};
 use super::layout::{self, LAYOUT};
 use super::map::{self, MapFd};
-use super::object::{KernelError, OBJECT, map_fd};
+use super::object::{KernelError, OBJECT, STEERING_MAPS, map_fd};
 pub(in crate::kernel) use carry_over::structures;
 use hooks::L4Hooks;
 use map_in_map::MapInMapPins;
@@ -77,21 +78,6 @@ const PINNED_MAPS: [(&str, &str); 12] = [
     ("L4_PORT_BITMAP", "L4_PORT_BITMAP"),
     ("COUNTERS", "L4_COUNTERS"),
     ("ID_NAMES", "L4_NAMES"),
-];
-
-/// Maps of other tiers, which this copy of the object does not use: loaded with one entry.
-pub const UNUSED_MAPS: [&str; 11] = [
-    "SOCKMAP_PEERS",
-    "SOCKMAP_SOCKETS",
-    "SOCKMAP_LEGS",
-    "SOCKMAP_CREDITS",
-    "STEER_BINDINGS",
-    "STEER_STATS",
-    "CUT_FLOWS",
-    "CUT_CT",
-    "CUT_HANDSHAKES",
-    "CUT_PENDING",
-    "CUT_BINDINGS",
 ];
 
 /// Size of a service's table in bytes.
@@ -160,7 +146,7 @@ impl L4Kernel {
             for (name, pin) in PINNED_MAPS {
                 loader.map_pin_path(name, pins.path(pin));
             }
-            for name in UNUSED_MAPS {
+            for name in STEERING_MAPS.into_iter().chain(CUT_MAPS) {
                 loader.map_max_entries(name, 1);
             }
             if has_handshakes {

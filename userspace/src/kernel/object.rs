@@ -20,6 +20,16 @@ use super::steer::Steering;
 /// The eBPF object, built from `ebpf/` by `cargo xtask build-ebpf`; build.rs decides which file that is.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
 
+/// Maps of steering and tier `sockmap` with many entries: other copies of the object shrink each to one entry.
+pub const STEERING_MAPS: [&str; 6] = [
+    "SOCKMAP_PEERS",
+    "SOCKMAP_SOCKETS",
+    "SOCKMAP_LEGS",
+    "SOCKMAP_CREDITS",
+    "STEER_BINDINGS",
+    "STEER_STATS",
+];
+
 /// Returns the object's bytes.
 #[must_use]
 pub fn bytes() -> &'static [u8] {
@@ -146,7 +156,7 @@ impl Kernel {
     pub fn load() -> Result<Self, KernelError> {
         lift_memory_limit();
         let mut loader = EbpfLoader::new();
-        for name in super::l4::L4_MAPS {
+        for name in super::cut::CUT_MAPS.into_iter().chain(super::l4::L4_MAPS) {
             loader.map_max_entries(name, 1);
         }
         let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;

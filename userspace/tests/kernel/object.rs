@@ -248,6 +248,24 @@ fn signalbox_itself_loads_it_and_misses_nothing() {
     });
 }
 
+/// Each tier loads a copy of the object: a copy has memory for the tables of its own tier alone.
+#[test]
+fn steering_takes_no_memory_for_the_tables_of_other_tiers() {
+    in_own_namespace(|| {
+        const MAX_BYTES: u64 = 16 << 20;
+        let _kernel = signalbox::kernel::Kernel::load().unwrap();
+        let files = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+        let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+        let maps: Vec<_> = texts.filter(|text| text.contains("map_type:")).collect();
+        let memory = |text: &String| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix("memlock:"))?;
+            line.trim().parse().ok()
+        };
+        let bytes: u64 = maps.iter().filter_map(memory).sum();
+        assert!(bytes > 0 && bytes < MAX_BYTES, "{bytes} bytes in {} maps", maps.len());
+    });
+}
+
 #[test]
 fn what_a_program_logs_arrives_in_our_log() {
     in_own_namespace(|| {

@@ -70,7 +70,7 @@ impl FlowTable {
             state: state::ALLOCATED,
             ..*flow
         };
-        // SAFETY: as in `offer`.
+        // SAFETY: as in `request`.
         unsafe { self.0.at(index).write_volatile(claimed) };
         self.set_state(index, flow.state);
     }

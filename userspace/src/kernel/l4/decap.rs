@@ -4,10 +4,11 @@ use aya::EbpfLoader;
 use aya::programs::links::FdLink;
 use aya::programs::{Xdp, XdpMode};
 
-use super::{L4_MAPS, UNUSED_MAPS};
+use super::L4_MAPS;
+use crate::kernel::cut::CUT_MAPS;
 use crate::kernel::cut::hooks::{attach_error, link_name, pin_error};
 use crate::kernel::cut::pins::{PinKind, Pins};
-use crate::kernel::object::{KernelError, OBJECT, program};
+use crate::kernel::object::{KernelError, OBJECT, STEERING_MAPS, program};
 
 /// Attaches the program to an interface, where it stays until `signalbox detach`. Returns whether it runs in the
 /// driver.
@@ -16,7 +17,12 @@ pub fn attach(interface: &str) -> Result<bool, KernelError> {
     let index = nix::net::if_::if_nametoindex(interface).map_err(|e| io("finding the interface")(e.into()))?;
     let pins = Pins::open(PinKind::Layer4, false).map_err(io("opening the directory of pinned programs"))?;
     let mut loader = EbpfLoader::new();
-    for name in UNUSED_MAPS.iter().chain(&L4_MAPS).chain(&["ID_NAMES"]) {
+    for name in STEERING_MAPS
+        .iter()
+        .chain(&CUT_MAPS)
+        .chain(&L4_MAPS)
+        .chain(&["ID_NAMES"])
+    {
         loader.map_max_entries(name, 1);
     }
     let mut ebpf = loader.load(OBJECT).map_err(|e| KernelError::Load(Box::new(e)))?;

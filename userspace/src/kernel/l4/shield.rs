@@ -8,7 +8,7 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::Key as LpmKey;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use signalbox_common::l4::Target;
-use signalbox_common::shield::abi::{GuardStats, NO_TABLE, RCU_BARRIER_TABLE, SAMPLE_QUOTA};
+use signalbox_common::shield::abi::{GRACE_PERIOD_TABLE, GuardStats, NO_TABLE, SAMPLE_QUOTA};
 use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{Bucket, ConnCountKey, DroppedPacket, Guard, Settings};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
@@ -74,7 +74,8 @@ impl Shield {
         };
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let info = nodes.info().map_err(unusable("SHIELD_SHARED_PREFIXES"))?;
-        let nodes = MmapArray::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_NODES"))?;
+        let nodes =
+            MmapArray::map(nodes.fd().as_fd(), info.max_entries()).map_err(io("mapping SHIELD_SHARED_PREFIXES"))?;
         let places = match ebpf.map("SHIELD_SOURCES") {
             Some(Map::Array(data)) => data.info().map_err(unusable("SHIELD_SOURCES"))?.max_entries(),
             _ => return Err(KernelError::NoMap("SHIELD_SOURCES")),
@@ -162,7 +163,7 @@ impl Shield {
         // Programs that still read the other half, from before the last change, must be done with it: a change of a map
         // of maps waits for them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
         let empty = map_in_map::create_prefix_table(1)?;
-        self.tables.update(&RCU_BARRIER_TABLE, &(empty.as_raw_fd() as u32))?;
+        self.tables.update(&GRACE_PERIOD_TABLE, &(empty.as_raw_fd() as u32))?;
         let first = if in_force == 0 { room } else { 0 };
         write(&common, first, nodes);
         Ok(first)

@@ -11,10 +11,11 @@ use signalbox_common::shield::Guard;
 
 use super::map_in_map::MapInMapPins;
 use super::shield::Shield;
-use super::{TABLE_BYTES, UNUSED_MAPS, new_table};
+use super::{TABLE_BYTES, new_table};
+use crate::kernel::cut::CUT_MAPS;
 use crate::kernel::cut::hooks::attach_error;
 use crate::kernel::map::MapFd;
-use crate::kernel::object::{KernelError, OBJECT, map_fd, program};
+use crate::kernel::object::{KernelError, OBJECT, STEERING_MAPS, map_fd, program};
 
 /// Program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl ProgramTester {
         let io = |what: &'static str| move |source| KernelError::Io { what, source };
         let outer = MapInMapPins::all().map_err(io("making the maps of tables"))?;
         let mut loader = EbpfLoader::new();
-        for name in UNUSED_MAPS.iter().chain(&["ID_NAMES"]) {
+        for name in STEERING_MAPS.iter().chain(&CUT_MAPS).chain(&["ID_NAMES"]) {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_CT_ESTABLISHED", flows.saturating_mul(2));

@@ -6,6 +6,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
+use signalbox::kernel::object::STEERING_MAPS;
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake, Tuple};
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
@@ -13,18 +14,7 @@ use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use super::outcome::{Action, Outcome};
 
 /// Maps that are large and of which a test needs little or nothing.
-const SMALL: [&str; 10] = [
-    "SOCKMAP_PEERS",
-    "SOCKMAP_SOCKETS",
-    "SOCKMAP_LEGS",
-    "SOCKMAP_CREDITS",
-    "STEER_BINDINGS",
-    "STEER_STATS",
-    "ID_NAMES",
-    "CUT_FLOWS",
-    "CUT_CT",
-    "CUT_HANDSHAKES",
-];
+const SMALL: [&str; 4] = ["ID_NAMES", "CUT_FLOWS", "CUT_CT", "CUT_HANDSHAKES"];
 
 pub(crate) struct Programs {
     pub(crate) tuples: HashMap<MapData, Tuple, FlowRef>,
@@ -72,7 +62,7 @@ impl Programs {
 
     fn load() -> Self {
         let mut loader = EbpfLoader::new();
-        for name in SMALL {
+        for name in STEERING_MAPS.into_iter().chain(SMALL) {
             loader.map_max_entries(name, 64);
         }
         let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));

@@ -151,7 +151,10 @@ impl World {
 
     fn load() -> Self {
         let mut loader = EbpfLoader::new();
-        for name in signalbox::kernel::l4::UNUSED_MAPS.iter().chain(&["ID_NAMES"]) {
+        let others = signalbox::kernel::object::STEERING_MAPS
+            .iter()
+            .chain(&signalbox::kernel::cut::CUT_MAPS);
+        for name in others.chain(&["ID_NAMES"]) {
             loader.map_max_entries(name, 1);
         }
         loader.map_max_entries("L4_CT_ESTABLISHED", 64);
