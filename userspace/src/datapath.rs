@@ -6,8 +6,8 @@
 pub mod accept;
 mod arrival;
 pub mod choose;
+pub mod conn_guard;
 pub mod connection;
-pub mod count_guards;
 pub mod cut;
 mod dial;
 pub mod flow;

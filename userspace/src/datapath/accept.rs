@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use super::conn_guard::ConnGuard;
 use super::connection::serve;
-use super::count_guards::ProcessGuard;
 use super::socket::Socket;
 use super::worker_state::Worker;
 use crate::sys;
@@ -96,8 +96,8 @@ async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, Soc
 }
 
 fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
-    let process_guard = ProcessGuard::new(&worker.shared);
-    tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, process_guard));
+    let guard = ConnGuard::new(&worker.shared);
+    tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, guard));
 }
 
 async fn pause_after_error(worker: &Worker, error: &std::io::Error) {

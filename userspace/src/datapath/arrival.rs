@@ -11,7 +11,7 @@ use signalbox_core::model::{Listener, Protocol};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 
-use super::count_guards::ListenerGuard;
+use super::conn_guard::ConnGuard;
 use super::log_context::PendingConnection;
 use super::peek::{self, PeekError};
 use super::socket::Socket;
@@ -93,7 +93,7 @@ impl<'a> Arrival<'a> {
 
     /// Counts the connection against the listener's limit of connections of a source. The shield's count is an estimate
     /// between two looks at userspace's counters: this check is exact.
-    pub(super) fn admit(&self, guard: &mut ListenerGuard) -> Option<()> {
+    pub(super) fn admit(&self, guard: &mut ConnGuard) -> Option<()> {
         let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
             return Some(());
         };
@@ -109,12 +109,12 @@ impl<'a> Arrival<'a> {
             shared.over_limit.report(listener, self.peer.ip());
             return self.reset("shield_concurrent");
         }
-        guard.conn_count_source = Some(source);
+        guard.enter_listener_source(source);
         Some(())
     }
 
     /// Finds out who the client is and what it asks for.
-    pub(super) async fn identify(&mut self, guard: &mut ListenerGuard) -> Option<IdentifiedClient> {
+    pub(super) async fn identify(&mut self, guard: &mut ConnGuard) -> Option<IdentifiedClient> {
         let began = Instant::now();
         let protocol = self.configured().protocol;
         let limit = self.peek_timeout();
@@ -150,7 +150,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Counts the connection against the limits that all listeners share.
-    fn admit_source(&self, guard: &mut ListenerGuard) -> Option<()> {
+    fn admit_source(&self, guard: &mut ConnGuard) -> Option<()> {
         let (shared, limits) = (&self.worker.shared, self.snapshot.model.limits.per_source);
         if (limits.concurrent, limits.per_second, limits.peeking) == (0, 0, 0) {
             return Some(());
@@ -158,7 +158,7 @@ impl<'a> Arrival<'a> {
         let source = SourceCells::new(shared.seed, self.true_client.ip());
         match shared.limiter.admit(source, &limits, shared.started.elapsed()) {
             Ok(()) => {
-                guard.source = Some((source, true));
+                guard.enter_source(source);
                 Some(())
             }
             Err(LimitExceeded::Concurrent) => self.reset("source_concurrent"),

@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use super::arrival::Arrival;
 use super::choose::Lease;
-use super::count_guards::{ListenerGuard, ProcessGuard};
+use super::conn_guard::ConnGuard;
 use super::cut::CutAttempt;
 use super::flow::{Flow, FlowContext};
 use super::pump::with_scratch;
@@ -32,7 +32,7 @@ pub async fn serve(
     client: Socket,
     peer: SocketAddr,
     local: Option<SocketAddr>,
-    process_guard: ProcessGuard,
+    mut guard: ConnGuard,
 ) {
     let Some(local) = local.or_else(|| sys::local_addr(&client).ok()) else {
         return;
@@ -44,10 +44,10 @@ pub async fn serve(
         return;
     };
     let listener = Arc::clone(&snapshot.listeners[index]);
-    let mut listener_guard = ListenerGuard::new(&worker.shared, &listener);
+    guard.enter_listener(&listener);
     let arrival = Arrival::new(&worker, snapshot, index, client, (sys::canonical(peer), local));
     // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
-    let Some((client, pair)) = Box::pin(arrival.connect(&mut listener_guard)).await else {
+    let Some((client, pair)) = Box::pin(arrival.connect(&mut guard)).await else {
         return;
     };
     let ConnectedHost {
@@ -71,7 +71,7 @@ pub async fn serve(
             if let Some(log) = &log {
                 log.keep_details(&worker.shared, context.client, attempt.key());
             }
-            if let Err(end) = cut(attempt, (client, host), &preamble, lease, listener_guard, process_guard) {
+            if let Err(end) = cut(attempt, (client, host), &preamble, lease, guard) {
                 log_end(&context, None, Tier::Cut, end);
             }
             return;
@@ -114,17 +114,14 @@ fn cut(
     (client, host): (Socket, Socket),
     preamble: &[u8],
     lease: Lease,
-    listener_guard: ListenerGuard,
-    process_guard: ProcessGuard,
+    guard: ConnGuard,
 ) -> Result<(), FlowEnd> {
     let cluster = Arc::clone(&lease.cluster);
-    let marks = listener_guard.marks();
-    match attempt.hand_off(client, host, preamble, marks, process_guard) {
+    match attempt.hand_off(client, host, preamble, guard) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
             lease.detach();
-            listener_guard.detach();
             Ok(())
         }
         Err(error) => {

@@ -11,7 +11,7 @@ use signalbox_core::view::Destination;
 
 use super::arrival::{Arrival, IdentifiedClient};
 use super::choose::{Chooser, Lease};
-use super::count_guards::ListenerGuard;
+use super::conn_guard::ConnGuard;
 use super::cut::CutAttempt;
 use super::dial::{DialRequest, HostConnection, connect};
 use super::flow::FlowContext;
@@ -42,7 +42,7 @@ pub(super) struct ConnectedHost {
 
 impl Arrival<'_> {
     /// Admits and identifies the client, routes it and dials a host; refuses the client where any of these fails.
-    pub(super) async fn connect(mut self, guard: &mut ListenerGuard) -> Option<(Socket, ConnectedHost)> {
+    pub(super) async fn connect(mut self, guard: &mut ConnGuard) -> Option<(Socket, ConnectedHost)> {
         self.admit(guard)?;
         let identity = self.identify(guard).await?;
         self.route(identity).await

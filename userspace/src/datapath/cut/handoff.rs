@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::attempt::EntryOwner;
 use super::{CutAttempt, Cutter};
-use crate::datapath::count_guards::ProcessGuard;
+use crate::datapath::conn_guard::{ConnGuard, SocketGuard};
 use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
 use crate::datapath::socket::Socket;
 use crate::sys;
@@ -37,30 +37,23 @@ pub(super) struct Handoff {
     since: Instant,
     client: Socket,
     host: Socket,
-    /// Keeps the connection counted in the process for as long as it has sockets.
-    _process_guard: ProcessGuard,
+    /// Counts the connection into the process for as long as it has sockets.
+    _guard: Option<SocketGuard>,
     /// True if leg A's queue has been read empty: only SO_LINGER 0 makes its close a RST then.
     is_queue_empty: bool,
 }
 
 impl CutAttempt {
     /// Hands off to the host what leg A's socket has received, `preamble` first. The flow is cut and lives on its own
-    /// from here; `marks` say which counts it holds. Fails where a leg is dead already: both ends are reset then, and
+    /// from here, and holds the connection's counts. Fails where a leg is dead already: both ends are reset then, and
     /// the flow holds no counts.
-    pub fn hand_off(
-        mut self,
-        client: Socket,
-        host: Socket,
-        preamble: &[u8],
-        marks: u8,
-        mut process_guard: ProcessGuard,
-    ) -> io::Result<()> {
+    pub fn hand_off(mut self, client: Socket, host: Socket, preamble: &[u8], guard: ConnGuard) -> io::Result<()> {
         self.owner = EntryOwner::CutFlow;
         let greeted = self.greeted;
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
-        cutter.kernel.table.set_marks(index, marks | OWNS_CONN);
+        cutter.kernel.table.set_marks(index, guard.marks());
         // Until `record_greeting` the programs did not know the sequence number of a FIN of this client: only reading
         // finds it for certain.
         let sent = if greeted {
@@ -68,32 +61,8 @@ impl CutAttempt {
         } else {
             cutter.send_inline(index, first, &client, &host, preamble)
         };
-        match sent {
-            Ok(Some(handoff_end)) => {
-                process_guard.detach();
-                cutter.watch_handoff(Handoff {
-                    index,
-                    handoff_end,
-                    since: Instant::now(),
-                    client,
-                    host,
-                    _process_guard: process_guard,
-                    is_queue_empty: false,
-                });
-                Ok(())
-            }
-            Ok(None) => {
-                process_guard.detach();
-                tokio::task::spawn_local(cutter.send_streaming(
-                    index,
-                    first,
-                    client,
-                    host,
-                    preamble.to_vec(),
-                    process_guard,
-                ));
-                Ok(())
-            }
+        let sent = match sent {
+            Ok(sent) => Some(sent),
             Err(error) => {
                 let still_ours = cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
                 cutter.abort(index, &client, &host);
@@ -101,10 +70,27 @@ impl CutAttempt {
                     return Err(error);
                 }
                 // The flow had ended already, and the flow GC has counted that.
-                process_guard.detach();
-                Ok(())
+                None
             }
+        };
+        let guard = guard.detach();
+        match sent {
+            Some(Some(handoff_end)) => cutter.watch_handoff(Handoff {
+                index,
+                handoff_end,
+                since: Instant::now(),
+                client,
+                host,
+                _guard: guard,
+                is_queue_empty: false,
+            }),
+            Some(None) => {
+                let preamble = preamble.to_vec();
+                tokio::task::spawn_local(cutter.send_streaming(index, first, client, host, preamble, guard));
+            }
+            None => {}
         }
+        Ok(())
     }
 }
 
@@ -156,7 +142,7 @@ impl Cutter {
         client: Socket,
         mut host: Socket,
         preamble: Vec<u8>,
-        process_guard: ProcessGuard,
+        guard: Option<SocketGuard>,
     ) {
         let mut total = preamble.len() as u32;
         let mut piece = preamble;
@@ -196,7 +182,7 @@ impl Cutter {
                 since: Instant::now(),
                 client,
                 host,
-                _process_guard: process_guard,
+                _guard: guard,
                 is_queue_empty: true,
             }),
             _ => self.abort(index, &client, &host),

@@ -1,0 +1,107 @@
+//! Guard that counts a connection for as long as it lives: in the process, at its listener, against its source.
+
+use std::sync::Arc;
+
+use signalbox_common::cut::flow::{OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE};
+use signalbox_core::limit::SourceCells;
+
+use crate::state::{ListenerState, Shared};
+
+/// Counts a connection from its acceptance on. A flow that is cut takes the counts over ([`Self::detach`]); in all
+/// other cases they end with the guard.
+pub struct ConnGuard {
+    shared: Arc<Shared>,
+    /// `None` once the guard is detached.
+    sockets: Option<SocketGuard>,
+    listener: Option<Arc<ListenerState>>,
+    /// Source of the connection for the limits that all listeners share; true while the client is peeked at.
+    source: Option<(SourceCells, bool)>,
+    /// Source of the connection for the listener's shield limit, `limits.concurrent`.
+    conn_count_source: Option<SourceCells>,
+}
+
+/// Counts a connection into the process for as long as it has sockets: a process that drains ends when none is left, so
+/// not even one that has been accepted and not yet looked at may be missed.
+pub(super) struct SocketGuard(Arc<Shared>);
+
+impl Drop for SocketGuard {
+    fn drop(&mut self) {
+        self.0.totals.with_sockets.leave();
+    }
+}
+
+impl ConnGuard {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.totals.with_sockets.enter();
+        shared.totals.current.enter();
+        shared.totals.total.inc();
+        Self {
+            shared: Arc::clone(shared),
+            sockets: Some(SocketGuard(Arc::clone(shared))),
+            listener: None,
+            source: None,
+            conn_count_source: None,
+        }
+    }
+
+    pub(super) fn enter_listener(&mut self, listener: &Arc<ListenerState>) {
+        listener.active.enter();
+        listener.total.inc();
+        self.listener = Some(Arc::clone(listener));
+    }
+
+    /// Counts the connection against its source, which the limiter has admitted. The client is peeked at from now on.
+    pub(super) fn enter_source(&mut self, source: SourceCells) {
+        self.source = Some((source, true));
+    }
+
+    /// Counts the connection against its source's limit at the listener.
+    pub(super) fn enter_listener_source(&mut self, source: SourceCells) {
+        self.conn_count_source = Some(source);
+    }
+
+    pub(super) fn finish_peeking(&mut self) {
+        if let Some((source, peeking)) = &mut self.source
+            && std::mem::take(peeking)
+        {
+            self.shared.limiter.peek_ended(*source);
+        }
+    }
+
+    /// Marks of a flow that tell the flow GC which counts to give back.
+    pub(super) fn marks(&self) -> u8 {
+        let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
+        OWNS_CONN
+            | mark(self.source.is_some(), OWNS_SOURCE)
+            | mark(self.conn_count_source.is_some(), OWNS_LISTENER_SOURCE)
+    }
+
+    /// Leaves the counts to a cut flow: the flow GC gives them back, by the flow's marks. The count of sockets goes on
+    /// until they are closed.
+    pub(super) fn detach(mut self) -> Option<SocketGuard> {
+        self.finish_peeking();
+        self.sockets.take()
+    }
+}
+
+impl Drop for ConnGuard {
+    fn drop(&mut self) {
+        if self.sockets.is_none() {
+            return;
+        }
+        self.finish_peeking();
+        let shared = &self.shared;
+        for source in self
+            .source
+            .map(|(source, _)| source)
+            .into_iter()
+            .chain(self.conn_count_source)
+        {
+            shared.limiter.connection_closed(source);
+        }
+        if let Some(listener) = &self.listener {
+            listener.active.leave();
+        }
+        shared.totals.current.leave();
+    }
+}
