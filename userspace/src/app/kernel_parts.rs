@@ -1,0 +1,192 @@
+//! First phase of a start: programs and maps are loaded, and what the kernel refuses is said.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use signalbox_core::model::{Datapath, Model};
+
+use super::SteeringChoice;
+use crate::control::degraded;
+use crate::control::listener_set::Offer;
+use crate::datapath::cut::registry::Registry;
+use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
+use crate::kernel::cut::stale_pins;
+use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
+use crate::kernel::steer::Steering;
+use crate::kernel::version::Version;
+use crate::kernel::{Cut, Kernel};
+
+/// Programs and maps of this process, as far as the kernel has taken them.
+pub(super) struct KernelParts {
+    /// Keeps programs and maps loaded.
+    pub(super) kernel: Option<Kernel>,
+    pub(super) steering: Option<Steering>,
+    pub(super) cut: Option<(Arc<Cut>, Arc<Registry>)>,
+    /// Features that are not used, and why.
+    pub(super) degraded: Vec<(&'static str, String)>,
+}
+
+impl KernelParts {
+    /// Loads what the configuration wants. A process that takes over steers as its predecessor does.
+    pub(super) fn load(model: &Model, choice: SteeringChoice, inherited: Option<&Offer>) -> anyhow::Result<Self> {
+        let mut degraded = Vec::new();
+        let mut kernel = match Kernel::load() {
+            Ok(kernel) => Some(kernel),
+            Err(error) => {
+                degraded.push(("ebpf", crate::sys::error_chain(&error)));
+                None
+            }
+        };
+        let choice = match inherited {
+            Some(offer) if offer.steered => SteeringChoice::SkLookup,
+            Some(_) => SteeringChoice::Bind,
+            None => choice,
+        };
+        let steering = steer(kernel.as_mut(), choice, &mut degraded)?;
+        let cut = load_cut(model, inherited.is_some(), &mut degraded);
+        degraded.extend(degraded::features(model));
+        collect_stale_pins();
+        let version = Version::running();
+        if kernel.as_ref().is_some_and(|kernel| kernel.sockmap.is_some()) && !kernel_is_sound(&version) {
+            degraded.push((
+                "sockmap",
+                format!(
+                    "kernel {version} has known defects in socket maps: used only where `tier: sockmap` demands it"
+                ),
+            ));
+        }
+        if let Some(kernel) = &mut kernel {
+            degraded.append(&mut kernel.degraded);
+        }
+        for (feature, why) in &degraded {
+            tracing::warn!(
+                feature,
+                why,
+                "A kernel feature is not used: the kernel or missing capabilities do not allow it."
+            );
+        }
+        Ok(Self {
+            kernel,
+            steering,
+            cut,
+            degraded,
+        })
+    }
+
+    pub(super) fn sockmap(&self) -> Option<Arc<SockmapPair>> {
+        self.kernel.as_ref().and_then(|kernel| kernel.sockmap.clone())
+    }
+
+    /// Why tier `sockmap` is not used, or only on demand; `None` where it is used.
+    pub(super) fn without_sockmap(&self) -> Option<String> {
+        let has_none = self.sockmap().is_none();
+        let lacks_sockmap = |(feature, _): &&(&str, String)| match *feature {
+            "sockmap" => has_none,
+            feature => feature == "ebpf",
+        };
+        self.degraded.iter().find(lacks_sockmap).map(|(_, why)| why.clone())
+    }
+}
+
+/// Attaches the program that steers connections to our listening sockets.
+fn steer(
+    kernel: Option<&mut Kernel>,
+    choice: SteeringChoice,
+    degraded: &mut Vec<(&'static str, String)>,
+) -> anyhow::Result<Option<Steering>> {
+    match (kernel, choice) {
+        (_, SteeringChoice::Bind) | (None, SteeringChoice::Auto) => Ok(None),
+        (None, SteeringChoice::SkLookup) => bail!("sk_lookup is not available: {}", degraded[0].1),
+        (Some(kernel), _) => match kernel.steer() {
+            Ok(steering) => Ok(Some(steering)),
+            Err(error) if choice == SteeringChoice::SkLookup => Err(error).context("sk_lookup is not available"),
+            Err(error) => {
+                degraded.push(("sk_lookup", crate::sys::error_chain(&error)));
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Loads tier `cut`, where a listener wants it and the kernel has it.
+fn load_cut(
+    model: &Model,
+    take_over: bool,
+    degraded: &mut Vec<(&'static str, String)>,
+) -> Option<(Arc<Cut>, Arc<Registry>)> {
+    let wanted = |datapath: &Datapath| datapath.cut && datapath.tier.is_none();
+    if !model.listeners.iter().any(|listener| wanted(&listener.datapath)) {
+        return None;
+    }
+    match Cut::load(model.limits.cut_flows, take_over) {
+        Ok(cut) => {
+            if let Some(why) = &cut.without_v6 {
+                degraded.push(("cut_ipv6", why.clone()));
+            }
+            let cut = Arc::new(cut);
+            Some((Arc::clone(&cut), Arc::new(Registry::new(cut))))
+        }
+        Err(error) => {
+            degraded.push(("cut", crate::sys::error_chain(&error)));
+            None
+        }
+    }
+}
+
+/// Removes the pins of network namespaces that are gone, in a thread of its own: the start does not wait for it.
+fn collect_stale_pins() {
+    let work = || match stale_pins::collect() {
+        Ok(cleaned) if cleaned.removed.is_empty() => {}
+        Ok(cleaned) => tracing::info!(
+            pins = cleaned.removed.len(),
+            "Pins of network namespaces that are gone have been removed."
+        ),
+        Err(error) => tracing::warn!(%error, "Pins of network namespaces that are gone could not be removed."),
+    };
+    if let Err(error) = std::thread::Builder::new().name("stale-pins".into()).spawn(work) {
+        tracing::warn!(%error, "The thread that removes old pins could not be started.");
+    }
+}
+
+/// Wakes the flow of each credit that is exhausted.
+pub(super) fn follow_credit_events(kernel: &mut Kernel, workers: Vec<WorkerHandle>) {
+    let Some(ring) = kernel.credit_events.take() else {
+        return;
+    };
+    tokio::spawn(async move {
+        let mut ring = crate::sys::async_readable(ring)?;
+        let share = worker::credit_pairs_per_worker(workers.len());
+        loop {
+            let mut guard = ring.readable_mut().await?;
+            while let Some(item) = guard.get_inner_mut().next() {
+                let Some(bytes) = item.first_chunk::<4>() else { continue };
+                let credit = u32::from_ne_bytes(*bytes);
+                if let Some(worker) = workers.get((credit / 2 / share) as usize) {
+                    worker.send(WorkerCommand::CreditExhausted(credit));
+                }
+            }
+            guard.clear_ready();
+        }
+        #[expect(unreachable_code, reason = "gives the block its error type")]
+        Ok::<(), std::io::Error>(())
+    });
+}
+
+/// Forwards log messages of the eBPF programs to our log.
+pub(super) fn follow_log(kernel: &mut Kernel) {
+    match kernel.logger() {
+        Ok(logger) => {
+            tokio::spawn(async move {
+                let mut logger = crate::sys::async_readable(logger)?;
+                loop {
+                    let mut guard = logger.readable_mut().await?;
+                    guard.get_inner_mut().flush();
+                    guard.clear_ready();
+                }
+                #[expect(unreachable_code, reason = "gives the block its error type")]
+                Ok::<(), std::io::Error>(())
+            });
+        }
+        Err(error) => tracing::debug!(error, "The eBPF programs' messages are not shown."),
+    }
+}

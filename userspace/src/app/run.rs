@@ -1,0 +1,116 @@
+//! The time between start and end: signals, systemd's watchdog, and the drain before the process ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::RunningBalancer;
+use crate::control::event::StoreEvent;
+
+/// Time that the end of the process waits for the connection log to be written.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Signals that control the process.
+pub(super) struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(super) fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+impl RunningBalancer {
+    /// Serves until told to stop, then ends gracefully.
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        let Signals {
+            mut hangup,
+            mut terminate,
+            mut interrupt,
+        } = self.signals;
+        let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
+        let notify = |state: &[sd_notify::NotifyState<'_>]| {
+            // Errors are ignored: there is no systemd, or it has gone.
+            let _ = sd_notify::notify(state);
+        };
+        notify(&[sd_notify::NotifyState::Ready]);
+        tracing::info!(
+            steering = self.control.facts.steering,
+            workers = self.control.facts.workers,
+            max_connections = self.control.facts.max_connections,
+            "Serving."
+        );
+        let mut relieved = false;
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => {
+                    notify(&[sd_notify::NotifyState::Reloading, sd_notify::NotifyState::monotonic_usec_now()?]);
+                    // A refusal is logged and counted where it happens.
+                    let _ = self.control.reload("SIGHUP").await;
+                    self.control.shared.log.reopen();
+                    notify(&[sd_notify::NotifyState::Ready]);
+                }
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                Some(()) = self.taken_over.recv() => {
+                    tracing::info!("A new process has taken over the listening sockets: draining.");
+                    self.admin.retire();
+                    // The flow table belongs to the successor.
+                    self.flow_gc = None;
+                    relieved = true;
+                    break;
+                }
+                () = tokio::time::sleep(watchdog.unwrap_or(Duration::from_secs(3600))) => {
+                    if watchdog.is_some() {
+                        notify(&[sd_notify::NotifyState::Watchdog]);
+                    }
+                }
+            }
+        }
+        notify(&[sd_notify::NotifyState::Stopping]);
+        let shared = Arc::clone(&self.control.shared);
+        shared.stopping.store(true, Relaxed);
+        let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
+        tracing::info!(
+            connections = shared.totals.with_sockets.get(),
+            "Stopping: no new connections."
+        );
+        let (done, stopped) = oneshot::channel();
+        let _ = self.control.events.send(StoreEvent::StopListening(done));
+        let drained = async {
+            let _ = tokio::time::timeout_at(deadline.into(), stopped).await;
+            while shared.totals.with_sockets.get() > 0 && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            _ = terminate.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
+            _ = interrupt.recv() => tracing::warn!("A second signal: ending without waiting for open connections."),
+        }
+        let left = shared.totals.with_sockets.get();
+        if left > 0 {
+            tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
+        }
+        self.admin.close();
+        if let Some(flow_gc) = &self.flow_gc {
+            flow_gc.stop();
+        }
+        if !relieved {
+            self.control.services.stop();
+        }
+        shared.log.flush(LOG_TIMEOUT);
+        tracing::info!("Stopped.");
+        Ok(())
+    }
+}
