@@ -1,6 +1,8 @@
 //! Memory of the store beside the configuration: on disk before it is in force.
 
 mod ports;
+mod restore;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use signalbox_core::merge::{ClusterWeights, WeightOverrides};
 use signalbox_core::model::shield::{ApiPrefixes, Prefixes};
 use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
 
-use crate::control::etcd::{Etcd, EtcdError, SharedRecords};
+use crate::control::etcd::{Etcd, EtcdError};
 use crate::control::rotation_jobs::{Job, Jobs};
 use crate::control::state_db::{RecordChange, StateDb, StateDbError};
 
@@ -142,201 +144,6 @@ impl PersistentState {
             unsaved: BTreeSet::new(),
             saved: Instant::now(),
         }
-    }
-
-    /// Reads the records of an earlier process, once. True if this call has read them.
-    pub fn restore(&mut self) -> Result<bool, StateDbError> {
-        if self.restored {
-            return Ok(false);
-        }
-        let learnt = self.db.all::<ClusterDiscovery>(DISCOVERED_RECORD)?;
-        let out = self.db.all::<OutRecord>(ROTATION_RECORD)?;
-        let jobs = self.db.all::<Job>(JOB_RECORD)?;
-        let mut weights: WeightOverrides = self.db.all(WEIGHT_RECORD)?.into_iter().collect();
-        let mut converted = Vec::new();
-        for (key, before) in self.db.all::<WeightsRecord>(WEIGHTS_RECORD)? {
-            converted.extend(
-                before
-                    .weights
-                    .iter()
-                    .map(|(host, set)| (WEIGHT_RECORD, host.clone(), Some(json(set)))),
-            );
-            converted.push((WEIGHTS_RECORD, key, None));
-            weights.extend(before.weights);
-        }
-        let prefixes = self.db.all::<Prefixes>(PREFIXES_RECORD)?;
-        let prefixes = prefixes.into_iter().map(|(key, prefixes)| {
-            (
-                key.strip_prefix(SEPARATOR).unwrap_or(&key).to_owned(),
-                Arc::new(prefixes),
-            )
-        });
-        self.shield = Arc::new(prefixes.collect());
-        // Clients of the earlier process use its ports: ports given since then give way.
-        let ports = self.db.all::<u16>(PORT_RECORD)?;
-        Arc::make_mut(&mut self.ports).extend(ports);
-        self.config_override = self
-            .db
-            .all::<ConfigOverride>(CONFIGURATION_RECORD)?
-            .pop()
-            .map(|(_, record)| record);
-        let mut discovered = (*self.discovered).clone();
-        for (key, learned) in learnt {
-            if let Some((source, cluster)) = key.split_once(SEPARATOR) {
-                // Knowledge discovered since the start is newer than the records.
-                let of = discovered.entry(source.to_owned()).or_default();
-                of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
-            }
-        }
-        let rotation = out.into_iter().map(|(_, record)| (record.subject, record.out));
-        let rotation = Rotation(rotation.collect());
-        for (_, job) in jobs {
-            self.jobs.insert(job);
-        }
-        // Weights set since the start are newer than the records.
-        weights.extend((*self.weights).clone());
-        self.weights = Arc::new(weights);
-        (self.discovered, self.rotation) = (Arc::new(discovered), Arc::new(rotation));
-        self.restored = true;
-        if !converted.is_empty()
-            && let Err(error) = self.put(&converted)
-        {
-            tracing::warn!(
-                error = crate::sys::error_chain(&error),
-                "Weights of an earlier version could not be written anew; the next start tries it again."
-            );
-        }
-        Ok(true)
-    }
-
-    /// Reads the shared table, so that the first model is right already.
-    pub async fn restore_shared(&mut self) -> Result<(), PersistError> {
-        if let Some(etcd) = self.shared.clone() {
-            let records = etcd.read_all().await?;
-            if records.is_new {
-                // The shared table is new: it begins with this balancer's records.
-                self.revision = etcd.put(&self.shared_records(), records.revision).await?;
-            } else {
-                self.adopt_shared(records);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns all records that balancers share.
-    fn shared_records(&self) -> Vec<RecordChange> {
-        let mut changes = Vec::new();
-        for (source, clusters) in self.discovered.iter().filter(|(source, _)| is_shared(source)) {
-            for (cluster, what) in clusters {
-                changes.push(discovered_record(&(source.clone(), cluster.clone()), Some(what)));
-            }
-        }
-        for (subject, out) in &self.rotation.0 {
-            let record = OutRecord {
-                subject: subject.clone(),
-                out: out.clone(),
-            };
-            changes.push((ROTATION_RECORD, subject.to_string(), Some(json(&record))));
-        }
-        let ports = self.ports.iter();
-        changes.extend(ports.map(|(name, port)| (PORT_RECORD, name.clone(), Some(json(port)))));
-        let weights = self.weights.iter();
-        changes.extend(weights.map(|(host, set)| (WEIGHT_RECORD, host.clone(), Some(json(set)))));
-        changes
-    }
-
-    /// Returns the shared table's client, where balancers share one.
-    #[must_use]
-    pub fn shared(&self) -> Option<Arc<Etcd>> {
-        self.shared.clone()
-    }
-
-    /// Takes the content of the shared table, unless it is older than what is known. Returns what that changes.
-    pub fn adopt_shared(&mut self, records: SharedRecords) -> SharedChanges {
-        let mut adopted = SharedChanges::default();
-        if (records.revision < self.revision && !records.is_rolled_back) || records.is_new {
-            return adopted;
-        }
-        self.revision = records.revision;
-        let mut discovered: Discovered = (*self.discovered).clone();
-        discovered.retain(|source, _| !is_shared(source));
-        let (mut rotation, mut weights) = (Rotation::default(), WeightOverrides::new());
-        let mut ports = Ports::new();
-        let mut copies = Vec::new();
-        for (kind, key, value) in &records.all {
-            let kind = match kind.as_str() {
-                DISCOVERED_RECORD => {
-                    let learned = serde_json::from_slice::<ClusterDiscovery>(value);
-                    if let (Some((source, cluster)), Ok(learned)) = (key.split_once(SEPARATOR), learned) {
-                        let of = discovered.entry(source.to_owned()).or_default();
-                        of.insert(cluster.to_owned(), Arc::new(learned));
-                    }
-                    DISCOVERED_RECORD
-                }
-                ROTATION_RECORD => {
-                    if let Ok(record) = serde_json::from_slice::<OutRecord>(value) {
-                        rotation.0.insert(record.subject, record.out);
-                    }
-                    ROTATION_RECORD
-                }
-                WEIGHT_RECORD => {
-                    if let Ok(set) = serde_json::from_slice(value) {
-                        weights.insert(key.clone(), set);
-                    }
-                    WEIGHT_RECORD
-                }
-                PORT_RECORD => {
-                    if let Ok(port) = serde_json::from_slice(value) {
-                        ports.insert(key.clone(), port);
-                    }
-                    PORT_RECORD
-                }
-                _ => continue,
-            };
-            copies.push((kind, key.clone(), Some(value.clone())));
-        }
-        for subject in self.rotation.0.keys() {
-            if !rotation.0.contains_key(subject) {
-                adopted.taken_in.push(subject.clone());
-                copies.push((ROTATION_RECORD, subject.to_string(), None));
-            }
-        }
-        for (subject, out) in &rotation.0 {
-            // A subject that went in and out again between two reads is a new rotation, with its own drain.
-            if self.rotation.0.get(subject).is_none_or(|known| known.job != out.job) {
-                adopted.taken_out.push((subject.clone(), out.clone()));
-            }
-        }
-        for (source, clusters) in self.discovered.iter() {
-            for cluster in clusters.keys() {
-                if discovered.get(source).is_none_or(|of| !of.contains_key(cluster)) {
-                    copies.push((DISCOVERED_RECORD, format!("{source}{SEPARATOR}{cluster}"), None));
-                }
-            }
-        }
-        for host in self.weights.keys().filter(|host| !weights.contains_key(*host)) {
-            copies.push((WEIGHT_RECORD, host.clone(), None));
-        }
-        for name in &self.unsaved_ports {
-            match self.ports.get(name) {
-                Some(port) => drop(ports.insert(name.clone(), *port)),
-                None => drop(ports.remove(name)),
-            }
-        }
-        for name in self.ports.keys().filter(|name| !ports.contains_key(*name)) {
-            copies.push((PORT_RECORD, name.clone(), None));
-        }
-        adopted.needs_rebuild = discovered != *self.discovered || weights != *self.weights || ports != *self.ports;
-        let is_news = adopted.needs_rebuild || rotation != *self.rotation;
-        (self.discovered, self.rotation, self.weights) = (Arc::new(discovered), Arc::new(rotation), Arc::new(weights));
-        self.ports = Arc::new(ports);
-        if is_news && let Err(error) = self.put(&copies) {
-            tracing::warn!(
-                error = crate::sys::error_chain(&error),
-                "A copy of the shared table could not be written."
-            );
-        }
-        adopted
     }
 
     /// Returns the configuration that the API has put in place of a file with this fingerprint.
@@ -507,27 +314,6 @@ impl PersistentState {
                 "How far a job is could not be written."
             );
         }
-    }
-
-    /// Writes records that balancers share: to the shared table first, where there is one.
-    pub fn put_shared(&mut self, changes: &[RecordChange]) -> Result<(), PersistError> {
-        let Some(etcd) = self.shared.clone() else {
-            return Ok(self.put(changes)?);
-        };
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let known = self.revision;
-        let putting = || tokio::runtime::Handle::current().block_on(etcd.put(changes, known));
-        let revision = tokio::task::block_in_place(putting)?;
-        self.revision = self.revision.max(revision);
-        if let Err(error) = self.put(changes) {
-            tracing::warn!(
-                error = crate::sys::error_chain(&error),
-                "A copy of the shared table could not be written."
-            );
-        }
-        Ok(())
     }
 
     /// Writes to disk without delaying the other tasks of the control plane.
