@@ -206,11 +206,16 @@ pub(crate) fn signalbox(given: Option<&Path>) -> Result<PathBuf> {
 
 fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "-p", "signalbox"])
-        .current_dir(workspace())
-        .status()
-        .context("cargo")?;
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "-p", "signalbox"]);
+    // What the cargo that runs us has set of this package would have ring, and all that depends on it, built again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let status = command.current_dir(workspace()).status().context("cargo")?;
     ensure!(status.success(), "signalbox cannot be built");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     Ok(workspace().join(target).join("release/signalbox"))
