@@ -13,6 +13,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::root::root;
 
+/// Unsets what the cargo that runs us has set of our own package. Build scripts that ask for it (ring's) would run again,
+/// and all that depends on them be built again, between a command here and one by hand.
+pub(crate) fn without_package_env(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+}
+
 /// A command that is printed before it runs. It runs in the root of the checkout unless told otherwise.
 pub(crate) struct Run {
     command: Command,
@@ -24,6 +35,7 @@ impl Run {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Result<Self> {
         let mut command = Command::new(program);
         command.current_dir(root()?);
+        without_package_env(&mut command);
         Ok(Self {
             command,
             shown_env: Vec::new(),

@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::store::quietly;
-use crate::{exec::Run, test::OBJECT};
+use crate::{
+    exec::{Run, without_package_env},
+    test::OBJECT,
+};
 
 /// Paths of the built programs, without debugging information.
 pub(super) struct Built {
@@ -50,6 +53,7 @@ fn executable(root: &Path, test: &str, object: Option<&Path>) -> Result<PathBuf>
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root);
+    without_package_env(&mut command);
     if let Some(object) = object {
         command.env(OBJECT, object);
     }
