@@ -20,9 +20,9 @@ struct CachedClock {
 /// Clock of this CPU, read once a tick of the kernel.
 ///
 /// - Entry: 0 -> jiffies and `CLOCK_MONOTONIC`
-/// - Writer: l4_xdp, l4_tc (ebpf/src/clock.rs)
-/// - Reader: l4_xdp, l4_tc
-/// - Size: 1, per CPU; not pinned: reading the clock costs more than a lookup on many virtual machines
+/// - Writer: all programs that need the time (ebpf/src/clock.rs)
+/// - Reader: the same
+/// - Size: 1, per CPU; not pinned: stale after a tick of the kernel
 #[map]
 static CLOCK_CACHE: PerCpuArray<CachedClock> = PerCpuArray::with_max_entries(1, 0);
 

@@ -6,10 +6,10 @@ use signalbox_common::reason::{REASON_COUNT, Reason};
 /// Exits of programs by reason.
 ///
 /// - Entry: number of a `Reason` -> count
-/// - Writer: all programs, each exit once (ebpf/src/count.rs)
+/// - Writer: all programs at their exits (ebpf/src/count.rs); l4_decap only where it decapsulates
 /// - Reader: kernel/counters.rs for the admin API and /metrics
 /// - Size: one per `Reason`, per CPU; pinned by tier cut, and as `L4_COUNTERS` by layer 4: counts go on through a
-///   restart
+///   restart. Steering's copy is not pinned
 #[map]
 pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASON_COUNT, 0);
 

@@ -50,7 +50,8 @@ static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CR
 /// Credits of directions, which bound the bytes in flight.
 ///
 /// - Entry: index -> bytes sent, passed and consumed, limit
-/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed)
+/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed); kernel/sockmap.rs begins a
+///   flow's
 /// - Reader: both of them
 /// - Size: 65536, mapped into userspace; not pinned: a flow of this tier ends with its process
 #[map]
@@ -60,7 +61,7 @@ static SOCKMAP_CREDITS: Array<Credit> = Array::with_max_entries(MAX_CREDITS, BPF
 ///
 /// - Entry: event -> index in `SOCKMAP_CREDITS`
 /// - Writer: sockmap_verdict, which wakes the reader
-/// - Reader: app.rs for datapath/sockmap_watch.rs
+/// - Reader: app/kernel_parts.rs for datapath/sockmap_watch.rs
 /// - Size: 256 KiB; not pinned: events of another process are of no use
 #[map]
 static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);

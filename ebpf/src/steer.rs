@@ -1,7 +1,9 @@
 //! `sk_lookup`: assigns a new connection to a bound address:port or prefix:port to our listening sockets.
 //!
-//! Runs for SYNs only (`Documentation/bpf/prog_sk_lookup.rst`). An unbound destination goes on as if we were not there:
-//! the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process gets it.
+//! Runs where the kernel looks for a listening socket (`Documentation/bpf/prog_sk_lookup.rst`): for SYNs, and for
+//! packets of no connection, such as the last one of a handshake with a cookie. An unbound destination goes on as if we
+//! were not there: the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process
+//! gets it.
 
 use aya_ebpf::{
     bindings::sk_action,
@@ -42,7 +44,7 @@ static STEER_BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries
 #[map]
 static STEER_LISTENERS: SockMap = SockMap::with_max_entries(MAX_LISTENER_SLOTS, 0);
 
-/// Connections steered, by listener of the running configuration.
+/// Lookups that were given to a listener: SYNs, and the packets that complete a handshake with a cookie.
 ///
 /// - Entry: number of a listener -> count
 /// - Writer: steer

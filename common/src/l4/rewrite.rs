@@ -32,7 +32,7 @@ pub fn decrement_hop_limit<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHead
 }
 
 /// Writes addresses into the IP header at `l3`; without a `source` that stays. Updates the checksum of an IPv4 header,
-/// from which the caller has taken `hops` away.
+/// whose hop limit the caller has changed.
 #[inline(always)]
 pub fn write_addresses<B: Buffer + ?Sized>(
     packet: &mut B,

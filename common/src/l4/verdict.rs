@@ -66,11 +66,11 @@ pub struct SendInfo {
     pub outer_destination: [u32; 4],
     /// 1 where addresses were written: `l4_tc` then updates checksums.
     pub translated: u32,
-    /// Hop limit before the change; only its difference to `hops` counts.
+    /// Hop limit before the change; only its difference to `new_hop_limit` counts.
     pub old_hop_limit: u32,
     /// Hop limit after the change.
     pub new_hop_limit: u32,
-    /// Offset of the checksum that `changes` apply to; 0 for none.
+    /// Offset of the checksum that `checksum_diffs` apply to; 0 for none.
     pub checksum_offset: u32,
     /// Largest IP packet that gets to the host.
     pub mtu: u32,

@@ -5,10 +5,10 @@ use crate::l4::Target;
 
 /// Most guards: listeners and services with rules of their own.
 pub const MAX_GUARDS: u32 = 2048;
-/// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`RCU_BARRIER_TABLE`].
+/// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`GRACE_PERIOD_TABLE`].
 pub const MAX_PREFIX_TABLES: u32 = MAX_GUARDS + 1;
 /// Index of a table that no program asks for: writing it waits for all programs that run.
-pub const RCU_BARRIER_TABLE: u32 = MAX_GUARDS;
+pub const GRACE_PERIOD_TABLE: u32 = MAX_GUARDS;
 /// Most addresses and ports that are guarded, each port of a range counted.
 pub const MAX_TARGETS: u32 = 131_072;
 /// Most prefixes with a port that listeners listen on.

@@ -20,7 +20,8 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 /// Connection table: the flow and direction of a packet of either leg.
 ///
 /// - Entry: addresses and ports as packets arrive -> index in `CUT_FLOWS`, direction
-/// - Writer: cut_in (ebpf/src/cut/pair.rs) at the host's SYN-ACK; datapath/cut/gc.rs removes
+/// - Writer: cut_in (ebpf/src/cut/pair.rs) at the host's SYN-ACK; datapath/cut/gc.rs removes, and cut_in and cut_out
+///   where a new connection has the same ports; kernel/cut/carry_over.rs
 /// - Reader: cut_in, cut_out, for every packet
 /// - Size: two to a flow, preallocated: in a burst of new flows a program could get no memory; pinned: outlives the
 ///   process
@@ -30,7 +31,8 @@ pub static CUT_CT: HashMap<Tuple, FlowRef> = HashMap::with_max_entries(MAX_CT_EN
 /// Flow table: an entry is a `PendingFlow` until the host's SYN-ACK, and a `CutFlow` from then on.
 ///
 /// - Entry: index -> addresses, offsets of sequence numbers and timestamps, counters, state
-/// - Writer: datapath/cut/attempt.rs, datapath/cut/handoff.rs; cut_in, cut_out; datapath/cut/gc.rs
+/// - Writer: datapath/cut/attempt.rs, datapath/cut/handoff.rs; cut_in, cut_out; datapath/cut/gc.rs;
+///   kernel/cut/carry_over.rs
 /// - Reader: all of them; the admin API
 /// - Size: `limits.cut_flows` (131072), mapped into userspace; pinned: outlives the process
 #[map]
@@ -39,19 +41,19 @@ pub static CUT_FLOWS: Array<CutFlow> = Array::with_max_entries(DEFAULT_FLOWS, BP
 /// Flow that is being connected, by leg B's source port.
 ///
 /// - Entry: source port -> index in `CUT_FLOWS` plus one; 64 bits, the least distance of an array map's elements
-/// - Writer: datapath/cut/attempt.rs through kernel/cut/table.rs
+/// - Writer: datapath/cut/attempt.rs through kernel/cut/table.rs; datapath/cut/gc.rs clears it at a start
 /// - Reader: cut_out at leg B's SYN, cut_in at the host's SYN-ACK
 /// - Size: 65536, one per port, mapped into userspace; pinned: two processes share the ports during a takeover
 #[map]
 pub static CUT_PENDING: Array<u64> = Array::with_max_entries(PENDING_PORTS, BPF_F_MMAPABLE);
 
-/// Handshakes of clients with the balancer, kept until their flows are cut.
+/// Handshakes of clients with the balancer.
 ///
 /// - Entry: a client's tuple -> initial sequence numbers, options, clock
 /// - Writer: cut_in, cut_out; kernel/cut.rs for HTTP/2 clients that were greeted; l4_xdp, l4_tc remove (cookies)
-/// - Reader: cut_out at leg B's SYN, cut_in at the host's SYN-ACK
-/// - Size: 65536, the oldest make room: a flood of SYNs costs the cut, not the connection; pinned: a takeover loses
-///   none
+/// - Reader: cut_in at SYN-ACKs, FINs and new connections on known ports; cut_out at SYNs and SYN-ACKs
+/// - Size: 65536, those least recently used make room: a flood of SYNs costs the cut, not the connection; pinned: a
+///   takeover loses none
 #[map]
 pub static CUT_HANDSHAKES: LruHashMap<Tuple, Handshake> = LruHashMap::with_max_entries(MAX_HANDSHAKES, 0);
 
@@ -76,7 +78,7 @@ pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_
 /// Settings that all flows share.
 ///
 /// - Entry: 0 -> largest segment size that fits all interfaces of legs
-/// - Writer: kernel/cut.rs, when interfaces change
+/// - Writer: kernel/cut.rs, every two seconds
 /// - Reader: cut_out, at the balancer's SYN-ACKs and SYNs
 /// - Size: 1; not pinned: flows that are cut do not need it
 #[map]
@@ -85,7 +87,7 @@ pub static CUT_CONFIG: Array<CutConfig> = Array::with_max_entries(1, 0);
 /// Names of hosts, listeners, routes and services by the numbers that flows hold.
 ///
 /// - Entry: number -> text, parts separated by NUL
-/// - Writer: datapath/cut/registry.rs, l4/apply.rs
+/// - Writer: datapath/cut/registry.rs, l4/apply.rs; kernel/cut/carry_over.rs, kernel/l4/carry_over.rs
 /// - Reader: the same of the next process; no program
 /// - Size: 65536; pinned, and as `L4_NAMES` by layer 4: another process has to know what numbers in flows stand for
 #[map]

@@ -2,7 +2,7 @@
 //! pass as if there were no program.
 //!
 //! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. Their decisions stand
-//! in `signalbox_common::cut`. Minimum kernel: 5.12 (`BPF_ATOMIC`).
+//! in `signalbox_common::cut`. Minimum kernel: 5.14.
 
 mod egress;
 mod forward;
@@ -37,7 +37,7 @@ impl Verdict {
         Self((reason as u64) << 32 | action as u32 as u64)
     }
 
-    /// Counts the reason and returns the action; for [`Self::NONE`] counts `otherwise` and passes the packet.
+    /// Counts the reason and returns the action; for [`Self::UNHANDLED`] counts `otherwise` and passes the packet.
     #[inline(always)]
     fn count_and_return(self, otherwise: Reason) -> i32 {
         if self == Self::UNHANDLED {

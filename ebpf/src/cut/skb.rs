@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use signalbox_common::cut::{Buffer, Tuple};
 
-/// Clock of `Flow::started` and the other ticks of a flow.
+/// Clock of `CutFlow::started` and the other ticks of a flow.
 pub use crate::clock::tick;
 
 pub const ETH_HEADER: u32 = 14;
@@ -30,7 +30,7 @@ pub fn monotonic_ms() -> u32 {
 pub struct PacketView {
     data: usize,
     end: usize,
-    /// A number that the verifier does not know, for [`forgotten`].
+    /// A number that the verifier does not know, for [`Buffer::hide_from_verifier`].
     unknown: u32,
 }
 
@@ -78,7 +78,7 @@ impl PacketView {
     }
 }
 
-/// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::forgotten`].
+/// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::hide_from_verifier`].
 #[inline(always)]
 pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
     let mut hidden = value ^ unknown;
@@ -87,7 +87,7 @@ pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
     hidden ^ unknown
 }
 
-/// Hides a number from the compiler alone: see [`Buffer::opaque`].
+/// Hides a number from the compiler alone: see [`Buffer::hide_from_compiler`].
 #[inline(always)]
 pub fn hide_from_compiler(mut value: u32) -> u32 {
     // SAFETY: does nothing, but that the compiler must not undo this.

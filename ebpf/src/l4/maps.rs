@@ -1,4 +1,4 @@
-//! The maps of layer-4 services, and [`Kernel`] for them.
+//! The maps of layer-4 services, and [`Maps`] for them.
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_tuple},
@@ -35,10 +35,10 @@ pub const BPF_TCP_LISTEN: u32 = 10;
 #[repr(C, align(8))]
 pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 
-/// Connection table of flows that both sides have confirmed.
+/// Connection table of flows that are confirmed: by both sides, or with direct return by three packets of the client.
 ///
 /// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
-/// - Writer: l4_xdp, l4_tc, when a flow is confirmed; l4/sweep.rs removes
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; kernel/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc for every packet; the admin API
 /// - Size: two to a flow of `layer4.flows` (262144), not preallocated: what finds no memory is tried at the next
 ///   packet; pinned: outlives the process
@@ -48,10 +48,10 @@ static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::with_max_entries(2 * D
 /// Connection table of flows that have begun and are not confirmed.
 ///
 /// - Entry: as in `L4_CT_ESTABLISHED`
-/// - Writer: l4_xdp, l4_tc
+/// - Writer: l4_xdp, l4_tc; l4/sweep.rs removes; kernel/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc; l4/sweep.rs
-/// - Size: 131072, the oldest make room: a flood with forged sources displaces no established flow; pinned: outlives
-///   the process
+/// - Size: 131072, those least recently used make room: a flood with forged sources displaces no established flow;
+///   pinned: outlives the process
 #[map]
 static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::with_max_entries(MAX_HALF_OPEN, 0);
 
@@ -77,8 +77,8 @@ static L4_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
 
 /// Hosts of services and their next hops.
 ///
-/// - Entry: number of a host -> address, Ethernet address, interface, tunnel
-/// - Writer: l4/apply.rs (address), l4/next_hops.rs (next hop)
+/// - Entry: number of a host -> address, Ethernet header, interface, VLAN, MTU, its part of `L4_NAT_SOURCES`
+/// - Writer: l4/next_hops.rs; l4/apply.rs clears
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 16384; pinned: services go on without a process
 #[map]
@@ -107,13 +107,13 @@ static L4_NAT_SOURCES: Array<[u32; 4]> = Array::with_max_entries(MAX_NAT_SOURCES
 /// - Entry: addresses, identification and protocol of a datagram -> ports
 /// - Writer: l4_xdp, l4_tc, at a first fragment
 /// - Reader: l4_xdp, l4_tc, at the others
-/// - Size: 16384, the oldest make room; not pinned: a datagram is gone in a moment
+/// - Size: 16384, those least recently used make room; not pinned: a datagram is gone in a moment
 #[map]
 static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MAX_FRAGMENTS, 0);
 
 /// Settings that all services share.
 ///
-/// - Entry: 0 -> source ports of mode `nat`, source addresses of tunnels
+/// - Entry: 0 -> source ports of mode `nat`, time of half-open flows, source addresses of tunnels
 /// - Writer: l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; pinned: services go on without a process
@@ -142,7 +142,7 @@ static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::with_max_entri
 /// get no more than half of the established entries.
 ///
 /// - Entry: 0 -> flows now, flows at most
-/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts)
+/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts); kernel/l4.rs at a start
 /// - Reader: l4_xdp, l4_tc, when such a flow is to be established
 /// - Size: 1; not pinned: the next process counts the flows
 #[map]
@@ -160,9 +160,9 @@ static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BP
 /// Ports that a service listens on or mode `nat` uses as source ports: most packets of a machine need no further look.
 ///
 /// - Entry: word -> a bit for each of 64 ports, of TCP and then of UDP
-/// - Writer: l4/apply.rs
+/// - Writer: l4/apply.rs, which adds: ports of services that are gone stay set
 /// - Reader: l4_xdp, l4_tc, first of all
-/// - Size: 2048 words, mapped into userspace; pinned: services go on without a process
+/// - Size: 2048 words; pinned: services go on without a process
 #[map]
 static L4_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, BPF_F_MMAPABLE);
 
@@ -174,7 +174,7 @@ pub fn scratch() -> Option<&'static mut PacketScratch> {
     Some(unsafe { &mut *scratch })
 }
 
-/// The maps, and the context of one packet: implements [`Kernel`].
+/// The maps, and the context of one packet: implements [`Maps`].
 pub struct BpfMaps {
     /// Context pointer, as helpers take it.
     pub ctx: *mut c_void,

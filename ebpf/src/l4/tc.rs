@@ -194,7 +194,7 @@ fn store<T>(skb: *mut __sk_buff, at: u32, value: T) -> Option<()> {
 unsafe fn update_checksum(skb: *mut __sk_buff, s: &PacketScratch) {
     let (seen, out) = (&s.seen, &s.out);
     if seen.version == 6 {
-        // See `cut::forward::send`: an IPv6 header makes up for none of its changes by itself.
+        // See `cut::forward::redirect`: an IPv6 header makes up for none of its changes by itself.
         let mut header = out.checksum_diffs.addresses;
         header.u16(out.old_hop_limit as u16, out.new_hop_limit as u16);
         // SAFETY: a packet without a sum of the network card's is left alone.

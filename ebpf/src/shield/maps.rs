@@ -1,4 +1,4 @@
-//! The maps of the shield, and [`Kernel`] for them. None is pinned: each process fills its own before its programs take
+//! The maps of the shield, and `ShieldMaps` for them. None is pinned: each process fills its own before its programs take
 //! the place of another's.
 
 use aya_ebpf::{
@@ -33,7 +33,7 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_ANY: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
-/// Ports that are guarded at any address.
+/// Ports that are guarded at one address or more.
 ///
 /// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
 /// - Writer: l4/guards.rs
@@ -46,12 +46,12 @@ static SHIELD_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORD
 ///
 /// - Entry: word -> a bit for each of 64 ports, as in `L4_PORT_BITMAP`
 /// - Writer: l4/guards.rs
-/// - Reader: l4_xdp, l4_tc, where `SHIELD_TARGETS` has no entry
+/// - Reader: l4_xdp, l4_tc, when mode `nat` chooses a source port (common/src/l4/nat_ports.rs)
 /// - Size: 2048 words; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_WILDCARD_PORTS: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, 0);
 
-/// Guards of single addresses.
+/// Guards of single addresses; addresses of listeners and services without a shield have none.
 ///
 /// - Entry: address, port, protocol -> number of a guard
 /// - Writer: l4/guards.rs
@@ -80,7 +80,8 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 
 /// Settings that all guards share.
 ///
-/// - Entry: 0 -> seed of the hash, number of buckets, the side of `SHIELD_SHARED_PREFIXES` that is in force
+/// - Entry: 0 -> seed of the hash, number of buckets, side of `SHIELD_SHARED_PREFIXES` in force, generation, what to do
+///   with headers that cannot be read
 /// - Writer: l4/guards.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; not pinned, as `SHIELD_PORT_BITMAP`
@@ -129,8 +130,9 @@ static SHIELD_SOURCES: Array<Bucket> = Array::with_max_entries(DEFAULT_SOURCES /
 /// Concurrent connections of sources.
 ///
 /// - Entry: source, guard -> count
-/// - Writer: l4_xdp, l4_tc at SYN and end; l4/guard_view.rs recounts now and then
-/// - Reader: l4_xdp, l4_tc at a SYN
+/// - Writer: l4_xdp, l4_tc when a service's flow is confirmed and ended; l4/guard_view.rs recounts, and enters sources
+///   that workers have refused
+/// - Reader: l4_xdp, l4_tc at a SYN to a listener and at the first packet of a service's flow
 /// - Size: 131072; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
 static SHIELD_CONN_COUNT: HashMap<ConnCountKey, u32> = HashMap::with_max_entries(MAX_CONN_COUNTS, BPF_F_NO_PREALLOC);
@@ -156,7 +158,7 @@ static SHIELD_SYN_RATES: Array<SynRate> = Array::with_max_entries(MAX_GUARDS, 0)
 /// Samples that may still be taken.
 ///
 /// - Entry: number of a `Decision` -> samples left
-/// - Writer: l4/drops.rs (refills it at each look); l4_xdp, l4_tc (take)
+/// - Writer: l4/guard_view.rs, every 100 ms; l4_xdp, l4_tc (take)
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 8, per CPU; not pinned, as `SHIELD_PORT_BITMAP`
 #[map]
@@ -166,7 +168,7 @@ static SHIELD_SAMPLE_QUOTA: PerCpuArray<u64> = PerCpuArray::with_max_entries(8, 
 ///
 /// - Entry: event -> headers, guard, decision
 /// - Writer: l4_xdp, l4_tc, without waking the reader: waking costs more than the drop
-/// - Reader: l4/drops.rs for `shield drops`
+/// - Reader: l4/guard_view.rs, every 100 ms, for `signalbox shield drops`
 /// - Size: 128 KiB; not pinned: a full ring loses samples, not counts
 #[map]
 static SHIELD_SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_RING_BYTES, 0);

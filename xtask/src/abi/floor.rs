@@ -89,7 +89,7 @@ const BPF_ADD: i32 = 0;
 
 /// Reason why an instruction is refused although old kernels have it.
 const NEGATION: &str = "a negation, of whose register verifiers before 6.17 know nothing afterwards: \
-                        count up, and hide the counter from the compiler by `Buffer::opaque`";
+                        count up, and hide the counter from the compiler by `hide_from_compiler`";
 
 /// Requirements of an object, each with the version that kernels have it since.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -27,11 +27,18 @@ const SECTIONS: [(&str, &str); 7] = [
 /// File whose map serves tests alone.
 const TESTS_ONLY: &str = "impair.rs";
 
+/// Maps that userspace makes before the object is loaded, of another type than is declared there.
+const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_GUARD_PREFIXES"];
+
 const INTRODUCTION: &str = "\
 # The kernel's maps
 
 Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map without them.
 Files are those of `userspace/src` where nothing else is said, programs those of `ebpf/src`.
+
+The object is loaded three times: for steering with tier sockmap, for tier cut, and for layer 4 with the shield. Each
+copy has all maps, and those of other topics with one entry; `bpftool map` shows them all. aya-log adds `AYA_LOGS`, the
+compiler `.rodata`.
 
 *Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and
 follows `common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from
@@ -66,6 +73,8 @@ pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
             let kind = &kind
                 .with_context(|| format!("{name}: the object has no map {}", map.name))?
                 .kind;
+            let is_outer = MAPS_OF_MAPS.contains(&map.name.as_str());
+            let kind = if is_outer { "array_of_maps" } else { kind };
             let [entry, writer, reader, size] = &map.lines;
             let _ = writeln!(
                 page,
