@@ -208,7 +208,8 @@ fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "-p", "signalbox"]);
-    // What the cargo that runs us has set of this package would have ring, and all that depends on it, built again.
+    // ring's build script asks for the variables that `cargo run` has set for signalbox-bench: with other values than in a
+    // shell, cargo would build ring again, and all crates that depend on ring.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

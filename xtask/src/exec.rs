@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::root::root;
 
-/// Unsets what the cargo that runs us has set of our own package. Build scripts that ask for it (ring's) would run again,
-/// and all that depends on them be built again, between a command here and one by hand.
+/// Unsets the variables that `cargo run` has set for xtask. ring's build script asks for them: with other values than in a
+/// shell, cargo would build ring again, and all crates that depend on ring.
 pub(crate) fn without_package_env(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

@@ -37,8 +37,8 @@ Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xt
 Files are those of `userspace/src` where nothing else is said, programs those of `ebpf/src`.
 
 The object is loaded three times: for steering with tier sockmap, for tier cut, and for layer 4 with the shield. Each
-copy has all maps, and those of other topics with one entry; `bpftool map` shows them all. aya-log adds `AYA_LOGS`, the
-compiler `.rodata`.
+copy has all maps, the large ones of other topics with one entry; `bpftool map` shows them all. aya-log adds
+`AYA_LOGS`, the compiler `.rodata`.
 
 *Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and
 follows `common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from
