@@ -1,15 +1,15 @@
 //! The command line, and the [`BenchPlan`] that it describes.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Parser, Subcommand};
 
 use crate::campaign::programs;
 use crate::contender::{self, Contender, Setup};
 use crate::playground;
+use crate::product::signalbox;
 use crate::scenario::{self, Scenario};
 
 /// Compare signalbox with HAProxy, nginx and plain forwarding, in network namespaces of its own.
@@ -189,37 +189,6 @@ impl BenchPlan {
             self.rounds.min(2)
         }
     }
-}
-
-/// Root folder of the workspace.
-pub(crate) fn workspace() -> &'static Path {
-    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-    bench.parent().unwrap_or(bench)
-}
-
-/// Path of the signalbox to run: the given one, or one built from this checkout.
-pub(crate) fn signalbox(given: Option<&Path>) -> Result<PathBuf> {
-    let path = given.map_or_else(build, |path| Ok(std::path::absolute(path)?))?;
-    ensure!(path.is_file(), "there is no {}", path.display());
-    Ok(path)
-}
-
-fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "signalbox"]);
-    // ring's build script asks for the variables that `cargo run` has set for signalbox-bench: with other values than in a
-    // shell, cargo would build ring again, and all crates that depend on ring.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&name);
-        }
-    }
-    let status = command.current_dir(workspace()).status().context("cargo")?;
-    ensure!(status.success(), "signalbox cannot be built");
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    Ok(workspace().join(target).join("release/signalbox"))
 }
 
 #[cfg(test)]

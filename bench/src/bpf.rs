@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use serde::Serialize;
+use signalbox_lab::field;
 
-use crate::machine::field;
+/// Object with program `bare_tx`, which others are compared with: it does nothing but send packets back.
+pub(crate) static TESTING: &[u8] = aya::include_bytes_aligned!("../../ebpf/prebuilt/testing.bpf.o");
 
 /// Guard: the kernel counts runs of BPF programs while it exists.
 pub(crate) struct Counting {

@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use serde::Serialize;
+use signalbox_lab::{Cpu, field};
 
-use crate::args::{BenchPlan, workspace};
-use crate::machine;
+use crate::args::BenchPlan;
+use crate::product::workspace;
 
 /// Machine, kernel and versions of a run.
 #[derive(Debug, Serialize)]
@@ -36,15 +37,15 @@ impl Facts {
         let model = cpuinfo
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let before = machine::Cpu::now();
+        let before = Cpu::now();
         std::thread::sleep(std::time::Duration::from_millis(500));
-        let idle = machine::Cpu::now().since(&before);
+        let idle = Cpu::now().since(&before);
         let signalbox = plan.setups.iter().find(|s| s.signalbox.is_file()).map(|s| &s.signalbox);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             cpu: model.map_or_else(String::new, |(_, name)| name.to_owned()),
             cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-            memory_mib: machine::field(&read("/proc/meminfo"), "MemTotal:") / 1024,
+            memory_mib: field(&read("/proc/meminfo"), "MemTotal:") / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             haproxy: first_line("haproxy", &["-v"]),
             nginx: first_line("nginx", &["-v"]),

@@ -1,11 +1,16 @@
 //! The router hosts: nginx for HTTP with and without TLS, and a sink for bulk streams, in a namespace each.
 
-use anyhow::{Context, Result};
+use std::fmt::Display;
+
+use anyhow::Result;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use signalbox_lab::{Proc, router};
 
 use crate::lab::{HOSTS, Lab};
 use crate::load::bulk::Sink;
 use crate::load::tls;
-use crate::process::Process;
+use crate::process;
 
 /// Name in the Host header of all requests; the balancers know no other.
 pub(crate) const NAME: &str = "app.bench.example";
@@ -14,7 +19,7 @@ pub(crate) const LARGE: usize = 1 << 20;
 
 /// Router hosts, running until dropped.
 pub(crate) struct Hosts {
-    servers: Vec<Process>,
+    servers: Vec<Proc>,
     /// Sinks of bulk streams.
     pub(crate) sinks: Vec<Sink>,
     /// TLS client that trusts the hosts' certificate.
@@ -22,76 +27,49 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts the hosts in the lab.
+    /// Starts the hosts in the lab, with one certificate for all of them.
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         std::fs::write(lab.dir().join("1m"), vec![b'x'; LARGE])?;
+        let pem = router::certificate(lab.dir(), "hosts", &[NAME])?;
         let mut hosts = Self {
             servers: Vec::new(),
             sinks: Vec::new(),
-            tls: certificate(lab)?,
+            tls: tls::Client::new(NAME, CertificateDer::from_pem_file(&pem)?)?,
         };
         for (number, ns) in (1..).zip(&lab.hosts) {
-            let config = lab.dir().join(format!("host{number}.conf"));
-            std::fs::write(&config, config_text(lab, number)?)?;
-            let mut command = ns.command("nginx");
-            command.arg("-c").arg(&config);
-            hosts
-                .servers
-                .push(Process::start(&format!("host{number}"), command, lab.dir())?);
-            hosts.sinks.push(Sink::start(ns, HOSTS[number - 1])?);
+            let name = format!("host{number}");
+            let config = lab.dir().join(format!("{name}.conf"));
+            let dir = lab.dir().display();
+            let text = router::nginx(&dir, &name, pem.display(), &http(&dir, number));
+            let command = process::with_config(ns, &["nginx", "-c"], &config, &text)?;
+            hosts.servers.push(process::start(&name, command, lab.dir())?);
+            hosts.sinks.push(Sink::start(ns, HOSTS[number - 1]));
         }
         Ok(hosts)
     }
 
     /// Pids of all hosts' processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.servers.iter().flat_map(Process::pids).collect()
+        self.servers.iter().flat_map(process::family).collect()
     }
 }
 
-/// Makes one certificate for all hosts, ECDSA with P-256 as is common, and the client that trusts it.
-fn certificate(lab: &Lab) -> Result<tls::Client> {
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
-    std::fs::write(lab.dir().join("cert.pem"), made.cert.pem())?;
-    std::fs::write(lab.dir().join("key.pem"), made.signing_key.serialize_pem())?;
-    tls::Client::new(NAME, made.cert.der().clone())
-}
-
-/// nginx' configuration. Every handshake is a full one. One process for each host: the machine's CPUs must carry both.
-fn config_text(lab: &Lab, number: usize) -> Result<String> {
-    let dir = lab
-        .dir()
-        .to_str()
-        .context("the temporary directory's name is not UTF-8")?;
-    Ok(format!(
-        r#"daemon off;
-master_process off;
-user root;
-pid {dir}/host{number}.pid;
-error_log stderr error;
-events {{ worker_connections 16384; }}
-http {{
-  access_log off;
-  sendfile on;
+/// The server of a host. Every handshake is a full one. One process for each host: the machine's CPUs must carry both.
+fn http(dir: impl Display, number: usize) -> String {
+    format!(
+        "  sendfile on;
   tcp_nopush on;
-  keepalive_timeout 1h;
-  keepalive_requests 1000000000;
   open_file_cache max=16 inactive=1h;
-  client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
-  uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
   server {{
     listen 80 backlog=16384;
     listen 443 ssl backlog=16384;
-    ssl_certificate {dir}/cert.pem;
-    ssl_certificate_key {dir}/key.pem;
     ssl_protocols TLSv1.3;
     ssl_session_cache off;
     ssl_session_tickets off;
     root {dir};
-    location = / {{ default_type text/plain; return 200 "hello from host {number}\n"; }}
+    location = / {{ default_type text/plain; return 200 \"hello from host {number}\\n\"; }}
     location = /1m {{ }}
   }}
-}}
-"#
-    ))
+"
+    )
 }

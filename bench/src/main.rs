@@ -21,6 +21,7 @@ mod packages;
 mod packets;
 mod playground;
 mod process;
+mod product;
 mod report;
 mod scenario;
 mod stats;
@@ -72,7 +73,7 @@ fn run(args: &BenchArgs) -> Result<usize> {
     let began = Instant::now();
     let findings = campaign::run(&plan)?;
     let report = Report::new(facts, began.elapsed().as_secs_f64(), findings);
-    let default = args::workspace().join("bench/results");
+    let default = product::workspace().join("bench/results");
     println!("{}", report.write(args.results.as_ref().unwrap_or(&default))?);
     Ok(report.failed())
 }

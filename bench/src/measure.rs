@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
+use signalbox_lab::Cpu;
 
 use crate::histogram::Histogram;
 use crate::interrupt;
 use crate::load::{Errors, Window};
-use crate::machine::{self, Cpu};
+use crate::machine;
 use crate::process;
 
 /// Result of one turn of one contender. Numbers that do not apply are NaN here and null in JSON.

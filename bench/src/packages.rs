@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail, ensure};
+use signalbox_lab::is_installed;
 
 /// A program or file, the package that brings it, and the service that Debian starts with it.
 pub(crate) type Needed = (&'static str, &'static str, Option<&'static str>);
@@ -39,12 +40,12 @@ pub(crate) const LAB: [Needed; 4] = [HAPROXY, ("curl", "curl", None), IP, SETPRI
 
 /// Installs missing packages, or fails with their names.
 pub(crate) fn ensure_installed(needed: &[Needed], may_install: bool) -> Result<()> {
-    let missing: Vec<_> = needed.iter().filter(|(what, ..)| !is_there(what)).collect();
+    let missing: Vec<_> = needed.iter().filter(|(what, ..)| !is_installed(what)).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let names: Vec<_> = missing.iter().map(|(_, package, _)| *package).collect();
-    if !may_install || !is_there("apt-get") {
+    if !may_install || !is_installed("apt-get") {
         bail!("missing: {}", names.join(", "));
     }
     let apt = |words: &[&str]| -> Result<()> {
@@ -67,15 +68,4 @@ pub(crate) fn ensure_installed(needed: &[Needed], may_install: bool) -> Result<(
         }
     }
     Ok(())
-}
-
-fn is_there(what: &str) -> bool {
-    if what.starts_with('/') {
-        return Path::new(what).exists();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders
-        .into_iter()
-        .any(|folder: std::path::PathBuf| folder.join(what).exists())
 }

@@ -1,79 +1,73 @@
-//! Child processes that do not outlive their owner, and the CPU time and memory of processes.
+//! Child processes of a run, and the CPU time and memory of processes.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use signalbox_lab::{Ns, Proc};
 
-/// A running child process.
-pub(crate) struct Process {
-    child: Child,
-    log: PathBuf,
+/// A command that will run inside a namespace, with the pid of the command itself, and that dies with this process:
+/// even SIGKILL leaves no balancer behind (save workers of nginx, which the next start removes).
+pub(crate) fn command(ns: &Ns, program: impl AsRef<OsStr>) -> Command {
+    let mut command = ns.command("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
-impl Process {
-    /// Starts a child, both outputs going to `<dir>/<name>.log`.
-    pub(crate) fn start(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
-        let log = dir.join(format!("{name}.log"));
-        let file = File::create(&log)?;
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let child = command.spawn().with_context(|| format!("start {name}: {command:?}"))?;
-        Ok(Self { child, log })
-    }
+/// Writes a configuration, and returns the command that runs a program inside a namespace with it: `words`, of which the
+/// first is the program, and the file's path.
+pub(crate) fn with_config(ns: &Ns, words: &[impl AsRef<OsStr>], config: &Path, text: &str) -> Result<Command> {
+    std::fs::write(config, text).with_context(|| config.display().to_string())?;
+    let mut command = command(ns, &words[0]);
+    command.args(&words[1..]).arg(config);
+    Ok(command)
+}
 
-    /// Whether the child still runs.
-    pub(crate) fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
+/// Starts a child whose log is its own, and which is ended in order: all of ours end at once on one of two SIGTERMs.
+pub(crate) fn start(name: &str, command: Command, dir: &Path) -> Result<Proc> {
+    File::create(dir.join(format!("{name}.log")))?;
+    Ok(Proc::try_spawn(name, command, dir)?.ended_in_order())
+}
 
-    /// Exit status of the child, if it has ended.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
-    }
+/// End of a child's output.
+pub(crate) fn last_words(process: &Proc) -> String {
+    process.last_words(5).join(" | ")
+}
 
-    /// Pid of the child.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
+/// Pids of a child and its own children.
+pub(crate) fn family(process: &Proc) -> Vec<u32> {
+    let me = process.pid();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let children = pids.filter(|&pid| Stat::of(pid).is_some_and(|stat| stat.parent == me));
+    std::iter::once(me).chain(children).collect()
+}
 
-    /// End of the child's output.
-    pub(crate) fn last_words(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().rev().take(5).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
-    }
+/// A contender at work, until dropped: a process, rules in the kernel, or nothing.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) process: Option<Proc>,
+    /// Command that removes what outlives the process, or needs none.
+    pub(crate) after: Option<Command>,
+}
 
-    /// Pids of the child and its own children.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        let me = self.child.id();
-        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let children = pids.filter(|&pid| Stat::of(pid).is_some_and(|stat| stat.parent == me));
-        std::iter::once(me).chain(children).collect()
+impl Running {
+    /// Last output of the contender, if it has ended by itself.
+    pub(crate) fn death(&mut self) -> Option<String> {
+        let process = self.process.as_mut()?;
+        process.ended().map(|_| last_words(process))
     }
 }
 
-impl Drop for Process {
-    /// Ends the child: by two SIGTERMs, at one or the other of which all of ours end at once, then by SIGKILL.
+impl Drop for Running {
     fn drop(&mut self) {
-        let pid = Pid::from_raw(self.child.id().cast_signed());
-        for _ in 0..2 {
-            let _ = kill(pid, Signal::SIGTERM);
-            let limit = Instant::now() + Duration::from_millis(500);
-            while Instant::now() < limit {
-                if !self.is_running() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+        self.process = None;
+        if let Some(mut after) = self.after.take() {
+            // A signalbox without tier cut has nothing to clear away: an error is ignored.
+            let _ = after.output();
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -109,10 +103,7 @@ pub(crate) fn jiffies(pids: &[u32]) -> (u64, u64) {
 
 /// Resident memory of processes in bytes.
 pub(crate) fn resident(pids: &[u32]) -> u64 {
-    let status = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    pids.iter()
-        .map(|pid| crate::machine::field(&status(pid), "VmRSS:") * 1024)
-        .sum()
+    pids.iter().map(|&pid| signalbox_lab::resident(pid)).sum()
 }
 
 #[cfg(test)]

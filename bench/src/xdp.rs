@@ -10,9 +10,11 @@ use anyhow::{Context, Result, ensure};
 use signalbox::kernel::l4::test_run::{ProgramTester, TestProgram};
 use signalbox_common::hash;
 use signalbox_common::l4::abi::{SLOTS, state};
-use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, Target, mode};
+use signalbox_common::l4::{Host, L4Config, L4Flow, Service, mode};
+use signalbox_common::net::{Key, Target};
 use signalbox_core::maglev::{self, Candidate};
 
+use crate::bpf::TESTING;
 use crate::packets;
 
 /// Arguments of `cargo xtask bench xdp`.
@@ -80,7 +82,7 @@ pub(crate) fn run(args: &XdpArgs) -> Result<()> {
         named.is_ok_and(|status| status.success()),
         "`ip link set lo address` failed"
     );
-    let mut trial = ProgramTester::load(args.connections)?;
+    let mut trial = ProgramTester::load(args.connections, TESTING)?;
     let mut paths = prepare(&trial)?;
     let _listener = shield::prepare(&trial, &mut paths)?;
     println!(

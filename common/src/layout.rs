@@ -3,7 +3,7 @@
 //!
 //! Rules for who changes a structure that is pinned: a field whose meaning or unit changes gets another name; a new
 //! field's zero means that it is not known; an integer may grow, and may not shrink; a renamed field or
-//! map is listed in `userspace/src/kernel/former_names.rs`. Then `ABI_VERSION` is raised, and flows of the version before
+//! map is listed in `userspace/kernel/src/pins/former_names.rs`. Then `ABI_VERSION` is raised, and flows of the version before
 //! are carried over field by field.
 
 /// A field of a structure.

@@ -1,7 +1,9 @@
 //! The kernel ABI of signalbox: everything that both an eBPF program and userspace must agree on.
 //!
-//! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash. Never: logic that only one side
-//! needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and `userspace` (feature `user`).
+//! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash, and what the programs decide about
+//! packets, so that host tests run it: [`cut`], [`l4`] and [`shield`], above what they share in [`net`]. Never: other
+//! logic that only one side needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and `userspace` (feature
+//! `user`).
 //!
 //! Map values are `#[repr(C)]` with explicit padding and a size asserted at compile time; they hold no `bool`,
 //! `Option` or Rust enum, because the kernel and another version of the program read the same bytes.
@@ -14,6 +16,7 @@ pub mod cut;
 pub mod hash;
 pub mod l4;
 pub mod layout;
+pub mod net;
 pub mod parts;
 pub mod reason;
 pub mod shield;
@@ -24,7 +27,7 @@ pub use reason::Reason;
 /// Version of the maps' layout, carried by everything that is pinned or handed over between processes. The rules for
 /// changes are those of [`layout`].
 #[cfg(not(feature = "next_abi"))]
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Version of the maps in the tests of upgrades.
 #[cfg(feature = "next_abi")]
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;

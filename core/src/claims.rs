@@ -16,8 +16,8 @@ mod shard;
 mod tests;
 
 pub use annotations::is_known_annotation;
-pub use gateways::{Gateway, GatewayListener, Parent};
-pub use object::{Admission, IngressClass, Node, Object, ObjectKind, RouterPod, RouterStatus};
+pub use gateways::{Gateway, GatewayListener};
+pub use object::{Admission, IngressClass, Node, Object, ObjectKind, Parent, RouterPod, RouterStatus};
 
 use crate::discovery::ClusterDiscovery;
 use crate::model::kubernetes::{AddressType, ShardFilter};

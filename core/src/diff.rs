@@ -108,7 +108,7 @@ fn listeners(model: &Model) -> BTreeMap<String, String> {
     let shown = |listener: &Listener| {
         let binds: Vec<_> = listener.listen.iter().map(ToString::to_string).collect();
         let cluster = listener.cluster.map(|at| cluster_name(model, at));
-        let rest = (&listener.datapath, &listener.trusted_proxies);
+        let rest = (listener.routing, &listener.datapath, &listener.trusted_proxies);
         format!(
             "{} on {}{}, {rest:?}",
             listener.protocol.as_str(),

@@ -5,21 +5,7 @@
 //! a person who types the host name of another's application on another cluster must not get its users at all.
 
 use crate::discovery::Claim;
-
-/// Share of a discovered hostname that a second cluster gets where no weight is set for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JoinPolicy {
-    /// No share.
-    #[default]
-    None,
-    /// A share by the claim's weight.
-    Share,
-}
-
-impl JoinPolicy {
-    /// All values, with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 2] = [("none", Self::None), ("share", Self::Share)];
-}
+use crate::model::JoinPolicy;
 
 /// Weight of a claim that states none, if its cluster is the only or first one, or may join.
 const DEFAULT_WEIGHT: u32 = 1;

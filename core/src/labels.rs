@@ -1,13 +1,12 @@
 //! Labels of the objects that ask for names, and selectors of labels in the grammar of Kubernetes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod by_name;
 
-use foldhash::fast::FixedState;
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
-use crate::discovery::Discovered;
-use crate::hostname::HostnamePattern;
-use crate::model::Model;
+pub use by_name::by_name;
 
 /// Labels of one object, by key.
 pub type Labels = BTreeMap<String, String>;
@@ -80,30 +79,6 @@ impl LabelSets {
         let wrong = all.find(|(key, value)| !is_key(key) || !is_value(value));
         wrong.map(|(key, value)| format!("{key}={value}"))
     }
-}
-
-/// Labels of every claim to a name: of the file's route, and of the objects of every cluster that accepts discovery.
-///
-/// A route of the file that leaves its clusters to be discovered is no claim: it counts only if it has labels.
-#[must_use]
-pub fn by_name<'a>(
-    file: &'a Model,
-    discovered: &'a Discovered,
-) -> HashMap<&'a HostnamePattern, Vec<&'a Labels>, FixedState> {
-    let mut names: HashMap<_, Vec<_>, _> = HashMap::with_hasher(FixedState::default());
-    for route in &file.routes {
-        if !route.is_discovered() || !route.labels.is_empty() {
-            names.entry(&route.hostname).or_default().push(&route.labels);
-        }
-    }
-    let learned = discovered
-        .values()
-        .flatten()
-        .filter(|(cluster, _)| file.accepts_discovery(cluster));
-    for claim in learned.flat_map(|(_, learned)| &learned.routes) {
-        names.entry(&claim.hostname).or_default().extend(claim.labels.iter());
-    }
-    names
 }
 
 /// Label selector: the requirements on an object's labels, all of which must hold.

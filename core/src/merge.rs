@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 
 use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RANGE};
 use crate::hostname::{HostnamePattern, WildcardDepth};
-use crate::join::{self, ClaimShare, JoinPolicy};
-use crate::model::{Cluster, Model, Route};
+use crate::join::{self, ClaimShare};
+use crate::model::{Cluster, JoinPolicy, Model, Route};
 
 /// Most clusters, and most hosts of a cluster, as in the configuration. Further ones are left out.
 const MAX_ENTRIES: usize = 65_535;

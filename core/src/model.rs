@@ -22,12 +22,11 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::hostname::{HostnamePattern, WildcardDepth};
-use crate::join::JoinPolicy;
 use crate::labels::Labels;
-use crate::subset::SubsetSize;
 
 pub mod kubernetes;
 
+pub use discovered::JoinPolicy;
 pub use expose::ExposeRule;
 pub use health_check::{
     CheckProxyHeader, Ejection, HealthCheck, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT, TlsProbe,
@@ -38,7 +37,7 @@ pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
-pub use subset::Subset;
+pub use subset::{Subset, SubsetSize};
 
 /// Meaning of a whole configuration.
 #[derive(Clone, Debug)]
@@ -212,10 +211,34 @@ pub struct Listener {
     pub cluster: Option<usize>,
     /// Prefixes whose PROXY headers are believed; empty for none.
     pub trusted_proxies: Vec<IpNet>,
+    /// Unit that a host is chosen for.
+    pub routing: Routing,
     /// Tiers that carry bytes of the listener's flows.
     pub datapath: Datapath,
     /// Shield of the listener; `None`: there is none.
     pub shield: Option<shield::ShieldPolicy>,
+}
+
+/// Unit that a listener chooses a host for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Routing {
+    /// A connection: its first bytes name the route, and all of it goes to one host.
+    #[default]
+    Connection,
+    /// A request of HTTP: each one is routed for itself, and hosts' connections are shared among clients.
+    Request,
+}
+
+impl Routing {
+    /// Name of the unit in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Request => "request",
+        }
+    }
 }
 
 /// Tier: what carries an established flow's bytes.
@@ -423,6 +446,21 @@ pub struct Timeouts {
     pub drain: Duration,
     /// Longest wait, from the start, for watched clusters to be read; signalbox is not ready until the wait ends.
     pub first_read: Duration,
+    /// Time limits of requests that are routed one by one ([`Routing::Request`]).
+    pub http: HttpTimeouts,
+}
+
+/// Time limits of requests that are routed one by one. [`Timeouts::peek_http`] is that of a request's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpTimeouts {
+    /// Time that a client's connection is kept for the next request.
+    pub keep_alive: Duration,
+    /// Time in which a body must make progress, in either direction.
+    pub body: Duration,
+    /// Time from the end of a request to the head of its answer.
+    pub answer: Duration,
+    /// Time without a byte either way after which a tunnel (WebSocket) is ended.
+    pub tunnel: Duration,
 }
 
 /// Limits against greedy clients.

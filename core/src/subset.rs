@@ -9,31 +9,7 @@ use std::cmp::Reverse;
 
 use signalbox_common::hash;
 
-use crate::model::Model;
-
-/// Number of a cluster's hosts that a balancer uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubsetSize {
-    /// All hosts.
-    All,
-    /// Number of hosts.
-    Hosts(u32),
-    /// Percentage of the hosts, rounded up.
-    Percent(u32),
-}
-
-impl SubsetSize {
-    /// Number of hosts that the size makes of `hosts`: at least one where there are any.
-    #[must_use]
-    pub fn of(self, hosts: usize) -> usize {
-        let wanted = match self {
-            Self::All => hosts,
-            Self::Hosts(count) => count as usize,
-            Self::Percent(percent) => (hosts * percent as usize).div_ceil(100),
-        };
-        wanted.clamp(1.min(hosts), hosts)
-    }
-}
+use crate::model::{Model, SubsetSize};
 
 /// Order in which a balancer uses the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -272,7 +272,7 @@ pub(crate) mod tests {
             learn: false,
             kubernetes: None,
             subset: None,
-            join: crate::join::JoinPolicy::None,
+            join: crate::model::JoinPolicy::None,
         };
         Model {
             admin: Admin {
@@ -303,6 +303,12 @@ pub(crate) mod tests {
                 idle: Duration::from_secs(3600),
                 shutdown: Duration::from_secs(30),
                 drain: Duration::from_secs(120),
+                http: crate::model::HttpTimeouts {
+                    keep_alive: Duration::from_secs(60),
+                    body: Duration::from_secs(30),
+                    answer: Duration::from_secs(30),
+                    tunnel: Duration::from_secs(3600),
+                },
                 first_read: Duration::from_secs(60),
             },
             limits: Limits {
@@ -320,7 +326,7 @@ pub(crate) mod tests {
             balancers: Vec::new(),
             subset: Subset {
                 name: None,
-                size: crate::subset::SubsetSize::All,
+                size: crate::model::SubsetSize::All,
             },
             routing_events: None,
             metrics: Metrics::DEFAULT,

@@ -15,11 +15,13 @@ struct CachedClock {
     jiffies: u64,
     /// `CLOCK_MONOTONIC`, in ns.
     time: u64,
+    /// Second of the last log message.
+    logged: u64,
 }
 
 /// Clock of this CPU, read once a tick of the kernel.
 ///
-/// - Entry: 0 -> jiffies and `CLOCK_MONOTONIC`
+/// - Entry: 0 -> jiffies and `CLOCK_MONOTONIC`; second of the last log message
 /// - Writer: all programs that need the time (ebpf/src/clock.rs)
 /// - Reader: the same
 /// - Size: 1, per CPU; not pinned: stale after a tick of the kernel
@@ -41,6 +43,22 @@ pub fn coarse_ns() -> u64 {
             (*heard).jiffies = jiffies;
         }
         (*heard).time
+    }
+}
+
+/// Whether a message may be logged now: one a second on each CPU, so that a flood does not fill the log. The message is
+/// taken for logged.
+#[inline(always)]
+pub fn may_log() -> bool {
+    let second = coarse_ns() / 1_000_000_000;
+    let Some(cached) = CLOCK_CACHE.get_ptr_mut(0) else {
+        return false;
+    };
+    // SAFETY: this CPU's element.
+    unsafe {
+        let is_new = (*cached).logged != second;
+        (*cached).logged = second;
+        is_new
     }
 }
 

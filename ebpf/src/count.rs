@@ -1,22 +1,26 @@
-//! `COUNTERS`: one per-CPU counter for each [`Reason`].
+//! `COUNTERS`: one per-CPU counter for each [`signalbox_common::Reason`].
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use signalbox_common::reason::{REASON_COUNT, Reason};
+use signalbox_common::reason::REASON_COUNT;
 
 /// Exits of programs by reason.
 ///
 /// - Entry: number of a `Reason` -> count
 /// - Writer: all programs at their exits (ebpf/src/count.rs); l4_decap only where it decapsulates
-/// - Reader: kernel/counters.rs for the admin API and /metrics
-/// - Size: one per `Reason`, per CPU; pinned by tier cut, and as `L4_COUNTERS` by layer 4: counts go on through a
-///   restart. Steering's copy is not pinned
+/// - Reader: kernel/src/counters.rs for the admin API and /metrics
+/// - Size: one per `Reason`, per CPU, in each object; pinned by cut_through and by layer4: counts go on through a
+///   restart. Not pinned by steering and decap
 #[map]
-pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(REASON_COUNT, 0);
+pub static COUNTERS: PerCpuArray<u64> = if crate::OUTLIVES_PROCESS {
+    PerCpuArray::pinned(REASON_COUNT, 0)
+} else {
+    PerCpuArray::with_max_entries(REASON_COUNT, 0)
+};
 
-/// Counts one exit of a program.
+/// Counts one exit of a program, by the number of a `Reason`.
 #[inline(always)]
-pub fn count(reason: Reason) {
-    bump(&COUNTERS, reason as u32);
+pub fn count(reason: u32) {
+    bump(&COUNTERS, reason);
 }
 
 /// Adds one to slot `index`; a slot that does not exist is ignored.

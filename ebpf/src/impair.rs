@@ -18,7 +18,7 @@ use aya_ebpf::{
 /// - Entry: slot -> probability, seed or counter
 /// - Writer: tests (userspace/tests/e2e/lab/impair.rs); impair
 /// - Reader: impair; tests
-/// - Size: 8; not pinned: one copy of the object is loaded for each place that is impaired
+/// - Size: 8; not pinned: the object is loaded once for each place that is impaired
 #[map]
 static IMPAIR: Array<u32> = Array::with_max_entries(8, 0);
 

@@ -23,7 +23,7 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 /// Peer of each socket: where received bytes go. No program is attached to this map.
 ///
 /// - Entry: socket cookie -> peer's socket
-/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Writer: kernel/src/sockmap.rs, when a flow joins tier sockmap
 /// - Reader: sockmap_verdict
 /// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
@@ -32,7 +32,7 @@ static SOCKMAP_PEERS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 0)
 /// Sockets that sockmap_verdict is attached to, and whose received bytes the program sees.
 ///
 /// - Entry: socket cookie -> socket
-/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Writer: kernel/src/sockmap.rs, when a flow joins tier sockmap
 /// - Reader: the kernel, to run sockmap_verdict
 /// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
@@ -41,7 +41,7 @@ static SOCKMAP_SOCKETS: SockHash<u64> = SockHash::with_max_entries(MAX_CREDITS, 
 /// Credit that a socket's received bytes count against.
 ///
 /// - Entry: socket cookie -> index in `SOCKMAP_CREDITS`
-/// - Writer: kernel/sockmap.rs, when a flow joins tier sockmap
+/// - Writer: kernel/src/sockmap.rs, when a flow joins tier sockmap
 /// - Reader: sockmap_verdict
 /// - Size: 65536; not pinned: a flow of this tier ends with its process
 #[map]
@@ -50,7 +50,7 @@ static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CR
 /// Credits of directions, which bound the bytes in flight.
 ///
 /// - Entry: index -> bytes sent, passed and consumed, limit
-/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed); kernel/sockmap.rs begins a
+/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed); kernel/src/sockmap.rs begins a
 ///   flow's
 /// - Reader: both of them
 /// - Size: 65536, mapped into userspace; not pinned: a flow of this tier ends with its process
@@ -69,7 +69,7 @@ static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 #[stream_verdict]
 pub fn sockmap_verdict(ctx: SkBuffContext) -> u32 {
     let reason = decide(&ctx);
-    count(reason);
+    count(reason as u32);
     // A FIN without bytes is dropped: TCP has acted on it already. Passed, it would be queued behind whatever this
     // socket has yet to send, be taken for a failed transmission of 0 bytes there, and end with EPIPE and that data
     // lost (`net/core/skmsg.c`, `sk_psock_backlog`).

@@ -29,7 +29,7 @@ const BPF_SK_LOOKUP_F_REPLACE: u64 = 1;
 /// Addresses and prefixes that listeners are bound to.
 ///
 /// - Entry: family, port and address prefix -> listener, slot of `STEER_LISTENERS`
-/// - Writer: control/listener_set.rs through kernel/steer.rs, with the changes that core::plan computes
+/// - Writer: control/listener_set.rs through kernel/src/steer.rs, with the changes that core::plan computes
 /// - Reader: steer
 /// - Size: 16384; not pinned: while a process takes over from another, each has its own program and map
 #[map]
@@ -38,7 +38,7 @@ static STEER_BINDINGS: LpmTrie<SteerKey, SteerValue> = LpmTrie::with_max_entries
 /// Listening sockets that connections are assigned to.
 ///
 /// - Entry: slot -> listening socket
-/// - Writer: control/listener_set.rs through kernel/steer.rs
+/// - Writer: control/listener_set.rs through kernel/src/steer.rs
 /// - Reader: steer
 /// - Size: 64; not pinned: a socket of a process that has ended leaves the map by itself
 #[map]
@@ -48,7 +48,7 @@ static STEER_LISTENERS: SockMap = SockMap::with_max_entries(MAX_LISTENER_SLOTS, 
 ///
 /// - Entry: number of a listener -> count
 /// - Writer: steer
-/// - Reader: kernel/counters.rs for the admin API and /metrics
+/// - Reader: kernel/src/counters.rs for the admin API and /metrics
 /// - Size: 256, per CPU; not pinned: numbers mean nothing to another process
 #[map]
 static STEER_STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_LISTENERS, 0);
@@ -56,7 +56,7 @@ static STEER_STATS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_LISTENE
 #[sk_lookup]
 pub fn steer(ctx: SkLookupContext) -> u32 {
     let (reason, action) = decide(&ctx);
-    count(reason);
+    count(reason as u32);
     action
 }
 

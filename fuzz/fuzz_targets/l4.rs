@@ -4,10 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::l4::abi::{mode, state};
-use signalbox_common::l4::decide::{PacketScratch, reverse_key};
+use signalbox_common::l4::decide::reverse_key;
 use signalbox_common::l4::model::ModelMaps;
 use signalbox_common::l4::verdict::Action;
-use signalbox_common::l4::{L4Flow, Target, balance};
+use signalbox_common::l4::{L4Flow, PacketScratch, balance};
+use signalbox_common::net::Target;
 use signalbox_common::reason::REASON_COUNT;
 use signalbox_common::shield::abi::{NO_TABLE, flag};
 use signalbox_common::shield::prefixes::Node;

@@ -168,7 +168,47 @@ def services():
     save("l4", "icmp", several(v4(6, 40000, 81, 2), v4(1, source=(203, 0, 113, 5), payload=error)))
 
 
+def http1():
+    """Messages of HTTP/1; bodies, streams and fields stand behind a byte that says how they are taken."""
+    host = b"Host: a.test\r\n"
+    heads = {
+        "get": b"GET /a/b?c=d HTTP/1.1\r\n" + host + b"Accept: */*\r\n\r\n",
+        "absolute": b"\r\nPUT http://a.test:80?x HTTP/1.1\r\nhost:a.test\r\nContent-Length: 3\r\n\r\nabc",
+        "http10": b"GET http://a.test HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "websocket": b"GET / HTTP/1.1\r\n" + host + b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "hop": b"GET / HTTP/1.1\r\n" + host + b"Connection: TE, x\r\nX: 1\r\nTE: gzip, trailers\r\nKeep-Alive: 5\r\n\r\n",
+        "connect": b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n",
+        "options": b"OPTIONS * HTTP/1.1\r\n" + host + b"\r\n",
+        "answer": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nhello",
+        "answer10": b"HTTP/1.0 204 N\xfc\r\nContent-Length: 0\r\n\r\n",
+        "interim": b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\n\r\nuntil close",
+        "folded": b"GET / HTTP/1.1\r\n" + host + b"X: a\r\n b\r\n\r\n",
+    }
+    chunks = b"5;a=\"b\"\r\nhello\r\n00a \t;x\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n"
+    chunked = b"POST / HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n" + chunks
+    for name, head in heads.items():
+        save("http1_head", name, head)
+        save("http1_hyper", name, b"\x06" + head)
+    save("http1_hyper", "pipelined", b"\x1f" + chunked + heads["get"] + heads["absolute"][2:])
+    save("http1_hyper", "answer_chunked", b"\x03HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+    save("http1_body", "extensions_and_trailers", b"\x02" + chunks + b"GET")
+    save("http1_body", "large", b"\x00" + b"ffffffffffffffff\r\nab")
+    save("http1_body", "empty", b"\x00" + b"0\r\n\r\n")
+    # GET over HTTP/1.1: connected, begun, ended, a final answer, its end.
+    save("http1_turn", "get", bytes([0x0C, 0x0D, 10, 16, 18, 0x9F, 1]))
+    save("http1_turn", "retried", bytes([0x0C, 0x0D, 10, 16, 18, 8, 10, 16, 18, 0x9F, 1]))
+    save("http1_turn", "upgrade", bytes([0x2C, 0x0D, 10, 16, 18, 0x3F, 19]))
+    save("http1_turn", "early_answer", bytes([0x1D, 0x0D, 10, 16, 17, 0x1F, 0x9F, 14, 1]))
+    chain = b"X-Forwarded-For: 203.0.113.9, 192.0.2.9\r\nx-forwarded-proto: http\r\nForwarded: for=\"[::1]\"\r\n\r\n"
+    for policy in range(4):
+        save("forwarded", f"stranger_{policy}", bytes([policy | 8]) + chain)
+        save("forwarded", f"trusted_{policy}", bytes([policy | 4]) + chain)
+    save("cookie", "among_others", b"Cookie: a=1; sb=x7; c=\"2\"\r\nCookie: sb=y\r\n\r\n")
+    save("cookie", "value", b"a1b2c3")
+
+
 if __name__ == "__main__":
+    http1()
     services()
     hand_made_hellos()
     recorded_hellos()

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::app::{Options, SteeringChoice};
+use crate::source::client::percent_encoded;
 use crate::{app, config};
 
 /// A kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
@@ -254,11 +255,11 @@ pub fn main() -> ExitCode {
 /// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
 /// removed first: they go even where a process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
-    let stale_pins = all.then(crate::kernel::cut::stale_pins::collect).transpose()?;
+    let stale_pins = all.then(crate::kernel::pins::stale_pins::collect).transpose()?;
     if let Some(stale_pins) = &stale_pins {
         print_cleaned(stale_pins);
     }
-    let own = crate::kernel::cut::detach_all()?;
+    let own = crate::kernel::detach::detach_all()?;
     print_cleaned(&own);
     if own.removed.is_empty() && own.left.is_empty() {
         println!("nothing is pinned for this network namespace");
@@ -266,7 +267,7 @@ fn detach(all: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_cleaned(cleaned: &crate::kernel::cut::pins::RemovedPins) {
+fn print_cleaned(cleaned: &crate::kernel::pins::RemovedPins) {
     for path in &cleaned.removed {
         println!("removed {}", path.display());
     }
@@ -289,7 +290,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
         Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
         Command::Routes { show, selector } => {
-            let of = |selector: String| format!("?selector={}", explain::percent_encoded(&selector));
+            let of = |selector: String| format!("?selector={}", percent_encoded(&selector));
             let path = format!("/api/v1/routes{}", selector.map_or_else(String::new, of));
             show::print("routes", &path, &show.socket, show.output)
         }

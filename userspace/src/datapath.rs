@@ -12,6 +12,7 @@ pub mod cut;
 mod dial;
 pub mod flow;
 mod greet;
+mod http;
 pub mod listen;
 mod log_context;
 mod passed_up;

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    signalbox_tls::provider::install();
     signalbox::cli::main()
 }

@@ -4,167 +4,37 @@
 //! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
 
 pub mod connection_log;
+mod entities;
 mod initial;
 pub mod outcome;
+pub mod request_stats;
 pub mod route_stats;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
-use signalbox_core::health::Health;
-use signalbox_core::limit::{Limiter, SourceCells, listener_seed};
+use signalbox_core::limit::Limiter;
 use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
-use signalbox_core::model::{Bind, Model, Protocol, Tier};
+use signalbox_core::model::{Bind, Model, Protocol};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::subset::HostOrder;
 use signalbox_core::view::RoutingView;
 use tokio::sync::broadcast;
 
+pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteState};
+
 use crate::source::SourceStatus;
 use crate::state::connection_log::ConnectionLog;
-use crate::state::route_stats::RouteStats;
-use crate::state::route_stats::labels::{RouteLabel, RouteLabels};
+use crate::state::route_stats::labels::RouteLabels;
 use crate::sys::unix_ms;
-
-/// Runtime state of a router host.
-#[derive(Debug)]
-pub struct HostState {
-    pub cluster: String,
-    pub name: String,
-    pub address: IpAddr,
-    /// Current connections, including the one being made: least-connections compares these.
-    pub active: Gauge,
-    pub total: Counter,
-    pub refused: Counter,
-    pub bytes_in: Counter,
-    pub bytes_out: Counter,
-    /// True if the last connect to the host has failed.
-    pub failing: AtomicBool,
-    pub ejected: AtomicBool,
-    pub draining: AtomicBool,
-    health: AtomicU8,
-    health_since_ms: AtomicU64,
-    pub last_check: Mutex<Option<CheckResult>>,
-    /// Number of the host in the flow table; 0 until it has one.
-    pub number: AtomicU32,
-}
-
-/// Result of the last check of a host.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct CheckResult {
-    pub ok: bool,
-    pub detail: String,
-    /// Request of the check, and why that one where the configuration leaves it to the host.
-    pub asked: String,
-    pub seconds: f64,
-}
-
-impl HostState {
-    #[must_use]
-    pub fn new(cluster: &str, name: &str, address: IpAddr) -> Self {
-        Self {
-            cluster: cluster.into(),
-            name: name.into(),
-            address,
-            active: Gauge::default(),
-            total: Counter::default(),
-            refused: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            failing: AtomicBool::new(false),
-            ejected: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            health: AtomicU8::new(0),
-            health_since_ms: AtomicU64::new(unix_ms()),
-            last_check: Mutex::new(None),
-            number: AtomicU32::new(0),
-        }
-    }
-
-    #[must_use]
-    pub fn health(&self) -> (Health, u64) {
-        let health = match self.health.load(Relaxed) {
-            0 => Health::Unknown,
-            1 => Health::Healthy,
-            _ => Health::Unhealthy,
-        };
-        (health, self.health_since_ms.load(Relaxed))
-    }
-
-    pub fn set_health(&self, health: Health) {
-        self.health_since_ms.store(unix_ms(), Relaxed);
-        self.health.store(health as u8, Relaxed);
-    }
-}
-
-/// Runtime state of a cluster.
-#[derive(Debug, Default)]
-pub struct ClusterState {
-    pub name: String,
-    /// Counter of the choices of a host, which numbers them.
-    pub ticket: Counter,
-    pub opened: [Counter; Tier::ALL.len()],
-    pub active: [Gauge; Tier::ALL.len()],
-    /// Flows ended, by [`crate::state::outcome::FlowEnd`].
-    pub closed: [Counter; crate::state::outcome::FlowEnd::ALL.len()],
-    pub connect_failures: LabelledCounters,
-    pub checks_ok: Counter,
-    pub checks_failed: Counter,
-    pub bytes_in: Counter,
-    pub bytes_out: Counter,
-    pub connect_seconds: Histogram,
-}
-
-/// Runtime state of a route.
-#[derive(Debug, Default)]
-pub struct RouteState {
-    pub hostname: String,
-    /// Counter of connections, which numbers them, and so draws the cluster of each.
-    pub total: Counter,
-    pub stats: RouteStats,
-    pub label: RouteLabel,
-    /// Number of the route in the flow table; 0 until it has one.
-    pub number: AtomicU32,
-}
-
-/// Runtime state of a listener.
-#[derive(Debug, Default)]
-pub struct ListenerState {
-    pub name: String,
-    /// Number of the listener in the kernel's counters.
-    pub id: u32,
-    pub total: Counter,
-    pub active: Gauge,
-    pub named: Counter,
-    pub peek: LabelledCounters,
-    pub refused: LabelledCounters,
-    pub peek_seconds: Histogram,
-    /// Flows that were not cut, by [`crate::state::outcome::Ineligible`]. Without a lock, because every such connection
-    /// counts here.
-    pub not_cut: [Counter; crate::state::outcome::Ineligible::LABELS.len()],
-    /// Number of the listener in the flow table; 0 until it has one.
-    pub number: AtomicU32,
-    /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
-    /// never changed: counts must be given back to the source they were taken from.
-    pub source_bits: std::sync::OnceLock<(u32, u32)>,
-}
-
-impl ListenerState {
-    /// Returns the source of an address at this listener; `None` where it does not count by source.
-    #[must_use]
-    pub fn source(&self, seed: u64, address: std::net::IpAddr) -> Option<SourceCells> {
-        let bits = *self.source_bits.get()?;
-        Some(SourceCells::with_prefix(listener_seed(seed, &self.name), address, bits))
-    }
-}
 
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.
 pub struct Snapshot {

@@ -23,7 +23,20 @@ pub(crate) struct FuzzArgs {
     pub(crate) install: bool,
 }
 
-const TARGETS: [&str; 6] = ["peek_tls", "peek_http", "peek_proxy", "spi", "l4", "config"];
+const TARGETS: [&str; 12] = [
+    "peek_tls",
+    "peek_http",
+    "peek_proxy",
+    "spi",
+    "l4",
+    "config",
+    "http1_head",
+    "http1_body",
+    "http1_turn",
+    "http1_hyper",
+    "forwarded",
+    "cookie",
+];
 
 pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     if args.install {

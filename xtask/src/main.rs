@@ -1,6 +1,6 @@
 //! Development tasks: `cargo xtask <task>`. The logic that scripts and CI need lives here, `scripts/` only wraps it.
 //!
-//! Owns: how the eBPF object is built and checked, the order of the test stages. Never: anything the product needs
+//! Owns: how the eBPF objects are built and checked, the order of the test stages. Never: anything the product needs
 //! at run time; no crate of the workspace depends on this one, and this one on none of them.
 
 mod abi;
@@ -31,9 +31,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build the eBPF object from source, or check that the checked-in one is what the sources give
+    /// Build the eBPF objects from source, or check that the checked-in ones are what the sources give
     BuildEbpf(ebpf::EbpfArgs),
-    /// Compare the maps and programs of the eBPF object with ebpf/abi.txt
+    /// Compare the maps and programs of the eBPF objects with ebpf/abi.txt
     Abi(abi::AbiArgs),
     /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
     CheckDeps(deps::DepsArgs),

@@ -20,17 +20,17 @@ pub(crate) fn root() -> Result<PathBuf> {
     })
 }
 
-/// Path of the eBPF object that a build leaves if its result goes nowhere else.
-pub(crate) fn fresh_object(root: &Path) -> PathBuf {
-    root.join("target/ebpf/signalbox.bpf.o")
+/// Directory of the eBPF objects that a build leaves if its result goes nowhere else.
+pub(crate) fn fresh_objects(root: &Path) -> PathBuf {
+    root.join("target/ebpf/objects")
 }
 
-/// Path of the checked-in object, embedded by `cargo run` on a machine without a BPF toolchain.
-pub(crate) fn prebuilt_object(root: &Path) -> PathBuf {
-    root.join("ebpf/prebuilt/signalbox.bpf.o")
+/// Directory of the checked-in objects, embedded by `cargo run` on a machine without a BPF toolchain.
+pub(crate) fn prebuilt_objects(root: &Path) -> PathBuf {
+    root.join("ebpf/prebuilt")
 }
 
-/// Path of the record of the checked-in object: the sources and toolchain that it was built from.
+/// Path of the record of the checked-in objects: the sources and toolchain that they were built from.
 pub(crate) fn prebuilt_record(root: &Path) -> PathBuf {
-    root.join("ebpf/prebuilt/signalbox.bpf.json")
+    root.join("ebpf/prebuilt/record.json")
 }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::hosts::NAME;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::bulk::PORT;
+use crate::process;
 
 pub(super) fn command(lab: &Lab, threads: usize, splice: bool) -> Result<Command> {
     let config = lab.dir().join("haproxy.cfg");
@@ -53,8 +54,5 @@ backend bulk
         tls = servers(443),
         bulk = servers(PORT),
     );
-    std::fs::write(&config, text)?;
-    let mut command = lab.lb.command("haproxy");
-    command.arg("-db").arg("-f").arg(config);
-    Ok(command)
+    process::with_config(&lab.lb, &["haproxy", "-db", "-f"], &config, &text)
 }

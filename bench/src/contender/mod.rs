@@ -17,7 +17,8 @@ use crate::hosts::NAME;
 use crate::interrupt;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::idle::probe;
-use crate::process::Process;
+use crate::process::{self, Running};
+use crate::product;
 
 /// A contender by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,20 +116,8 @@ impl std::fmt::Display for Setup {
 
 /// A contender at work, until dropped.
 pub(crate) struct RunningContender {
-    process: Option<Process>,
+    running: Running,
     addresses: Vec<Ipv4Addr>,
-    /// Command that removes what outlives the process.
-    after: Option<Command>,
-}
-
-impl Drop for RunningContender {
-    fn drop(&mut self) {
-        self.process = None;
-        if let Some(mut after) = self.after.take() {
-            // A signalbox without tier cut has nothing to clear away: an error is ignored.
-            let _ = after.output();
-        }
-    }
 }
 
 impl Setup {
@@ -142,15 +131,16 @@ impl Setup {
             Contender::Signalbox { tier } => Some(signalbox::command(lab, self.threads, tier, &self.signalbox)?),
             Contender::Other => Some(signalbox::command(lab, self.threads, "auto", &self.signalbox)?),
         };
-        let start = |command: Command| Process::start("contender", command, lab.dir());
+        let start = |command: Command| process::start("contender", command, lab.dir());
         let mut running = RunningContender {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
-            process: command.map(start).transpose()?,
-            after: self.contender.is_signalbox().then(|| {
-                let mut detach = lab.lb.command(&self.signalbox);
-                detach.arg("detach");
-                detach
-            }),
+            running: Running {
+                process: command.map(start).transpose()?,
+                after: self
+                    .contender
+                    .is_signalbox()
+                    .then(|| product::detach(lab, &self.signalbox)),
+            },
         };
         running.wait(lab)?;
         Ok(running)
@@ -168,13 +158,12 @@ impl RunningContender {
 
     /// Pids of the contender's processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.process.as_ref().map(Process::pids).unwrap_or_default()
+        self.running.process.as_ref().map(process::family).unwrap_or_default()
     }
 
     /// Last output of the contender, if it has ended by itself.
     pub(crate) fn death(&mut self) -> Option<String> {
-        let process = self.process.as_mut()?;
-        (!process.is_running()).then(|| process.last_words())
+        self.running.death()
     }
 
     fn wait(&mut self, lab: &Lab) -> Result<()> {
@@ -198,7 +187,12 @@ impl RunningContender {
                 return Ok(());
             }
             if Instant::now() > limit {
-                let words = self.process.as_ref().map(Process::last_words).unwrap_or_default();
+                let words = self
+                    .running
+                    .process
+                    .as_ref()
+                    .map(process::last_words)
+                    .unwrap_or_default();
                 bail!(
                     "only {} of {} hosts reached within 15 s: {answer:?} {words}",
                     seen.len(),

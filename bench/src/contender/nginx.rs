@@ -3,20 +3,18 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::hosts::NAME;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::bulk::PORT;
+use crate::process;
 
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 pub(super) fn command(lab: &Lab, workers: usize) -> Result<Command> {
     let config = lab.dir().join("nginx.conf");
-    let dir = lab
-        .dir()
-        .to_str()
-        .context("the temporary directory's name is not UTF-8")?;
+    let dir = lab.dir().display();
     let module = if std::path::Path::new(MODULE).exists() {
         format!("load_module {MODULE};")
     } else {
@@ -49,8 +47,5 @@ stream {{
         tls = servers(443),
         bulk = servers(PORT),
     );
-    std::fs::write(&config, text)?;
-    let mut command = lab.lb.command("nginx");
-    command.arg("-c").arg(config);
-    Ok(command)
+    process::with_config(&lab.lb, &["nginx", "-c"], &config, &text)
 }

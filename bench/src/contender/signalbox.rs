@@ -3,17 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::hosts::NAME;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::bulk::PORT;
+use crate::product;
 
 pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
-    let config = lab.dir().join("signalbox.yaml");
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
-    let socket = lab.dir().join("admin.sock");
     // The default is compared with other balancers; a tier of its own is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
@@ -21,10 +20,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
     };
     // `limits` only for what all traffic from one address would run into.
     let text = format!(
-        "version: 1
-admin: {{ listen: none, socket: {socket} }}
-store: {{ path: {socket}.redb }}
-{datapath}timeouts: {{ shutdown: 1s }}
+        "{datapath}timeouts: {{ shutdown: 1s }}
 limits: {{ per_source: {{ peeking: 0 }} }}
 listeners:
   - {{ name: http, protocol: http, listen: [\"{VIP}:80\"] }}
@@ -39,11 +35,8 @@ clusters:
   - {{ host: {NAME}, clusters: {{ hosts: 1 }} }}
 unmatched: reject
 ",
-        socket = socket.to_str().context("the temporary directory's name is not UTF-8")?,
     );
-    std::fs::write(&config, text)?;
-    let mut command = lab.lb.command(program);
-    command.arg("run").arg("--config").arg(config);
-    command.args(["--log", "warn", "--workers", &workers.to_string()]);
+    let mut command = product::run(lab, program, &text)?;
+    command.args(["--workers", &workers.to_string()]);
     Ok(command)
 }

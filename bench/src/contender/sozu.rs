@@ -3,18 +3,16 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::hosts::NAME;
 use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::bulk::PORT;
+use crate::process;
 
 pub(super) fn command(lab: &Lab, workers: usize) -> Result<Command> {
     let config = lab.dir().join("sozu.toml");
-    let dir = lab
-        .dir()
-        .to_str()
-        .context("the temporary directory's name is not UTF-8")?;
+    let dir = lab.dir().display();
     let backends = |port: u16| -> String {
         let each = HOSTS.iter().map(|host| format!("{{ address = \"{host}:{port}\" }}, "));
         each.collect()
@@ -64,8 +62,7 @@ backends = [ {bulk}]
         tls = backends(443),
         bulk = backends(PORT),
     );
-    std::fs::write(&config, text)?;
-    let mut command = lab.lb.command("sozu");
-    command.arg("--config").arg(config).arg("start");
+    let mut command = process::with_config(&lab.lb, &["sozu", "--config"], &config, &text)?;
+    command.arg("start");
     Ok(command)
 }

@@ -4,17 +4,16 @@
 //! not a fast stream.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use signalbox_lab::{Ns, Server};
 
 use super::{Errors, Window, source};
 use crate::interrupt;
-use crate::lab::Ns;
 
 /// Port of the sinks, and of the balancers' `tcp` listeners.
 pub(crate) const PORT: u16 = 5201;
@@ -22,34 +21,22 @@ const CHUNK: usize = 256 * 1024;
 
 /// Sink: takes streams and counts their bytes, until dropped.
 pub(crate) struct Sink {
-    stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl Sink {
     /// Starts a sink that listens in `ns`.
-    pub(crate) fn start(ns: &Ns, at: Ipv4Addr) -> Result<Self> {
-        let listener = ns.run(|| Ok(TcpListener::bind((at, PORT))?))?;
-        listener.set_nonblocking(true)?;
-        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, counter) = (stop.clone(), received.clone());
-        let accept = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    Ok((stream, _)) => {
-                        let counter = counter.clone();
-                        std::thread::spawn(move || swallow(&stream, &counter));
-                    }
-                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                }
-            }
-        };
-        Ok(Self {
-            stop,
+    pub(crate) fn start(ns: &Ns, at: Ipv4Addr) -> Self {
+        let received = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&received);
+        let server = Server::start(ns, &format!("{at}:{PORT}"), move |stream| {
+            let _ = swallow(&stream, &counter);
+        });
+        Self {
             received,
-            thread: Some(std::thread::spawn(accept)),
-        })
+            _server: server,
+        }
     }
 
     /// Bytes received so far.
@@ -58,15 +45,7 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map(JoinHandle::join);
-    }
-}
-
 fn swallow(stream: &TcpStream, counter: &AtomicU64) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (mut buffer, mut mine) = (vec![0; CHUNK], 0_u64);
     let mut from = stream;

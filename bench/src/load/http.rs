@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use signalbox_lab::Ns;
 
 use super::connection::Step;
 use super::slots::{Route, Slots};
 use super::{Errors, Window, on_threads};
 use crate::histogram::Histogram;
 use crate::interrupt;
-use crate::lab::Ns;
 
 /// Plan of a closed-loop load.
 pub(crate) struct HttpPlan {

@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-
-use crate::lab::Ns;
+use signalbox_lab::Ns;
 
 /// Window of a measurement. Anything before it is warm-up.
 #[derive(Clone, Copy)]

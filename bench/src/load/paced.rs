@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use signalbox_lab::Ns;
 
 use super::connection::Step;
 use super::schedule::Schedule;
@@ -18,7 +19,6 @@ use super::slots::{Route, Slots};
 use super::{Errors, Window, on_threads};
 use crate::histogram::Histogram;
 use crate::interrupt;
-use crate::lab::Ns;
 
 /// Time after the window in which answers are still waited for.
 const GRACE_TIMEOUT: Duration = Duration::from_secs(2);

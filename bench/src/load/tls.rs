@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
@@ -20,7 +20,12 @@ pub(crate) struct Client {
 impl Client {
     /// A client that takes this certificate and no other: an answer then comes from a host of ours.
     pub(crate) fn new(name: &str, certificate: CertificateDer<'static>) -> Result<Self> {
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        // X25519 alone: the peers of a comparison have no post-quantum group.
+        let provider = CryptoProvider {
+            kx_groups: vec![aws_lc_rs::kx_group::X25519],
+            ..aws_lc_rs::default_provider()
+        };
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned(certificate)))

@@ -2,13 +2,14 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use signalbox_lab::Ns;
 
 use super::{PORT, PORTS};
-use crate::lab::{HOSTS, Lab, Ns, VIP};
-use crate::process::Process;
+use crate::lab::{HOSTS, Lab, VIP};
+use crate::process::{self, Running};
+use crate::product;
 
 /// A contender by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +44,9 @@ impl PacketContender {
         }
     }
 
-    pub(super) fn start(self, lab: &Lab, signalbox: &Path) -> Result<RunningPacketContender> {
+    pub(super) fn start(self, lab: &Lab, signalbox: &Path) -> Result<Running> {
         match self {
-            Self::Forwarding => Ok(RunningPacketContender::default()),
+            Self::Forwarding => Ok(Running::default()),
             Self::Nftables => nftables(&lab.lb),
             Self::Tc => services(lab, signalbox, ""),
             Self::Native => services(lab, signalbox, "layer4: { hook: native }\n"),
@@ -53,36 +54,11 @@ impl PacketContender {
     }
 }
 
-/// A contender at work, until dropped.
-#[derive(Default)]
-pub(super) struct RunningPacketContender {
-    process: Option<Process>,
-    /// Command that removes what outlives the process, or needs none.
-    after: Option<Command>,
-}
-
-impl RunningPacketContender {
-    /// Last output of the contender, if it has ended by itself.
-    pub(super) fn death(&mut self) -> Option<String> {
-        let process = self.process.as_mut()?;
-        (!process.is_running()).then(|| process.last_words())
-    }
-}
-
-impl Drop for RunningPacketContender {
-    fn drop(&mut self) {
-        self.process = None;
-        if let Some(mut after) = self.after.take() {
-            let _ = after.output();
-        }
-    }
-}
-
 /// Loads rules that a flow's first packet goes through; for later ones there is connection tracking.
-fn nftables(lb: &Ns) -> Result<RunningPacketContender> {
+fn nftables(lb: &Ns) -> Result<Running> {
     let ports = format!("{PORT}-{}", PORT + PORTS - 1);
     let [first, second] = HOSTS;
-    lb.nft(&format!(
+    let rules = format!(
         "table ip balance {{
            chain in {{
              type nat hook prerouting priority dstnat
@@ -94,27 +70,22 @@ fn nftables(lb: &Ns) -> Result<RunningPacketContender> {
              udp dport {ports} masquerade
            }}
          }}"
-    ))?;
+    );
+    lb.try_must(&["nft", "-f", "-"], &rules)?;
     let mut after = lb.command("nft");
     after.args(["delete", "table", "ip", "balance"]);
-    Ok(RunningPacketContender {
+    Ok(Running {
         process: None,
         after: Some(after),
     })
 }
 
-fn services(lab: &Lab, program: &Path, layer4: &str) -> Result<RunningPacketContender> {
-    let config = lab.dir().join("signalbox.yaml");
-    let socket = lab.dir().join("admin.sock");
-    let socket = socket.to_str().context("the temporary directory's name is not UTF-8")?;
+fn services(lab: &Lab, program: &Path, layer4: &str) -> Result<Running> {
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     let last = PORT + PORTS - 1;
     let text = format!(
-        "version: 1
-admin: {{ listen: none, socket: {socket} }}
-store: {{ path: {socket}.redb }}
-{layer4}services:
+        "{layer4}services:
   - {{ name: packets, protocol: udp, listen: [\"{VIP}:{PORT}-{last}\"], cluster: hosts }}
 clusters:
   - name: hosts
@@ -122,14 +93,9 @@ clusters:
     hosts:
 {hosts}"
     );
-    std::fs::write(&config, text)?;
-    let mut command = lab.lb.command(program);
-    command.arg("run").arg("--config").arg(config).args(["--log", "warn"]);
-    // Pinned programs and maps outlive the process.
-    let mut after = lab.lb.command(program);
-    after.arg("detach");
-    Ok(RunningPacketContender {
-        process: Some(Process::start("contender", command, lab.dir())?),
-        after: Some(after),
+    let command = product::run(lab, program, &text)?;
+    Ok(Running {
+        process: Some(process::start("contender", command, lab.dir())?),
+        after: Some(product::detach(lab, program)),
     })
 }

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
 use nix::time::{ClockId, clock_gettime};
+use signalbox_lab::Worker;
 
 use super::{PORT, PORTS, SOCKETS};
 use crate::interrupt;
@@ -74,15 +74,15 @@ impl Flows {
         let its = Arc::clone(&state);
         Load {
             state,
-            thread: Some(std::thread::spawn(move || self.send(&its))),
+            worker: Worker::start(move |stop| self.send(&its, stop)),
         }
     }
 
-    fn send(&self, state: &FlowsState) -> Result<()> {
+    fn send(&self, state: &FlowsState, stop: &AtomicBool) -> Result<()> {
         let to: Vec<_> = self.targets.iter().map(|to| Some(SockaddrIn::from(*to))).collect();
         let payloads = vec![[IoSlice::new(&PAYLOAD)]; to.len()];
         let mut headers = MultiHeaders::preallocate(to.len(), None);
-        while !state.stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             let busy = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
             state.busy.store(busy.as_nanos() as u64, Ordering::Relaxed);
             for socket in &self.sockets {
@@ -119,7 +119,6 @@ fn ask(socket: &UdpSocket, waiting: &mut Vec<SocketAddrV4>, by_host: &mut [u32; 
 /// State shared by a sender and its observer.
 #[derive(Default)]
 struct FlowsState {
-    stop: AtomicBool,
     /// Packets sent so far.
     sent: AtomicU64,
     /// CPU time of the thread, in ns.
@@ -129,7 +128,7 @@ struct FlowsState {
 /// A sender at work.
 pub(super) struct Load {
     state: Arc<FlowsState>,
-    thread: Option<JoinHandle<Result<()>>>,
+    worker: Worker<Result<()>>,
 }
 
 impl Load {
@@ -144,18 +143,7 @@ impl Load {
     }
 
     /// Ends the sender; fails if it could not send.
-    pub(super) fn end(mut self) -> Result<()> {
-        self.state.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().context("a sender")?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.state.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub(super) fn end(self) -> Result<()> {
+        self.worker.end()
     }
 }

@@ -2,47 +2,41 @@
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use signalbox_lab::{Ns, Worker};
 
 use super::{PORT, PORTS};
-use crate::lab::{HOSTS, Lab, Ns};
+use crate::lab::{HOSTS, Lab};
 
 /// The two hosts, running until dropped.
 pub(super) struct PacketHosts {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    _workers: Vec<Worker>,
     /// Listeners for signalbox' health checks. Nobody accepts: the kernel's handshake will do.
     _listeners: Vec<TcpListener>,
 }
 
 impl PacketHosts {
     pub(super) fn start(lab: &Lab) -> Result<Self> {
-        let mut hosts = Self {
-            stop: Arc::default(),
-            threads: Vec::new(),
-            _listeners: Vec::new(),
-        };
+        let (mut workers, mut listeners) = (Vec::new(), Vec::new());
         for (number, (ns, address)) in (0..).zip(lab.hosts.iter().zip(HOSTS)) {
             let (sockets, listener) = ns.run(|| bind(address))?;
-            hosts._listeners.push(listener);
-            let stop = Arc::clone(&hosts.stop);
-            hosts
-                .threads
-                .push(std::thread::spawn(move || answer(&sockets, number, &stop)));
+            listeners.push(listener);
+            workers.push(Worker::start(move |stop| answer(&sockets, number, stop)));
         }
-        Ok(hosts)
+        Ok(Self {
+            _workers: workers,
+            _listeners: listeners,
+        })
     }
 
     /// Begins to count: from now on packets are counted where they come in, and go no further.
     pub(super) fn count<'a>(&self, lab: &'a Lab) -> Result<Counter<'a>> {
         let last = PORT + PORTS - 1;
         for (ns, address) in lab.hosts.iter().zip(HOSTS) {
-            ns.nft(&format!(
+            let rules = format!(
                 "table netdev sink {{
                    counter arrived {{ }}
                    chain in {{
@@ -50,18 +44,10 @@ impl PacketHosts {
                      ip daddr {address} udp dport {PORT}-{last} counter name arrived drop
                    }}
                  }}"
-            ))?;
+            );
+            ns.try_must(&["nft", "-f", "-"], &rules)?;
         }
         Ok(Counter { hosts: &lab.hosts })
-    }
-}
-
-impl Drop for PacketHosts {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -107,18 +93,14 @@ impl Counter<'_> {
 impl Drop for Counter<'_> {
     fn drop(&mut self) {
         for ns in self.hosts {
-            let _ = ns.nft("delete table netdev sink");
+            let _ = ns.output(&["nft", "delete", "table", "netdev", "sink"]);
         }
     }
 }
 
 fn arrived(ns: &Ns) -> Result<u64> {
-    let output = ns
-        .command("nft")
-        .args(["list", "counters", "table", "netdev", "sink"])
-        .output()?;
-    ensure!(output.status.success(), "nft lists no counters");
-    packets(&String::from_utf8_lossy(&output.stdout)).context("nft says nothing of packets")
+    let counters = ns.try_must(&["nft", "list", "counters", "table", "netdev", "sink"], "")?;
+    packets(&counters).context("nft says nothing of packets")
 }
 
 /// Parses the `N` of `packets N bytes M`.

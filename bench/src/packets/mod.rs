@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use signalbox_lab::Cpu;
 
-use crate::args;
 use crate::interrupt;
 use crate::lab::Lab;
-use crate::machine::{self, Cpu};
+use crate::machine;
 use crate::order::turns;
 use crate::packages;
 use crate::process;
+use crate::product;
 use contender::PacketContender;
 use flows::Flows;
 use hosts::PacketHosts;
@@ -70,12 +71,12 @@ struct PacketBench {
 pub(crate) fn run(plan: &PacketPlan<'_>) -> Result<()> {
     ensure!(plan.rounds > 0, "--rounds: at least 1");
     packages::ensure_installed(&packages::PACKETS, plan.may_install)?;
-    let signalbox = args::signalbox(plan.signalbox)?;
+    let signalbox = product::signalbox(plan.signalbox)?;
     interrupt::install()?;
     let lab = Lab::new()?;
     // A veth takes nothing from XDP at the other end unless it polls, as network cards do. All contenders have it so.
     for ns in lab.hosts.iter().chain([&lab.client]) {
-        ns.poll_packets()?;
+        ns.try_must(&["ethtool", "-K", "eth0", "gro", "on"], "")?;
     }
     let bench = PacketBench {
         hosts: PacketHosts::start(&lab)?,

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use signalbox_lab::{Ns, Proc, is_alive};
 
 use super::network::Network;
 use super::site::Site;
-use crate::lab::Ns;
-use crate::process::Process;
+use crate::process;
 
 /// The signalbox that runs in the balancer's namespace, if one does.
 pub(super) struct Balancer {
@@ -20,7 +20,7 @@ pub(super) struct Balancer {
     program: PathBuf,
     socket: PathBuf,
     /// Process that was started here.
-    process: Option<Process>,
+    process: Option<Proc>,
     /// Pid of the process that answers on the admin socket: started here or by the operator.
     serving: Option<u32>,
     /// Command line with which an operator starts signalbox.
@@ -48,11 +48,11 @@ impl Balancer {
     /// Starts signalbox where none runs.
     pub(super) fn start(&mut self) -> Result<()> {
         if self.is_down() {
-            let mut command = self.ns.command(&self.program);
+            let mut command = process::command(&self.ns, &self.program);
             command.arg("run").arg("--config").arg(self.dir.join(CONFIG));
             // A Ctrl-C is for us: what it ends is ours to end, in our order.
             command.process_group(0);
-            self.process = Some(Process::start("balancer", command, &self.dir)?);
+            self.process = Some(process::start("balancer", command, &self.dir)?);
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Balancer {
         {
             news.push(format!("signalbox, process {}, has ended: {how}.", process.pid()));
             if how.code().is_some_and(|code| code != 0) {
-                news.push(process.last_words());
+                news.push(process::last_words(process));
             }
             self.process = None;
         }
@@ -115,9 +115,4 @@ fn run_command(site: &Site) -> String {
 fn server(socket: &Path) -> IoResult<u32> {
     let stream = UnixStream::connect(socket)?;
     Ok(getsockopt(&stream, PeerCredentials)?.pid().cast_unsigned())
-}
-
-/// Whether a process runs. One that has ended and that nobody has waited for yet has a number, but no program any more.
-fn is_alive(pid: u32) -> bool {
-    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }

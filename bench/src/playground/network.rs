@@ -12,9 +12,10 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
+use signalbox_lab::Ns;
 
 use super::site::{BALANCER, Site};
-use crate::lab::Ns;
+use crate::lab::{gateway, join};
 
 /// Address that signalbox listens on. The addresses here are also in `signalbox.yaml`.
 pub(super) const VIP: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
@@ -38,7 +39,7 @@ pub(super) struct Network {
 impl Network {
     pub(super) fn new(site: &Site) -> Result<Self> {
         let create = |role: &str| -> Result<Ns> {
-            let ns = Ns::create(&site.namespace(role))?;
+            let ns = Ns::try_create(&site.namespace(role))?;
             ns.ip("link set lo up")?;
             Ok(ns)
         };
@@ -52,10 +53,9 @@ impl Network {
                 create(HOSTS[3].0)?,
             ],
         };
-        network.balancer.join(&network.client, "client", VIP, &[CLIENT])?;
+        join(&network.balancer, "client", VIP, &network.client, &[CLIENT])?;
         for (ns, (name, address)) in network.hosts.iter().zip(HOSTS) {
-            let [a, b, c, _] = address.octets();
-            network.balancer.join(ns, name, Ipv4Addr::new(a, b, c, 1), &[address])?;
+            join(&network.balancer, name, gateway(address), ns, &[address])?;
         }
         Ok(network)
     }

@@ -1,46 +1,47 @@
-//! Router hosts: a HAProxy in each, and an application behind it that says which host it is on.
+//! Router hosts: a HAProxy in each that says which host it is on, and an application behind it for downloads.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use signalbox_lab::{Ns, Proc, Server, router};
 
 use super::app;
 use super::network::{HOSTS, Network};
 use super::site::Site;
-use crate::lab::Ns;
-use crate::process::Process;
+use crate::process;
+
+/// Names that the certificates of all hosts are for.
+const NAMES: [&str; 3] = ["north.lab.example", "south.lab.example", "app.lab.example"];
 
 /// A router host.
 pub(super) struct Router {
     name: &'static str,
     ns: Ns,
     dir: PathBuf,
-    haproxy: Option<Process>,
+    haproxy: Option<Proc>,
+    _app: Server,
 }
 
 impl Router {
     /// Starts all router hosts.
     pub(super) fn all(site: &Site, network: &Network) -> Result<Vec<Self>> {
-        certificate(site)?;
         let hosts = network.hosts.iter().zip(HOSTS);
         hosts.map(|(ns, (name, _))| Self::new(site, ns, name)).collect()
     }
 
     fn new(site: &Site, ns: &Ns, name: &'static str) -> Result<Self> {
-        app::start(ns, name)?;
-        let mut router = Self {
+        let mut host = Self {
             name,
             ns: ns.clone(),
             dir: site.dir().to_owned(),
             haproxy: None,
+            _app: app::start(ns),
         };
-        let text = include_str!("haproxy.cfg")
-            .replace("@DIR@", &site.dir().display().to_string())
-            .replace("@APP@", &app::AT.to_string());
-        std::fs::write(router.config(), text)?;
-        router.start()?;
-        Ok(router)
+        let pem = router::certificate(site.dir(), name, &NAMES)?;
+        std::fs::write(host.config(), router::haproxy(pem.display(), "", &web(name)))?;
+        host.start()?;
+        Ok(host)
     }
 
     fn config(&self) -> PathBuf {
@@ -50,10 +51,10 @@ impl Router {
     /// Starts HAProxy where it does not run.
     pub(super) fn start(&mut self) -> Result<()> {
         if self.haproxy.is_none() {
-            let mut command = self.ns.command("haproxy");
+            let mut command = process::command(&self.ns, "haproxy");
             // A Ctrl-C is for us: what it ends is ours to end, in our order.
             command.arg("-db").arg("-f").arg(self.config()).process_group(0);
-            self.haproxy = Some(Process::start(self.name, command, &self.dir)?);
+            self.haproxy = Some(process::start(self.name, command, &self.dir)?);
         }
         Ok(())
     }
@@ -61,7 +62,7 @@ impl Router {
     /// Message if the host's HAProxy has ended since the last call, and how.
     pub(super) fn news(&mut self) -> Option<String> {
         let process = self.haproxy.as_mut()?;
-        let (how, pid, words) = (process.ended()?, process.pid(), process.last_words());
+        let (how, pid, words) = (process.ended()?, process.pid(), process::last_words(process));
         self.haproxy = None;
         let name = self.name;
         Some(format!(
@@ -70,12 +71,19 @@ impl Router {
     }
 }
 
-/// Makes one certificate for all hosts and names, which is its own authority.
-fn certificate(site: &Site) -> Result<()> {
-    let names = ["north", "south", "app"].map(|name| format!("{name}.lab.example"));
-    let made = rcgen::generate_simple_self_signed(names)?;
-    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    std::fs::write(site.path("ca.pem"), &cert)?;
-    std::fs::write(site.path("router.pem"), cert + &key)?;
-    Ok(())
+/// Lines of HAProxy's frontend: a host says its name, and leaves downloads to the application.
+fn web(name: &str) -> String {
+    let say = |scheme: &str, when: &str| {
+        format!(
+            "  http-request return status 200 content-type text/plain lf-string \"{name} answers for %[req.hdr(host)] \
+             over {scheme}\\n\" {when}\n"
+        )
+    };
+    format!(
+        "  acl download path_beg {BYTES}\n{}{}  default_backend app\nbackend app\n  server app {AT}\n",
+        say("https", "if !download { ssl_fc }"),
+        say("http", "if !download"),
+        BYTES = app::BYTES,
+        AT = app::AT,
+    )
 }

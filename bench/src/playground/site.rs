@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-
-use crate::lab::{Ns, clean};
+use signalbox_lab::{Ns, namespaces, remove};
 
 /// Role whose namespace signalbox runs in.
 pub(super) const BALANCER: &str = "balancer";
@@ -72,15 +71,14 @@ impl Site {
 
     /// Removes processes, whoever started them, then pins, then namespaces, then files.
     fn clear(&self) {
-        let names = clean::namespaces(&self.namespace(""));
-        names.iter().for_each(|name| clean::end_processes(name));
-        let balancer = self.namespace(BALANCER);
-        if names.contains(&balancer)
-            && let Err(error) = self.detach(&balancer)
-        {
-            eprintln!("programs or maps of {balancer} are left under /sys/fs/bpf/signalbox: {error:#}");
-        }
-        names.iter().for_each(|name| clean::delete(name));
+        remove(&namespaces(&self.namespace("")), |ns| {
+            if ns.name() == self.namespace(BALANCER)
+                && let Err(error) = self.detach(ns)
+            {
+                let name = ns.name();
+                eprintln!("programs or maps of {name} are left under /sys/fs/bpf/signalbox: {error:#}");
+            }
+        });
         // The directory itself stays: it is the lock.
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
@@ -89,8 +87,7 @@ impl Site {
 
     /// Removes pinned programs and maps, which would outlive the namespace. Tries again, for a process that has just
     /// been killed holds them for a moment yet.
-    fn detach(&self, namespace: &str) -> Result<()> {
-        let ns = Ns::open(namespace)?;
+    fn detach(&self, ns: &Ns) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(5);
         loop {
             let output = ns.command(&self.signalbox).arg("detach").output()?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ipnet::{IpNet, Ipv4Net};
 use signalbox::kernel::l4::test_run::{ProgramTester, TestProgram};
 use signalbox_common::hash;
-use signalbox_common::l4::Target;
+use signalbox_common::net::Target;
 use signalbox_common::shield::abi::{NO_TABLE, flag};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_core::prefixes::{Verdict, build};

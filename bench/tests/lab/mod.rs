@@ -1,17 +1,13 @@
 //! A lab that a test runs, and the shell beside it.
 
-mod capable;
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-pub(crate) use capable::privileged;
 
 const LAB: &str = env!("CARGO_BIN_EXE_signalbox-bench");
 /// Long enough for anything that should happen soon, on a machine with two busy cores.
@@ -143,13 +139,14 @@ pub(crate) fn sh(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + SOON;
-    while Instant::now() < end {
-        if condition() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    false
+/// Polls until `condition` holds; false if it does not soon.
+pub(crate) fn eventually(condition: impl FnMut() -> bool) -> bool {
+    signalbox_lab::eventually(SOON, condition)
+}
+
+/// Whether the lab can be built here. The balancer is built by `cargo build -p signalbox` with the same profile.
+pub(crate) fn privileged(test: &str) -> bool {
+    let signalbox = signalbox();
+    let signalbox = signalbox.to_str().unwrap();
+    signalbox_lab::privileged(test, &["ip", "nsenter", "setpriv", "haproxy", "curl", signalbox])
 }

@@ -5,6 +5,8 @@
 //! call. Userspace fills an entry and offers it in `CUT_PENDING` under leg B's source port before it connects; the
 //! programs complete it from the two handshakes. 256 bytes a flow, and two entries of `CUT_CT`.
 
+use crate::net::Tuple;
+
 /// Entries of `CUT_FLOWS`, unless configured otherwise.
 pub const DEFAULT_FLOWS: u32 = 131_072;
 /// Entries of `CUT_HANDSHAKES`: client handshakes that are remembered until their flow is cut.
@@ -61,7 +63,7 @@ pub mod ineligible {
 }
 
 // Bits of [`DirState::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets
-// set some: so every change is atomic, see [`super::atomic`].
+// set some: so every change is atomic, see [`crate::net::atomic`].
 
 /// The sender has sent its FIN.
 pub const FIN_SEEN: u32 = 1;
@@ -109,39 +111,6 @@ pub const HANDOFF_KNOWN: u16 = 1;
 pub const HANDED_OFF: u16 = 2;
 /// Value of [`CutFlow::handoff_state`]: both sockets are closed.
 pub const SOCKETS_CLOSED: u16 = 3;
-
-/// Addresses and ports of an arriving packet, in host order: a word of an address is the number that its four bytes are
-/// in the packet.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tuple {
-    /// Source address, IPv4-mapped where it is IPv4.
-    pub source: [u32; 4],
-    /// Destination address, IPv4-mapped where it is IPv4.
-    pub destination: [u32; 4],
-    /// Source port in the upper half, destination port in the lower.
-    pub ports: u32,
-}
-
-impl Tuple {
-    /// An IPv4 address in its mapped form.
-    #[inline(always)]
-    #[must_use]
-    pub const fn mapped(v4: u32) -> [u32; 4] {
-        [0, 0, 0xffff, v4]
-    }
-
-    /// Tuple of packets of the opposite direction on the same leg.
-    #[inline(always)]
-    #[must_use]
-    pub const fn reversed(&self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            ports: self.ports.rotate_left(16),
-        }
-    }
-}
 
 /// Value of `CUT_CT`: the flow and direction of a tuple.
 #[repr(C)]
@@ -381,7 +350,6 @@ pub struct Name {
 /// Size of `CUT_CT`: two to a flow.
 pub const MAX_CT_ENTRIES: u32 = DEFAULT_FLOWS * 2;
 
-const _: () = assert!(size_of::<Tuple>() == 36);
 const _: () = assert!(size_of::<FlowRef>() == if cfg!(feature = "next_abi") { 16 } else { 8 });
 const _: () = assert!(size_of::<DirState>() == 64);
 const _: () = assert!(size_of::<CutFlow>() == if cfg!(feature = "next_abi") { 320 } else { 256 });
@@ -444,11 +412,9 @@ crate::layout!(Name { text });
 
 #[cfg(feature = "user")]
 mod user {
-    use super::{CutConfig, CutFlow, FlowRef, Handshake, Name, Tuple};
+    use super::{CutConfig, CutFlow, FlowRef, Handshake, Name};
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
-    unsafe impl aya::Pod for Tuple {}
-    // SAFETY: as above.
     unsafe impl aya::Pod for FlowRef {}
     // SAFETY: as above.
     unsafe impl aya::Pod for CutFlow {}

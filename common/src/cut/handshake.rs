@@ -3,11 +3,10 @@
 //! Leg A is accepted first. Leg B's SYN is then edited to offer nothing that leg A has not: the legs must agree on
 //! timestamps and selective acknowledgements, for their packets to be written in each other's form.
 
-use super::Buffer;
-use super::checksum::Diff;
 use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS};
-use super::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, TCP_HEADER, Tcp};
-use super::options::{MSS, NOP, OptionVisitor, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, walk};
+use crate::net::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, TCP_HEADER};
+use crate::net::options::{MSS, NOP, OptionVisitor, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, walk};
+use crate::net::{Buffer, Diff, Tcp};
 
 /// MSS of a SYN without the option, over IPv4 (RFC 9293, section 3.7.1).
 pub const DEFAULT_MSS: u16 = 536;

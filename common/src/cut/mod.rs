@@ -6,28 +6,17 @@
 //! forwarded, at any time and in any order, and means the same there. Whoever receives a byte twice discards it, as TCP
 //! does.
 //!
-//! The code of this module is generic over the packet's buffer ([`Buffer`]): the TC programs run it on packets, host
+//! The code of this module is generic over the packet's buffer ([`crate::net::Buffer`]): the TC programs run it on packets, host
 //! tests on arrays.
 
-pub mod atomic;
-pub mod buffer;
-pub mod checksum;
 pub mod flow;
 pub mod handshake;
-pub mod header;
-pub mod icmp;
-pub mod options;
 pub mod pending;
 pub mod rewrite;
-pub mod seq;
-pub mod too_big;
 pub mod track;
 
 #[cfg(test)]
 mod model;
 
-pub use buffer::Buffer;
-pub use checksum::Diff;
-pub use flow::{CutFlow, DirState, Handshake, Tuple};
-pub use header::Tcp;
+pub use flow::{CutFlow, DirState, Handshake};
 pub use pending::PendingFlow;

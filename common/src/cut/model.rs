@@ -9,9 +9,9 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::header::{ACK, AT_CHECKSUM, FIN, Tcp};
 use super::rewrite::{self, HeaderRewrite, TimestampRewrite};
-use super::{Diff, checksum};
+use crate::net::header::{ACK, AT_CHECKSUM, FIN};
+use crate::net::{Diff, Tcp, checksum, seq};
 
 /// Ports, initial numbers and clocks of one leg.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,7 @@ proptest! {
             stamps.written = None;
             rewritten(bytes, &HeaderRewrite::default(), &mut stamps).unwrap();
             let written = stamps.written.unwrap();
-            prop_assert!(super::seq::reaches(written, last));
+            prop_assert!(seq::reaches(written, last));
             last = written;
         }
     }

@@ -3,7 +3,8 @@
 
 use core::mem::offset_of;
 
-use super::flow::{CutFlow, DirState, Tuple, arriving_tuple};
+use super::flow::{CutFlow, DirState, arriving_tuple};
+use crate::net::Tuple;
 
 /// Entry in state `REQUESTED`, `CONNECTING` or `INELIGIBLE`. Fields that a [`CutFlow`] has too lie at the same offsets.
 #[repr(C, align(64))]

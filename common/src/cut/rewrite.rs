@@ -1,9 +1,8 @@
 //! A packet of one leg, written in the numbers of the other.
 
-use super::Buffer;
-use super::checksum::Diff;
-use super::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, TCP_HEADER, Tcp};
-use super::options::find_options;
+use crate::net::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, TCP_HEADER};
+use crate::net::options::find_options;
+use crate::net::{Buffer, Diff, Tcp};
 
 /// Changes to the TCP headers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Connection tracking of a cut flow: progress of its two directions, and its end.
 
 use super::flow::{CutFlow, DirState, EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE};
-use super::header::{ACK, FIN, RST, SYN, Tcp};
-use super::{atomic, seq};
+use crate::net::header::{ACK, FIN, RST, SYN};
+use crate::net::{Tcp, atomic, seq};
 
 /// Effect of a packet on its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

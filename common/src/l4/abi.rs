@@ -1,6 +1,6 @@
 //! Keys and values of the maps of layer-4 services.
 
-use crate::cut::atomic;
+use crate::net::atomic;
 
 /// Slots of a table; prime.
 pub const SLOTS: u32 = 65_537;
@@ -30,38 +30,6 @@ pub const MAX_MACS: u32 = 4096;
 /// Key in `L4_LOCAL_MACS` which says that all of this machine's addresses are in the map.
 pub const ALL_MACS: u64 = 0;
 
-/// Words of `L4_PORT_BITMAP`: a bit for each port of TCP, then one for each of UDP.
-pub const PORT_BITMAP_WORDS: u32 = 2 * 65_536 / 64;
-
-/// Bit of a port in `L4_PORT_BITMAP`. Most packets of a machine are no service's: one load of this bit tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortBit {
-    /// Index of the word in the map.
-    pub word: u32,
-    /// Number of the bit in the word.
-    pub bit: u32,
-}
-
-impl PortBit {
-    /// The bit of a port and protocol number.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(port: u16, protocol: u8) -> Self {
-        let half = if protocol == 6 { 0 } else { PORT_BITMAP_WORDS / 2 };
-        Self {
-            word: half + (port >> 6) as u32,
-            bit: (port & 63) as u32,
-        }
-    }
-
-    /// The bit of a packet's destination.
-    #[inline(always)]
-    #[must_use]
-    pub const fn of(key: &Key) -> Self {
-        Self::new(key.ports as u16, key.protocol as u8)
-    }
-}
-
 /// Forwarding modes: how packets get to a host.
 pub mod mode {
     /// Source and destination are translated; the host's answers come back through us.
@@ -72,28 +40,6 @@ pub mod mode {
     pub const DSR_IPIP: u8 = 2;
 }
 
-/// Address, port and protocol that a service listens on: key of `L4_SERVICES`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Target {
-    /// Destination address, IPv4-mapped where it is IPv4, words in host order.
-    pub address: [u32; 4],
-    /// Destination port in the upper half, protocol number in the lower.
-    pub port_protocol: u32,
-}
-
-impl Target {
-    /// A target from an address, a port and a protocol number.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(address: [u32; 4], port: u16, protocol: u8) -> Self {
-        Self {
-            address,
-            port_protocol: (port as u32) << 16 | protocol as u32,
-        }
-    }
-}
-
 /// Bits of [`Service::flags`].
 pub mod service {
     /// All flows of a source address go to the same host.
@@ -102,7 +48,7 @@ pub mod service {
     pub const HAS_PORTS: u8 = 2;
 }
 
-/// Service that listens on a [`Target`]: value of `L4_SERVICES`.
+/// Service that listens on a [`Target`](crate::net::Target): value of `L4_SERVICES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
@@ -161,34 +107,6 @@ pub struct L4Config {
     pub outer_v6: [u32; 3],
 }
 
-/// Addresses, ports and protocol of an arriving packet, in host order: key of the flow tables.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// Source address, IPv4-mapped where it is IPv4.
-    pub source: [u32; 4],
-    /// Destination address, IPv4-mapped where it is IPv4.
-    pub destination: [u32; 4],
-    /// Source port in the upper half, destination port in the lower.
-    pub ports: u32,
-    /// Protocol number.
-    pub protocol: u32,
-}
-
-impl Key {
-    /// Key with source and destination swapped.
-    #[inline(always)]
-    #[must_use]
-    pub const fn reversed(&self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            ports: self.ports.rotate_left(16),
-            protocol: self.protocol,
-        }
-    }
-}
-
 /// Bits of [`L4Flow::state`], set by packets of the flow's own direction alone.
 pub mod state {
     /// The entry is the host's direction.
@@ -215,7 +133,7 @@ pub struct L4Flow {
     pub source: [u32; 4],
     /// Destination address to write (mode `nat`).
     pub destination: [u32; 4],
-    /// Ports to write, as in [`Key`] (mode `nat`).
+    /// Ports to write, as in [`crate::net::Key`] (mode `nat`).
     pub ports: u32,
     /// Index of the host in `L4_HOSTS`.
     pub host: u32,
@@ -317,11 +235,9 @@ impl ServiceStats {
     }
 }
 
-const _: () = assert!(size_of::<Target>() == 20);
 const _: () = assert!(size_of::<Service>() == 12);
 const _: () = assert!(size_of::<Host>() == if cfg!(feature = "next_abi") { 64 } else { 48 });
 const _: () = assert!(size_of::<L4Config>() == 32);
-const _: () = assert!(size_of::<Key>() == 40);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
 const _: () = assert!(size_of::<L4Flow>() == if cfg!(feature = "next_abi") { 112 } else { 96 });
 const _: () = assert!(STATE.is_multiple_of(4) && cfg!(target_endian = "little"));
@@ -336,14 +252,7 @@ macro_rules! pods {
         unsafe impl aya::Pod for $name {}
     )*};
 }
-pods!(Target Service Host L4Config Key L4Flow DsrQuota Fragment ServiceStats);
-
-crate::layout!(Key {
-    source,
-    destination,
-    ports,
-    protocol,
-});
+pods!(Service Host L4Config L4Flow DsrQuota Fragment ServiceStats);
 
 /// Gives [`L4Flow`] and [`Host`] their layouts; `front` is the field that feature `next_abi` puts first.
 macro_rules! layouts {

@@ -1,48 +1,20 @@
 //! Second half of the programs: finds service, flow and host, and decides about the packet.
 
-use super::abi::{Host, Key, L4Flow, NO_HOST, SLOTS, Service, Target, mode, service, state};
+use super::abi::{Host, L4Flow, NO_HOST, SLOTS, Service, mode, service, state};
 use super::maps::{Direction, Maps};
 use super::nat_ports::allocate_port;
-use super::packet::{self, FIRST_FRAGMENT, LATER_FRAGMENT, ParsedHeaders, TCP, UDP};
 use super::parse::{FastPath, fast_path, fragment_key, parse_and_admit};
-use super::rewrite::ChecksumDiffs;
-use super::verdict::{Action, SendInfo, Verdict};
+use super::scratch::PacketScratch;
+use super::verdict::{Action, Verdict};
 use super::{icmp, rewrite, track};
-use crate::cut::Buffer;
+use crate::Reason;
+use crate::net::addresses::decrement_hop_limit;
+use crate::net::checksum::ChecksumDiffs;
+use crate::net::ip::{TCP, UDP, V4_HEADER, V6_HEADER};
+use crate::net::packet::{FIRST_FRAGMENT, LATER_FRAGMENT};
+use crate::net::tuple::{flow_hash, is_v4, source_hash};
+use crate::net::{Buffer, Key, ParsedHeaders, SendInfo, Target};
 use crate::shield::{self, abi::NO_GUARD};
-use crate::{Reason, hash};
-
-/// Seed of the flow hash, equal on every balancer, so that they agree without talking.
-const FLOW_HASH_SEED: u64 = 0x6c34_7369_676e_616c;
-
-/// Working memory of a packet: more than a program's stack holds.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct PacketScratch {
-    /// Headers of the packet.
-    pub seen: ParsedHeaders,
-    /// How the packet is sent.
-    pub out: SendInfo,
-    /// Client's direction of a new flow.
-    pub forward_flow: L4Flow,
-    /// Host's direction of a new flow.
-    pub reply_flow: L4Flow,
-    /// Key of the host's direction.
-    pub reverse_key: Key,
-    /// Working memory of the shield.
-    pub shield: shield::ShieldScratch,
-}
-
-impl PacketScratch {
-    /// Resets the fields that only some packets set.
-    #[inline(always)]
-    pub(super) fn reset(&mut self) {
-        self.out.tunnel = 0;
-        self.out.translated = 0;
-        self.out.checksum_offset = 0;
-        self.shield.guard = NO_GUARD;
-    }
-}
 
 /// Decides about the packet whose IP header begins at `l3`: what the shield says, then which service, which host.
 ///
@@ -136,7 +108,7 @@ fn remove_flow<K: Maps>(kernel: &K, key: &Key, flow: &L4Flow) {
 #[inline(always)]
 fn has_ended<K: Maps>(kernel: &K, s: &mut PacketScratch, flow: &L4Flow, now: u32) -> bool {
     let anew = track::is_new_connection(&s.seen, flow, now);
-    if flow.mode != mode::NAT || flow.state & state::REPLY != 0 || !(anew || track::is_syn(&s.seen)) {
+    if flow.mode != mode::NAT || flow.state & state::REPLY != 0 || !(anew || s.seen.is_syn()) {
         return anew;
     }
     s.reverse_key = reverse_key(flow, s.seen.key.protocol);
@@ -165,7 +137,7 @@ fn confirm<'a, K: Maps>(
     if flow.mode == mode::NAT {
         s.reverse_key = reverse_key(flow, s.seen.key.protocol);
         let reply = kernel.half_open(&s.reverse_key)?;
-        if !is_reply_of(reply, &s.seen.key) || (track::is_syn(&s.seen) && reply.state & state::ANSWERED == 0) {
+        if !track::is_reply_of(reply, &s.seen.key) || (s.seen.is_syn() && reply.state & state::ANSWERED == 0) {
             return None;
         }
         track::record(flow, &s.seen, now);
@@ -246,12 +218,6 @@ fn find_flow<'a, K: Maps>(kernel: &'a K, key: &Key) -> Option<&'a mut L4Flow> {
     }
 }
 
-/// Whether `reply` is the host's direction of the flow with the client's key `key`.
-#[inline(always)]
-pub(super) fn is_reply_of(reply: &L4Flow, key: &Key) -> bool {
-    reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
-}
-
 /// Finds a host whose next hop is known.
 #[inline(always)]
 fn reachable_host<K: Maps>(kernel: &K, host: u32) -> Result<&Host, Reason> {
@@ -302,20 +268,13 @@ fn set_tunnel<K: Maps>(kernel: &K, seen: &ParsedHeaders, out: &mut SendInfo, hos
         let (fixed, free) = config.map_or((0, 0), |config| (config.outer_v4, config.outer_v4_flow_mask));
         out.tunnel = 4;
         out.outer_source = [0, 0, 0xffff, fixed | (entropy & free)];
-        packet::V4_HEADER
+        V4_HEADER
     } else {
         let [a, b, c] = config.map_or([0; 3], |config| config.outer_v6);
         out.tunnel = 6;
         out.outer_source = [a, b, c, entropy];
-        packet::V6_HEADER
+        V6_HEADER
     }
-}
-
-/// Whether an address is an IPv4-mapped one.
-#[inline(always)]
-#[must_use]
-pub const fn is_v4(address: &[u32; 4]) -> bool {
-    address[0] | address[1] == 0 && address[2] == 0xffff
 }
 
 #[inline(always)]
@@ -344,21 +303,6 @@ fn translate_and_send<B: Buffer + ?Sized>(
         _ => seen.l4 + 6,
     };
     Verdict::new(reason, Action::Send)
-}
-
-/// Hash of a flow's addresses, ports and protocol, as the client sends them.
-#[inline(always)]
-#[must_use]
-pub const fn flow_hash(key: &Key) -> u64 {
-    hash::mix(source_hash(key) ^ ((key.ports as u64) << 32 | key.protocol as u64))
-}
-
-/// Hash of a client's address.
-#[inline(always)]
-#[must_use]
-pub const fn source_hash(key: &Key) -> u64 {
-    let [a, b, c, d] = key.source;
-    hash::mix(hash::mix(FLOW_HASH_SEED ^ ((a as u64) << 32 | b as u64)) ^ ((c as u64) << 32 | d as u64))
 }
 
 /// Slot of a hash.
@@ -454,7 +398,7 @@ fn forward_icmp_error<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s
     if flow.mode != mode::NAT {
         return send_to_host(packet, kernel, &s.seen, &mut s.out, &flow, Reason::L4Icmp);
     }
-    if rewrite::decrement_hop_limit(packet, &s.seen).is_none() {
+    if decrement_hop_limit(packet, &s.seen).is_none() {
         return Verdict::new(Reason::L4Hops, Action::Drop);
     }
     if icmp::translate(packet, &s.seen, &quoted, &flow).is_none() {

@@ -4,13 +4,12 @@
 //! it, and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered
 //! the client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
 
-use super::abi::{Key, L4Flow};
-use super::packet::{self, ICMP, ICMPV6, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP};
-use super::rewrite::write_addresses;
-use crate::cut::icmp::{
-    AT_CHECKSUM, ICMP_HEADER, V4_EXCEEDED, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE,
-};
-use crate::cut::{Buffer, Diff, Tuple};
+use super::abi::L4Flow;
+use crate::net::addresses::write_addresses;
+use crate::net::icmp::{AT_CHECKSUM, ICMP_HEADER, QuotedChange, is_error, rewrite_quoted};
+use crate::net::ip::{ICMP, ICMPV6, TCP, UDP, V6_HEADER};
+use crate::net::packet::NOT_FRAGMENTED;
+use crate::net::{Buffer, Key, ParsedHeaders, Tuple};
 
 /// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,12 +33,7 @@ pub fn is_icmp(seen: &ParsedHeaders) -> bool {
 #[inline(always)]
 pub fn read_quoted<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> Option<QuotedPacket> {
     let kind = packet.u8(seen.l4)?;
-    let is_error = if seen.version == 4 {
-        matches!(kind, V4_UNREACHABLE | V4_EXCEEDED)
-    } else {
-        matches!(kind, V6_UNREACHABLE | V6_TOO_BIG | V6_EXCEEDED)
-    };
-    if !is_error {
+    if !is_error(seen.version, kind) {
         return None;
     }
     let l3 = packet.hide_from_verifier(seen.l4 + ICMP_HEADER) & 0xff;
@@ -60,7 +54,7 @@ pub fn read_quoted<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> Opti
             arriving.destination[i] = packet.u32(l3 + 8 + 4 * i as u32)?;
             i += 1;
         }
-        (packet.u8(l3 + 6)?, l3 + packet::V6_HEADER)
+        (packet.u8(l3 + 6)?, l3 + V6_HEADER)
     };
     arriving.protocol = u32::from(protocol);
     if !matches!(arriving.protocol, TCP | UDP) || l4 > 240 {
@@ -83,19 +77,15 @@ pub fn translate<B: Buffer + ?Sized>(
     quoted: &QuotedPacket,
     flow: &L4Flow,
 ) -> Option<()> {
-    let peer = &flow.destination;
-    let mut diff = Diff::default();
-    let before = packet.u16(quoted.l3 + 10)?;
     // The quoted packet went from the peer to the address that the peer knows.
-    let inner = write_addresses(packet, quoted.l3, seen.version, Some(peer), &flow.source, 0)?;
-    diff.merge(inner);
-    if seen.version == 4 {
-        diff.u16(before, packet.u16(quoted.l3 + 10)?);
-    }
-    let ports = packet.u32(quoted.l4)?;
-    let new = flow.ports.rotate_left(16);
-    packet.set_u32(quoted.l4, new)?;
-    diff.u32(ports, new);
+    let peer = &flow.destination;
+    let change = QuotedChange {
+        source: peer,
+        destination: &flow.source,
+        ports: flow.ports.rotate_left(16),
+        seq_delta: None,
+    };
+    let mut diff = rewrite_quoted(packet, seen.version, quoted.l3, quoted.l4, &change)?;
     // The source address stays: it is a router's.
     let outer = write_addresses(packet, seen.l3, seen.version, None, peer, 0)?;
     if seen.version == 6 {

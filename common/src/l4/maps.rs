@@ -1,7 +1,8 @@
 //! Interface of the programs' common code to maps and packet context.
 
-use super::abi::{Fragment, Host, Key, L4Config, L4Flow, PortBit, Service, Target};
-use super::packet::ParsedHeaders;
+use super::abi::{Fragment, Host, L4Config, L4Flow, Service};
+use crate::net::target::PortBit;
+use crate::net::{Key, ParsedHeaders, Target};
 use crate::shield;
 
 /// Access to the programs' maps and to the packet's context. References into maps are not exclusive: other CPUs write

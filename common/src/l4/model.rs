@@ -7,9 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::vec::Vec;
 
-use super::abi::{Fragment, Host, Key, L4Config, L4Flow, PortBit, Service, Target};
+use super::abi::{Fragment, Host, L4Config, L4Flow, Service};
 use super::maps::{Direction, Maps};
-use super::packet::ParsedHeaders;
+use crate::net::target::PortBit;
+use crate::net::{Key, ParsedHeaders, Target};
 use crate::shield::abi::{GuardStats, NO_GUARD, SynRate};
 use crate::shield::prefixes::{NO_MATCH, Node};
 use crate::shield::{self, Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Settings, prefixes};

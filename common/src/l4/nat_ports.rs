@@ -1,8 +1,11 @@
 //! Source addresses and ports for new flows of mode `nat`.
 
-use super::abi::{Key, L4Flow, PortBit, Service, service, state};
-use super::decide::{PacketScratch, flow_hash, is_reply_of};
+use super::abi::{L4Flow, Service, service, state};
+use super::scratch::PacketScratch;
 use super::{maps::Maps, track};
+use crate::net::Key;
+use crate::net::target::PortBit;
+use crate::net::tuple::flow_hash;
 use crate::{Reason, hash};
 
 /// Source ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds
@@ -74,7 +77,7 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
         if let Some(other) = kernel.half_open(&s.reverse_key) {
             let may_go =
                 tried > FIXED_TRIES && track::is_expired(now.wrapping_sub(other.last_seen), config.half_open_ticks);
-            if !is_reply_of(other, &key) && !may_go {
+            if !track::is_reply_of(other, &key) && !may_go {
                 continue;
             }
             fresh = false;

@@ -1,13 +1,15 @@
 //! First half of the programs: parses a packet, and asks the shield about it.
 
-use super::abi::{Fragment, PortBit};
-use super::decide::PacketScratch;
+use super::abi::Fragment;
 use super::icmp;
 use super::maps::Maps;
-use super::packet::{self, FIRST_FRAGMENT, LATER_FRAGMENT, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP};
+use super::scratch::PacketScratch;
 use super::verdict::{Action, Verdict};
 use crate::Reason;
-use crate::cut::Buffer;
+use crate::net::ip::{TCP, UDP};
+use crate::net::packet::{FIRST_FRAGMENT, LATER_FRAGMENT, NOT_FRAGMENTED};
+use crate::net::target::PortBit;
+use crate::net::{Buffer, ParsedHeaders, packet};
 use crate::shield::abi::{Decision, NO_GUARD};
 use crate::shield::{
     self,

@@ -6,13 +6,14 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::decide::{PacketScratch, balance};
+use super::PacketScratch;
+use super::abi::state;
+use super::decide::balance;
 use super::model::ModelMaps;
-use super::packet::{TCP, UDP};
 use super::verdict::Action;
-use super::{Key, ParsedHeaders, abi::state};
 use crate::Reason;
-use crate::cut::checksum;
+use crate::net::ip::{TCP, UDP};
+use crate::net::{Key, ParsedHeaders, checksum, packet};
 
 const VIP4: [u32; 4] = [0, 0, 0xffff, 0xc633_6401];
 const VIP6: [u32; 4] = [0x2001_0db8, 2, 0, 1];
@@ -222,20 +223,20 @@ proptest! {
         bytes.truncate(usize::from(cut).max(20));
         let bytes = bytes.as_slice();
         let mut long = ParsedHeaders::default();
-        let is_read = super::packet::parse_ip(bytes, 0, 4, bytes.len() as u32, &mut long).is_ok()
+        let is_read = packet::parse_ip(bytes, 0, 4, bytes.len() as u32, &mut long).is_ok()
             && matches!(long.key.protocol, 6 | 17)
-            && long.fragment != super::packet::LATER_FRAGMENT
-            && super::packet::parse_ports(bytes, &mut long).is_ok();
-        if let Some(key) = super::packet::parse_plain_key(bytes, 0) {
+            && long.fragment != packet::LATER_FRAGMENT
+            && packet::parse_ports(bytes, &mut long).is_ok();
+        if let Some(key) = packet::parse_plain_key(bytes, 0) {
             prop_assert!(is_read, "{:02x?}", bytes);
             let mut straight = ParsedHeaders::default();
-            prop_assert!(super::packet::parse_plain(bytes, 0, &mut straight).is_some());
+            prop_assert!(packet::parse_plain(bytes, 0, &mut straight).is_some());
             prop_assert_eq!(key, long.key);
             prop_assert_eq!(straight, long);
         } else if is_read {
             let is_short = bytes.len() < 40;
             let has_options = long.l4 != 20;
-            let is_part = long.fragment != super::packet::NOT_FRAGMENTED;
+            let is_part = long.fragment != packet::NOT_FRAGMENTED;
             let says_too_little = long.length < long.l4 + long.header_length;
             prop_assert!(is_short || has_options || is_part || says_too_little, "{:02x?}", bytes);
         }

@@ -1,9 +1,9 @@
 //! Connection tracking of a service's flows: confirmation, end, idle time.
 
-use super::ParsedHeaders;
 use super::abi::{L4Flow, state};
-use super::packet::TCP;
-use crate::cut::header::{ACK, FIN, RST, SYN};
+use crate::net::header::{ACK, FIN, RST, SYN};
+use crate::net::ip::TCP;
+use crate::net::{Key, ParsedHeaders};
 
 /// How far a client's acknowledgement may be ahead of the host's first byte, and still show that it has heard the host.
 const MAX_ACK_AHEAD: u32 = 1 << 24;
@@ -45,11 +45,10 @@ fn has_syn(seen: &ParsedHeaders) -> bool {
     seen.key.protocol == TCP && seen.flags as u8 & SYN != 0
 }
 
-/// Whether a packet wants to open a TCP connection.
+/// Whether `reply` is the host's direction of the flow with the client's key `key`.
 #[inline(always)]
-#[must_use]
-pub fn is_syn(seen: &ParsedHeaders) -> bool {
-    seen.key.protocol == TCP && seen.flags as u8 & (SYN | ACK | RST) == SYN
+pub(super) fn is_reply_of(reply: &L4Flow, key: &Key) -> bool {
+    reply.destination == key.source && reply.ports == key.ports.rotate_left(16) && reply.source == key.destination
 }
 
 /// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears

@@ -1,7 +1,7 @@
 //! Keys and values of the shield's maps.
 
 use crate::Reason;
-use crate::l4::Target;
+use crate::net::Target;
 
 /// Most guards: listeners and services with rules of their own.
 pub const MAX_GUARDS: u32 = 2048;

@@ -7,10 +7,8 @@ use super::abi::{
 use super::malformed::is_malformed;
 use super::prefixes::DENY;
 use super::{rate, source};
-use crate::cut::Buffer;
-use crate::l4::abi::PortBit;
-use crate::l4::track::is_syn;
-use crate::l4::{Key, ParsedHeaders};
+use crate::net::target::PortBit;
+use crate::net::{Buffer, Key, ParsedHeaders};
 
 /// Access to the shield's maps and to the packet's context. References into maps are not exclusive: other CPUs write
 /// the same cells, each field whole.
@@ -151,7 +149,7 @@ pub fn admit<B: Buffer + ?Sized, K: ShieldMaps>(
     if guard.flags & flag::SERVICE != 0 {
         return Admission::Continue;
     }
-    if !is_syn(seen) {
+    if !seen.is_syn() {
         return Admission::PassToListener;
     }
     match admit_connection(kernel, seen, s) {

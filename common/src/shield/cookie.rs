@@ -6,11 +6,11 @@
 //! packet keeps its length: where the client's options stood, there is one and the end of the list.
 
 use super::admit::ShieldMaps;
-use crate::cut::header::{ACK, AT_ACK, AT_SEQ, SYN, TCP_HEADER};
-use crate::cut::{Buffer, Diff};
-use crate::l4::packet::{NOT_FRAGMENTED, ParsedHeaders, V4_HEADER, V6_HEADER};
-use crate::l4::rewrite::ChecksumDiffs;
-use crate::l4::verdict::SendInfo;
+use crate::net::checksum::ChecksumDiffs;
+use crate::net::header::{ACK, AT_ACK, AT_SEQ, SYN, TCP_HEADER};
+use crate::net::ip::{V4_HEADER, V6_HEADER};
+use crate::net::packet::NOT_FRAGMENTED;
+use crate::net::{Buffer, Diff, ParsedHeaders, SendInfo};
 
 /// Window of the SYN-ACK: what a client may send before the kernel has made the connection and announces its own
 /// window.

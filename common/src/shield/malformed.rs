@@ -1,16 +1,13 @@
 //! Malformed packets: contradictory TCP flags, impossible source addresses, lengths that do not fit.
 
-use crate::cut::Buffer;
-use crate::l4::decide::is_v4;
-use crate::l4::packet::{LATER_FRAGMENT, NOT_FRAGMENTED, ParsedHeaders, TCP, UDP, UDP_HEADER};
+use crate::net::header::{ACK, FIN, RST, SYN, URG};
+use crate::net::ip::{TCP, UDP, UDP_HEADER};
+use crate::net::packet::{LATER_FRAGMENT, NOT_FRAGMENTED};
+use crate::net::tuple::is_v4;
+use crate::net::{Buffer, ParsedHeaders};
 
-const FIN: u32 = 1;
-const SYN: u32 = 2;
-const RST: u32 = 4;
-const ACK: u32 = 16;
-const URG: u32 = 32;
 /// Control bits that must form a valid combination.
-const CHECKED_FLAGS: u32 = FIN | SYN | RST | ACK | URG;
+const CHECKED_FLAGS: u32 = (FIN | SYN | RST | ACK | URG) as u32;
 
 /// Set of valid combinations of control bits, as netfilter has it (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
 const VALID_FLAGS: u64 = 1 << SYN
@@ -79,10 +76,10 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::l4::Key;
+    use crate::net::Key;
     use std::vec;
 
-    fn seen(source: [u32; 4], version: u32, protocol: u32, flags: u32) -> ParsedHeaders {
+    fn seen(source: [u32; 4], version: u32, protocol: u32, flags: u8) -> ParsedHeaders {
         ParsedHeaders {
             key: Key {
                 source,
@@ -93,7 +90,7 @@ mod tests {
             l4: 20,
             length: 40,
             version,
-            flags,
+            flags: u32::from(flags),
             ..ParsedHeaders::default()
         }
     }

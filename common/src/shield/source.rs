@@ -2,7 +2,7 @@
 
 use super::abi::Guard;
 use crate::hash;
-use crate::l4::decide::is_v4;
+use crate::net::tuple::is_v4;
 
 /// Masks an address to the bits that the guard tells sources by.
 #[inline(always)]

@@ -3,8 +3,11 @@
 //! Source: <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and its description of `hostnames`. Whether
 //! a listener admits routes of a namespace is for the Gateway's controller to say, in the route's status.
 
-use super::names::FixedMap;
-use super::shard::RequestedNames;
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::object::{Parent, RequestedNames};
 use super::{Admission, Object, ObjectKind, annotations, reason};
 use crate::model::kubernetes::{GatewayName, ShardFilter};
 
@@ -35,24 +38,11 @@ pub struct GatewayListener {
     pub hostname: String,
 }
 
-/// Gateway by which a route wants to be served: an entry of `parentRefs`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parent {
-    /// Namespace and name of the Gateway.
-    pub gateway: GatewayName,
-    /// Restricts the entry to the listener of this name.
-    pub section_name: Option<String>,
-    /// Restricts the entry to the listeners of this port.
-    pub port: Option<u16>,
-    /// Answer of the Gateway's controller to this entry.
-    pub admission: Admission,
-}
-
 /// Gateways that the configuration chooses.
 pub(super) struct SelectedGateways<'a> {
     shard: &'a ShardFilter,
     /// Gateways of the API server; `None`: signalbox may not list them.
-    known: Option<FixedMap<&'a GatewayName, &'a Gateway>>,
+    known: Option<HashMap<&'a GatewayName, &'a Gateway, FixedState>>,
 }
 
 impl<'a> SelectedGateways<'a> {

@@ -1,6 +1,6 @@
 //! Settles which object serves which name: objects ask in order of age, oldest first.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use foldhash::fast::FixedState;
 
@@ -180,6 +180,3 @@ fn path_note(object: &Object) -> Option<String> {
         format!("path {path}: left to the router, which gets all paths of the name")
     })
 }
-
-/// Hash map of this module. Its seed is fixed, so that each run gives the same result, as everywhere in `core`.
-pub(super) type FixedMap<K, V> = HashMap<K, V, FixedState>;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::Parent;
 use crate::hostname::WildcardDepth;
 use crate::labels::Labels;
+use crate::model::kubernetes::GatewayName;
 
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,4 +176,36 @@ pub struct Node {
     pub internal: Option<IpAddr>,
     /// First address of type `ExternalIP`.
     pub external: Option<IpAddr>,
+}
+
+/// Gateway by which a route wants to be served: an entry of `parentRefs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// Namespace and name of the Gateway.
+    pub gateway: GatewayName,
+    /// Restricts the entry to the listener of this name.
+    pub section_name: Option<String>,
+    /// Restricts the entry to the listeners of this port.
+    pub port: Option<u16>,
+    /// Answer of the Gateway's controller to this entry.
+    pub admission: Admission,
+}
+
+/// Names that an object asks the cluster's routers to serve.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestedNames<'a> {
+    /// Names, as the object writes them.
+    pub(super) names: Vec<&'a str>,
+    /// Names that the routers do not serve for the object, each with the reason.
+    pub(super) unserved: Vec<(&'a str, String)>,
+}
+
+impl<'a> RequestedNames<'a> {
+    /// All names that an object itself asks for.
+    pub(super) fn all(object: &'a Object) -> Self {
+        Self {
+            names: object.hostnames.iter().map(String::as_str).collect(),
+            unserved: Vec::new(),
+        }
+    }
 }

@@ -1,10 +1,15 @@
 //! Names and the namespaces that own them: a name belongs to the namespace of its oldest claim.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::names::FixedMap;
+use foldhash::fast::FixedState;
+
 use super::{Object, ObjectKind};
 use crate::hostname::HostnamePattern;
+
+/// Hash map whose seed is fixed, so that each run gives the same result, as everywhere in `core`.
+type FixedMap<K, V> = HashMap<K, V, FixedState>;
 
 /// Objects of one namespace that serve a name.
 pub(super) struct NameOwners<'a> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::routers;
 use crate::discovery::ClusterDiscovery;
 
 /// Another object has the name.
@@ -40,13 +39,16 @@ pub const ALL: [&str; 9] = [
 /// Label for every reason that is not in [`ALL`]: scripts and other sources have words of their own.
 pub const UNKNOWN_REASON: &str = "Other";
 
+/// Prefix of the origin shown for a router pod that cannot be a host.
+pub(super) const POD_ORIGIN_PREFIX: &str = "Pod ";
+
 /// Counts the names that are not served, by the word of the reason: one of [`ALL`], or [`UNKNOWN_REASON`]. Router pods
 /// that cannot be hosts ask for no name, and do not count.
 #[must_use]
 pub fn count(learned: &ClusterDiscovery) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for rejected in &learned.rejected {
-        if rejected.origin.starts_with(routers::POD_ORIGIN_PREFIX) {
+        if rejected.origin.starts_with(POD_ORIGIN_PREFIX) {
             continue;
         }
         let word = rejected.reason.split(':').next();

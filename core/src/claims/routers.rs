@@ -11,9 +11,6 @@ use crate::discovery::Rejected;
 use crate::model::Host;
 use crate::model::kubernetes::AddressType;
 
-/// Prefix of the origin shown for a router pod that cannot be a host.
-pub(super) const POD_ORIGIN_PREFIX: &str = "Pod ";
-
 const DEFAULT_HTTP_PORT: u16 = 80;
 const DEFAULT_HTTPS_PORT: u16 = 443;
 
@@ -43,7 +40,7 @@ pub(super) fn hosts<'a>(
             Ok(host) => reachable.extend(host.map(|host| (pod.ready, host))),
             Err(why) => rejected.push(Rejected {
                 hostname: String::new(),
-                origin: format!("{POD_ORIGIN_PREFIX}{}/{}", pod.namespace, pod.name),
+                origin: format!("{}{}/{}", reason::POD_ORIGIN_PREFIX, pod.namespace, pod.name),
                 reason: format!("{}: {why}", reason::NO_HOST),
                 rival: None,
             }),

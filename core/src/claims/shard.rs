@@ -9,20 +9,12 @@ use std::collections::HashSet;
 use foldhash::fast::FixedState;
 
 use super::gateways::SelectedGateways;
+use super::object::RequestedNames;
 use super::{Admission, ClaimRules, ClusterObjects, Object, ObjectKind, RouterStatus, annotations, reason};
 use crate::model::kubernetes::ShardFilter;
 
 /// Most routers that a reason names.
 const MAX_NAMED: usize = 4;
-
-/// Names that an object asks the cluster's routers to serve.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct RequestedNames<'a> {
-    /// Names, as the object writes them.
-    pub(super) names: Vec<&'a str>,
-    /// Names that the routers do not serve for the object, each with the reason.
-    pub(super) unserved: Vec<(&'a str, String)>,
-}
 
 /// Decides which objects are served, by the configuration and by what is seen of the cluster.
 pub(super) struct ShardMatcher<'a> {
@@ -33,16 +25,6 @@ pub(super) struct ShardMatcher<'a> {
     /// Default classes, which Ingresses without a class have; `None`: signalbox may not list classes.
     default_classes: Option<Vec<&'a str>>,
     gateways: SelectedGateways<'a>,
-}
-
-impl<'a> RequestedNames<'a> {
-    /// All names that an object itself asks for.
-    pub(super) fn all(object: &'a Object) -> Self {
-        Self {
-            names: object.hostnames.iter().map(String::as_str).collect(),
-            unserved: Vec::new(),
-        }
-    }
 }
 
 impl<'a> ShardMatcher<'a> {

@@ -157,6 +157,7 @@ fn what_the_configuration_has_is_not_given_away() {
         }],
         cluster: None,
         trusted_proxies: Vec::new(),
+        routing: crate::model::Routing::Connection,
         datapath: crate::model::Datapath { tier: None, cut: false },
         shield: None,
     });

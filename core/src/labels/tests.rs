@@ -3,8 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::discovery::{Claim, ClusterDiscovery};
-use crate::hostname::WildcardDepth;
+use crate::discovery::{Claim, ClusterDiscovery, Discovered};
+use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::model::Route;
 
 fn labels(text: &str) -> Labels {

@@ -1,7 +1,21 @@
 //! Clusters that the configuration does not name, and settings that apply to them nevertheless.
 
 use super::{ApplicationSettings, Balance, Cluster, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents};
-use crate::join::JoinPolicy;
+
+/// Share of a discovered hostname that a second cluster gets where no weight is set for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JoinPolicy {
+    /// No share.
+    #[default]
+    None,
+    /// A share by the claim's weight.
+    Share,
+}
+
+impl JoinPolicy {
+    /// All values, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 2] = [("none", Self::None), ("share", Self::Share)];
+}
 
 impl Model {
     /// Whether sources may report a cluster: the configuration does not name it, or has `learn` or `kubernetes` there.

@@ -1,10 +1,11 @@
 //! Decodes text to events, or to an error about the first document that is no event.
 
 use super::application::{AppKey, Certificate, Endpoint, Mapping};
+use super::error::ParseError;
 use super::event::{AppChange, RoutingEvent};
 use super::fields::Fields;
 use super::secret::Secret;
-use super::yaml::documents;
+use crate::yaml::{self, Dialect};
 
 /// Longest text that is decoded, in bytes: thousands of events, or one with an uncommonly long certificate chain.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -19,28 +20,6 @@ const MAX_TIMEOUT_SECS: u64 = 86_400;
 /// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Error of a text that is not a series of events. It never quotes what could be a key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("document {document}, line {line}: {expected}")]
-pub struct ParseError {
-    /// Number of the document in the text, from 1.
-    pub document: usize,
-    /// Number of the line in the text, from 1.
-    pub line: usize,
-    /// Description of what the decoder expected there.
-    pub expected: String,
-}
-
-impl ParseError {
-    pub(super) fn new(document: usize, line: usize, expected: impl Into<String>) -> Self {
-        Self {
-            document,
-            line,
-            expected: expected.into(),
-        }
-    }
-}
-
 /// Reads the events of a text, at least one, each a YAML document. Keys and values may be Ruby symbols; keys that are
 /// not known are passed over.
 ///
@@ -50,7 +29,7 @@ pub fn parse(text: &str) -> Result<Vec<RoutingEvent>, ParseError> {
     if text.len() > MAX_BYTES {
         return Err(ParseError::new(1, 1, format!("expected at most {MAX_BYTES} bytes")));
     }
-    let documents = documents(text)?;
+    let documents = yaml::read(text, Dialect::Ruby)?;
     if documents.is_empty() {
         return Err(ParseError::new(1, 1, "expected an event, found nothing"));
     }
@@ -147,6 +126,6 @@ fn endpoint(fields: &Fields<'_>) -> Result<Endpoint, ParseError> {
         name: fields.optional_text("public_port_name")?,
         protocols: fields.text_set("protocols")?,
         types: fields.text_set("types")?,
-        mappings: mappings.collect::<Result<_, _>>()?,
+        mappings: mappings.collect::<Result<_, ParseError>>()?,
     })
 }

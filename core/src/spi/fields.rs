@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::decode::ParseError;
-use super::yaml::{YamlKind, YamlNode};
+use super::error::ParseError;
 use crate::hostname::HostnamePattern;
+use crate::yaml::{MapEntry, NodeKind, YamlNode};
 
 /// Longest alias, in bytes. DNS ends at 253; longer ones are kept to show what somebody tried.
 const MAX_ALIAS_BYTES: usize = 1024;
@@ -15,49 +15,47 @@ const MAX_ALIAS_BYTES: usize = 1024;
 pub(super) struct Fields<'a> {
     pub(super) document: usize,
     line: usize,
-    entries: &'a [(YamlNode, YamlNode)],
+    entries: &'a [MapEntry],
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn open(document: usize, node: &'a YamlNode) -> Result<Self, ParseError> {
-        let YamlKind::Map(entries) = &node.kind else {
-            let expected = format!("expected a mapping (`key: value`), found {}", node.kind.type_name());
-            return Err(ParseError::new(document, node.line, expected));
+        let line = node.position.line;
+        let NodeKind::Map(entries) = &node.kind else {
+            let message = format!("expected a mapping (`key: value`), found {}", node.kind.type_name());
+            return Err(ParseError::new(document, line, message));
         };
         let mut seen = BTreeSet::new();
-        for (key, _) in entries {
-            if let YamlKind::Text(text) = &key.kind
-                && !seen.insert(text)
-            {
-                return Err(ParseError::new(document, key.line, "expected each key once"));
+        for entry in entries {
+            if !seen.insert(symbol(&entry.key)) {
+                return Err(ParseError::new(document, entry.position.line, "expected each key once"));
             }
         }
         Ok(Self {
             document,
-            line: node.line,
+            line,
             entries,
         })
     }
 
     pub(super) fn get(&self, wanted: &str) -> Option<&'a YamlNode> {
-        let named = |key: &YamlNode| matches!(&key.kind, YamlKind::Text(text) if text == wanted);
-        let (_, value) = self.entries.iter().find(|(key, _)| named(key))?;
-        (!matches!(value.kind, YamlKind::Null)).then_some(value)
+        let entry = self.entries.iter().find(|entry| symbol(&entry.key) == wanted)?;
+        (!matches!(entry.value.kind, NodeKind::Null)).then_some(&entry.value)
     }
 
     /// Error at a key, or at the beginning of the event if the key is missing.
     pub(super) fn error_at(&self, key: &str, expected: impl Into<String>) -> ParseError {
-        let line = self.get(key).map_or(self.line, |node| node.line);
+        let line = self.get(key).map_or(self.line, |node| node.position.line);
         ParseError::new(self.document, line, format!("`{key}`: {}", expected.into()))
     }
 
     /// Text of a key, perhaps empty; `None`: the key is missing or null.
     fn optional(&self, key: &str) -> Result<Option<&'a str>, ParseError> {
-        match self.get(key).map(|node| &node.kind) {
-            None => Ok(None),
-            Some(YamlKind::Text(text)) => Ok(Some(text)),
-            Some(other) => Err(self.error_at(key, format!("expected a single value, found {}", other.type_name()))),
-        }
+        let value = self.get(key).map(|node| {
+            let found = node.kind.type_name();
+            text(node).ok_or_else(|| self.error_at(key, format!("expected a single value, found {found}")))
+        });
+        value.transpose()
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, ParseError> {
@@ -121,19 +119,38 @@ impl<'a> Fields<'a> {
     pub(super) fn list(&self, key: &str) -> Result<&'a [YamlNode], ParseError> {
         match self.get(key).map(|node| &node.kind) {
             None => Ok(&[]),
-            Some(YamlKind::List(items)) => Ok(items),
+            Some(NodeKind::List(items)) => Ok(items),
             Some(other) => Err(self.error_at(key, format!("expected a list, found {}", other.type_name()))),
         }
     }
 
     pub(super) fn text_set(&self, key: &str) -> Result<BTreeSet<String>, ParseError> {
-        let words = self.list(key)?.iter().map(|node| match &node.kind {
-            YamlKind::Text(text) => Ok(text.clone()),
-            other => {
-                let expected = format!("`{key}`: expected a word, found {}", other.type_name());
-                Err(ParseError::new(self.document, node.line, expected))
-            }
+        let words = self.list(key)?.iter().map(|node| {
+            text(node).map(str::to_owned).ok_or_else(|| {
+                let message = format!("`{key}`: expected a word, found {}", node.kind.type_name());
+                ParseError::new(self.document, node.position.line, message)
+            })
         });
         words.collect()
+    }
+}
+
+/// Text of a single value; symbols have lost their colon. Only the reader of a field knows whether it should be a number.
+fn text(node: &YamlNode) -> Option<&str> {
+    match &node.kind {
+        NodeKind::Scalar { text, quoted: true } => Some(text),
+        NodeKind::Scalar { text, quoted: false } => Some(symbol(text)),
+        NodeKind::Null | NodeKind::Binary | NodeKind::List(_) | NodeKind::Map(_) => None,
+    }
+}
+
+/// Removes the colon of a symbol: `:name` and `:"a name"` are symbols; `::1` is an address.
+fn symbol(text: &str) -> &str {
+    match text.strip_prefix(':') {
+        Some(name) if !name.is_empty() && !name.starts_with(':') => name
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'))
+            .unwrap_or(name),
+        _ => text,
     }
 }

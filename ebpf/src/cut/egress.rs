@@ -7,12 +7,15 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, CutFlow, Diff, PendingFlow, Tcp, Tuple, atomic,
+        CutFlow, PendingFlow,
         flow::{
             FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE, ORPHANED,
             SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
+    },
+    net::{
+        Buffer, Diff, Tcp, Tuple, atomic,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN, TCP_HEADER},
         options::find_options,
         seq,
@@ -23,13 +26,13 @@ use signalbox_common::{
 use super::{
     DROP, PASS, Verdict,
     forward::{HOP_LIFETIME_TICKS, TC_INDEX_LEARN_HOP},
-    maps::{CUT_CONFIG, CUT_CT, CUT_FLOWS, CUT_HANDSHAKES, notify_ended, pending_flow},
+    maps::{CUT_CONFIG, CUT_CT, CUT_FLOWS, notify_ended, pending_flow},
     skb::{
         ETH_HEADER, Family, IPV4, IPV6, PacketView, SocketPacket, TCP, V4, V6, context_field, monotonic_ms, read_tuple,
         tick,
     },
 };
-use crate::parts;
+use crate::{handshakes::CUT_HANDSHAKES, parts};
 
 #[inline(always)]
 pub fn decide(ctx: &TcContext) -> Verdict {

@@ -9,12 +9,15 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, CutFlow, Diff, DirState, Tcp, atomic,
+        CutFlow, DirState,
         flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, TS_DELTA_KNOWN},
-        header::{AT_CHECKSUM, FIN, RST, SYN},
         rewrite::{self, HeaderRewrite, TimestampRewrite},
-        seq,
         track::{self, FlowProgress},
+    },
+    net::{
+        Buffer, Diff, Tcp, addresses, atomic,
+        header::{AT_CHECKSUM, FIN, RST, SYN},
+        seq,
     },
 };
 
@@ -204,32 +207,12 @@ pub fn write_addresses<F: Family>(
     source: Option<&[u32; 4]>,
     destination: &[u32; 4],
 ) -> Option<Option<Diff>> {
-    let mut diff = Diff::default();
     let hops = view.u8(F::HOPS)?;
     if hops <= 1 {
         return Some(None);
     }
-    let length = 4 * F::ADDRESS_WORDS as u32;
-    let mut i = 0;
-    while i < F::ADDRESS_WORDS {
-        let from = 4 - F::ADDRESS_WORDS + i;
-        let (at_source, at_destination) = (F::SOURCE + 4 * i as u32, F::SOURCE + length + 4 * i as u32);
-        if let Some(source) = source {
-            diff.u32(view.u32(at_source)?, source[from]);
-            view.set_u32(at_source, source[from])?;
-        }
-        diff.u32(view.u32(at_destination)?, destination[from]);
-        view.set_u32(at_destination, destination[from])?;
-        i += 1;
-    }
     view.set_u8(F::HOPS, hops - 1)?;
-    if F::VERSION == 4 {
-        let mut header = diff;
-        header.u16(u16::from(hops) << 8, u16::from(hops - 1) << 8);
-        let checksum = view.u16(ETH_HEADER + 10)?;
-        view.set_u16(ETH_HEADER + 10, header.apply_to(checksum))?;
-    }
-    Some(Some(diff))
+    addresses::write_addresses(view, ETH_HEADER, u32::from(F::VERSION), source, destination, 1).map(Some)
 }
 
 /// Clears the DF bit of an IPv4 packet. A packet with DF may have no identification, and its fragments need one; false

@@ -4,12 +4,12 @@ use aya_ebpf::programs::TcContext;
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, CutFlow, Diff, Tuple, atomic,
+        CutFlow,
         flow::{HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, state},
-        icmp::{
-            AT_CHECKSUM, ICMP_HEADER, QuotedChange, V4_EXCEEDED, V4_TOO_BIG, V4_UNREACHABLE, V6_EXCEEDED, V6_TOO_BIG,
-            V6_UNREACHABLE, rewrite_quoted,
-        },
+    },
+    net::{
+        Buffer, Diff, Tuple, atomic,
+        icmp::{AT_CHECKSUM, ICMP_HEADER, QuotedChange, V4_TOO_BIG, V4_UNREACHABLE, is_error, rewrite_quoted},
         seq,
     },
 };
@@ -42,15 +42,11 @@ pub fn on_icmp_error<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Verdi
 #[inline(always)]
 fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdict> {
     let kind = view.u8(F::TCP)?;
-    let about_a_packet = if F::VERSION == 4 {
-        matches!(kind, V4_UNREACHABLE | V4_EXCEEDED)
-    } else {
-        matches!(kind, V6_UNREACHABLE | V6_TOO_BIG | V6_EXCEEDED)
-    };
+    let version = u32::from(F::VERSION);
     // The quoted IP header, and behind it the first eight bytes of the TCP header.
     let inner = F::TCP + ICMP_HEADER;
     let inner_tcp = inner + F::TCP - ETH_HEADER;
-    if !about_a_packet || view.u8(inner + F::PROTOCOL - ETH_HEADER)? != TCP {
+    if !is_error(version, kind) || view.u8(inner + F::PROTOCOL - ETH_HEADER)? != TCP {
         return None;
     }
     if F::VERSION == 4 && view.u8(inner)? != 0x45 {
@@ -104,26 +100,13 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
             0u32.wrapping_sub(flow.seq_delta_in),
         )
     };
-    let mut diff = Diff::default();
-    let mut header = Diff::default();
-    let mut i = 0;
-    while i < F::ADDRESS_WORDS {
-        let from = 4 - F::ADDRESS_WORDS + i;
-        let (source, destination) = (at_source + 4 * i as u32, at_destination + 4 * i as u32);
-        header.u32(view.u32(source)?, peer[from]);
-        header.u32(view.u32(destination)?, us[from]);
-        view.set_u32(source, peer[from])?;
-        view.set_u32(destination, us[from])?;
-        i += 1;
-    }
-    diff.merge(header);
-    if F::VERSION == 4 {
-        let old = view.u16(inner + 10)?;
-        let new = header.apply_to(old);
-        view.set_u16(inner + 10, new)?;
-        diff.u16(old, new);
-    }
-    diff.merge(rewrite_quoted(view, inner_tcp, &QuotedChange { ports, seq })?);
+    let change = QuotedChange {
+        source: peer,
+        destination: us,
+        ports,
+        seq_delta: Some(seq),
+    };
+    let mut diff = rewrite_quoted(view, version, inner, inner_tcp, &change)?;
     // The source address, a router's, stays: only the destination changes.
     let outer = match write_addresses::<F>(view, None, peer)? {
         Some(diff) => diff,

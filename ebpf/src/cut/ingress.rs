@@ -4,14 +4,17 @@ use aya_ebpf::{helpers::bpf_l4_csum_replace, maps::lpm_trie::Key, programs::TcCo
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, Diff, Handshake, Tcp, Tuple, atomic,
+        Handshake,
         flow::{
             CLIENT_FIN_SEEN, CutFlow, FlowRef, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN,
             SYN_ON_LIVE_FLOW, state,
         },
-        handshake,
+        handshake, track,
+    },
+    net::{
+        Buffer, Diff, Tcp, Tuple, atomic,
         header::{ACK, AT_ACK, AT_CHECKSUM, AT_FLAGS, AT_SEQ, FIN, RST, SYN, TCP_HEADER},
-        seq, track,
+        seq,
     },
     parts::CUT_V6,
     steer::{STEER_FIXED_BITS, SteerKey},
@@ -19,12 +22,12 @@ use signalbox_common::{
 
 use super::{
     DROP, PASS, Verdict, forward, icmp,
-    maps::{CUT_BINDINGS, CUT_CT, CUT_FLOWS, CUT_HANDSHAKES, notify_ended},
+    maps::{CUT_BINDINGS, CUT_CT, CUT_FLOWS, notify_ended},
     pair, share,
     skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple},
     too_big,
 };
-use crate::parts;
+use crate::{handshakes::CUT_HANDSHAKES, parts};
 
 const MAX_TCP_HEADER: u32 = 60;
 const SYN_ACK: u8 = SYN | ACK;

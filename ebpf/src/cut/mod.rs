@@ -18,7 +18,7 @@ use aya_ebpf::{macros::classifier, programs::TcContext};
 
 use signalbox_common::Reason;
 
-use crate::count::{COUNTERS, bump};
+use crate::count::count;
 
 /// Action that leaves the packet to the next program, or to the kernel (`TCX_NEXT`, `TC_ACT_UNSPEC`).
 const PASS: i32 = -1;
@@ -41,10 +41,10 @@ impl Verdict {
     #[inline(always)]
     fn count_and_return(self, otherwise: Reason) -> i32 {
         if self == Self::UNHANDLED {
-            bump(&COUNTERS, otherwise as u32);
+            count(otherwise as u32);
             return PASS;
         }
-        bump(&COUNTERS, (self.0 >> 32) as u32);
+        count((self.0 >> 32) as u32);
         self.0 as u32 as i32
     }
 }

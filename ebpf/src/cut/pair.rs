@@ -1,23 +1,26 @@
 //! Pairing of the legs: a host's SYN-ACK completes a flow, and from then on both legs are known.
 
+use aya_log_ebpf::warn;
 use signalbox_common::{
     Reason,
     cut::{
-        CutFlow, Tcp, Tuple, atomic,
+        CutFlow,
         flow::{
             CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, OFFERED_SACK, OFFERED_SCALE,
             OFFERED_TIMESTAMPS, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
     },
+    net::{Tcp, Tuple, atomic},
 };
 
 use super::{
     PASS, Verdict,
     ingress::may_be_fragmented,
-    maps::{CUT_CT, CUT_HANDSHAKES, pending_flow},
+    maps::{CUT_CT, pending_flow},
     skb::{Family, PacketView, monotonic_ms, tick},
 };
+use crate::{clock, handshakes::CUT_HANDSHAKES};
 
 const BPF_NOEXIST: u64 = 1;
 
@@ -84,13 +87,13 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.dirs[1].snd_max = isn_host;
     flow.dirs[1].ts_val = ts_clock_b;
     flow.dirs[1].last_seen = now;
-    if CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST).is_err() {
-        return ineligible_for(flow, ineligible::TABLE_FULL);
+    if let Err(errno) = CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST) {
+        return no_room(flow, errno);
     }
     flow.state = state::CUT;
-    if CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST).is_err() {
+    if let Err(errno) = CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST) {
         let _ = CUT_CT.remove(&b);
-        return ineligible_for(flow, ineligible::TABLE_FULL);
+        return no_room(flow, errno);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
@@ -104,6 +107,17 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
     Verdict::new(Reason::CutPaired, PASS)
+}
+
+#[inline(always)]
+fn no_room(flow: &mut CutFlow, errno: i32) -> Verdict {
+    if clock::may_log() {
+        warn!(
+            (),
+            "A connection is not cut, because CUT_CT takes no entry: errno={}", errno
+        );
+    }
+    ineligible_for(flow, ineligible::TABLE_FULL)
 }
 
 #[inline(always)]

@@ -10,10 +10,14 @@ use aya_ebpf::{
 use signalbox_common::{
     Reason,
     cut::{
-        Buffer, CutFlow, Diff, Tcp, atomic,
+        CutFlow,
         flow::{EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED},
+        track,
+    },
+    net::{
+        Buffer, Diff, Tcp, atomic,
         header::{ACK, RST, TCP_HEADER},
-        seq, track,
+        seq,
     },
 };
 

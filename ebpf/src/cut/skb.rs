@@ -1,21 +1,18 @@
-//! Access to a packet at a TC hook: its bytes, its addresses, its time.
+//! A packet of tier `cut` at a TC hook: the packets of this machine's sockets, addresses of both families, its time.
 
 use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_ktime_get_ns, bpf_skb_pull_data, bpf_skb_store_bytes},
+    helpers::{bpf_ktime_get_ns, bpf_skb_store_bytes},
     programs::TcContext,
 };
-use signalbox_common::cut::{Buffer, Tuple};
+use signalbox_common::net::{Buffer, Tuple};
 
 /// Clock of `CutFlow::started` and the other ticks of a flow.
 pub use crate::clock::tick;
+pub use crate::packet_view::{IPV4, IPV6, PacketView, context_field};
+use crate::packet_view::{hide_from_compiler, hide_from_verifier};
 
 pub const ETH_HEADER: u32 = 14;
 pub const TCP: u8 = 6;
-
-/// `__sk_buff::protocol`, in network byte order.
-pub const IPV4: u32 = 0x0800_u16.to_be() as u32;
-pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 
 /// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps: exact, for the receiver refuses a clock that runs back by
 /// more than one of them (PAWS).
@@ -23,152 +20,6 @@ pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 pub fn monotonic_ms() -> u32 {
     // SAFETY: reads a clock.
     (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
-}
-
-/// The linear part of a packet, read and written in place. Void after any helper that may move the packet.
-#[derive(Clone, Copy)]
-pub struct PacketView {
-    data: usize,
-    end: usize,
-    /// A number that the verifier does not know, for [`Buffer::hide_from_verifier`].
-    unknown: u32,
-}
-
-impl PacketView {
-    /// View of the packet's linear part, which is made to hold at least `headers` bytes, if the packet has them.
-    #[inline(always)]
-    pub fn new(ctx: &TcContext, headers: u32) -> Self {
-        let view = Self::current(ctx);
-        let len = ctx.len();
-        let want = if len < headers { len } else { headers };
-        if ((view.end - view.data) as u32) < want {
-            // SAFETY: the context's own packet. A failure leaves it as it is, and reading it fails in turn.
-            unsafe { bpf_skb_pull_data(ctx.skb.skb, want) };
-            return Self::current(ctx);
-        }
-        view
-    }
-
-    #[inline(always)]
-    pub fn current(ctx: &TcContext) -> Self {
-        let unknown = context_field(ctx, |skb| unsafe { &raw const (*skb).len });
-        Self::from_bounds(ctx.data(), ctx.data_end(), unknown)
-    }
-
-    /// View of a packet that lies between `data` and `end`; `unknown` is any number that the verifier does not know.
-    #[inline(always)]
-    pub const fn from_bounds(data: usize, end: usize, unknown: u32) -> Self {
-        Self { data, end, unknown }
-    }
-
-    /// Pointer to the `T` at offset `at`, checked as the verifier wants it: the very pointer that was compared with the
-    /// packet's end. At the machine level packets may be read at any alignment, where the kernel says that this is
-    /// efficient (x86-64, arm64).
-    #[inline(always)]
-    fn pointer_at<T>(&self, at: u32) -> Option<*mut T> {
-        let start = self.data + (at & 0xff) as usize;
-        let mut stop = start + size_of::<T>();
-        // SAFETY: does nothing. Without it the compiler would compare `start` with `end - size`, and the verifier learns
-        // from nothing but a comparison of `start + size` with `end` (`find_good_pkt_pointers`, kernel/bpf/verifier.c).
-        unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
-        if stop > self.end {
-            return None;
-        }
-        Some(start as *mut T)
-    }
-}
-
-/// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::hide_from_verifier`].
-#[inline(always)]
-pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
-    let mut hidden = value ^ unknown;
-    // SAFETY: does nothing, but that the compiler must not undo this.
-    unsafe { core::arch::asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };
-    hidden ^ unknown
-}
-
-/// Hides a number from the compiler alone: see [`Buffer::hide_from_compiler`].
-#[inline(always)]
-pub fn hide_from_compiler(mut value: u32) -> u32 {
-    // SAFETY: does nothing, but that the compiler must not undo this.
-    unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags)) };
-    value
-}
-
-impl Buffer for PacketView {
-    #[inline(always)]
-    fn hide_from_verifier(&self, value: u32) -> u32 {
-        hide_from_verifier(value, self.unknown)
-    }
-
-    #[inline(always)]
-    fn hide_from_compiler(&self, value: u32) -> u32 {
-        hide_from_compiler(value)
-    }
-
-    #[inline(always)]
-    fn u8(&self, at: u32) -> Option<u8> {
-        // SAFETY: within the packet, as just checked; also below.
-        Some(unsafe { *self.pointer_at::<u8>(at)? })
-    }
-
-    #[inline(always)]
-    fn u16(&self, at: u32) -> Option<u16> {
-        // SAFETY: as above.
-        Some(u16::from_be(unsafe { *self.pointer_at::<u16>(at)? }))
-    }
-
-    #[inline(always)]
-    fn u32(&self, at: u32) -> Option<u32> {
-        // SAFETY: as above.
-        Some(u32::from_be(unsafe { *self.pointer_at::<u32>(at)? }))
-    }
-
-    #[inline(always)]
-    fn words<const N: usize>(&self, at: u32) -> Option<[u32; N]> {
-        let start = self.pointer_at::<[u32; N]>(at)?.cast::<u32>();
-        let mut words = [0; N];
-        let mut i = 0;
-        while i < N {
-            // SAFETY: as above.
-            words[i] = u32::from_be(unsafe { *start.add(i) });
-            i += 1;
-        }
-        Some(words)
-    }
-
-    #[inline(always)]
-    fn set_u8(&mut self, at: u32, value: u8) -> Option<()> {
-        // SAFETY: as above.
-        unsafe { *self.pointer_at::<u8>(at)? = value };
-        Some(())
-    }
-
-    #[inline(always)]
-    fn set_u16(&mut self, at: u32, value: u16) -> Option<()> {
-        // SAFETY: as above.
-        unsafe { *self.pointer_at::<u16>(at)? = value.to_be() };
-        Some(())
-    }
-
-    #[inline(always)]
-    fn set_u32(&mut self, at: u32, value: u32) -> Option<()> {
-        // SAFETY: as above.
-        unsafe { *self.pointer_at::<u32>(at)? = value.to_be() };
-        Some(())
-    }
-
-    #[inline(always)]
-    fn set_words<const N: usize>(&mut self, at: u32, words: [u32; N]) -> Option<()> {
-        let start = self.pointer_at::<[u32; N]>(at)?.cast::<u32>();
-        let mut i = 0;
-        while i < N {
-            // SAFETY: as above.
-            unsafe { *start.add(i) = words[i].to_be() };
-            i += 1;
-        }
-        Some(())
-    }
 }
 
 /// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that will send it
@@ -313,12 +164,4 @@ pub fn read_tuple<F: Family, B: Buffer>(packet: &B, ports: u32) -> Option<Tuple>
         destination: read_address::<F, B>(packet, F::SOURCE + length)?,
         ports: packet.u32(ports)?,
     })
-}
-
-/// Reads a field of the context.
-#[inline(always)]
-pub fn context_field(ctx: &TcContext, get: impl FnOnce(*mut __sk_buff) -> *const u32) -> u32 {
-    // SAFETY: the pointer is into the context that the kernel gave for the time of the call. Volatile, so that the
-    // compiler keeps it at a constant offset.
-    unsafe { get(ctx.skb.skb).read_volatile() }
 }

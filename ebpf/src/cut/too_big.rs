@@ -11,9 +11,9 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::{
-        Buffer, CutFlow, Tuple,
-        flow::MTU_EXCEEDED,
+    cut::{CutFlow, flow::MTU_EXCEEDED},
+    net::{
+        Buffer, Tuple,
         too_big::{self, TooBig},
     },
 };

@@ -6,21 +6,24 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
+use aya_log_ebpf::warn;
 use core::ffi::c_void;
-use signalbox_common::cut::{Buffer as _, atomic};
 use signalbox_common::l4::{
-    Fragment, Host, Key, L4Config, L4Flow, Maps, ParsedHeaders, Service, ServiceStats, Target,
+    Fragment, Host, L4Config, L4Flow, Maps, PacketScratch, Service, ServiceStats,
     abi::{
         ALL_MACS, DEFAULT_FLOWS, DsrQuota, MAX_FRAGMENTS, MAX_HALF_OPEN, MAX_HOST_PORTS, MAX_HOSTS, MAX_MACS,
-        MAX_NAT_SOURCES, MAX_SERVICES, MAX_TABLES, MAX_TARGETS, PORT_BITMAP_WORDS, PortBit, SLOTS,
+        MAX_NAT_SOURCES, MAX_SERVICES, MAX_TABLES, MAX_TARGETS, SLOTS,
     },
-    decide::{PacketScratch, is_v4},
     maps::Direction,
-    packet::TCP,
+};
+use signalbox_common::net::{
+    Buffer as _, Key, ParsedHeaders, Target, atomic,
+    ip::TCP,
+    target::{PORT_BITMAP_WORDS, PortBit},
+    tuple::is_v4,
 };
 
-use super::frame::reply_macs;
-use crate::{clock, cut::skb::PacketView};
+use crate::{clock, frame::reply_macs, packet_view::PacketView};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -38,22 +41,22 @@ pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 /// Connection table of flows that are confirmed: by both sides, or with direct return by three packets of the client.
 ///
 /// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
-/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; kernel/l4/carry_over.rs
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc for every packet; the admin API
 /// - Size: two to a flow of `layer4.flows` (262144), not preallocated: what finds no memory is tried at the next
 ///   packet; pinned: outlives the process
 #[map]
-static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::with_max_entries(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
+static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::pinned(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
 
 /// Connection table of flows that have begun and are not confirmed.
 ///
 /// - Entry: as in `L4_CT_ESTABLISHED`
-/// - Writer: l4_xdp, l4_tc; l4/sweep.rs removes; kernel/l4/carry_over.rs
+/// - Writer: l4_xdp, l4_tc; l4/sweep.rs removes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc; l4/sweep.rs
 /// - Size: 131072, those least recently used make room: a flood with forged sources displaces no established flow;
 ///   pinned: outlives the process
 #[map]
-static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::with_max_entries(MAX_HALF_OPEN, 0);
+static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::pinned(MAX_HALF_OPEN, 0);
 
 /// Addresses and ports that services listen on.
 ///
@@ -62,10 +65,10 @@ static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::with_max_entries(M
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 65536; pinned: services go on without a process
 #[map]
-static L4_SERVICES: HashMap<Target, Service> = HashMap::with_max_entries(MAX_TARGETS, BPF_F_NO_PREALLOC);
+static L4_SERVICES: HashMap<Target, Service> = HashMap::pinned(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
 /// Maglev tables: an array of maps, each with one `Slots`, replaced whole by one swap. Userspace makes and pins it
-/// before the object is loaded (kernel/l4/map_in_map.rs): a definition of its own would need BTF, whose line numbers
+/// before the object is loaded (kernel/src/map_in_map.rs): a definition of its own would need BTF, whose line numbers
 /// the verifier refuses wherever the code has an empty piece of assembly.
 ///
 /// - Entry: index -> slots, each with an index in `L4_HOSTS`
@@ -73,7 +76,7 @@ static L4_SERVICES: HashMap<Target, Service> = HashMap::with_max_entries(MAX_TAR
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 2048; pinned: services go on without a process
 #[map]
-static L4_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
+static L4_TABLES: Array<u32> = Array::pinned(MAX_TABLES, 0);
 
 /// Hosts of services and their next hops.
 ///
@@ -82,7 +85,7 @@ static L4_TABLES: Array<u32> = Array::with_max_entries(MAX_TABLES, 0);
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 16384; pinned: services go on without a process
 #[map]
-static L4_HOSTS: Array<Host> = Array::with_max_entries(MAX_HOSTS, 0);
+static L4_HOSTS: Array<Host> = Array::pinned(MAX_HOSTS, 0);
 
 /// Ports of hosts that differ from the service's.
 ///
@@ -91,7 +94,7 @@ static L4_HOSTS: Array<Host> = Array::with_max_entries(MAX_HOSTS, 0);
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 65536; pinned: services go on without a process
 #[map]
-static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_HOST_PORTS, BPF_F_NO_PREALLOC);
+static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::pinned(MAX_HOST_PORTS, BPF_F_NO_PREALLOC);
 
 /// Source addresses of mode `nat`.
 ///
@@ -100,7 +103,7 @@ static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_HOST_POR
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 16384; pinned: services go on without a process
 #[map]
-static L4_NAT_SOURCES: Array<[u32; 4]> = Array::with_max_entries(MAX_NAT_SOURCES, 0);
+static L4_NAT_SOURCES: Array<[u32; 4]> = Array::pinned(MAX_NAT_SOURCES, 0);
 
 /// Ports of fragmented datagrams: only the first fragment has them.
 ///
@@ -118,7 +121,7 @@ static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MA
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; pinned: services go on without a process
 #[map]
-static L4_CONFIG: Array<L4Config> = Array::with_max_entries(1, 0);
+static L4_CONFIG: Array<L4Config> = Array::pinned(1, 0);
 
 /// Working memory of a packet, which would not fit the stack.
 ///
@@ -136,13 +139,13 @@ static L4_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1,
 /// - Reader: l4.rs for the admin API and /metrics
 /// - Size: 1024, per CPU; pinned: counts go on through a restart
 #[map]
-static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::with_max_entries(MAX_SERVICES, 0);
+static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::pinned(MAX_SERVICES, 0);
 
 /// Flows of direct server return. Replies bypass the balancer, so that a forged source can confirm such a flow: they
 /// get no more than half of the established entries.
 ///
 /// - Entry: 0 -> flows now, flows at most
-/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts); kernel/l4.rs at a start
+/// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts); kernel/src/l4.rs at a start
 /// - Reader: l4_xdp, l4_tc, when such a flow is to be established
 /// - Size: 1; not pinned: the next process counts the flows
 #[map]
@@ -164,7 +167,7 @@ static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BP
 /// - Reader: l4_xdp, l4_tc, first of all
 /// - Size: 2048 words; pinned: services go on without a process
 #[map]
-static L4_PORT_BITMAP: Array<u64> = Array::with_max_entries(PORT_BITMAP_WORDS, BPF_F_MMAPABLE);
+static L4_PORT_BITMAP: Array<u64> = Array::pinned(PORT_BITMAP_WORDS, BPF_F_MMAPABLE);
 
 /// Working memory of this CPU.
 #[inline(always)]
@@ -222,6 +225,17 @@ fn dsr_quota_has_room() -> bool {
     L4_DSR_QUOTA.get_ptr(0).is_some_and(|it| unsafe {
         (&raw const (*it).flows).read_volatile() < (&raw const (*it).max_flows).read_volatile()
     })
+}
+
+/// Logs that a confirmed flow stays among the half-open ones, where others may displace it.
+#[inline(never)]
+fn log_no_room(errno: i32) {
+    if clock::may_log() {
+        warn!(
+            (),
+            "A flow of a service cannot be established, because L4_CT_ESTABLISHED takes no entry: errno={}", errno
+        );
+    }
 }
 
 #[inline(always)]
@@ -288,14 +302,16 @@ impl Maps for BpfMaps {
             return false;
         }
         if let Some((key, flow)) = reverse
-            && L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY).is_err()
+            && let Err(errno) = L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY)
         {
+            log_no_room(errno);
             return false;
         }
-        if L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY).is_err() {
+        if let Err(errno) = L4_CT_ESTABLISHED.insert(key, flow, BPF_ANY) {
             if let Some((key, _)) = reverse {
                 let _ = L4_CT_ESTABLISHED.remove(key);
             }
+            log_no_room(errno);
             return false;
         }
         if reverse.is_none() {

@@ -3,11 +3,6 @@
 //! `l4_xdp` stands in the network card's driver, `l4_tc` at the ingress of interfaces whose driver has no XDP, or for which
 //! XDP would cost more than it gains. Minimum kernel: 5.12 (`BPF_ATOMIC`).
 
-mod decap;
-mod frame;
 pub mod maps;
 mod tc;
 mod xdp;
-
-/// `IPPROTO_IPIP` and `IPPROTO_IPV6`.
-const TUNNEL_PROTOCOLS: [u8; 2] = [4, 41];

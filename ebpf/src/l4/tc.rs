@@ -12,25 +12,20 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::{Buffer, too_big},
     l4::{
-        FastPath,
-        decide::PacketScratch,
-        forward,
-        packet::UDP,
+        FastPath, PacketScratch, forward,
         parse::{class, fast_path, parse_and_admit},
         verdict::{Action, Verdict},
     },
+    net::{Buffer, ip::UDP, too_big},
     parts::SERVICES,
 };
 
-use super::{
-    frame::{ETH_HEADER, VLAN, ethertype, outer_v4, outer_v6, reply_macs},
-    maps::{BpfMaps, scratch},
-};
+use super::maps::{BpfMaps, scratch};
 use crate::{
-    count::{COUNTERS, bump},
-    cut::skb::{IPV4, IPV6, PacketView, context_field},
+    count::count,
+    frame::{ETH_HEADER, VLAN, ethertype, outer_v4, outer_v6, reply_macs},
+    packet_view::{IPV4, IPV6, PacketView, context_field},
     parts,
 };
 
@@ -54,7 +49,7 @@ const MAX_HEADERS_BYTES: u32 = 234;
 pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
     let ctx = TcContext::new(ctx);
     let (verdict, s) = decide(&ctx);
-    bump(&COUNTERS, verdict.reason());
+    count(verdict.reason());
     if verdict.action() == Action::Pass as u32 {
         return PASS;
     }
@@ -133,7 +128,7 @@ fn send(ctx: &TcContext, s: &PacketScratch) -> Option<i32> {
         // SAFETY: as above.
         let flags = flags | BPF_F_ADJ_ROOM_FIXED_GSO;
         if unsafe { bpf_skb_adjust_room(skb, length, BPF_ADJ_ROOM_MAC as u32, flags) } != 0 {
-            bump(&COUNTERS, Reason::L4Failed as u32);
+            count(Reason::L4Failed as u32);
             return None;
         }
         if out.tunnel == 4 {

@@ -11,25 +11,20 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::{Buffer, Diff, too_big},
     l4::{
-        FastPath, ParsedHeaders,
-        decide::PacketScratch,
-        forward,
-        packet::{NOT_FRAGMENTED, UDP},
+        FastPath, PacketScratch, forward,
         parse::{class, fast_path, parse_and_admit},
-        verdict::{Action, SendInfo, Verdict},
+        verdict::{Action, Verdict},
     },
+    net::{Buffer, Diff, ParsedHeaders, SendInfo, ip::UDP, packet::NOT_FRAGMENTED, too_big},
     parts::SERVICES,
 };
 
-use super::{
-    frame::{ETH_HEADER, IPV4, IPV6, VLAN, VLAN_TAG, ethertype, outer_v4, outer_v6, reply_macs},
-    maps::{BpfMaps, scratch},
-};
+use super::maps::{BpfMaps, scratch};
 use crate::{
-    count::{COUNTERS, bump},
-    cut::skb::{PacketView, hide_from_compiler},
+    count::count,
+    frame::{ETH_HEADER, IPV4, IPV6, VLAN, VLAN_TAG, ethertype, outer_v4, outer_v6, reply_macs},
+    packet_view::{PacketView, hide_from_compiler},
     parts,
 };
 
@@ -40,7 +35,7 @@ use crate::{
 pub extern "C" fn l4_xdp(ctx: *mut xdp_md) -> u32 {
     let ctx = XdpContext::new(ctx);
     let (verdict, l2, s) = decide(&ctx);
-    bump(&COUNTERS, verdict.reason());
+    count(verdict.reason());
     if verdict.action() == Action::Pass as u32 {
         return XDP_PASS;
     }
@@ -140,7 +135,7 @@ fn send(ctx: &XdpContext, s: &mut PacketScratch, l2: u32) -> u32 {
     let more = (wanted + tunnel) as i32 - l2 as i32;
     // SAFETY: the helper checks that there is room. Nothing that points into the packet is used again.
     if more != 0 && unsafe { bpf_xdp_adjust_head(ctx.ctx, -more) } != 0 {
-        bump(&COUNTERS, Reason::L4Failed as u32);
+        count(Reason::L4Failed as u32);
         return XDP_DROP;
     }
     let mut packet = current_view(ctx);

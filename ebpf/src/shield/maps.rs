@@ -8,8 +8,10 @@ use aya_ebpf::{
     maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf, lpm_trie},
 };
 use core::ffi::c_void;
-use signalbox_common::cut::Tuple;
-use signalbox_common::l4::{Key, Target, abi::PORT_BITMAP_WORDS, abi::PortBit, decide::is_v4, packet::TCP};
+use signalbox_common::net::ip::TCP;
+use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
+use signalbox_common::net::tuple::is_v4;
+use signalbox_common::net::{Key, Target, Tuple};
 use signalbox_common::shield::{
     Bucket, ConnCountKey, Decision, DroppedPacket, Guard, Settings, ShieldMaps,
     abi::{
@@ -24,8 +26,9 @@ use signalbox_common::{
 };
 
 use crate::clock::coarse_ns;
-use crate::cut::{maps::CUT_HANDSHAKES, skb::hide_from_verifier};
+use crate::handshakes::CUT_HANDSHAKES;
 use crate::l4::maps::{BPF_F_CURRENT_NETNS, BPF_TCP_LISTEN, BpfMaps, socket_tuple};
+use crate::packet_view::hide_from_verifier;
 use crate::parts;
 
 const BPF_F_NO_PREALLOC: u32 = 1;

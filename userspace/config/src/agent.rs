@@ -12,13 +12,15 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;
+use super::read::read;
 use super::report::Report;
-use super::{ConfigErrors, balancers, check_version, kubernetes, yaml};
+use super::{ConfigErrors, balancers, check_version, kubernetes};
 
 /// Parses the file; on failure, with all of its mistakes.
 pub fn parse(text: &str) -> Result<Agent, ConfigErrors> {
     let mut report = Report::default();
-    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&NodeRef::root(&root), &mut report));
+    let required = "`version`, `cluster`, `kubernetes` and `balancers`";
+    let parsed = read(text, required, &mut report).and_then(|root| decode(&NodeRef::root(&root), &mut report));
     match parsed {
         Some(agent) if report.is_clean() => Ok(agent),
         _ => Err(report.into_errors(text)),
@@ -74,5 +76,10 @@ mod tests {
         }
         let errors = parse("version: 1\ncluster: e\nkubernetes: { in_cluster: true }\nbalancers: []\n").unwrap_err();
         assert!(errors.to_string().contains("at least one balancer"));
+        let errors = parse("").unwrap_err().to_string();
+        assert!(
+            errors.contains("it needs `version`, `cluster`, `kubernetes` and"),
+            "{errors}"
+        );
     }
 }

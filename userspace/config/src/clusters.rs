@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use signalbox_core::join::JoinPolicy;
+use signalbox_core::model::JoinPolicy;
 use signalbox_core::model::{Balance, Cluster, Ejection, RoutingEvents};
 use signalbox_core::spi::AppKey;
 

@@ -1,13 +1,12 @@
 //! The configuration file: text in, [`Model`] out, or every mistake at once.
 //!
 //! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or
-//! any I/O beyond reading the file ([`load()`]). The text becomes a tree with positions (`yaml`, `node`), the tree is
+//! any I/O beyond reading the file ([`load()`]). The text becomes a tree with positions ([`signalbox_core::yaml`]), the tree is
 //! walked by small decoders (`map`, `scalar`, `address`) that note what is wrong and go on, and a [`Model`] exists
 //! only if none of them noted anything. Operators read docs/configuration.md.
 
 mod address;
 pub mod agent;
-mod anchors;
 mod applications;
 mod balancers;
 mod brokers;
@@ -23,6 +22,7 @@ mod load;
 mod map;
 mod node;
 mod observe;
+mod read;
 mod report;
 mod routes;
 mod routing_events;
@@ -35,7 +35,6 @@ mod subset;
 mod suggest;
 mod unique;
 mod warnings;
-mod yaml;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +46,8 @@ pub use load::{LoadError, MAX_BYTES, load};
 
 use address::BindOwners;
 use map::MapDecoder;
-use node::{Node, NodeRef};
+use node::{NodeRef, YamlNode};
+use read::read;
 use report::Report;
 use scalar::optional_value;
 
@@ -65,7 +65,8 @@ pub struct Parsed {
 /// Parses a configuration; on failure, with all of its mistakes.
 pub fn parse(text: &str) -> Result<Parsed, ConfigErrors> {
     let mut report = Report::default();
-    let parsed = yaml::read(text, &mut report).and_then(|root| decode(&root, &mut report));
+    let required = "`version`, `listeners` and `clusters`";
+    let parsed = read(text, required, &mut report).and_then(|root| decode(&root, &mut report));
     match parsed {
         Some((model, warnings)) if report.is_clean() => Ok(Parsed {
             model,
@@ -76,7 +77,7 @@ pub fn parse(text: &str) -> Result<Parsed, ConfigErrors> {
     }
 }
 
-fn decode(root: &Node, report: &mut Report) -> Option<(Model, Vec<ConfigError>)> {
+fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigError>)> {
     let root = NodeRef::root(root);
     let mut map = MapDecoder::open(&root, report)?;
     let version = map.require("version");

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use signalbox_core::model::shield::ShieldPolicy;
-use signalbox_core::model::{Bind, Datapath, Listener, Protocol};
+use signalbox_core::model::{Bind, Datapath, Listener, Protocol, Routing};
 
 use super::address::{self, BindOwners};
 use super::clusters::ClusterNames;
@@ -20,6 +20,11 @@ const PROTOCOLS: [(&str, Protocol); 3] = [
     (Protocol::Http.as_str(), Protocol::Http),
     (Protocol::Tls.as_str(), Protocol::Tls),
     (Protocol::Tcp.as_str(), Protocol::Tcp),
+];
+
+const ROUTINGS: [(&str, Routing); 2] = [
+    (Routing::Connection.as_str(), Routing::Connection),
+    (Routing::Request.as_str(), Routing::Request),
 ];
 
 /// Context that listeners are decoded in.
@@ -68,6 +73,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let listen = map.require("listen");
     let cluster = map.take("cluster");
     let proxy_protocol = map.take("proxy_protocol");
+    let routing = map.take("routing");
     let datapath = map.take("datapath");
     let shield = map.take("shield");
     let known = map.finish(report);
@@ -84,6 +90,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     }
     let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
     let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted_proxies(&place, report));
+    let routing = optional_value(routing.as_ref(), |place| self::routing(place, protocol, report));
     let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
@@ -92,9 +99,27 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         listen: listen?,
         cluster: cluster?,
         trusted_proxies: trusted_proxies?,
+        routing: routing?.unwrap_or_default(),
         datapath,
         shield,
     })
+}
+
+fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, report: &mut Report) -> Option<Routing> {
+    let routing = place.keyword("a unit of routing", &ROUTINGS, report)?;
+    match protocol {
+        Some(protocol) if routing == Routing::Request && protocol != Protocol::Http => {
+            let protocol = protocol.as_str();
+            place.error(
+                report,
+                format!(
+                    "`routing: request` needs `protocol: http`: {protocol} is not looked into beyond its first bytes"
+                ),
+            );
+            None
+        }
+        _ => Some(routing),
+    }
 }
 
 fn owner(name: &str) -> String {

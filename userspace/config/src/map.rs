@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::iter::{Enumerate, Take};
 use std::slice;
 
-use super::node::{MapEntry, Node, NodeKind, NodePath, NodeRef, Position};
+use super::node::{MapEntry, NodeKind, NodePath, NodeRef, Position, YamlNode};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
 /// Mapping being decoded: every known key is taken, then `finish` reports the rest. All keys must be taken before the
@@ -132,7 +132,7 @@ impl<'a> NodeRef<'a> {
 
     /// Items of a list of at most `most`; null (`routes:`) is an empty list. `what`: the items' name in the plural.
     pub(super) fn items(&'a self, what: &str, most: usize, report: &mut Report) -> Option<Items<'a>> {
-        let items: &'a [Node] = match &self.node.kind {
+        let items: &'a [YamlNode] = match &self.node.kind {
             NodeKind::List(items) => items,
             NodeKind::Null => &[],
             other => {
@@ -160,7 +160,7 @@ impl<'a> NodeRef<'a> {
 /// Items of a list.
 pub(super) struct Items<'a> {
     path: &'a NodePath<'a>,
-    items: Enumerate<Take<slice::Iter<'a, Node>>>,
+    items: Enumerate<Take<slice::Iter<'a, YamlNode>>>,
     /// Whether there are more items than allowed; further ones are left out.
     pub(super) cut: bool,
 }

@@ -1,60 +1,8 @@
-//! The file as a tree that remembers where everything stood.
+//! A node of the file with the path to it.
 
 use std::fmt;
 
-/// Position in the text: line and column (in characters), both from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) line: usize,
-    pub(super) column: usize,
-}
-
-impl Position {
-    /// Beginning of the text, for mistakes of the whole file.
-    pub(super) const START: Self = Self { line: 1, column: 1 };
-}
-
-/// Node: a piece of the file.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) position: Position,
-    pub(super) kind: NodeKind,
-}
-
-/// Kind of a node. Scalars stay text: only the decoder of a key knows whether `80` is a port or a name.
-#[derive(Clone, Debug)]
-pub(super) enum NodeKind {
-    /// Null: nothing, `~` or `null`.
-    Null,
-    /// Scalar; `quoted` text never is a number or a keyword.
-    Scalar {
-        text: String,
-        quoted: bool,
-    },
-    List(Vec<Node>),
-    /// Entries in the order of the file, duplicates included.
-    Map(Vec<MapEntry>),
-}
-
-impl NodeKind {
-    /// Name of the kind, for messages.
-    pub(super) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Null => "nothing",
-            Self::Scalar { .. } => "a single value",
-            Self::List(_) => "a list",
-            Self::Map(_) => "a mapping",
-        }
-    }
-}
-
-/// Key with its value.
-#[derive(Clone, Debug)]
-pub(super) struct MapEntry {
-    pub(super) position: Position,
-    pub(super) key: String,
-    pub(super) value: Node,
-}
+pub(super) use signalbox_core::yaml::{MapEntry, NodeKind, Position, YamlNode};
 
 /// Path from the root to a node: a chain of borrowed steps, so that ten thousand right routes cost no strings.
 #[derive(Clone, Copy, Debug)]
@@ -129,12 +77,12 @@ fn is_plain(key: &str) -> bool {
 /// Node with the path to it, as decoders take it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeRef<'a> {
-    pub(super) node: &'a Node,
+    pub(super) node: &'a YamlNode,
     pub(super) path: NodePath<'a>,
 }
 
 impl<'a> NodeRef<'a> {
-    pub(super) fn root(node: &'a Node) -> Self {
+    pub(super) fn root(node: &'a YamlNode) -> Self {
         Self {
             node,
             path: NodePath::ROOT,

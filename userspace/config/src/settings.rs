@@ -7,7 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::model::{
-    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, Limits, PerSource, Tier, Timeouts,
+    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HttpTimeouts, Limits, PerSource, Tier,
+    Timeouts,
 };
 
 use super::address::BindOwners;
@@ -48,6 +49,12 @@ const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     shutdown: Duration::from_secs(30),
     drain: Duration::from_secs(120),
     first_read: Duration::from_secs(60),
+    http: HttpTimeouts {
+        keep_alive: Duration::from_secs(60),
+        body: Duration::from_secs(30),
+        answer: Duration::from_secs(30),
+        tunnel: Duration::from_secs(3600),
+    },
 };
 
 /// Most members of an etcd.
@@ -177,6 +184,10 @@ pub(super) fn timeouts(place: Option<&NodeRef<'_>>, report: &mut Report) -> Time
     let shutdown = map.take("shutdown");
     let drain = map.take("drain");
     let first_read = map.take("first_read");
+    let keep_alive = map.take("keep_alive");
+    let body = map.take("body");
+    let answer = map.take("answer");
+    let tunnel = map.take("tunnel");
     map.finish(report);
     let mut time = |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.duration(report));
     Timeouts {
@@ -187,6 +198,12 @@ pub(super) fn timeouts(place: Option<&NodeRef<'_>>, report: &mut Report) -> Time
         shutdown: time(shutdown, DEFAULT_TIMEOUTS.shutdown),
         drain: time(drain, DEFAULT_TIMEOUTS.drain),
         first_read: time(first_read, DEFAULT_TIMEOUTS.first_read),
+        http: HttpTimeouts {
+            keep_alive: time(keep_alive, DEFAULT_TIMEOUTS.http.keep_alive),
+            body: time(body, DEFAULT_TIMEOUTS.http.body),
+            answer: time(answer, DEFAULT_TIMEOUTS.http.answer),
+            tunnel: time(tunnel, DEFAULT_TIMEOUTS.http.tunnel),
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! Subset: the part of a cluster's hosts that this balancer uses.
 
+use signalbox_core::model::SubsetSize;
 use signalbox_core::model::{Balancer, Subset};
-use signalbox_core::subset::SubsetSize;
 
 use super::map::MapDecoder;
 use super::node::NodeRef;

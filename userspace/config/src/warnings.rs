@@ -1,8 +1,8 @@
 //! Warnings about settings that are allowed but hardly meant.
 
 use signalbox_core::expose;
+use signalbox_core::model::SubsetSize;
 use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, RoutingEvents, Unmatched};
-use signalbox_core::subset::SubsetSize;
 
 use super::error::ConfigError;
 use super::node::{NodePath, Position};

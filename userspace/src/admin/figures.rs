@@ -62,7 +62,7 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
             let mut view = views::route_view(&snapshot, route, state);
             view["apiVersion"] = json!("v1");
             view["at"] = json!(read_at());
-            view["figures"] = crate::state::route_stats::view(state);
+            view["figures"] = state.stats.totals().view();
             Json(view).into_response()
         }
         None => {

@@ -3,6 +3,7 @@
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
 //! words, never a client's address or a name that a client made up.
 
+mod requests;
 mod routes;
 mod services;
 mod traffic;
@@ -142,6 +143,7 @@ impl Collector for Scrape {
         let mut out = MetricWriter(encoder);
         self.process(&mut out)?;
         self.listeners(&mut out)?;
+        self.requests(&mut out)?;
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
         self.routes(&mut out)?;
@@ -341,6 +343,7 @@ mod tests {
     fn the_document_and_the_code_agree() {
         let code = [
             include_str!("metrics.rs"),
+            include_str!("metrics/requests.rs"),
             include_str!("metrics/routes.rs"),
             include_str!("metrics/services.rs"),
             include_str!("metrics/traffic.rs"),

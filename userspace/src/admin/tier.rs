@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use signalbox_common::cut::flow::ineligible;
-use signalbox_core::model::Listener;
+use signalbox_core::model::{Listener, Routing};
 
 use crate::control::Control;
-use crate::kernel::cut::interfaces;
+use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
 use crate::state::outcome::Ineligible;
@@ -88,6 +88,10 @@ fn ineligible(
     not_available: Option<String>,
     ends: &ConnectionEnds,
 ) -> Option<(Ineligible, String)> {
+    if listener.routing == Routing::Request {
+        let why = "routing: request chooses a host for each request, and clients share connections to hosts";
+        return Some((Ineligible::PerRequest, why.to_owned()));
+    }
     if let Some(tier) = listener.datapath.tier {
         return Some((
             Ineligible::Disabled,
@@ -153,7 +157,11 @@ fn packet_path(netlink: Option<&Netlink>, address: IpAddr) -> PacketPath {
         return PacketPath::Local;
     }
     // `routed` lists the interfaces that the programs are attached to at each refresh.
-    if interfaces::routed().iter().any(|known| known.index == way.ifindex) {
+    if interfaces::routed()
+        .unwrap_or_default()
+        .iter()
+        .any(|known| known.index == way.ifindex)
+    {
         return PacketPath::Hooked;
     }
     let all = nix::net::if_::if_nameindex();

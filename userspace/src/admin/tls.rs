@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use signalbox_core::model::AdminTls;
+use signalbox_tls::provider::provider;
 use tokio_rustls::TlsAcceptor;
 
 use crate::source::pem;
@@ -68,12 +69,12 @@ fn modified_times(tls: &AdminTls) -> Vec<Option<SystemTime>> {
 
 fn load(tls: &AdminTls) -> anyhow::Result<TlsAcceptor> {
     let (chain, key) = (pem::certificates(&tls.cert)?, pem::key(&tls.key)?);
-    let builder = ServerConfig::builder_with_provider(pem::provider()).with_safe_default_protocol_versions()?;
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match &tls.client_ca {
         Some(path) => {
             // A client certificate is optional: a client without one may read.
             let roots = Arc::new(pem::authorities(path)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, pem::provider())
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .allow_unauthenticated()
                 .build()?;
             builder.with_client_cert_verifier(verifier)

@@ -60,6 +60,7 @@ pub fn listeners(control: &Control) -> Value {
             json!({
                 "name": listener.name,
                 "protocol": listener.protocol,
+                "routing": listener.routing,
                 "listen": listener.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "cluster": listener.cluster.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
                 "tier": listener.datapath.tier.map_or("auto", signalbox_core::model::Tier::as_str),

@@ -10,7 +10,7 @@ use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
-use crate::kernel::cut::stale_pins;
+use crate::kernel::pins::stale_pins;
 use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
 use crate::kernel::version::Version;
@@ -174,19 +174,15 @@ pub(super) fn follow_credit_events(kernel: &mut Kernel, workers: Vec<WorkerHandl
 
 /// Forwards log messages of the eBPF programs to our log.
 pub(super) fn follow_log(kernel: &mut Kernel) {
-    match kernel.logger() {
-        Ok(logger) => {
-            tokio::spawn(async move {
-                let mut logger = crate::sys::async_readable(logger)?;
-                loop {
-                    let mut guard = logger.readable_mut().await?;
-                    guard.get_inner_mut().flush();
-                    guard.clear_ready();
-                }
-                #[expect(unreachable_code, reason = "gives the block its error type")]
-                Ok::<(), std::io::Error>(())
-            });
+    let Some(log) = kernel.log() else { return };
+    tokio::spawn(async move {
+        let mut log = crate::sys::async_readable(log)?;
+        loop {
+            let mut guard = log.readable_mut().await?;
+            guard.get_inner_mut().flush();
+            guard.clear_ready();
         }
-        Err(error) => tracing::debug!(error, "The eBPF programs' messages are not shown."),
-    }
+        #[expect(unreachable_code, reason = "gives the block its error type")]
+        Ok::<(), std::io::Error>(())
+    });
 }

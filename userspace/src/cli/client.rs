@@ -1,14 +1,12 @@
-//! Client of a running signalbox's admin socket.
+//! Requests to a running signalbox, by its admin socket.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use anyhow::bail;
+use hyper::{Method, StatusCode};
 use serde_json::Value;
-use tokio::net::UnixStream;
+
+use crate::source::client::ApiClient;
 
 /// Address of the signalbox that is asked.
 #[derive(clap::Args)]
@@ -23,13 +21,9 @@ pub(super) struct SocketArgs {
     pub(super) socket: PathBuf,
 }
 
-/// GETs a path and returns the JSON it answers.
+/// GETs a path and returns the answer; the error repeats the reason of a refusal.
 pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
-    let (status, body) = ask(socket, &Method::GET, path, None)?;
-    if !status.is_success() {
-        bail!("{path}: {status}: {body}");
-    }
-    Ok(body)
+    change(socket, &Method::GET, path, None)
 }
 
 /// Sends a change and returns the answer; the error repeats the reason of a refusal.
@@ -53,51 +47,30 @@ pub(super) fn events(
     path: &str,
     mut each: impl FnMut(&str, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let mut response = send(socket, &Method::GET, path, String::new()).await?;
-            if !response.status().is_success() {
-                bail!("{path}: {}", response.status());
+    block_on(async {
+        let client = ApiClient::Socket(socket.to_owned());
+        let (status, mut body) = client.send(Method::GET, path, None).await?;
+        if !status.is_success() {
+            bail!("{path}: {status}");
+        }
+        let mut kind = String::new();
+        while let Some(line) = body.line(MAX_EVENT_BYTES).await? {
+            match String::from_utf8_lossy(&line).trim_end().split_once(": ") {
+                Some(("event", name)) => name.clone_into(&mut kind),
+                Some(("data", data)) => each(&kind, data)?,
+                _ => {}
             }
-            let (mut text, mut kind) = (String::new(), String::new());
-            while let Some(frame) = response.frame().await {
-                let Ok(data) = frame?.into_data() else { continue };
-                text.push_str(&String::from_utf8_lossy(&data));
-                while let Some(end) = text.find('\n') {
-                    let line: String = text.drain(..=end).collect();
-                    match line.trim_end().split_once(": ") {
-                        Some(("event", name)) => name.clone_into(&mut kind),
-                        Some(("data", data)) => each(&kind, data)?,
-                        _ => {}
-                    }
-                }
-            }
-            Ok(())
-        })
+        }
+        Ok(())
+    })
 }
 
-async fn send(
-    socket: &Path,
-    method: &Method,
-    path: &str,
-    body: String,
-) -> anyhow::Result<hyper::Response<hyper::body::Incoming>> {
-    let stream = UnixStream::connect(socket).await.with_context(|| {
-        format!(
-            "no signalbox answers on {} (is it running? --socket names another one)",
-            socket.display()
-        )
-    })?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "signalbox")
-        .body(Full::new(Bytes::from(body)))?;
-    Ok(sender.send_request(request).await?)
+/// Longest line of server-sent events, in bytes.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+
+fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(asking)
 }
 
 fn success_or_error(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
@@ -111,14 +84,12 @@ fn success_or_error(path: &str, (status, answer): (StatusCode, Value)) -> anyhow
 }
 
 fn ask(socket: &Path, method: &Method, path: &str, body: Option<String>) -> anyhow::Result<(StatusCode, Value)> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async {
-            let response = send(socket, method, path, body.unwrap_or_default()).await?;
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
-            Ok((status, serde_json::from_slice(&body).unwrap_or_else(|_| text())))
-        })
+    block_on(async {
+        let client = ApiClient::Socket(socket.to_owned());
+        let (status, body) = client.send(method.clone(), path, body).await?;
+        // An export has no bound, and a socket of this machine's signalbox is trusted.
+        let body = body.whole(usize::MAX).await?;
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        Ok((status, serde_json::from_slice(&body).unwrap_or_else(|_| text())))
+    })
 }

@@ -99,7 +99,7 @@ fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode>
     for piece in split_documents(&text) {
         match spi::parse(&piece.text) {
             Ok(_) => good.push(piece),
-            Err(error) => count_refused(&mut stats, &name, piece.first_line + error.line - 1, &error.expected),
+            Err(error) => count_refused(&mut stats, &name, piece.first_line + error.line - 1, &error.message),
         }
     }
     let path = if dry_run {

@@ -8,6 +8,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::{OutputFormat, client, show};
+use crate::source::client::percent_encoded;
 
 pub(super) fn explain(
     host: &str,
@@ -28,19 +29,6 @@ pub(super) fn explain(
         _ => show::emit(&answer, output)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Percent-encodes text for a query (RFC 3986, section 2.1).
-pub(super) fn percent_encoded(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:[]*".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
 }
 
 fn text(value: &Value) -> &str {

@@ -10,8 +10,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::client::SocketArgs;
-use super::explain::percent_encoded;
 use super::{ShowArgs, client, show};
+use crate::source::client::percent_encoded;
 
 /// Interval at which the progress of a job is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);

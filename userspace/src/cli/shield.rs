@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use signalbox_core::model::shield;
 
-use super::{OutputFormat, client, explain::percent_encoded, show};
+use super::{OutputFormat, client, show};
+use crate::source::client::percent_encoded;
 
 /// Actions on prefixes.
 #[derive(Subcommand)]

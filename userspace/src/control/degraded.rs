@@ -3,7 +3,7 @@
 use signalbox_core::model::{Listener, Model};
 
 use crate::kernel::capabilities::{self, CapabilityUse};
-use crate::kernel::cut::bpffs;
+use crate::kernel::pins::bpffs;
 
 /// Returns features that are limited, and why.
 pub fn features(model: &Model) -> Vec<(&'static str, String)> {

@@ -14,7 +14,7 @@ use signalbox_core::model::{Balancer, EtcdStore};
 
 use crate::control::state_db::RecordChange;
 use crate::source::backoff::Backoff;
-use crate::source::remote::{RemoteBalancer, RemoteError};
+use crate::source::client::{ApiClient, ClientError};
 
 /// Time that one member has to answer: the store waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const MAX_TXN_OPERATIONS: usize = 100;
 pub enum EtcdError {
     /// No member answered; the source is the last one's error.
     #[error("no etcd member could be asked")]
-    Unreachable(#[source] RemoteError),
+    Unreachable(#[source] ClientError),
     #[error("no etcd member could be asked a moment ago: {0}")]
     BackingOff(String),
     #[error("etcd answers what is not understood: {0}")]
@@ -62,7 +62,7 @@ pub struct SharedRecords {
 
 /// A client of etcd's members; each request uses a connection of its own.
 pub struct Etcd {
-    members: Vec<RemoteBalancer>,
+    members: Vec<ApiClient>,
     prefix: String,
     /// Index of the member that answered last; time and reason of the last failure of all.
     state: Mutex<(usize, Option<(Instant, String)>)>,
@@ -114,7 +114,7 @@ impl Etcd {
     #[must_use]
     pub fn new(settings: &EtcdStore) -> Arc<Self> {
         let member = |url: &String| {
-            RemoteBalancer(Balancer {
+            ApiClient::Balancer(Balancer {
                 name: None,
                 url: url.clone(),
                 token_file: None,
@@ -277,7 +277,7 @@ impl Etcd {
                     return Ok(answer);
                 }
                 // The member answers, so it is not at fault: others would refuse the request too.
-                Err(error @ RemoteError::Refused { status, .. }) if status.is_client_error() => {
+                Err(error @ ClientError::Refused { status, .. }) if status.is_client_error() => {
                     return Err(EtcdError::Unreachable(error));
                 }
                 Err(error) => error,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::control::Control;
 use crate::control::rotation_jobs::{Job, RotateError, RotationRequest};
-use crate::source::remote::{RemoteBalancer, RemoteError};
+use crate::source::client::{ApiClient, ClientError};
 
 /// Result of a rotation on another balancer.
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +40,7 @@ impl Control {
             .map(|balancer| {
                 let (url, body) = (balancer.url.clone(), body.to_string());
                 let asking = async move {
-                    RemoteBalancer(balancer)
+                    ApiClient::Balancer(balancer)
                         .ask(hyper::Method::POST, "/api/v1/rotations", Some(body))
                         .await
                 };
@@ -74,10 +74,10 @@ impl Control {
     }
 
     /// Returns a job of another balancer, as its API shows it; `None` if the configuration does not name that balancer.
-    pub async fn peer_job(&self, url: &str, id: u64) -> Option<Result<Value, RemoteError>> {
+    pub async fn peer_job(&self, url: &str, id: u64) -> Option<Result<Value, ClientError>> {
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;
         let path = format!("/api/v1/jobs/{id}");
-        Some(RemoteBalancer(balancer).ask(hyper::Method::GET, &path, None).await)
+        Some(ApiClient::Balancer(balancer).ask(hyper::Method::GET, &path, None).await)
     }
 }

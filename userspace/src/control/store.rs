@@ -6,9 +6,11 @@
 mod discovery;
 mod exposure;
 mod heard;
+mod hosts;
 mod name_ages;
 pub mod persistent_state;
 mod prefixes;
+mod publish;
 mod rotation;
 mod routes;
 mod subsets;
@@ -16,24 +18,17 @@ mod subsets;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use serde_json::json;
-use signalbox_core::ejection::EjectionState;
 use signalbox_core::expose::ExposeResult;
-use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::model::{Cluster, Host, Model};
-use signalbox_core::rotation::Rotation;
+use signalbox_core::model::Model;
 use signalbox_core::subset::{HostOrder, host_orders};
-use signalbox_core::view::{Eligibility, RoutingView};
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::control::event::{Applied, Configuration, StoreEvent};
-use crate::control::health;
 use crate::control::listener_set::{ListenerSet, PreparedSockets};
 use crate::control::routing::CurrentSource;
 use crate::control::state_db::StateDbError;
@@ -42,8 +37,9 @@ use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::l4::Services;
 use crate::source::routing_spi::PendingRotation;
-use crate::state::{Binds, CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared};
 
+use hosts::{HostEntry, HostKey};
 use persistent_state::PersistentState;
 
 /// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
@@ -52,25 +48,6 @@ const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Least interval at which a new model is made of what sources report.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
-
-struct HostEntry {
-    state: Arc<HostState>,
-    hysteresis: Hysteresis,
-    ejection_record: EjectionState,
-    configured: Host,
-    check: signalbox_core::model::HealthCheck,
-    ejection: signalbox_core::model::Ejection,
-    recheck: Arc<Notify>,
-    probe: JoinHandle<()>,
-}
-
-impl Drop for HostEntry {
-    fn drop(&mut self) {
-        self.probe.abort();
-    }
-}
-
-type HostKey = (String, String);
 
 pub struct Store {
     shared: Arc<Shared>,
@@ -304,86 +281,9 @@ impl Store {
         }
     }
 
-    fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
-        // Found by name, because there may be many thousand hosts, and each is checked every few seconds.
-        let key = (host.cluster.clone(), host.name.clone());
-        self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
-    }
-
-    fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
-        let Some(cluster) = self.clusters.get(&host.cluster) else {
-            return;
-        };
-        if result.ok {
-            cluster.checks_ok.inc();
-        } else {
-            cluster.checks_failed.inc();
-        }
-        let ok = result.ok;
-        let detail = result.detail.clone();
-        *host
-            .last_check
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
-        let Some(entry) = self.entry(host) else { return };
-        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
-            return;
-        };
-        host.set_health(health);
-        self.needs_publish = true;
-        let healthy = health != Health::Unhealthy;
-        let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
-        self.shared.announce("health", data);
-        match health {
-            Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
-            _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
-        }
-    }
-
-    fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
-        let now = self.started.elapsed();
-        let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
-        let of = self.hosts.values().filter(same).count();
-        let ejected = self
-            .hosts
-            .values()
-            .filter(same)
-            .filter(|entry| entry.ejection_record.is_ejected())
-            .count();
-        let Some(entry) = self.entry(host) else { return };
-        // A failed connect asks for a check before the next is due.
-        entry.recheck.notify_one();
-        let policy = entry.ejection;
-        if entry.ejection_record.record_failure(&policy, now, (ejected, of)) {
-            host.ejected.store(true, Relaxed);
-            self.needs_publish = true;
-            tracing::warn!(
-                cluster = host.cluster,
-                host = host.name,
-                error,
-                "Host is set aside after failed connects."
-            );
-            let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
-            self.shared.announce("ejection", data);
-        }
-    }
-
     /// Does what depends on time alone: ends ejections, retries and saves.
     fn expire(&mut self) {
-        let now = self.started.elapsed();
-        for entry in self.hosts.values_mut() {
-            if entry.ejection_record.expire(now) {
-                entry.state.ejected.store(false, Relaxed);
-                self.needs_publish = true;
-                tracing::info!(
-                    cluster = entry.state.cluster,
-                    host = entry.state.name,
-                    "Host is tried again."
-                );
-                let data = json!({ "cluster": entry.state.cluster, "host": entry.state.name, "ejected": false });
-                self.shared.announce("ejection", data);
-            }
-        }
+        self.end_ejections();
         // The error is ignored here: it is logged at the start, and every change reports it.
         let _ = self.ensure_restored();
         self.persistent.save();
@@ -482,160 +382,6 @@ impl Store {
         applied.addresses = self.addresses;
         Ok(applied)
     }
-
-    fn reconcile_hosts(&mut self, applied: &mut Applied) {
-        let mut before = std::mem::take(&mut self.hosts);
-        let mut gone = Vec::new();
-        let model = Arc::clone(&self.model);
-        for cluster in &model.clusters {
-            for host in &cluster.hosts {
-                let key = (cluster.name.clone(), host.name.clone());
-                let mut kept = before.remove(&key);
-                // A host at another address is another host: the old one drains.
-                if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
-                    gone.extend(kept.take());
-                }
-                let entry = match kept {
-                    Some(mut old) if old.check == cluster.health && old.configured == *host => {
-                        old.ejection = cluster.ejection;
-                        old
-                    }
-                    // A change of the check keeps the host: its counters, connections and health stay.
-                    Some(old) => {
-                        let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
-                        new.ejection_record = old.ejection_record.clone();
-                        new
-                    }
-                    None => {
-                        applied.hosts_added += 1;
-                        let state = self.revive(cluster, host);
-                        self.start(cluster, host, state, Hysteresis::default())
-                    }
-                };
-                self.hosts.insert(key, entry);
-            }
-        }
-        for gone in gone.into_iter().chain(before.into_values()) {
-            if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
-                continue;
-            }
-            applied.hosts_removed += 1;
-            gone.state.draining.store(true, Relaxed);
-            self.draining.push(Arc::clone(&gone.state));
-        }
-    }
-
-    /// Returns the state of a host: a new one, or that of a host that comes back while its connections still drain.
-    fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
-        let same =
-            |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
-        if let Some(at) = self.draining.iter().position(same) {
-            let state = self.draining.swap_remove(at);
-            state.draining.store(false, Relaxed);
-            state.ejected.store(false, Relaxed);
-            state.set_health(Health::Unknown);
-            return state;
-        }
-        Arc::new(HostState::new(&cluster.name, &host.name, host.address))
-    }
-
-    fn start(&self, cluster: &Cluster, host: &Host, state: Arc<HostState>, hysteresis: Hysteresis) -> HostEntry {
-        let recheck = Arc::<Notify>::default();
-        let probe = health::spawn(
-            cluster.health.clone(),
-            host.clone(),
-            Arc::clone(&state),
-            hysteresis.clone(),
-            Arc::clone(&recheck),
-            self.events.clone(),
-        );
-        HostEntry {
-            state,
-            hysteresis,
-            ejection_record: EjectionState::default(),
-            configured: host.clone(),
-            check: cluster.health.clone(),
-            ejection: cluster.ejection,
-            recheck,
-            probe,
-        }
-    }
-
-    /// Publishes a snapshot for the workers.
-    fn publish(&self) {
-        let hosts: Vec<Vec<Arc<HostState>>> = self
-            .model
-            .clusters
-            .iter()
-            .map(|cluster| {
-                let state = |host: &Host| self.hosts.get(&(cluster.name.clone(), host.name.clone()));
-                cluster
-                    .hosts
-                    .iter()
-                    .filter_map(state)
-                    .map(|entry| Arc::clone(&entry.state))
-                    .collect()
-            })
-            .collect();
-        let rotation = Arc::clone(&self.persistent.rotation);
-        let view = RoutingView::with_subsets(
-            &self.model,
-            &self.subsets,
-            |cluster, host| eligibility(&hosts, &rotation, cluster, host),
-            |route| rotation.is_closed(route),
-        );
-        let snapshot = Snapshot {
-            view,
-            listeners: self
-                .model
-                .listeners
-                .iter()
-                .filter_map(|l| self.listeners.get(&l.name).cloned())
-                .collect(),
-            clusters: self
-                .model
-                .clusters
-                .iter()
-                .filter_map(|c| self.clusters.get(&c.name).cloned())
-                .collect(),
-            routes: self
-                .model
-                .routes
-                .iter()
-                .filter_map(|r| self.routes.get(&r.hostname).cloned())
-                .collect(),
-            draining: self.draining.clone(),
-            subsets: Arc::clone(&self.subsets),
-            binds: Binds::new(&self.model),
-            model: Arc::clone(&self.model),
-            file: Arc::clone(&self.file),
-            discovered: Arc::clone(&self.persistent.discovered),
-            weights: Arc::clone(&self.persistent.weights),
-            shield: Arc::clone(&self.persistent.shield),
-            exposure: Arc::clone(&self.exposure),
-            rotation,
-            hosts,
-        };
-        self.shared.snapshot.store(Arc::new(snapshot));
-        self.services.changed();
-    }
-}
-
-/// Returns the standing of a host in a snapshot.
-fn eligibility(hosts: &[Vec<Arc<HostState>>], rotation: &Rotation, cluster: usize, host: usize) -> Eligibility {
-    let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
-    state.map_or(
-        Eligibility {
-            usable: false,
-            ejected: false,
-            rotated_out: false,
-        },
-        |state| Eligibility {
-            usable: state.health().0.usable(),
-            ejected: state.ejected.load(Relaxed),
-            rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
-        },
-    )
 }
 
 /// Keeps the states of names that stay, makes those of new names, forgets the rest.

@@ -113,9 +113,9 @@ impl<'a> Arrival<'a> {
         Some(())
     }
 
-    /// Finds out who the client is and what it asks for.
-    pub(super) async fn identify(&mut self, guard: &mut ConnGuard) -> Option<IdentifiedClient> {
-        let began = Instant::now();
+    /// Finds out who the client is: reads a trusted proxy's PROXY header, and checks the limits of the source. `None`: the
+    /// client has been refused.
+    pub(super) async fn introduce(&mut self, guard: &mut ConnGuard) -> Option<Result<(), PeekError>> {
         let protocol = self.configured().protocol;
         let limit = self.peek_timeout();
         let is_trusted = self
@@ -123,25 +123,35 @@ impl<'a> Arrival<'a> {
             .trusted_proxies
             .iter()
             .any(|prefix| prefix.contains(&self.peer.ip()));
-        let mut request = Ok(ClientRequest::default());
+        let mut named_well = Ok(());
         if is_trusted {
             match peek::proxy_header(&mut self.client, protocol, limit).await {
                 Ok((length, named)) => {
                     self.consumed = length;
                     self.true_client = named.map_or(self.peer, sys::canonical);
                 }
-                Err(error) => request = Err(error),
+                Err(error) => named_well = Err(error),
             }
         }
         // A trusted proxy is exempt from the limits of a source; the clients that it names are counted instead.
         if !(is_trusted && self.true_client == self.peer) {
             self.admit_source(guard)?;
         }
+        Some(named_well)
+    }
+
+    /// Finds out who the client is and what it asks for.
+    pub(super) async fn identify(&mut self, guard: &mut ConnGuard) -> Option<IdentifiedClient> {
+        let began = Instant::now();
+        let (protocol, limit) = (self.configured().protocol, self.peek_timeout());
         let mut greeted = None;
-        if request.is_ok() {
-            let left = limit.saturating_sub(began.elapsed());
-            request = peek::peek_request(&mut self.client, protocol, left, &mut greeted).await;
-        }
+        let request = match self.introduce(guard).await? {
+            Ok(()) => {
+                let left = limit.saturating_sub(began.elapsed());
+                peek::peek_request(&mut self.client, protocol, left, &mut greeted).await
+            }
+            Err(error) => Err(error),
+        };
         guard.finish_peeking();
         if protocol != Protocol::Tcp {
             self.listener().peek_seconds.observe(began.elapsed());
@@ -176,7 +186,7 @@ impl<'a> Arrival<'a> {
         None
     }
 
-    fn peek_timeout(&self) -> Duration {
+    pub(super) fn peek_timeout(&self) -> Duration {
         let timeouts = &self.snapshot.model.timeouts;
         if self.configured().protocol == Protocol::Tls {
             timeouts.peek_tls

@@ -2,13 +2,13 @@
 //! dialled ([`super::route`]), and then carried.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
-use std::pin::pin;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::model::Tier;
+use signalbox_core::model::{Routing, Tier};
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
@@ -46,6 +46,9 @@ pub async fn serve(
     let listener = Arc::clone(&snapshot.listeners[index]);
     guard.enter_listener(&listener);
     let arrival = Arrival::new(&worker, snapshot, index, client, (sys::canonical(peer), local));
+    if arrival.configured().routing == Routing::Request {
+        return Box::pin(super::http::serve(arrival, &mut guard)).await;
+    }
     // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
     let Some((client, pair)) = Box::pin(arrival.connect(&mut guard)).await else {
         return;
@@ -91,10 +94,22 @@ pub async fn serve(
     }
     let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
     let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, consumed).with_preamble(preamble);
-    let mut carried = pin!(run_relay(&worker, &listed.flow, relay, policy));
-    let end = tokio::select! {
-        end = &mut carried => end,
-        () = listed.flow.close.notified() => {
+    let carried = pin!(run_relay(&worker, &listed.flow, relay, policy));
+    let end = until_closed(&listed.flow, descriptors, carried).await;
+    lease.cluster.closed[end as usize].inc();
+    log_end(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
+}
+
+/// Awaits the end of a flow that is carried between two sockets, or that it is told to end. The future is the caller's,
+/// since a copy of it here would cost each flow its size.
+pub(super) async fn until_closed(
+    flow: &Flow,
+    descriptors: [RawFd; 2],
+    carried: Pin<&mut impl Future<Output = FlowEnd>>,
+) -> FlowEnd {
+    tokio::select! {
+        end = carried => end,
+        () = flow.close.notified() => {
             // Reset rather than FIN: undelivered bytes are lost, which an orderly end would hide. The flow still owns
             // its sockets.
             for fd in descriptors {
@@ -102,9 +117,7 @@ pub async fn serve(
             }
             FlowEnd::Drained
         }
-    };
-    lease.cluster.closed[end as usize].inc();
-    log_end(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
+    }
 }
 
 /// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties. Returns how the flow ended if it ended
@@ -133,7 +146,7 @@ fn cut(
 }
 
 /// Carries an established flow on the best tier it is fit for, until it ends.
-async fn run_relay(
+pub(super) async fn run_relay(
     worker: &Rc<Worker>,
     flow: &Rc<super::flow::Flow>,
     mut relay: Relay,

@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use signalbox_common::cut::flow::{Tuple, ineligible};
+use signalbox_common::cut::flow::ineligible;
+use signalbox_common::net::Tuple;
 
 pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;

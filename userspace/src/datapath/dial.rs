@@ -20,7 +20,7 @@ use crate::state::{ListenerState, RouteState, Snapshot};
 use crate::sys;
 
 /// Hosts tried for one connection.
-const MAX_HOSTS_TRIED: usize = 3;
+pub(super) const MAX_HOSTS_TRIED: usize = 3;
 
 /// Polls of the flow table for the cut before epoll is asked to wait for the connect.
 const MAX_POLLS: usize = 2;
@@ -68,46 +68,58 @@ pub(super) async fn connect(
     let mut last = None;
     while chooser.attempts() < MAX_HOSTS_TRIED {
         let Some(lease) = chooser.next_host() else { break };
-        let began = Instant::now();
         let mut preamble = if lease.proxy_protocol {
             proxy::v2_header(ask.true_client, ask.vip, ask.name)
         } else {
             Vec::new()
         };
         preamble.extend_from_slice(ask.consumed_payload);
-        let connected = timeout(
-            snapshot.model.timeouts.connect,
-            dial(worker, &lease, ask, preamble.len()),
-        );
-        let (label, error) = match connected.await {
-            Ok(Ok((host, attempt))) => {
-                lease.host.total.inc();
-                let took = began.elapsed();
-                lease.cluster.connect_seconds.observe(took);
-                if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
-                    worker.report(Report::Connected(Arc::clone(&lease.host)));
-                }
+        let dialled = dial(worker, &lease, ask, preamble.len());
+        match try_host(worker, snapshot, &lease, dialled).await {
+            Ok(((host, attempt), connect_time)) => {
                 return Ok(HostConnection {
                     host,
                     lease,
                     attempt,
                     preamble,
-                    connect_time: took,
+                    connect_time,
                 });
             }
-            Ok(Err(error)) => (connect_label(&error), error),
-            Err(_) => ("timeout", std::io::ErrorKind::TimedOut.into()),
-        };
-        lease.host.refused.inc();
-        lease.cluster.connect_failures.inc(label);
-        // A shortage of our own (descriptors, ports) is not the host's fault.
-        if label != "no_resources" {
-            lease.host.failing.store(true, Relaxed);
-            worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
+            Err(error) => last = Some(error),
         }
-        last = Some(error);
     }
     Err(last)
+}
+
+/// Awaits a connect to the host of a lease within its time limit, and counts how it ended. Returns the time it took.
+pub(super) async fn try_host<T>(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    lease: &Lease,
+    dialled: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<(T, Duration)> {
+    let began = Instant::now();
+    let (label, error) = match timeout(snapshot.model.timeouts.connect, dialled).await {
+        Ok(Ok(connected)) => {
+            lease.host.total.inc();
+            let took = began.elapsed();
+            lease.cluster.connect_seconds.observe(took);
+            if lease.host.failing.load(Relaxed) && lease.host.failing.swap(false, Relaxed) {
+                worker.report(Report::Connected(Arc::clone(&lease.host)));
+            }
+            return Ok((connected, took));
+        }
+        Ok(Err(error)) => (connect_label(&error), error),
+        Err(_) => ("timeout", std::io::ErrorKind::TimedOut.into()),
+    };
+    lease.host.refused.inc();
+    lease.cluster.connect_failures.inc(label);
+    // A shortage of our own (descriptors, ports) is not the host's fault.
+    if label != "no_resources" {
+        lease.host.failing.store(true, Relaxed);
+        worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
+    }
+    Err(error)
 }
 
 fn connect_label(error: &std::io::Error) -> &'static str {
@@ -203,7 +215,7 @@ fn begin_cut(
 }
 
 /// Connects from a source port of the kernel's choice: the flow will not be cut.
-async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
+pub(super) async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = super::cut::uncut_socket(backend)?;
     socket.set_nodelay(true)?;
     socket.connect(backend).await

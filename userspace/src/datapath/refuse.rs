@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::http::pages::Page;
 use super::peek::PeekError;
 use super::pump::with_scratch;
 use crate::sys;
@@ -25,6 +26,8 @@ pub enum RefuseReason {
     NoHost,
     /// The route has usable hosts, but none took the connection.
     ConnectFailed,
+    /// The client speaks HTTP/2, which a listener that routes requests does not.
+    Http2,
     /// The client's first bytes did not say what it asks for.
     Peek(PeekError),
 }
@@ -37,37 +40,23 @@ impl RefuseReason {
             Self::NoName => "no_name",
             Self::NoHost => "no_host",
             Self::ConnectFailed => "connect_failed",
+            Self::Http2 => "http2_unsupported",
             Self::Peek(why) => why.label(),
         }
     }
 
-    /// HTTP response: status code, reason phrase, and the text of the page.
-    const fn http(self) -> Option<(u16, &'static str, &'static str)> {
+    /// HTTP response: status code, and the text of the page.
+    pub(super) const fn http(self) -> Option<(u16, &'static str)> {
         Some(match self {
-            Self::NoRoute | Self::NoName => (404, "Not Found", "No application is routed under this name."),
-            Self::NoHost => (
-                503,
-                "Service Unavailable",
-                "The application has no healthy router host right now.",
-            ),
-            Self::ConnectFailed => (
-                503,
-                "Service Unavailable",
-                "The application's router hosts could not be reached.",
-            ),
-            Self::Peek(PeekError::Timeout) => (408, "Request Timeout", "The request took too long to arrive."),
-            Self::Peek(PeekError::Unacknowledged) => (
-                408,
-                "Request Timeout",
-                "The acknowledgement of SETTINGS took too long to arrive.",
-            ),
-            Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => (
-                431,
-                "Request Header Fields Too Large",
-                "The request's head is too large.",
-            ),
+            Self::NoRoute | Self::NoName => (404, "No application is routed under this name."),
+            Self::NoHost => (503, "The application has no healthy router host right now."),
+            Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
+            Self::Http2 => (505, "Requests are routed one by one here, which needs HTTP/1.1."),
+            Self::Peek(PeekError::Timeout) => (408, "The request took too long to arrive."),
+            Self::Peek(PeekError::Unacknowledged) => (408, "The acknowledgement of SETTINGS took too long to arrive."),
+            Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => (431, "The request's head is too large."),
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::WrongProtocol)) => {
-                (400, "Bad Request", "The request could not be understood.")
+                (400, "The request could not be understood.")
             }
             Self::Peek(PeekError::Closed | PeekError::Silent) => return None,
         })
@@ -80,16 +69,15 @@ impl RefuseReason {
             Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => code::ENHANCE_YOUR_CALM,
             _ => code::NO_ERROR,
         };
-        self.http()
-            .map(|(status, _, text)| h2::H2Refusal { status, text, code })
+        self.http().map(|(status, text)| h2::H2Refusal { status, text, code })
     }
 
     /// TLS alert: the description byte of a fatal alert.
     //= https://www.rfc-editor.org/rfc/rfc8446#section-6
     const fn alert(self) -> Option<u8> {
         Some(match self {
-            Self::NoRoute | Self::NoName => 112,      // unrecognized_name
-            Self::NoHost | Self::ConnectFailed => 80, // internal_error
+            Self::NoRoute | Self::NoName => 112,                    // unrecognized_name
+            Self::NoHost | Self::ConnectFailed | Self::Http2 => 80, // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,
@@ -105,16 +93,14 @@ impl RefuseReason {
             Protocol::Http if greeted.is_some() || h2::has_preface(first) => self.http2().map(|refusal| {
                 greeted.map_or_else(|| refusal.for_ungreeted(first), |greeted| greeted.refusal(&refusal))
             }),
-            Protocol::Http => self.http().map(|(status, name, why)| {
-                let status = format!("{status} {name}");
-                let page = format!(
-                    "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{why}</p></body></html>\n"
-                );
-                format!(
-                    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{page}",
-                    page.len()
-                )
-                .into_bytes()
+            Protocol::Http => self.http().map(|(status, text)| {
+                let page = Page {
+                    status,
+                    text,
+                    keeps_client: false,
+                    is_head: false,
+                };
+                page.to_bytes()
             }),
         }
     }
@@ -127,11 +113,21 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_DISCARD_BYTES: usize = 256 * 1024;
 
 /// Sends the answer of a refusal and closes the connection.
-pub async fn refuse(mut stream: TcpStream, protocol: Protocol, why: RefuseReason, greeted: Option<GreetedClient>) {
+pub async fn refuse(stream: TcpStream, protocol: Protocol, why: RefuseReason, greeted: Option<GreetedClient>) {
+    refuse_after(Vec::new(), stream, protocol, why, greeted).await;
+}
+
+/// Refuses a client whose first bytes have been taken off its stream.
+pub(super) async fn refuse_after(
+    mut first: Vec<u8>,
+    mut stream: TcpStream,
+    protocol: Protocol,
+    why: RefuseReason,
+    greeted: Option<GreetedClient>,
+) {
     if why.answer(protocol, &[], None).is_none() {
         return;
     }
-    let mut first = Vec::new();
     // Closing with unread bytes would send RST, which overtakes the answer.
     // Bytes that have come so far are read and discarded, within reason: a sender that does not stop is reset after
     // all.

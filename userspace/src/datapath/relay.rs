@@ -99,6 +99,12 @@ impl Relay {
         self
     }
 
+    /// Queues bytes for the client that go before all others.
+    pub fn with_answer(mut self, bytes: Vec<u8>) -> Self {
+        self.outward.pending = bytes;
+        self
+    }
+
     /// Takes a flow back that the kernel would not carry.
     pub fn resume(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: TierPolicy, moved: LegBytes) -> Self {
         let mut relay = Self::new(client, host, flow, policy, moved.from_client - moved.to_host);

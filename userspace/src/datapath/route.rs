@@ -75,7 +75,7 @@ impl Arrival<'_> {
     ) -> Result<ConnectedHost, RefuseReason> {
         let (worker, listener, protocol) = (self.worker, Arc::clone(self.listener()), self.configured().protocol);
         let shared = &worker.shared;
-        count_name(&listener, protocol, &request);
+        count_name(&listener, protocol, request.hostname.as_ref());
         // The snapshot may have changed while the client was peeked at: choose by the one in force now.
         let snapshot = shared.snapshot.load_full();
         let fallback = snapshot
@@ -177,7 +177,7 @@ impl Arrival<'_> {
 }
 
 /// Counts a refusal and answers the client with it.
-async fn count_and_refuse(
+pub(super) async fn count_and_refuse(
     shared: &Shared,
     listener: &ListenerState,
     client: Socket,
@@ -193,7 +193,7 @@ async fn count_and_refuse(
 }
 
 /// Counts a refusal for its route and returns the route's name, where there is a route.
-fn count_refused<'a>(
+pub(super) fn count_refused<'a>(
     snapshot: &'a Snapshot,
     to: Destination,
     name: Option<&Hostname>,
@@ -213,8 +213,8 @@ fn count_refused<'a>(
     Some(&state.hostname)
 }
 
-fn count_name(state: &ListenerState, protocol: Protocol, asked: &ClientRequest) {
-    match (protocol, &asked.hostname) {
+pub(super) fn count_name(state: &ListenerState, protocol: Protocol, asked: Option<&Hostname>) {
+    match (protocol, asked) {
         (Protocol::Tcp, _) => {}
         (_, Some(_)) => state.named.inc(),
         (Protocol::Tls, None) => state.peek.inc("no_sni"),

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use signalbox_common::credit::MAX_CREDITS;
 use signalbox_core::model::Bind;
@@ -16,6 +15,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use super::accept::{self, StopMode};
 use super::cut::Cutter;
 use super::flow::{FlowFilter, FlowView};
+use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
 use super::sockmap_watch::SockmapWatch;
 use super::worker_state::Worker;
 use crate::datapath::cut::registry::Registry;
@@ -121,15 +121,19 @@ async fn run(
         cut: setup
             .cut
             .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
+        pool: HostPool::default(),
+        drain: DrainSignal::default(),
         default_max_connections: setup.default_max_connections,
         reports: setup.reports,
     });
     // This timer is always due sooner than those of connections: setting one of theirs then never moves the worker's
     // next wake-up, which would cost a write to an eventfd for each connection.
-    tokio::task::spawn_local(async {
-        let mut beat = tokio::time::interval(Duration::from_millis(500));
+    let beating = Rc::clone(&worker);
+    tokio::task::spawn_local(async move {
+        let mut beat = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             beat.tick().await;
+            beating.pool.sweep(&beating.shared.snapshot.load());
         }
     });
     let mut acceptors = Acceptors::new();
@@ -183,6 +187,7 @@ async fn handle(worker: &Rc<Worker>, acceptors: &mut Acceptors, command: WorkerC
             }
         }
         WorkerCommand::Stop(how, done) => {
+            worker.drain.set();
             let acceptors: Vec<_> = acceptors.drain().flat_map(|(_, all)| all).collect();
             for (stop, _) in &acceptors {
                 let _ = stop.send(how);

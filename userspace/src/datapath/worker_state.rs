@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cut::Cutter;
 use super::cut::registry::Registry;
 use super::flow::FlowList;
+use super::http::pool::{DrainSignal, HostPool};
 use super::report::{Report, Reports};
 use super::sockmap_watch::SockmapWatch;
 use crate::kernel::sockmap::SockmapPair;
@@ -20,6 +21,10 @@ pub struct Worker {
     pub sockmap: Option<Arc<SockmapPair>>,
     /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
+    /// Connections to hosts that wait for a request (`routing: request`).
+    pub(super) pool: HostPool,
+    /// Signal for clients' connections that wait to send a request.
+    pub(super) drain: DrainSignal,
     pub(super) default_max_connections: u32,
     pub(super) reports: Reports,
 }

@@ -8,8 +8,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, PORT_BITMAP_WORDS, PortBit, service};
-use signalbox_common::l4::{Host, Service, Target, mode};
+use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, service};
+use signalbox_common::l4::{Host, Service, mode};
+use signalbox_common::net::Target;
+use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use signalbox_common::l4::Target;
-use signalbox_common::l4::abi::PortBit;
+use signalbox_common::net::Target;
+use signalbox_common::net::target::PortBit;
 use signalbox_common::shield::abi::{MAX_GUARDS, NO_GUARD, NO_TABLE, flag};
 use signalbox_common::shield::prefixes::{DIRECT_NODES, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use signalbox_common::l4::abi::state;
 use signalbox_common::l4::decide::reverse_key;
-use signalbox_common::l4::{Key, L4Flow, mode};
+use signalbox_common::l4::{L4Flow, mode};
+use signalbox_common::net::Key;
 use signalbox_common::shield::{ConnCountKey, source};
 
 use super::guard_view::LimitedGuards;
-use super::{ServiceFlowView, protocol};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::reset;
 use crate::kernel::cut::table::{duration_between, tick};
@@ -205,27 +205,4 @@ fn close(kernel: &Kernel, key: &Key, flow: &L4Flow) -> io::Result<()> {
         let _ = reset::reset_one(ours, host, reply.ack, flow.ack);
     }
     Ok(())
-}
-
-/// A flow as the API shows it.
-pub(super) fn view(key: &Key, flow: &L4Flow, service: String, kernel: &Kernel) -> ServiceFlowView {
-    let host = if flow.mode == mode::NAT {
-        flow.destination
-    } else {
-        kernel
-            .host(flow.host)
-            .ok()
-            .flatten()
-            .map_or([0; 4], |host| host.address)
-    };
-    ServiceFlowView {
-        service,
-        client: SocketAddr::new(from_words(key.source), (key.ports >> 16) as u16),
-        listen: SocketAddr::new(from_words(key.destination), key.ports as u16),
-        host: from_words(host),
-        protocol: protocol(key.protocol),
-        packets_in: flow.packets,
-        bytes_in: flow.bytes,
-        idle_seconds: duration_between(flow.last_seen, tick()).as_secs_f64(),
-    }
 }

@@ -81,6 +81,7 @@ impl Sweeper {
             let (kernel, up, limited) = (orders.kernel.clone(), orders.expired.clone(), orders.limited.clone());
             drop(orders);
             let Some(kernel) = kernel else { continue };
+            kernel.flush_log();
             let began = Instant::now();
             let is_doomed = |pair: &ServiceHostPair| close.contains(pair) || up.contains(pair);
             match sweep::sweep(&kernel, &limited, is_doomed, &|| self.request().is_ending) {

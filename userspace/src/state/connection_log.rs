@@ -20,7 +20,7 @@ use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Protocol, Tier};
 use signalbox_core::stats::Counter;
 
-use crate::state::{ClusterState, HostState, ListenerState};
+use super::entities::{ClusterState, HostState, ListenerState};
 
 /// Most records that wait to be written: some 4 MiB.
 const MAX_QUEUED: usize = 8192;

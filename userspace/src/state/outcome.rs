@@ -67,11 +67,13 @@ pub enum Ineligible {
     NoHook,
     /// The source has a limit on its connections and is named by a PROXY header only.
     NamedSource,
+    /// Requests are routed one by one, and share connections to hosts.
+    PerRequest,
 }
 
 impl Ineligible {
     /// Labels of the reasons in metrics and in `signalbox flows`.
-    pub const LABELS: [&'static str; 16] = [
+    pub const LABELS: [&'static str; 17] = [
         "off",
         "not_available",
         "address_families_differ",
@@ -88,6 +90,7 @@ impl Ineligible {
         "handshake_not_understood",
         "window_scales_differ",
         "may_be_fragmented",
+        "routed_per_request",
     ];
 
     /// Index of the reason in [`Self::LABELS`].
@@ -110,6 +113,7 @@ impl Ineligible {
             Self::FoundByProgram(ineligible::WINDOW_SCALE) => 14,
             Self::FoundByProgram(ineligible::FRAGMENTS) => 15,
             Self::FoundByProgram(_) => 13,
+            Self::PerRequest => 16,
         }
     }
 

@@ -7,12 +7,12 @@ pub mod labels;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use arc_swap::ArcSwapOption;
 use serde_json::{Value, json};
 use signalbox_core::stats::{Counter, Gauge};
 
-use crate::state::RouteState;
 use crate::state::outcome::Direction;
 
 /// Figures of a route in one cluster.
@@ -51,6 +51,10 @@ impl RouteRefusal {
     /// Metric labels, in the order of the variants.
     pub const LABELS: [&'static str; 3] = ["out_of_rotation", "no_host", "connect_failed"];
 }
+
+/// State of a route's label: own or the rest's. Only [`labels::RouteLabels`] changes it.
+#[derive(Debug, Default)]
+pub struct RouteLabel(AtomicU8);
 
 /// The counters of one route.
 #[derive(Debug, Default)]
@@ -190,12 +194,6 @@ impl RouteTotals {
         view["clusters"] = json!(clusters);
         view
     }
-}
-
-/// Returns a route's figures as the API shows them.
-#[must_use]
-pub fn view(route: &RouteState) -> Value {
-    route.stats.totals().view()
 }
 
 #[cfg(test)]

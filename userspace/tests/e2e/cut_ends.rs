@@ -8,8 +8,9 @@ use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
+use signalbox_common::cut::Handshake;
 use signalbox_common::cut::flow::CLIENT_FIN_SEEN;
-use signalbox_common::cut::{Handshake, Tuple};
+use signalbox_common::net::Tuple;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};

@@ -180,40 +180,9 @@ struct Late(Ns);
 impl Late {
     fn new(lab: &Lab) -> Self {
         let ns = Ns::create(&format!("{}late", lab.client.name()));
-        ip(&[
-            "-n",
-            lab.lb.name(),
-            "link",
-            "add",
-            "late",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            ns.name(),
-        ]);
-        for (ns, device, end) in [(&lab.lb, "late", 1), (&ns, "eth0", 2)] {
-            ip(&[
-                "-n",
-                ns.name(),
-                "addr",
-                "add",
-                &format!("10.6.0.{end}/24"),
-                "dev",
-                device,
-            ]);
-            ip(&["-n", ns.name(), "link", "set", device, "up"]);
-        }
-        ip(&["-n", ns.name(), "route", "add", "default", "via", "10.6.0.1"]);
+        lab.lb.cable("late", &["10.6.0.1/24"], &ns, &["10.6.0.2/24"]).unwrap();
+        ns.ip("route add default via 10.6.0.1").unwrap();
         Self(ns)
-    }
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        ip(&["netns", "del", self.0.name()]);
     }
 }
 

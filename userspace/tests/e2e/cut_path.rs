@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lab::cut::{self, expect_cut, expect_none};
 use lab::impair::netstat;
-use lab::namespace::ip;
 use lab::tiers::ping;
 use lab::{Lab, Ns, SOON, Server, Signalbox, config, eventually, exchange, privileged, servers};
 
@@ -20,45 +19,28 @@ struct Behind {
 
 impl Behind {
     fn new(lab: &Lab, hop: &Ns, net: u8, via: (&str, &str)) -> Self {
-        let name = format!("{}{net}", hop.name());
-        let ns = Ns::create(&name);
-        ip(&[
-            "-n",
-            hop.name(),
-            "link",
-            "add",
-            "far",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            &name,
-        ]);
-        for (ns, device, end) in [(hop, "far", 1), (&ns, "eth0", 2)] {
-            let on = |words: &[&str]| ip(&[&["-n", ns.name()][..], words].concat());
-            on(&["addr", "add", &format!("10.{net}.0.{end}/24"), "dev", device]);
-            on(&["addr", "add", &format!("fd00:{net}::{end}/64"), "dev", device, "nodad"]);
-            on(&["link", "set", device, "up"]);
-        }
-        let on = |ns: &Ns, words: &str| {
-            let words: Vec<_> = words.split(' ').collect();
-            ns.must(&[&["ip"][..], &words].concat());
-        };
-        on(&ns, &format!("route add default via 10.{net}.0.1"));
-        on(&ns, &format!("-6 route add default via fd00:{net}::1"));
-        hop.must(&[
-            "sysctl",
-            "-qw",
-            "net.ipv4.ip_forward=1",
-            "net.ipv6.conf.all.forwarding=1",
-        ]);
+        let ns = Ns::create(&format!("{}{net}", hop.name()));
+        let ends = |end| [format!("10.{net}.0.{end}/24"), format!("fd00:{net}::{end}/64")];
+        hop.cable("far", &ends(1), &ns, &ends(2)).unwrap();
+        let on = |ns: &Ns, first: &str, second: &str| ns.ip(&format!("route {first}\nroute {second}")).unwrap();
+        on(
+            &ns,
+            &format!("add default via 10.{net}.0.1"),
+            &format!("add default via fd00:{net}::1"),
+        );
+        hop.sysctl(&["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"])
+            .unwrap();
         // The smaller MTU is at no interface of either end: only ICMP from this hop tells of it.
-        on(hop, &format!("route replace 10.{net}.0.2 dev far mtu lock 1300"));
-        on(hop, &format!("-6 route replace fd00:{net}::2 dev far mtu lock 1300"));
-        on(&lab.lb, &format!("route add 10.{net}.0.0/24 via {}", via.0));
-        on(&lab.lb, &format!("-6 route add fd00:{net}::/64 via {}", via.1));
+        on(
+            hop,
+            &format!("replace 10.{net}.0.2 dev far mtu lock 1300"),
+            &format!("replace fd00:{net}::2 dev far mtu lock 1300"),
+        );
+        on(
+            &lab.lb,
+            &format!("add 10.{net}.0.0/24 via {}", via.0),
+            &format!("add fd00:{net}::/64 via {}", via.1),
+        );
         Self { ns, hop: hop.clone() }
     }
 
@@ -70,12 +52,6 @@ impl Behind {
             netstat(&self.hop, "Ip", "FragFails"),
             v6.unwrap().trim().parse().unwrap(),
         ]
-    }
-}
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        ip(&["netns", "del", self.ns.name()]);
     }
 }
 

@@ -4,9 +4,10 @@ use crate::lab;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::process::Command;
+use std::process::{Child, Command};
 
-use lab::{Lab, Proc, Router, SOON, eventually, exchange, hello, http, privileged, servers};
+use lab::{Lab, Ns, Proc, Router, SOON, eventually, exchange, hello, http, privileged, servers};
+use signalbox_lab::{Kind, namespaces, remove_stale};
 
 #[test]
 fn router_hosts_answer_with_their_name_and_what_they_saw() {
@@ -172,4 +173,44 @@ fn nothing_is_left_of_a_lab() {
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let killed = eventually(SOON, || state().contains(") Z "));
     assert!(killed, "killed, only not waited for: {}", state());
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_and_what_a_running_one_has_is_not() {
+    if !privileged("what_a_killed_run_left_is_removed_and_what_a_running_one_has_is_not") {
+        return;
+    }
+    let sleep = || Command::new("sleep").arg("1000").spawn().unwrap();
+    let (mut running, mut killed) = (sleep(), sleep());
+    // A kind of this test's own: the prefix with which other labs begin is theirs.
+    let kind = Kind {
+        prefix: "sbtest",
+        program: "sleep",
+        detach: |_| {},
+    };
+    let name = |run: &Child| format!("{}{}-0", kind.prefix, run.id());
+    let temp = std::env::temp_dir();
+    let mut strays = Vec::new();
+    for run in [&running, &killed] {
+        std::fs::create_dir(temp.join(name(run))).unwrap();
+        let ns = Ns::create(&format!("{}-lb", name(run)));
+        strays.push(ns.command("sleep").arg("1000").spawn().unwrap());
+    }
+    let there = |run: &Child| (namespaces(&name(run)).len(), temp.join(name(run)).exists());
+    killed.kill().unwrap();
+    // Nobody has waited for it yet.
+    let gone = eventually(SOON, || {
+        remove_stale(&kind);
+        there(&killed) == (0, false)
+    });
+    assert!(gone, "{:?}", there(&killed));
+    assert_eq!(there(&running), (1, true));
+    assert!(strays[0].try_wait().unwrap().is_none());
+    assert!(eventually(SOON, || strays[1].try_wait().unwrap().is_some()));
+    for child in strays.iter_mut().chain([&mut running, &mut killed]) {
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    remove_stale(&kind);
+    assert_eq!(there(&running), (0, false));
 }

@@ -39,6 +39,7 @@ mod faults;
 mod figures;
 mod h2c;
 mod health;
+mod http_request;
 mod kept;
 mod kube;
 mod kube_shards;

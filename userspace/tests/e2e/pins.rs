@@ -27,7 +27,7 @@ fn killed() -> (Lab, Vec<PathBuf>) {
 }
 
 fn has_tcx() -> bool {
-    signalbox::kernel::cut::hooks::has_tcx()
+    signalbox::kernel::has_tcx()
 }
 
 fn all_there(pins: &[PathBuf]) -> bool {

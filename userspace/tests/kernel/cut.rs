@@ -3,7 +3,7 @@
 use crate::namespace::{in_own_namespace, test_of};
 use aya::programs::ProgramType;
 use signalbox::kernel::Cut;
-use signalbox::kernel::cut::pins;
+use signalbox::kernel::pins;
 
 /// Runs a test in a network namespace with two interfaces that routes go by.
 fn in_a_lab<F: FnOnce() + Send>(work: F) {

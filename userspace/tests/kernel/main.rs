@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 // Parts that the tests share.
+mod logged;
 mod namespace;
 mod ordinary;
 
 // The tests.
 mod cut;
 mod cut_packets;
+mod interfaces;
 mod l4_packets;
 mod object;
 mod relay;

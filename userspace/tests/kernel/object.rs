@@ -1,26 +1,30 @@
 //! The object as the kernel sees it: its maps have the sizes that `signalbox-common` says, the verifier takes its
 //! programs, and what they log arrives.
 
+use crate::logged::ProgramMessages;
 use crate::namespace;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, Map, MapType, SockMap};
-use aya::programs::{ProgramType, SchedClassifier, SkLookup, SkSkb, Xdp};
+use aya::programs::{Program, ProgramType, SkLookup};
 use aya::{Ebpf, EbpfLoader};
-use log::{Level, Log, Metadata, Record};
+use log::Level;
+use signalbox::kernel::object;
+use signalbox::kernel::pins::temporary::TemporaryPins;
 use signalbox_common::credit::{Credit, MAX_CREDITS, SockmapLeg};
 use signalbox_common::cut::flow::{
     CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowRef, Handshake, MAX_CT_ENTRIES, MAX_HANDSHAKES, MAX_NAMES,
-    Name, PENDING_PORTS, Tuple,
+    Name, PENDING_PORTS,
 };
 use signalbox_common::l4::{self, abi};
+use signalbox_common::net::target::PORT_BITMAP_WORDS;
+use signalbox_common::net::{self, Target, Tuple};
 use signalbox_common::reason::REASON_COUNT;
 use signalbox_common::shield::prefixes::Node;
 use signalbox_common::shield::{self, abi as rules};
@@ -38,41 +42,63 @@ type Shape = (MapType, usize, usize, u32, u32);
 #[test]
 fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
     in_own_namespace(|| {
-        let ebpf = load();
-        // The compiler's own (".rodata") and the log's are of whatever size they need.
-        let found: BTreeMap<_, _> = ebpf
-            .maps()
-            .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
-            .map(|(name, map)| (name, shape(map)))
-            .collect();
-        let wanted: BTreeMap<_, _> = [shared(), relayed(), cut(), layer4(), guarded()]
-            .concat()
-            .into_iter()
-            .collect();
-        assert_eq!(found, wanted);
-        assert!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))));
+        for (object, wanted) in [
+            (object::STEERING, [steering(), relayed(), counters()].concat()),
+            (object::CUT_THROUGH, [cut(), names(), counters(), clock()].concat()),
+            (
+                object::LAYER4,
+                [layer4(), guarded(), names(), counters(), clock()].concat(),
+            ),
+            (object::DECAP, counters()),
+            (TESTING, vec![("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0))]),
+        ] {
+            let ebpf = load(object, &TemporaryPins::new().unwrap());
+            // The compiler's own (".rodata") and the log's are of whatever size they need.
+            let found: BTreeMap<_, _> = ebpf
+                .maps()
+                .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
+                .map(|(name, map)| (name, shape(map)))
+                .collect();
+            assert_eq!(found, wanted.into_iter().collect());
+            let logs = ebpf
+                .programs()
+                .any(|(name, _)| !matches!(name, "l4_decap" | "bare_tx" | "impair" | "impair_return"));
+            assert_eq!(matches!(ebpf.map("AYA_LOGS"), Some(Map::RingBuf(_))), logs);
+        }
     });
 }
 
 // Keys and values of 4 bytes without a type are array indices, and descriptors of sockets.
 
-/// Maps of every tier, and of the tests' bad link.
-fn shared() -> Vec<(&'static str, Shape)> {
+/// Maps of steering.
+fn steering() -> Vec<(&'static str, Shape)> {
     let (key, value) = (size_of::<Key<SteerKey>>(), size_of::<SteerValue>());
     vec![
         (
             "STEER_BINDINGS",
             (MapType::LpmTrie, key, value, MAX_BINDINGS, NO_PREALLOC),
         ),
-        ("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASON_COUNT, 0)),
-        ("CLOCK_CACHE", (MapType::PerCpuArray, 4, 2 * size_of::<u64>(), 1, 0)),
-        ("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0)),
         ("STEER_LISTENERS", (MapType::SockMap, 4, 4, MAX_LISTENER_SLOTS, 0)),
         (
             "STEER_STATS",
             (MapType::PerCpuArray, 4, size_of::<u64>(), MAX_LISTENERS, 0),
         ),
     ]
+}
+
+fn counters() -> Vec<(&'static str, Shape)> {
+    vec![("COUNTERS", (MapType::PerCpuArray, 4, size_of::<u64>(), REASON_COUNT, 0))]
+}
+
+fn clock() -> Vec<(&'static str, Shape)> {
+    vec![("CLOCK_CACHE", (MapType::PerCpuArray, 4, 3 * size_of::<u64>(), 1, 0))]
+}
+
+fn names() -> Vec<(&'static str, Shape)> {
+    vec![(
+        "ID_NAMES",
+        (MapType::Hash, 4, size_of::<Name>(), MAX_NAMES, NO_PREALLOC),
+    )]
 }
 
 /// Maps of tier `sockmap`.
@@ -90,7 +116,7 @@ fn relayed() -> Vec<(&'static str, Shape)> {
 /// Maps of tier `cut`.
 fn cut() -> Vec<(&'static str, Shape)> {
     let tuple = size_of::<Tuple>();
-    let (flow, handshake, name) = (size_of::<CutFlow>(), size_of::<Handshake>(), size_of::<Name>());
+    let (flow, handshake) = (size_of::<CutFlow>(), size_of::<Handshake>());
     let binding = size_of::<Key<SteerKey>>();
     vec![
         (
@@ -100,7 +126,6 @@ fn cut() -> Vec<(&'static str, Shape)> {
         ("CUT_CONFIG", (MapType::Array, 4, size_of::<CutConfig>(), 1, 0)),
         ("CUT_FLOW_ENDED", (MapType::RingBuf, 0, 0, ENDED_RING_BYTES, 0)),
         ("CUT_FLOWS", (MapType::Array, 4, flow, DEFAULT_FLOWS, MMAPABLE)),
-        ("ID_NAMES", (MapType::Hash, 4, name, MAX_NAMES, NO_PREALLOC)),
         (
             "CUT_PENDING",
             (MapType::Array, 4, size_of::<u64>(), PENDING_PORTS, MMAPABLE),
@@ -119,7 +144,7 @@ fn cut() -> Vec<(&'static str, Shape)> {
 /// Maps of the shield.
 fn guarded() -> Vec<(&'static str, Shape)> {
     let (target, place, conn_count) = (
-        size_of::<l4::Target>(),
+        size_of::<Target>(),
         size_of::<Key<SteerKey>>(),
         size_of::<shield::ConnCountKey>(),
     );
@@ -127,7 +152,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
     let per_cpu = |size, count| (MapType::PerCpuArray, 4, size, count, 0);
     let hash = |key, count| (MapType::Hash, key, 4, count, NO_PREALLOC);
     vec![
-        ("SHIELD_WILDCARD_PORTS", array(8, abi::PORT_BITMAP_WORDS)),
+        ("SHIELD_WILDCARD_PORTS", array(8, PORT_BITMAP_WORDS)),
         ("SHIELD_CONN_COUNT", hash(conn_count, rules::MAX_CONN_COUNTS)),
         (
             "SHIELD_SYN_RATES",
@@ -139,7 +164,7 @@ fn guarded() -> Vec<(&'static str, Shape)> {
             "SHIELD_SHARED_PREFIXES",
             (MapType::Array, 4, size_of::<Node>(), 1, MMAPABLE),
         ),
-        ("SHIELD_PORT_BITMAP", array(8, abi::PORT_BITMAP_WORDS)),
+        ("SHIELD_PORT_BITMAP", array(8, PORT_BITMAP_WORDS)),
         (
             "SHIELD_PREFIX_TARGETS",
             (MapType::LpmTrie, place, 4, rules::MAX_PREFIX_TARGETS, NO_PREALLOC),
@@ -168,13 +193,18 @@ fn guarded() -> Vec<(&'static str, Shape)> {
 /// Maps of layer-4 services.
 fn layer4() -> Vec<(&'static str, Shape)> {
     let (key, flow, stats) = (
-        size_of::<l4::Key>(),
+        size_of::<net::Key>(),
         size_of::<l4::L4Flow>(),
         size_of::<l4::ServiceStats>(),
     );
     let fragment = size_of::<l4::Fragment>();
-    let (target, service) = (size_of::<l4::Target>(), size_of::<l4::Service>());
+    let (target, service) = (size_of::<Target>(), size_of::<l4::Service>());
     vec![
+        // Userspace puts the map of tier cut in its place.
+        (
+            "CUT_HANDSHAKES",
+            (MapType::LruHash, size_of::<Tuple>(), size_of::<Handshake>(), 1, 0),
+        ),
         ("L4_CONFIG", (MapType::Array, 4, size_of::<l4::L4Config>(), 1, 0)),
         (
             "L4_CT_ESTABLISHED",
@@ -191,7 +221,7 @@ fn layer4() -> Vec<(&'static str, Shape)> {
         ("L4_HOST_PORTS", (MapType::Hash, 4, 4, abi::MAX_HOST_PORTS, NO_PREALLOC)),
         (
             "L4_SCRATCH",
-            (MapType::PerCpuArray, 4, size_of::<l4::decide::PacketScratch>(), 1, 0),
+            (MapType::PerCpuArray, 4, size_of::<l4::PacketScratch>(), 1, 0),
         ),
         (
             "L4_SERVICES",
@@ -204,37 +234,35 @@ fn layer4() -> Vec<(&'static str, Shape)> {
         ("L4_NAT_SOURCES", (MapType::Array, 4, 16, abi::MAX_NAT_SOURCES, 0)),
         // Userspace puts an array of maps in its place.
         ("L4_TABLES", (MapType::Array, 4, 4, abi::MAX_TABLES, 0)),
-        (
-            "L4_PORT_BITMAP",
-            (MapType::Array, 4, 8, abi::PORT_BITMAP_WORDS, MMAPABLE),
-        ),
+        ("L4_PORT_BITMAP", (MapType::Array, 4, 8, PORT_BITMAP_WORDS, MMAPABLE)),
     ]
 }
 
 #[test]
 fn the_kernel_accepts_every_program_and_there_are_no_others() {
     in_own_namespace(|| {
-        let mut ebpf = load();
-        let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
-        names.sort();
-        let classifiers = ["cut_in", "cut_out", "impair", "impair_return"];
-        let services = ["l4_decap", "l4_tc", "l4_xdp"];
-        let others = ["sockmap_verdict", "steer"];
-        assert_eq!(names, [&["bare_tx"], &classifiers[..], &services, &others].concat());
-        // The other two need an array of maps, which tells more: see `kernel_l4_packets`.
-        let decap: &mut Xdp = ebpf.program_mut("l4_decap").unwrap().try_into().unwrap();
-        decap.load().unwrap();
-        for name in classifiers {
-            let classifier: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
-            classifier.load().unwrap();
-            assert_eq!(classifier.info().unwrap().name_as_str(), Some(name));
+        for (object, programs) in [
+            (object::STEERING, &["sockmap_verdict", "steer"][..]),
+            (object::CUT_THROUGH, &["cut_in", "cut_out"]),
+            (object::LAYER4, &["l4_tc", "l4_xdp"]),
+            (object::DECAP, &["l4_decap"]),
+            (TESTING, &["bare_tx", "impair", "impair_return"]),
+        ] {
+            let mut ebpf = load(object, &TemporaryPins::for_test_run().unwrap());
+            let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
+            names.sort();
+            assert_eq!(names, programs);
+            for name in programs {
+                let info = match ebpf.program_mut(name).unwrap() {
+                    Program::Xdp(xdp) => xdp.load().and_then(|()| xdp.info()),
+                    Program::SchedClassifier(classifier) => classifier.load().and_then(|()| classifier.info()),
+                    Program::SkSkb(verdict) => verdict.load().and_then(|()| verdict.info()),
+                    Program::SkLookup(lookup) => lookup.load().and_then(|()| lookup.info()),
+                    _ => panic!("{name} is of a type that no program of ours has"),
+                };
+                assert_eq!(info.unwrap().name_as_str(), Some(*name));
+            }
         }
-        let relay: &mut SkSkb = ebpf.program_mut("sockmap_verdict").unwrap().try_into().unwrap();
-        relay.load().unwrap();
-        assert_eq!(relay.info().unwrap().name_as_str(), Some("sockmap_verdict"));
-        let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
-        steer.load().unwrap();
-        assert_eq!(steer.info().unwrap().name_as_str(), Some("steer"));
     });
 }
 
@@ -248,7 +276,6 @@ fn signalbox_itself_loads_it_and_misses_nothing() {
     });
 }
 
-/// Each tier loads a copy of the object: a copy has memory for the tables of its own tier alone.
 #[test]
 fn steering_takes_no_memory_for_the_tables_of_other_tiers() {
     in_own_namespace(|| {
@@ -269,9 +296,8 @@ fn steering_takes_no_memory_for_the_tables_of_other_tiers() {
 #[test]
 fn what_a_program_logs_arrives_in_our_log() {
     in_own_namespace(|| {
-        let mut ebpf = load();
-        let said = Said::default();
-        let mut logger = aya_log::EbpfLogger::init_with_logger(&mut ebpf, &said).unwrap();
+        let mut ebpf = load(object::STEERING, &TemporaryPins::new().unwrap());
+        let mut messages = ProgramMessages::of(&mut ebpf);
         let steer: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         steer.load().unwrap();
         steer.attach(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
@@ -291,37 +317,26 @@ fn what_a_program_logs_arrives_in_our_log() {
         let refused = TcpStream::connect("127.0.0.1:8443").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         let end = Instant::now() + Duration::from_secs(10);
-        while said.0.lock().unwrap().is_empty() && Instant::now() < end {
-            logger.flush();
+        let mut logged = messages.take();
+        while logged.is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
+            logged = messages.take();
         }
         let message = format!(
             "A steered connection was refused by the kernel: port=8443 errno=-{}",
             libc::EAFNOSUPPORT
         );
-        assert_eq!(*said.0.lock().unwrap(), [(Level::Warn, message)]);
+        assert_eq!(logged, [(Level::Warn, message)]);
     });
 }
 
-/// A log that remembers.
-#[derive(Default)]
-struct Said(Mutex<Vec<(Level, String)>>);
+/// Object of programs that only tests attach.
+const TESTING: &[u8] = aya::include_bytes_aligned!("../../../ebpf/prebuilt/testing.bpf.o");
 
-impl Log for Said {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        self.0.lock().unwrap().push((record.level(), record.args().to_string()));
-    }
-
-    fn flush(&self) {}
-}
-
-fn load() -> Ebpf {
-    let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
-    EbpfLoader::new().load(object).unwrap()
+fn load(object: &[u8], pins: &TemporaryPins) -> Ebpf {
+    let mut loader = EbpfLoader::new();
+    pins.set_pins(&mut loader);
+    loader.load(object).unwrap()
 }
 
 fn shape(map: &Map) -> Shape {

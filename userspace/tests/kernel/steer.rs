@@ -7,10 +7,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
+use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, PerCpuArray, SockMap};
 use aya::programs::{ProgramType, SkLookup};
-use aya::{Ebpf, EbpfLoader};
+use signalbox::kernel::object;
 use signalbox::sys;
 use signalbox_common::Reason;
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
@@ -247,9 +248,7 @@ struct Steer {
 
 impl Steer {
     fn load() -> Self {
-        let mut ebpf = EbpfLoader::new()
-            .load(aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT")))
-            .unwrap();
+        let mut ebpf = Ebpf::load(object::STEERING).unwrap();
         let program: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         program.load().unwrap();
         Self {

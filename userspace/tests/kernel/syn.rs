@@ -7,10 +7,11 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, PerCpuArray, SockMap};
 use aya::programs::{ProgramType, SkLookup};
-use aya::{Ebpf, EbpfLoader};
+use signalbox::kernel::object;
 use signalbox_common::Reason;
 use signalbox_common::steer::{SLOT_V4, SLOT_V6, STEER_FIXED_BITS, SteerKey, SteerValue};
 use socket2::{Domain, Socket, Type};
@@ -157,8 +158,7 @@ struct Steer {
 
 impl Steer {
     fn attach() -> Self {
-        let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
-        let mut ebpf = EbpfLoader::new().load(object).unwrap();
+        let mut ebpf = Ebpf::load(object::STEERING).unwrap();
         let program: &mut SkLookup = ebpf.program_mut("steer").unwrap().try_into().unwrap();
         program.load().unwrap();
         // `Kernel::steer` attaches to /proc/self, which is the first thread's namespace, the machine's own: not used

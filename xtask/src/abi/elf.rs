@@ -23,6 +23,8 @@ pub(super) struct Map {
     /// Name of the type, as in `enum bpf_map_type` of linux/bpf.h.
     pub(super) kind: String,
     pub(super) layout: String,
+    /// Whether the loader pins the map under its name.
+    pub(super) is_pinned: bool,
 }
 
 /// Reads maps and programs, both sorted by name: the linker's order is no promise.
@@ -48,10 +50,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
     for (name, map) in object.maps.iter().filter(|(name, _)| !name.starts_with('.')) {
         let kind = map_type(map.map_type());
         needs.map(map.map_type(), &kind)?;
-        let pinned = match map.pinning() {
-            PinningType::None => "",
-            PinningType::ByName => " pinning=by_name",
-        };
+        let is_pinned = matches!(map.pinning(), PinningType::ByName);
+        let pinned = if is_pinned { " pinned" } else { "" };
         let layout = format!(
             "type={kind} key={} value={} max_entries={} flags={:#x}{pinned}",
             map.key_size(),
@@ -63,6 +63,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Face> {
             name: name.clone(),
             kind,
             layout,
+            is_pinned,
         });
     }
     programs.sort_by(|a, b| a.name.cmp(&b.name));

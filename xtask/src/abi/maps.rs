@@ -5,7 +5,8 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::{Context, Result, bail};
 use syn::{Attribute, Expr, Item, ItemStatic, Lit, Meta};
 
-use super::elf::Face;
+use super::elf::{Face, Map};
+use crate::ebpf::SHIPPED;
 
 /// Page that is written.
 pub(super) const PAGE: &str = "docs/kernel-maps.md";
@@ -14,18 +15,17 @@ pub(super) const PAGE: &str = "docs/kernel-maps.md";
 const LABELS: [&str; 4] = ["Entry", "Writer", "Reader", "Size"];
 
 /// Files of `ebpf/src` with maps, and the title of their section.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("steer.rs", "Steering"),
     ("sockmap.rs", "Tier sockmap"),
     ("cut/maps.rs", "Tier cut"),
+    ("handshakes.rs", "Handshakes"),
     ("l4/maps.rs", "Layer-4 services"),
     ("shield/maps.rs", "Shield"),
+    ("names.rs", "Names of what flows refer to"),
     ("count.rs", "All programs"),
     ("clock.rs", "Clock"),
 ];
-
-/// File whose map serves tests alone.
-const TESTS_ONLY: &str = "impair.rs";
 
 /// Maps that userspace makes before the object is loaded, of another type than is declared there.
 const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_GUARD_PREFIXES"];
@@ -34,16 +34,18 @@ const INTRODUCTION: &str = "\
 # The kernel's maps
 
 Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map without them.
-Files are those of `userspace/src` where nothing else is said, programs those of `ebpf/src`.
+Files are those of `userspace/src`, and of the crates in `userspace`, where nothing else is said; programs are those of
+`ebpf/src`.
 
-The object is loaded three times: for steering with tier sockmap, for tier cut, and for layer 4 with the shield. Each
-copy has all maps, the large ones of other topics with one entry; `bpftool map` shows them all. aya-log adds
-`AYA_LOGS`, the compiler `.rodata`.
+There is an object for each topic: `steering` (with tier sockmap), `cut_through`, `layer4` (with the shield), and
+`decap` for the hosts of services in mode `dsr-ipip`. Each map stands beside the objects that have it. aya-log adds
+`AYA_LOGS`, the compiler `.rodata`. Tests have an object of their own, which does not ship.
 
-*Pinned* maps stand below `/sys/fs/bpf/signalbox` and outlive the process: who changes one raises `ABI_VERSION` and
-follows `common/src/layout.rs`. The next version reads the flows of the one before by the names of their fields, from
-the description that is pinned as `LAYOUT` (`kernel/layout.rs`). `ebpf/layouts` has the description of each version; a
-renamed field or map is listed in `kernel/former_names.rs`.
+*Pinned* maps (declared by `pinned` in the place of `with_max_entries`) stand below `/sys/fs/bpf/signalbox` and outlive
+the process: who changes one raises `ABI_VERSION` and follows `common/src/layout.rs`. The next version reads the flows
+of the one before by the names of their fields, from the description that is pinned as `LAYOUT`
+(`kernel/src/pins/layout.rs`). `ebpf/layouts` has the description of each version; a renamed field or map is listed in
+`kernel/src/pins/former_names.rs`.
 ";
 
 /// A map's comment.
@@ -56,7 +58,7 @@ struct MapDocs {
 }
 
 /// The page, from the sources below `root`.
-pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
+pub(super) fn page(root: &Path, objects: &[(&str, Face)]) -> Result<String> {
     let mut page = INTRODUCTION.to_owned();
     let mut documented = Vec::new();
     for (file, title) in SECTIONS {
@@ -69,27 +71,34 @@ pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
         );
         for map in maps {
             check_files(root, &name, &map)?;
-            let kind = object.maps.iter().find(|known| known.name == map.name);
-            let kind = &kind
-                .with_context(|| format!("{name}: the object has no map {}", map.name))?
-                .kind;
+            let owners: Vec<_> = owners(objects, &map.name).collect();
+            let (_, first) = owners
+                .first()
+                .with_context(|| format!("{name}: no object has map {}", map.name))?;
+            let is_pinned = owners.iter().any(|(_, map)| map.is_pinned);
+            if is_pinned != map.lines[3].contains("; pinned") {
+                bail!(
+                    "{name}: `- Size:` of map {} is wrong about whether the map is pinned",
+                    map.name
+                );
+            }
             let is_outer = MAPS_OF_MAPS.contains(&map.name.as_str());
-            let kind = if is_outer { "array_of_maps" } else { kind };
+            let kind = if is_outer { "array_of_maps" } else { &first.kind };
+            let objects: Vec<&str> = owners.iter().map(|(object, _)| *object).collect();
             let [entry, writer, reader, size] = &map.lines;
             let _ = writeln!(
                 page,
-                "| `{}` ({kind}): {} | {entry} | {writer} | {reader} | {size} |",
-                map.name, map.summary
+                "| `{}` ({kind}; {}): {} | {entry} | {writer} | {reader} | {size} |",
+                map.name,
+                objects.join(", "),
+                map.summary
             );
             documented.push(map.name);
         }
     }
-    let tests = fs::read_to_string(root.join("ebpf/src").join(TESTS_ONLY)).unwrap_or_default();
-    documented.extend(read(TESTS_ONLY, &tests)?.into_iter().map(|map| map.name));
     // aya-log makes its own ring.
-    let mut others = object
-        .maps
-        .iter()
+    let mut others = shipped(objects)
+        .flat_map(|(_, object)| &object.maps)
         .filter(|map| map.name != "AYA_LOGS" && !map.name.starts_with('.'));
     if let Some(map) = others.find(|map| !documented.contains(&map.name)) {
         bail!(
@@ -98,6 +107,19 @@ pub(super) fn page(root: &Path, object: &Face) -> Result<String> {
         );
     }
     Ok(page)
+}
+
+fn shipped<'a>(objects: &'a [(&str, Face)]) -> impl Iterator<Item = &'a (&'a str, Face)> {
+    objects.iter().filter(|(name, _)| SHIPPED.contains(name))
+}
+
+/// Objects that have a map of this name, each with its map.
+fn owners<'a>(objects: &'a [(&str, Face)], name: &'a str) -> impl Iterator<Item = (&'a str, &'a Map)> {
+    let in_object = move |(object, face): &'a (&'a str, Face)| {
+        let map = face.maps.iter().find(|map| map.name == name)?;
+        Some((*object, map))
+    };
+    shipped(objects).filter_map(in_object)
 }
 
 /// The maps of one source.
@@ -165,7 +187,8 @@ fn check_files(root: &Path, file: &str, map: &MapDocs) -> Result<()> {
     for line in &map.lines {
         for word in line.split(|c: char| !(c.is_ascii_alphanumeric() || "_/.".contains(c))) {
             let is_there = || {
-                [root.join(word), root.join("userspace/src").join(word)]
+                ["", "userspace/src", "userspace"]
+                    .map(|base| root.join(base).join(word))
                     .iter()
                     .any(|path| path.exists())
             };
@@ -185,7 +208,7 @@ mod tests {
     use super::*;
 
     const WHOLE: &str = "/// Counts of\n/// something.\n///\n/// - Entry: number -> count\n/// - Writer: steer\n/// - Reader: \
-                         kernel/counters.rs\n/// - Size: 4; not pinned: they are\n///   counts\n#[map]\nstatic M: Array<u64> = \
+                         kernel/src/counters.rs\n/// - Size: 4; not pinned: they are\n///   counts\n#[map]\nstatic M: Array<u64> = \
                          Array::with_max_entries(4, 0);\n";
 
     #[test]
@@ -223,12 +246,12 @@ mod tests {
     #[test]
     fn a_file_that_does_not_exist_is_named() {
         let root = crate::root::root().unwrap();
-        let wrong = WHOLE.replace("kernel/counters.rs", "kernel/counts.rs");
+        let wrong = WHOLE.replace("kernel/src/counters.rs", "kernel/src/counts.rs");
         let maps = read("x.rs", &wrong).unwrap();
         let error = check_files(&root, "x.rs", &maps[0]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "x.rs: the comment of map M names kernel/counts.rs, which does not exist"
+            "x.rs: the comment of map M names kernel/src/counts.rs, which does not exist"
         );
         assert!(check_files(&root, "x.rs", &read("x.rs", WHOLE).unwrap()[0]).is_ok());
     }

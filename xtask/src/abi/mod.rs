@@ -1,4 +1,4 @@
-//! `abi`: maps and programs of the eBPF object as a text that is checked in, so that a change of them is seen in
+//! `abi`: maps and programs of the eBPF objects as a text that is checked in, so that a change of them is seen in
 //! review.
 //!
 //! Pinned maps and a newer userspace meet at run time: a change of a line of `ebpf/abi.txt` raises the question whether
@@ -12,37 +12,44 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::root::{prebuilt_object, root};
+use crate::{
+    ebpf,
+    root::{prebuilt_objects, root},
+};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct AbiArgs {
     /// Rewrite ebpf/abi.txt and docs/kernel-maps.md
     #[arg(long)]
     update: bool,
-    /// Read this object instead of ebpf/prebuilt/signalbox.bpf.o
-    #[arg(long, value_name = "PATH")]
-    object: Option<PathBuf>,
+    /// Read the objects in this directory instead of ebpf/prebuilt
+    #[arg(long, value_name = "DIRECTORY")]
+    objects: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &AbiArgs) -> Result<()> {
     let root = root()?;
-    let path = args.object.clone().unwrap_or_else(|| prebuilt_object(&root));
-    let bytes = fs::read(&path)
-        .with_context(|| format!("{} cannot be read; `cargo xtask build-ebpf` builds it", path.display()))?;
+    let dir = args.objects.clone().unwrap_or_else(|| prebuilt_objects(&root));
     let lib = fs::read_to_string(root.join("common/src/lib.rs")).context("common/src/lib.rs cannot be read")?;
-    let object = elf::read(&bytes).with_context(|| format!("{} is no eBPF object", path.display()))?;
-    let now = text(abi_version(&lib)?, &object);
+    let mut objects = Vec::new();
+    for (name, bytes) in ebpf::read(&dir)? {
+        let face = elf::read(&bytes).with_context(|| format!("{name} in {} is no eBPF object", dir.display()))?;
+        objects.push((name, face));
+    }
+    let now = text(abi_version(&lib)?, &objects);
     print!("{now}");
-    let too_new = object.needs.too_new();
-    if !too_new.is_empty() {
-        let (major, minor) = floor::OLDEST;
-        bail!(
-            "the programs are to run on Linux {major}.{minor}, but {}",
-            too_new.join(", ")
-        );
+    for (name, object) in &objects {
+        let too_new = object.needs.too_new();
+        if !too_new.is_empty() {
+            let (major, minor) = floor::OLDEST;
+            bail!(
+                "the programs of {name} are to run on Linux {major}.{minor}, but {}",
+                too_new.join(", ")
+            );
+        }
     }
     let file = root.join("ebpf/abi.txt");
-    let (page, maps) = (root.join(maps::PAGE), maps::page(&root, &object)?);
+    let (page, maps) = (root.join(maps::PAGE), maps::page(&root, &objects)?);
     if args.update {
         fs::write(&page, maps).with_context(|| format!("{} cannot be written", page.display()))?;
         return fs::write(&file, now).with_context(|| format!("{} cannot be written", file.display()));
@@ -57,24 +64,27 @@ pub(crate) fn run(args: &AbiArgs) -> Result<()> {
     let diff = diff(&checked_in, &now);
     if !diff.is_empty() {
         bail!(
-            "the object's maps or programs are not those of ebpf/abi.txt:\n{diff}If that is meant, raise ABI_VERSION in \
+            "the objects' maps or programs are not those of ebpf/abi.txt:\n{diff}If that is meant, raise ABI_VERSION in \
              common/src/lib.rs when a pinned map changed, run `cargo xtask abi --update` and commit the file"
         );
     }
     Ok(())
 }
 
-fn text(version: u32, object: &elf::Face) -> String {
-    let mut text = String::from("# The maps and programs of the eBPF object. Written by `cargo xtask abi --update`.\n");
+fn text(version: u32, objects: &[(&str, elf::Face)]) -> String {
+    let mut text =
+        String::from("# The maps and programs of the eBPF objects. Written by `cargo xtask abi --update`.\n");
     let _ = writeln!(text, "abi_version {version}");
-    for program in &object.programs {
-        let _ = writeln!(text, "program {} type={}", program.name, program.kind);
-    }
-    for map in &object.maps {
-        let _ = writeln!(text, "map {} {}", map.name, map.layout);
-    }
-    for (name, (major, minor)) in object.needs.all() {
-        let _ = writeln!(text, "needs {major}.{minor} {name}");
+    for (name, object) in objects {
+        for program in &object.programs {
+            let _ = writeln!(text, "{name} program {} type={}", program.name, program.kind);
+        }
+        for map in &object.maps {
+            let _ = writeln!(text, "{name} map {} {}", map.name, map.layout);
+        }
+        for (need, (major, minor)) in object.needs.all() {
+            let _ = writeln!(text, "{name} needs {major}.{minor} {need}");
+        }
     }
     text
 }
@@ -90,7 +100,7 @@ fn abi_version(lib: &str) -> Result<u32> {
         .context("common/src/lib.rs has no `pub const ABI_VERSION: u32 = ...;`")
 }
 
-/// Difference of two texts: lines that only one has. Both are sorted by name, so order says nothing.
+/// Difference of two texts: lines that only one has. Each line names its object, so order says nothing.
 fn diff(old: &str, new: &str) -> String {
     let mut diff = String::new();
     for line in old.lines().filter(|line| !new.lines().any(|other| other == *line)) {

@@ -1,4 +1,5 @@
 //! Rules for dependencies between the crates of the checkout: `common <- ebpf`, `common <- core <- userspace <- bench`.
+//! Tests of userspace use the lab of bench, which depends on none of them.
 
 use std::path::Path;
 
@@ -8,18 +9,49 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
     ("signalbox-config", &["signalbox-common", "signalbox-core"]),
-    ("signalbox", &["signalbox-common", "signalbox-core", "signalbox-config"]),
-    ("signalbox-bench", &["signalbox-common", "signalbox-core", "signalbox"]),
+    ("signalbox-sys", &[]),
+    (
+        "signalbox-kernel",
+        &["signalbox-common", "signalbox-core", "signalbox-sys"],
+    ),
+    (
+        "signalbox-sources",
+        &["signalbox-common", "signalbox-core", "signalbox-sys", "signalbox-tls"],
+    ),
+    ("signalbox-tls", &["signalbox-core"]),
+    (
+        "signalbox",
+        &[
+            "signalbox-common",
+            "signalbox-core",
+            "signalbox-config",
+            "signalbox-sys",
+            "signalbox-kernel",
+            "signalbox-sources",
+            "signalbox-tls",
+        ],
+    ),
+    ("signalbox-lab", &[]),
+    (
+        "signalbox-bench",
+        &["signalbox-common", "signalbox-core", "signalbox", "signalbox-lab"],
+    ),
     (
         "signalbox-fuzz",
         &["signalbox-common", "signalbox-core", "signalbox-config"],
     ),
     ("xtask", &[]),
+];
+
+/// Crates of this checkout that are only for tests of another one, and that other one.
+const FOR_TESTS: [(&str, &str); 2] = [
+    ("signalbox-lab", "signalbox"),
+    ("signalbox-config", "signalbox-sources"),
 ];
 
 /// Crates that the core may not use, since it is pure: no runtime, no kernel, no API server.
@@ -39,6 +71,8 @@ pub(super) struct CargoPackage {
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
+    /// `dev` for a dependency of tests alone.
+    kind: Option<String>,
     /// Path of the dependency, if it is a crate of this checkout.
     path: Option<String>,
     #[serde(default)]
@@ -79,7 +113,9 @@ pub(super) fn check(packages: &[CargoPackage]) -> Vec<String> {
         };
         for dependency in dependencies {
             let edge = format!("{name} -> {}", dependency.name);
-            if dependency.path.is_some() && !allowed.contains(&dependency.name.as_str()) {
+            let for_tests = dependency.kind.as_deref() == Some("dev")
+                && FOR_TESTS.contains(&(dependency.name.as_str(), name.as_str()));
+            if dependency.path.is_some() && !allowed.contains(&dependency.name.as_str()) && !for_tests {
                 faults.push(format!("{edge}: not an allowed edge (allowed: {})", list(allowed)));
             }
             if name == "signalbox-core" && NOT_IN_CORE.contains(&dependency.name.as_str()) {
@@ -123,6 +159,10 @@ mod tests {
     fn the_offending_edge_is_named() {
         let back = r#"{"packages":[{"name":"signalbox-core","dependencies":[{"name":"signalbox","path":"/x"}]}]}"#;
         assert!(faults(back)[0].starts_with("signalbox-core -> signalbox: not an allowed edge"));
+        let lab =
+            r#"{"packages":[{"name":"signalbox","dependencies":[{"name":"signalbox-lab","path":"/x","kind":"dev"}]}]}"#;
+        assert_eq!(faults(lab), Vec::<String>::new());
+        assert!(faults(&lab.replace("\"dev\"", "null"))[0].starts_with("signalbox -> signalbox-lab: not an allowed"));
         let xtask = r#"{"packages":[{"name":"xtask","dependencies":[{"name":"signalbox-common","path":"/x"}]}]}"#;
         assert!(faults(xtask)[0].contains("xtask -> signalbox-common"));
     }

@@ -24,22 +24,31 @@ use modules::Modules;
 use source::Source;
 
 /// Folders of the crates' sources.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 12] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/config/src",
+    "userspace/sys/src",
+    "userspace/kernel/src",
+    "userspace/sources/src",
+    "userspace/tls/src",
     "userspace/src",
+    "bench/lab/src",
     "bench/src",
     "xtask/src",
 ];
 
 /// Crates in which a type's name may stand for one type only. In bench and xtask each command has its own `Args`.
-const NAMES_ONCE: [&str; 5] = [
+const NAMES_ONCE: [&str; 9] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/config/src",
+    "userspace/sys/src",
+    "userspace/kernel/src",
+    "userspace/sources/src",
+    "userspace/tls/src",
     "userspace/src",
 ];
 
@@ -77,6 +86,9 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
         let modules = Modules::of(&sources);
         if crate_root == "userspace/src" {
             faults.extend(ranks::check(&modules));
+        }
+        if crate_root == "common/src" {
+            faults.extend(ranks::check_common(&modules));
         }
         faults.extend(ranks::check_circles(&modules));
         faults.extend(sources.iter().flat_map(words::check));

@@ -1,15 +1,10 @@
-//! Ranks of the product's modules: a module may import those below its own rank, and no other.
+//! Ranks of the product's modules: a module may import those below its own rank, and no other. In `common`, the same
+//! between the folders of the datapaths.
 
 use super::modules::Modules;
 
 /// Modules of `userspace/src` from the lowest to the highest, each with what it is.
-const RANKS: [(&str, &str); 10] = [
-    ("sys", "system calls on sockets, the wall clock, errors as text"),
-    (
-        "kernel",
-        "eBPF objects, maps, programs, pins, netlink: nothing else names aya",
-    ),
-    ("source", "API servers, agents, routing events: what reports clusters"),
+const RANKS: [(&str, &str); 7] = [
     ("state", "counters and snapshots that all threads share"),
     (
         "datapath",
@@ -28,18 +23,16 @@ const RANKS: [(&str, &str); 10] = [
     ("cli", "the command line, `doctor`, `demo`"),
 ];
 
+/// Folders of `common/src`, each with those of them that it may import.
+const COMMON: [(&str, &[&str]); 4] = [
+    ("net", &[]),
+    ("shield", &["net"]),
+    ("l4", &["net", "shield"]),
+    ("cut", &["net"]),
+];
+
 /// Files of one folder that import each other in a circle are hard to read apart: this many are borne.
 const MAX_CIRCLE: usize = 3;
-
-/// Larger circles that are still there, by a folder or a crate and their size: a circle may shrink, and none may come.
-const KNOWN_CIRCLES: [(&str, usize); 6] = [
-    ("bench/src", 6),
-    ("common/src", 6),
-    ("core/src", 5),
-    ("userspace/src/kernel", 12),
-    ("userspace/src/source/kube", 7),
-    ("userspace/src/state", 4),
-];
 
 fn rank(module: &str) -> Option<usize> {
     RANKS.iter().position(|(name, _)| *name == module)
@@ -73,16 +66,28 @@ pub(super) fn check(modules: &Modules<'_>) -> Vec<String> {
     faults
 }
 
-/// Finds circles of files that are larger than [`MAX_CIRCLE`] and not known.
+/// Finds imports between folders of `common/src` that [`COMMON`] does not allow.
+pub(super) fn check_common(modules: &Modules<'_>) -> Vec<String> {
+    let folder = |name: &str| COMMON.iter().find(|(folder, _)| *folder == name);
+    let mut faults = Vec::new();
+    for ((from, to), places) in modules.between_tops() {
+        if let (Some((_, allowed)), Some(_)) = (folder(from), folder(to))
+            && !allowed.contains(&to)
+        {
+            faults.extend(
+                places.iter().map(|place| {
+                    format!("{place}: {from} may not import {to}; move what both need into common/src/net")
+                }),
+            );
+        }
+    }
+    faults
+}
+
+/// Finds circles of files that are larger than [`MAX_CIRCLE`].
 pub(super) fn check_circles(modules: &Modules<'_>) -> Vec<String> {
     let too_large = modules.circles().into_iter().filter(|circle| circle.len() > MAX_CIRCLE);
-    let unknown = too_large.filter(|circle| {
-        let borne = |(folder, size): &(&str, usize)| {
-            circle.len() <= *size && circle.iter().all(|source| source.name.starts_with(folder))
-        };
-        !KNOWN_CIRCLES.iter().any(borne)
-    });
-    let named = unknown.map(|circle| {
+    let named = too_large.map(|circle| {
         let names: Vec<&str> = circle.iter().map(|source| source.name.as_str()).collect();
         format!(
             "{} files import each other in a circle, {MAX_CIRCLE} may; move what ties them into a file of its own: {}",
@@ -132,10 +137,36 @@ mod tests {
     }
 
     #[test]
+    fn datapaths_share_what_is_in_net_and_do_not_import_each_other() {
+        let files = [
+            ("common/src/net/tuple.rs", "use crate::hash; pub struct Key;"),
+            (
+                "common/src/shield/admit.rs",
+                "use crate::l4::track::is_syn; use crate::net::tuple::Key;",
+            ),
+            (
+                "common/src/l4/track.rs",
+                "use crate::shield::admit::admit; pub fn is_syn() {}",
+            ),
+            ("common/src/cut/track.rs", "use crate::net::tuple::Key;"),
+            ("common/src/hash.rs", "pub fn mix() {}"),
+        ];
+        let read = |(name, text): &(&str, &str)| Source::read(name, "common/src", text).unwrap();
+        let sources: Vec<Source> = files.iter().map(read).collect();
+        assert_eq!(
+            check_common(&Modules::of(&sources)),
+            [
+                "common/src/shield/admit.rs:1 l4::track::is_syn: shield may not import l4; move what both need into \
+              common/src/net"
+            ]
+        );
+    }
+
+    #[test]
     fn a_new_module_has_to_be_given_a_rank() {
         let sources = sources(&[
-            ("userspace/src/novelty.rs", "use crate::sys::recv;"),
-            ("userspace/src/sys.rs", "pub fn recv() {}"),
+            ("userspace/src/novelty.rs", "use crate::state::Counter;"),
+            ("userspace/src/state.rs", "pub struct Counter;"),
         ]);
         let faults = check(&Modules::of(&sources));
         assert!(

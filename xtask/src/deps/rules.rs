@@ -2,24 +2,30 @@
 
 use super::code::only_code;
 
-/// Paths where aya may be named. They are prefixes: `userspace/src/kernel` is the file and the folder.
-const AYA: [&str; 4] = [
-    "bench/src/bpf.rs",
-    "common/",
-    "userspace/src/kernel",
-    "userspace/tests/",
-];
+/// Paths where aya may be named. They are prefixes.
+const AYA: [&str; 4] = ["bench/src/bpf.rs", "common/", "userspace/kernel/", "userspace/tests/"];
 
 /// Paths where the kube crates may be named.
-const KUBE: [&str; 1] = ["userspace/src/source/kube"];
+const KUBE: [&str; 1] = ["userspace/sources/src/kube"];
+
+/// Paths where rustls and tokio-rustls may be named: keys and sessions are to be found in few places.
+const RUSTLS: [&str; 7] = [
+    "bench/",
+    "userspace/sources/",
+    "userspace/src/admin/",
+    "userspace/src/cli/demo/",
+    "userspace/src/control/health/",
+    "userspace/tests/",
+    "userspace/tls/",
+];
 
 const UNSAFE: [&str; 7] = [
     "bench/",
     "common/",
     "ebpf/",
+    "userspace/kernel/",
     "userspace/src/datapath",
-    "userspace/src/kernel",
-    "userspace/src/sys",
+    "userspace/sys/",
     "userspace/tests/",
 ];
 
@@ -31,17 +37,22 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
         let at = format!("{name}:{}", number + 1);
         if names_aya(line) && !may(&AYA) {
             faults.push(format!(
-                "{at}: aya is used only by userspace::kernel (and common for feature `user`, and bench to count runs of programs)"
+                "{at}: aya is used only by userspace/kernel (and common for feature `user`, and bench to count runs of programs)"
             ));
         }
         if names_kube(line) && !may(&KUBE) {
             faults.push(format!(
-                "{at}: the kube crates are used only by userspace::source::kube (which is written with `source::` elsewhere)"
+                "{at}: the kube crates are used only by userspace/sources/src/kube (a module that is written with `source::` or `crate::`)"
+            ));
+        }
+        if names_rustls(line) && !may(&RUSTLS) {
+            faults.push(format!(
+                "{at}: rustls is used only by userspace/tls, by sources, admin and health, which speak TLS of their own, and by the demo"
             ));
         }
         if has_word(line, "unsafe") && !may(&UNSAFE) {
             faults.push(format!(
-                "{at}: unsafe belongs into ebpf, common, userspace::{{kernel, datapath, sys}} or bench"
+                "{at}: unsafe belongs into ebpf, common, userspace/kernel, userspace/sys, userspace::datapath or bench"
             ));
         }
     }
@@ -58,6 +69,10 @@ pub(super) fn core_forbids_unsafe(lib: &str) -> Option<String> {
 fn names_aya(line: &str) -> bool {
     let imports = line.trim_start().trim_start_matches("pub ").starts_with("use ") && has_word(line, "aya");
     imports || words(line, "aya").any(|end| line[end..].starts_with("::"))
+}
+
+fn names_rustls(line: &str) -> bool {
+    ["rustls", "tokio_rustls"].into_iter().any(|name| has_word(line, name))
 }
 
 /// Whether a line names the crate `kube`. Our own module has the same name: `source::kube::spawn` is that.
@@ -101,8 +116,8 @@ mod tests {
             assert_eq!(check("userspace/src/store/mod.rs", line).len(), 1, "{line}");
             assert!(check("core/src/lib.rs", line)[0].starts_with("core/src/lib.rs:1: aya"));
             for place in [
-                "userspace/src/kernel.rs",
-                "userspace/src/kernel/load.rs",
+                "userspace/kernel/src/lib.rs",
+                "userspace/kernel/src/load.rs",
                 "userspace/tests/kernel_maps.rs",
             ] {
                 assert_eq!(check(place, line), Vec::<String>::new());
@@ -135,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(check("userspace/src/store.rs", line).len(), 1, "{line}");
             assert_eq!(
-                check("userspace/src/source/kube/connect.rs", line),
+                check("userspace/sources/src/kube/connect.rs", line),
                 Vec::<String>::new()
             );
         }
@@ -151,11 +166,28 @@ mod tests {
     }
 
     #[test]
+    fn rustls_is_for_tls_and_for_those_who_speak_it_themselves() {
+        for line in [
+            "use rustls::ServerConfig;",
+            "let acceptor: tokio_rustls::TlsAcceptor = x;",
+        ] {
+            assert_eq!(check("userspace/src/datapath/relay.rs", line).len(), 1, "{line}");
+            for place in ["userspace/tls/src/server.rs", "userspace/src/admin/tls.rs"] {
+                assert_eq!(check(place, line), Vec::<String>::new(), "{line}");
+            }
+        }
+        assert_eq!(
+            check("userspace/src/datapath/relay.rs", "// rustls"),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
     fn unsafe_is_for_the_edges_alone() {
         let text = "fn a() {}\nunsafe fn b() {}\n";
         assert!(check("userspace/src/config/mod.rs", text)[0].starts_with("userspace/src/config/mod.rs:2: unsafe"));
         assert_eq!(check("core/src/plan.rs", "let x = unsafe { *p };").len(), 1);
-        assert_eq!(check("userspace/src/sys.rs", text), Vec::<String>::new());
+        assert_eq!(check("userspace/sys/src/lib.rs", text), Vec::<String>::new());
         assert_eq!(
             check("core/src/lib.rs", "#![forbid(unsafe_code)] // no unsafe"),
             Vec::<String>::new()

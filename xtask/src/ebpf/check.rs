@@ -1,22 +1,22 @@
-//! `build-ebpf --check`: the checked-in object is what the sources give. CI runs it.
+//! `build-ebpf --check`: the checked-in objects are what the sources give. CI runs it.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::{
-    compile,
-    record::{Record, sha256},
+    Objects, compile, read,
+    record::{Record, hashes},
     sources, toolchain,
 };
-use crate::root::{prebuilt_object, prebuilt_record};
+use crate::root::{prebuilt_objects, prebuilt_record};
 
 const REMEDY: &str = "run `cargo xtask build-ebpf` and commit ebpf/prebuilt with the sources";
 
 pub(super) fn run(root: &Path) -> Result<()> {
     let record = Record::read(&prebuilt_record(root))?;
-    let object = fs::read(prebuilt_object(root)).with_context(|| format!("no checked-in object; {REMEDY}"))?;
-    compare(&record, &sources::hash(root)?, &object)?;
+    let objects = read(&prebuilt_objects(root)).context(REMEDY)?;
+    compare(&record, &sources::hash(root)?, &objects)?;
     let toolchain = match toolchain::choose(Some(&record)) {
         Ok(toolchain) => toolchain,
         Err(lacks) => {
@@ -30,24 +30,28 @@ pub(super) fn run(root: &Path) -> Result<()> {
         println!("  {}, {}", toolchain.rustc_version, toolchain.linker_version);
         return Ok(());
     }
-    let rebuilt = sha256(&compile::build(&toolchain, root, &[])?);
-    if rebuilt != record.object_sha256 {
-        bail!(
-            "the checked-in object ({}) is not what its sources and toolchain give ({rebuilt}); {REMEDY}",
-            record.object_sha256
-        );
+    for (name, rebuilt) in hashes(&compile::build(&toolchain, root, &[])?) {
+        let recorded = record.objects_sha256.get(&name).map_or("none", String::as_str);
+        if rebuilt != recorded {
+            bail!(
+                "the checked-in object {name} ({recorded}) is not what its sources and toolchain give ({rebuilt}); \
+                 {REMEDY}"
+            );
+        }
+        println!("ebpf/prebuilt: {name} is of these sources, and a rebuild gives the same bytes ({rebuilt})");
     }
-    println!("ebpf/prebuilt is of these sources, and a rebuild gives the same bytes ({rebuilt})");
     Ok(())
 }
 
-/// Compares hashes of sources and object with the record, which takes no toolchain.
-fn compare(record: &Record, sources: &str, object: &[u8]) -> Result<()> {
+/// Compares hashes of sources and objects with the record, which takes no toolchain.
+fn compare(record: &Record, sources: &str, objects: &Objects) -> Result<()> {
     if record.sources_sha256 != sources {
         bail!("the sources of the eBPF programs have moved on since ebpf/prebuilt was built; {REMEDY}");
     }
-    if record.object_sha256 != sha256(object) {
-        bail!("ebpf/prebuilt/signalbox.bpf.o is not the object that its record describes; {REMEDY}");
+    for (name, hash) in hashes(objects) {
+        if record.objects_sha256.get(&name) != Some(&hash) {
+            bail!("object {name} in ebpf/prebuilt is not the one that its record describes; {REMEDY}");
+        }
     }
     Ok(())
 }
@@ -58,19 +62,23 @@ mod tests {
 
     #[test]
     fn moved_sources_and_a_replaced_object_are_told_apart() {
+        let objects = |bytes: &[u8]| vec![("steering", b"same".to_vec()), ("layer4", bytes.to_vec())];
         let record = Record {
             sources_sha256: "aa".into(),
-            object_sha256: sha256(b"object"),
+            objects_sha256: hashes(&objects(b"object")),
             rustc: String::new(),
             bpf_linker: String::new(),
         };
-        compare(&record, "aa", b"object").unwrap();
-        let moved = compare(&record, "bb", b"object").unwrap_err().to_string();
+        compare(&record, "aa", &objects(b"object")).unwrap();
+        let moved = compare(&record, "bb", &objects(b"object")).unwrap_err().to_string();
         assert!(
             moved.contains("moved on") && moved.contains("cargo xtask build-ebpf"),
             "{moved}"
         );
-        let replaced = compare(&record, "aa", b"other").unwrap_err().to_string();
-        assert!(replaced.contains("is not the object"), "{replaced}");
+        let replaced = compare(&record, "aa", &objects(b"other")).unwrap_err().to_string();
+        assert!(
+            replaced.contains("object layer4") && replaced.contains("is not the one"),
+            "{replaced}"
+        );
     }
 }

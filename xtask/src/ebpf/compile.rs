@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{
+    OBJECTS, Objects,
     toolchain::{DEBIAN_RUSTC, Kind, Toolchain},
     wrapper,
 };
@@ -18,8 +19,8 @@ const TARGET: &str = "bpfel-unknown-none";
 /// Separator of flags in CARGO_ENCODED_RUSTFLAGS: paths may hold blanks.
 const SEPARATOR: &str = "\x1f";
 
-/// Builds the object with these features of its crate, and returns its bytes.
-pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Result<Vec<u8>> {
+/// Builds the objects with these features of their crate, and returns their bytes.
+pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Result<Objects> {
     let target_dir = root.join("target/ebpf");
     let cargo = match toolchain.kind {
         Kind::RustupNightly => Run::new("rustup")?
@@ -41,14 +42,19 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Re
         .without_env("RUSTC_WORKSPACE_WRAPPER")
         .run()
         .context("the eBPF programs do not build (`cargo update --manifest-path ebpf/Cargo.toml -p signalbox-common` mends a lock file that is behind)")?;
-    let path = target_dir.join(TARGET).join("release/signalbox-ebpf");
-    let object = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-    if let Some(found) = private_path(&object, &private_paths(toolchain, root)) {
-        bail!(
-            "the object names a path of this machine, {found}; add it to the remapped ones in xtask/src/ebpf/compile.rs"
-        );
-    }
-    Ok(object)
+    let private = private_paths(toolchain, root);
+    let built = |name: &'static str| {
+        let path = target_dir.join(TARGET).join("release").join(name);
+        let object = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        if let Some(found) = private_path(&object, &private) {
+            bail!(
+                "object {name} names a path of this machine, {found}; add it to the remapped ones in \
+                 xtask/src/ebpf/compile.rs"
+            );
+        }
+        Ok((name, object))
+    };
+    OBJECTS.into_iter().map(built).collect()
 }
 
 /// Removes build results of our two crates, so that they are compiled each time: cargo goes by time stamps, and a

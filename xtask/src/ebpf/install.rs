@@ -16,7 +16,7 @@ pub(super) const REMEDY: &str = "\
 Either: rustup toolchain install nightly --component rust-src
     or: apt-get install rustc-web rust-web-src    (Debian, from its security suite)
    and: cargo install bpf-linker --version 0.10.4 --locked --no-default-features --features rust-llvm-22
-`cargo xtask build-ebpf --install` does it for you. Without any of it, the checked-in object in ebpf/prebuilt is used.";
+`cargo xtask build-ebpf --install` does it for you. Without any of it, the checked-in objects in ebpf/prebuilt are used.";
 
 /// Installs what is missing, and nothing when a toolchain is complete.
 pub(crate) fn ensure() -> Result<()> {
@@ -32,7 +32,7 @@ pub(crate) fn ensure() -> Result<()> {
     if toolchain::find(Kind::RustupNightly).is_ok() || toolchain::find(Kind::Debian).is_ok() {
         return Ok(());
     }
-    // Debian's first: the checked-in object is built by it, so that its bytes can be compared.
+    // Debian's first: the checked-in objects are built by it, so that their bytes can be compared.
     if apt::may_install() {
         apt::install(&["rustc-web", "rust-web-src"])?;
     } else if find_program("rustup").is_some() {

@@ -1,7 +1,7 @@
-//! `build-ebpf`: builds the eBPF object from source and keeps a checked-in copy honest.
+//! `build-ebpf`: builds the eBPF objects from source and keeps checked-in copies honest.
 //!
-//! The copy in `ebpf/prebuilt` is what `cargo run` embeds, so that nobody needs a BPF toolchain to try signalbox.
-//! Beside it stands a [`record::Record`] of what it was built from, which `--check` compares with the sources.
+//! The copies in `ebpf/prebuilt` are what `cargo run` embeds, so that nobody needs a BPF toolchain to try signalbox.
+//! Beside them stands a [`record::Record`] of what they were built from, which `--check` compares with the sources.
 
 mod check;
 mod compile;
@@ -11,27 +11,55 @@ mod sources;
 mod toolchain;
 pub(crate) mod wrapper;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 
-use crate::root::{prebuilt_object, prebuilt_record, root};
+use crate::root::{prebuilt_objects, prebuilt_record, root};
 use record::Record;
 
 pub(crate) use install::ensure as ensure_toolchain;
+
+/// Names of the objects, which are the binaries of `ebpf/Cargo.toml`.
+pub(crate) const OBJECTS: [&str; 5] = ["steering", "cut_through", "layer4", "decap", "testing"];
+
+/// Objects that the product embeds; the other one is for tests and benchmarks.
+pub(crate) const SHIPPED: [&str; 4] = ["steering", "cut_through", "layer4", "decap"];
+
+/// Bytes of objects, by name.
+type Objects = Vec<(&'static str, Vec<u8>)>;
+
+/// Name of an object's file.
+pub(crate) fn file_name(object: &str) -> String {
+    format!("{object}.bpf.o")
+}
+
+/// Reads the objects in a directory.
+pub(crate) fn read(dir: &Path) -> Result<Objects> {
+    let read = |name: &'static str| {
+        let path = dir.join(file_name(name));
+        let bytes = fs::read(&path)
+            .with_context(|| format!("{} cannot be read; `cargo xtask build-ebpf` builds it", path.display()))?;
+        Ok((name, bytes))
+    };
+    OBJECTS.into_iter().map(read).collect()
+}
 
 #[derive(clap::Args, Default)]
 pub(crate) struct EbpfArgs {
     /// Install a toolchain first if there is none that works
     #[arg(long)]
     pub(crate) install: bool,
-    /// Build nothing new: fail unless the checked-in object is what the sources give
+    /// Build nothing new: fail unless the checked-in objects are what the sources give
     #[arg(long, conflicts_with = "out")]
     pub(crate) check: bool,
-    /// Write the object here instead of ebpf/prebuilt
-    #[arg(long, value_name = "PATH")]
+    /// Write the objects into this directory instead of ebpf/prebuilt
+    #[arg(long, value_name = "DIRECTORY")]
     pub(crate) out: Option<PathBuf>,
-    /// Build the object of another version of the maps, for the tests of upgrades
+    /// Build the objects of another version of the maps, for the tests of upgrades
     #[arg(long, requires = "out")]
     pub(crate) next_abi: bool,
 }
@@ -46,26 +74,26 @@ pub(crate) fn run(args: &EbpfArgs) -> Result<()> {
     }
     let recorded = Record::read(&prebuilt_record(&root)).ok();
     let toolchain = toolchain::choose(recorded.as_ref())?;
-    // Before the build: a source edited while it runs must show as "moved on", not as the source of this object.
+    // Before the build: a source edited while it runs must show as "moved on", not as the source of these objects.
     let sources = sources::hash(&root)?;
-    let object = compile::build(&toolchain, &root, if args.next_abi { &["next_abi"] } else { &[] })?;
-    let out = args.out.clone().unwrap_or_else(|| prebuilt_object(&root));
-    write(&out, &object)?;
+    let objects = compile::build(&toolchain, &root, if args.next_abi { &["next_abi"] } else { &[] })?;
+    let out = args.out.clone().unwrap_or_else(|| prebuilt_objects(&root));
+    for (name, bytes) in &objects {
+        write(&out.join(file_name(name)), bytes)?;
+    }
     if args.out.is_none() {
-        let record = Record::new(sources, &object, &toolchain);
+        let record = Record::new(sources, &objects, &toolchain);
         record.write(&prebuilt_record(&root))?;
     }
-    println!(
-        "built {} ({} bytes) with {}",
-        out.display(),
-        object.len(),
-        toolchain.rustc_version
-    );
+    for (name, bytes) in &objects {
+        println!("built {} ({} bytes)", out.join(file_name(name)).display(), bytes.len());
+    }
+    println!("with {}", toolchain.rustc_version);
     Ok(())
 }
 
 /// Writes a file by rename, so that a reader (another build's build.rs) sees the old bytes or the new ones, never half.
-fn write(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let dir = path
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())

@@ -1,30 +1,30 @@
-//! `signalbox.bpf.json`: record of the sources and versions that the checked-in object was built from.
+//! `record.json`: record of the sources and versions that the checked-in objects were built from.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::toolchain::Toolchain;
+use super::{Objects, toolchain::Toolchain};
 
 #[derive(Serialize, Deserialize, Debug, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     /// Hash of the sources, by `sources::hash`.
     pub(super) sources_sha256: String,
-    /// Hash of the object itself: catches an object that was replaced without its record.
-    pub(super) object_sha256: String,
+    /// Hashes of the objects themselves, by name: they catch an object that was replaced without its record.
+    pub(super) objects_sha256: BTreeMap<String, String>,
     /// First line and LLVM version of `rustc -vV`.
     pub(super) rustc: String,
     pub(super) bpf_linker: String,
 }
 
 impl Record {
-    pub(super) fn new(sources_sha256: String, object: &[u8], toolchain: &Toolchain) -> Self {
+    pub(super) fn new(sources_sha256: String, objects: &Objects, toolchain: &Toolchain) -> Self {
         Self {
             sources_sha256,
-            object_sha256: sha256(object),
+            objects_sha256: hashes(objects),
             rustc: toolchain.rustc_version.clone(),
             bpf_linker: toolchain.linker_version.clone(),
         }
@@ -52,6 +52,12 @@ impl Record {
     }
 }
 
-pub(super) fn sha256(bytes: &[u8]) -> String {
+/// Hashes of objects, by name.
+pub(super) fn hashes(objects: &Objects) -> BTreeMap<String, String> {
+    let hash = |(name, bytes): &(&str, Vec<u8>)| ((*name).to_owned(), sha256(bytes));
+    objects.iter().map(hash).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }

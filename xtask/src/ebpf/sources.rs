@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Sources of the object, files and folders.
+/// Sources of the objects, files and folders.
 const SOURCES: [&str; 5] = [
     "common/Cargo.toml",
     "common/src",
@@ -74,7 +74,7 @@ mod tests {
             "common/src/lib.rs",
             "ebpf/Cargo.lock",
             "ebpf/Cargo.toml",
-            "ebpf/src/main.rs",
+            "ebpf/src/steering.rs",
         ] {
             let path = root.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -88,9 +88,9 @@ mod tests {
         let (a, b) = (tree("a"), tree("b"));
         let first = hash(&a).unwrap();
         assert_eq!(first, hash(&b).unwrap());
-        fs::write(b.join("ebpf/src/main.rs~"), "backup").unwrap();
+        fs::write(b.join("ebpf/src/steering.rs~"), "backup").unwrap();
         assert_eq!(first, hash(&b).unwrap(), "an editor's backup is no source");
-        fs::rename(b.join("ebpf/src/main.rs"), b.join("ebpf/src/other.rs")).unwrap();
+        fs::rename(b.join("ebpf/src/steering.rs"), b.join("ebpf/src/other.rs")).unwrap();
         assert_ne!(first, hash(&b).unwrap(), "a renamed file");
         fs::write(a.join("common/src/lib.rs"), "changed").unwrap();
         assert_ne!(first, hash(&a).unwrap(), "a changed file");

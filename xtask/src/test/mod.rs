@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::vm;
-pub(crate) use stages::OBJECT;
+pub(crate) use stages::OBJECTS;
 use summary::{Counts, Summary};
 
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ enum Stage {
     Clippy,
     /// Dependency rules of the architecture
     Deps,
-    /// The checked-in eBPF object, and a fresh one for the stages below
+    /// The checked-in eBPF objects, and fresh ones for the stages below
     Ebpf,
     /// Unit and documentation tests
     Unit,
@@ -74,7 +74,7 @@ struct Context {
     /// Whether to run everything, for as long as it takes.
     nightly: bool,
     /// Object that userspace/build.rs embeds instead of the checked-in one, exported to cargo.
-    object: Option<std::path::PathBuf>,
+    objects: Option<std::path::PathBuf>,
     /// Product whose pinned maps have another layout, for tests of upgrades.
     next_version: Option<std::path::PathBuf>,
     /// A real kube-apiserver.

@@ -9,12 +9,12 @@ use crate::{
     abi, ebpf,
     exec::{Run, is_root},
     fuzz, kube_apiserver,
-    root::{fresh_object, root},
+    root::{fresh_objects, root},
     vm,
 };
 
-/// Variable with the path of the eBPF object to embed, read by userspace/build.rs.
-pub(crate) const OBJECT: &str = "SIGNALBOX_EBPF_OBJECT";
+/// Variable with the directory of the eBPF objects to embed, read by userspace/build.rs.
+pub(crate) const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_TEST_RIGHTS";
@@ -39,12 +39,12 @@ pub(super) fn ebpf(context: &mut Context) -> Result<()> {
         ..ebpf::EbpfArgs::default()
     })?;
     abi::run(&abi::AbiArgs::default())?;
-    let object = fresh_object(&root()?);
+    let objects = fresh_objects(&root()?);
     ebpf::run(&ebpf::EbpfArgs {
-        out: Some(object.clone()),
+        out: Some(objects.clone()),
         ..ebpf::EbpfArgs::default()
     })?;
-    context.object = Some(object);
+    context.objects = Some(objects);
     Ok(())
 }
 
@@ -54,9 +54,13 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
         "--workspace",
         "--lib",
         "--bins",
-        // The core has tests of its own beside its modules.
+        // Tests beside the modules that need no rights: of events and HTTP/1 in core, of handshakes in userspace/tls.
         "--test",
         "spi",
+        "--test",
+        "http1",
+        "--test",
+        "handshake",
         "--no-fail-fast",
         "--",
         "--show-output",
@@ -87,7 +91,7 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
         println!("there is no product with other maps for the tests of upgrades: {error:#}");
     }
     let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
-    with_object(context, build).run()?;
+    with_objects(context, build).run()?;
     context.next_version = next.ok();
     // Storms take minutes, and find something once in months.
     let profile = if context.nightly { "default" } else { "merge" };
@@ -108,14 +112,14 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
 /// takes a toolchain for eBPF programs.
 fn next_version() -> Result<PathBuf> {
     let root = root()?;
-    let object = root.join("target/ebpf/next-abi.bpf.o");
+    let objects = root.join("target/ebpf/next-abi");
     ebpf::run(&ebpf::EbpfArgs {
-        out: Some(object.clone()),
+        out: Some(objects.clone()),
         next_abi: true,
         ..ebpf::EbpfArgs::default()
     })?;
     let build = Run::cargo(["build", "-p", "signalbox", "--features", "next_abi"])?;
-    build.env(OBJECT, &object).run()?;
+    build.env(OBJECTS, &objects).run()?;
     let product = vm::build::product(&root);
     let built = product.with_file_name("../debug/signalbox");
     let kept = product.with_file_name("signalbox-next-abi");
@@ -141,7 +145,7 @@ pub(super) fn machines(context: &mut Context) -> Result<()> {
         return Ok(());
     }
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let passed = vm::run(&names, depth, false, context.object.as_deref())?;
+    let passed = vm::run(&names, depth, false, context.objects.as_deref())?;
     context.counts.add(passed);
     Ok(())
 }
@@ -150,7 +154,7 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
     let seconds = match (context.nightly, context.quick) {
         (true, _) => 600,
         (false, true) => 5,
-        (false, false) => 15,
+        (false, false) => 8,
     };
     fuzz::run(&fuzz::FuzzArgs {
         seconds,
@@ -201,14 +205,14 @@ fn as_root(run: Run) -> Result<Run> {
     Ok(run.env(&variable, format!("sudo -n --preserve-env={KEPT_BY_SUDO}")))
 }
 
-fn with_object(context: &Context, run: Run) -> Run {
-    match &context.object {
-        Some(object) => run.env(OBJECT, object),
+fn with_objects(context: &Context, run: Run) -> Run {
+    match &context.objects {
+        Some(objects) => run.env(OBJECTS, objects),
         None => run,
     }
 }
 
 fn cargo_test(context: &mut Context, run: Run) -> Result<()> {
-    let run = with_object(context, run);
+    let run = with_objects(context, run);
     run.run_tee(|line| context.counts.read(line))
 }

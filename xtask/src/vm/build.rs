@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::store::quietly;
 use crate::{
     exec::{Run, without_package_env},
-    test::OBJECT,
+    test::OBJECTS,
 };
 
 /// Paths of the built programs, without debugging information.
@@ -21,15 +21,15 @@ pub(super) struct Built {
     pub(super) kernel: PathBuf,
 }
 
-pub(super) fn build(root: &Path, object: Option<&Path>) -> Result<Built> {
+pub(super) fn build(root: &Path, objects: Option<&Path>) -> Result<Built> {
     let dir = super::logs()?.join("programs");
     fs::create_dir_all(&dir)?;
     let product_built = Run::cargo(["build", "-q", "--profile", "e2e", "-p", "signalbox"])?;
-    match object {
-        Some(object) => product_built.env(OBJECT, object).run()?,
+    match objects {
+        Some(objects) => product_built.env(OBJECTS, objects).run()?,
         None => product_built.run()?,
     }
-    let (e2e, kernel) = (executable(root, "e2e", object)?, executable(root, "kernel", object)?);
+    let (e2e, kernel) = (executable(root, "e2e", objects)?, executable(root, "kernel", objects)?);
     let strip = |from: &Path, name: &str| {
         let to = dir.join(name);
         quietly(Command::new("strip").arg("-o").arg(&to).arg(from)).map(|_| to)
@@ -48,14 +48,14 @@ pub(crate) fn product(root: &Path) -> PathBuf {
 }
 
 /// Builds a test program, and returns its path.
-fn executable(root: &Path, test: &str, object: Option<&Path>) -> Result<PathBuf> {
+fn executable(root: &Path, test: &str, objects: Option<&Path>) -> Result<PathBuf> {
     println!("building the test program {test}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root);
     without_package_env(&mut command);
-    if let Some(object) = object {
-        command.env(OBJECT, object);
+    if let Some(objects) = objects {
+        command.env(OBJECTS, objects);
     }
     command.args([
         "test",

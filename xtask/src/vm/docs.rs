@@ -19,8 +19,8 @@ const END: &str = "<!-- end of what is written -->";
 #[serde(deny_unknown_fields)]
 struct Tested {
     version: String,
-    /// Hash of the object that was tested.
-    object_sha256: String,
+    /// Hash of the sources of the programs that were tested.
+    sources_sha256: String,
     programs: BTreeMap<String, Verdict>,
     /// Number of tests that passed in each step; `None` where one failed.
     steps: BTreeMap<String, Option<usize>>,
@@ -46,7 +46,7 @@ fn read(root: &Path) -> Result<All> {
     serde_json::from_str(&text).with_context(|| format!("{} is not what `--update-docs` writes", path.display()))
 }
 
-fn tested(outcome: &Outcome, object: &str) -> Tested {
+fn tested(outcome: &Outcome, sources: &str) -> Tested {
     let verdict = |verdict: &serde_json::Value| Verdict {
         accepted: verdict["accepted"]["instructions"]
             .as_u64()
@@ -57,7 +57,7 @@ fn tested(outcome: &Outcome, object: &str) -> Tested {
     let steps = outcome.steps().into_iter().filter(|(step, ..)| *step != "doctor");
     Tested {
         version: outcome.version.clone(),
-        object_sha256: object.to_owned(),
+        sources_sha256: sources.to_owned(),
         programs: programs
             .map(|(name, value)| (name.to_owned(), verdict(value)))
             .collect(),
@@ -105,10 +105,10 @@ fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
 /// Writes new results, beside those known of other kernels.
 pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
     let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
-    let object = record["object_sha256"].as_str().unwrap_or_default().to_owned();
+    let sources = record["sources_sha256"].as_str().unwrap_or_default().to_owned();
     let mut all = read(root)?;
     for outcome in outcomes {
-        all.insert(outcome.name.clone(), tested(outcome, &object));
+        all.insert(outcome.name.clone(), tested(outcome, &sources));
     }
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
@@ -253,7 +253,7 @@ mod tests {
         };
         Tested {
             version: version.into(),
-            object_sha256: String::new(),
+            sources_sha256: String::new(),
             programs: [("cut_in".to_owned(), verdict)].into(),
             steps: [("scenario".to_owned(), (!failed).then_some(1))].into(),
         }

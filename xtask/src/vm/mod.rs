@@ -62,13 +62,13 @@ pub(crate) enum Depth {
 
 /// Boots each kernel and runs its job; fails if anything fails on one of them.
 ///
-/// `object` is what the product embeds instead of the checked-in eBPF object. Returns how many tests passed.
-pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, object: Option<&Path>) -> Result<usize> {
+/// `objects` is the directory of what the product embeds instead of the checked-in eBPF objects. Returns how many tests passed.
+pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Option<&Path>) -> Result<usize> {
     let root = root()?;
     can_run().map_err(anyhow::Error::msg)?;
     apt::install(&apt::missing(&PACKAGES)?)?;
     let kernels: Vec<Kernel> = names.iter().map(|name| kernels::find(name)).collect::<Result<_>>()?;
-    let built = build::build(&root, object)?;
+    let built = build::build(&root, objects)?;
     let root_fs = root_fs::make()?;
     let accel = accel::choose(&kernels[0])?;
     println!("machines run on {accel:?}");

@@ -30,6 +30,16 @@ fn listeners() {
         "listeners[2].name",
         "is not a name",
     );
+    only_mistake(
+        &bent("protocol: tls", "protocol: tls, routing: request"),
+        "listeners[1].routing",
+        "`routing: request` needs `protocol: http`: tls is not looked into beyond its first bytes",
+    );
+    only_mistake(
+        &bent("protocol: http", "protocol: http, routing: requests"),
+        "listeners[0].routing",
+        "`requests` is not a unit of routing; did you mean `request`? (allowed: connection or request)",
+    );
     let protocol = "`htpp` is not a protocol; did you mean `http`? (allowed: http, tls or tcp)";
     only_mistake(
         &bent("protocol: http", "protocol: htpp"),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use signalbox_core::model::{Balance, CheckProxyHeader, HttpProbe, Probe, Protocol, Tier, TlsProbe, Unmatched};
+use signalbox_core::model::{
+    Balance, CheckProxyHeader, HttpProbe, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
+};
 
 use super::{EXAMPLE, bent, documented, plus, right};
 
@@ -115,7 +117,8 @@ fn every_setting_is_read() {
         version: 1
         admin: { listen: none, socket: /tmp/s, max_connections: 9 }
         datapath: { tier: splice }
-        timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h }
+        timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h,
+                    keep_alive: 1s, body: 2s, answer: 3s, tunnel: 4s }
         limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 } }
         listeners:
           - name: a
@@ -126,6 +129,7 @@ fn every_setting_is_read() {
             datapath: { tier: copy }
           - { name: b, protocol: tls, listen: [":444"] }
           - { name: c, protocol: tls, listen: [":445"], datapath: { tier: auto } }
+          - { name: d, protocol: http, listen: [":80"], routing: request }
         clusters:
           - name: c
             balance: maglev
@@ -147,13 +151,16 @@ fn every_setting_is_read() {
         (Duration::from_millis(250), seconds(1), seconds(2))
     );
     assert_eq!((times.idle, times.shutdown), (seconds(120), seconds(3600)));
+    assert_eq!((times.http.keep_alive, times.http.body), (seconds(1), seconds(2)));
+    assert_eq!((times.http.answer, times.http.tunnel), (seconds(3), seconds(4)));
     let limits = model.limits.per_source;
     assert_eq!(model.limits.max_connections, Some(5000));
     assert_eq!((limits.concurrent, limits.per_second, limits.peeking), (1, 2, 0));
-    let [a, b, c] = &model.listeners[..] else {
+    let [a, b, c, d] = &model.listeners[..] else {
         panic!("{:?}", model.listeners)
     };
     assert_eq!((a.listen.len(), a.cluster), (3, Some(0)));
+    assert_eq!((a.routing, d.routing), (Routing::Connection, Routing::Request));
     let trusted: Vec<String> = a.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(trusted, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Messages of the rules for subsets of hosts when broken.
 
-use signalbox_core::subset::SubsetSize;
+use signalbox_core::model::SubsetSize;
 
 use super::{bent, documented, only_mistake, plus, right};
 

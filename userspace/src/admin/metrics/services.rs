@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{MetricWriter, Scrape};
-use crate::l4::ServiceView;
 use crate::l4::guards::GuardKind;
+use crate::l4::listing::ServiceView;
 
 impl Scrape {
     pub(super) fn services(&self, out: &mut MetricWriter<'_>) -> fmt::Result {

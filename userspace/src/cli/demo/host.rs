@@ -44,7 +44,7 @@ pub(super) async fn start(names: &[&str]) -> anyhow::Result<Vec<(String, SocketA
 fn acceptor() -> anyhow::Result<TlsAcceptor> {
     let made = rcgen::generate_simple_self_signed(vec!["app.localhost".to_owned()])?;
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.into()], key)?;

@@ -2,8 +2,8 @@
 
 use crate::kernel::Kernel;
 use crate::kernel::capabilities::{self, CapabilityUse};
-use crate::kernel::cut::hooks::has_tcx;
-use crate::kernel::cut::interfaces;
+use crate::kernel::has_tcx;
+use crate::kernel::interfaces;
 use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
 use crate::kernel::{l4, object};
 
@@ -43,9 +43,9 @@ const LOST_FEATURES: [(&str, &str); 7] = [
 
 /// Returns the findings, and each program's verdict.
 pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
-    let is_ours = |name: &str| LOST_FEATURES.iter().any(|(program, _)| *program == name);
-    let verdicts = match verifier::verdicts(object::bytes(), signalbox_common::parts::ALL, is_ours) {
-        Ok(verdicts) => verdicts,
+    let verdicts = object::SHIPPED.map(|object| verifier::verdicts(object, signalbox_common::parts::ALL));
+    let verdicts: Vec<_> = match verdicts.into_iter().collect::<Result<Vec<_>, _>>() {
+        Ok(verdicts) => verdicts.into_iter().flatten().collect(),
         Err(error) => {
             let advice = "addresses are bound one by one, flows go by splice and copy; there are no layer-4 services and no \
                           shield. It takes root, or the capabilities above";
@@ -151,7 +151,11 @@ fn cut(verdicts: &[ProgramVerdict]) -> Finding {
             advice,
         );
     }
-    let names: Vec<String> = interfaces::routed().into_iter().map(|i| i.name).collect();
+    let names: Vec<String> = interfaces::routed()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|i| i.name)
+        .collect();
     if names.is_empty() {
         return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
     }

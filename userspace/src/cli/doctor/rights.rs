@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::kernel::capabilities::{self, Capability};
-use crate::kernel::cut::{bpffs, pins};
+use crate::kernel::pins::{self, bpffs};
 
 use super::{Finding, degraded, ok};
 

@@ -218,7 +218,7 @@ fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsCo
             .map_err(|_| format!("{name} cannot be a server name for the health check"))?,
         None => ServerName::from(address),
     };
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let config = match &tls.ca {
@@ -269,7 +269,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider()
+        signalbox_tls::provider::provider()
             .signature_verification_algorithms
             .supported_schemes()
     }
@@ -437,7 +437,7 @@ mod tests {
         ca: Option<PathBuf>,
         made: &rcgen::CertifiedKey<rcgen::KeyPair>,
     ) -> (Result<String, String>, Option<String>) {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = signalbox_tls::provider::provider();
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
         let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap();
         let noting = Arc::new(Noting(Arc::new(certified), Mutex::new(None)));

@@ -7,7 +7,8 @@ use serde_json::json;
 use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
 use signalbox_core::view::{Destination, RoutingView};
 
-use super::{Store, eligibility};
+use super::Store;
+use super::publish::eligibility;
 use crate::control::etcd::SharedRecords;
 use crate::control::rotation_jobs::{Action, Job, MAX_REASON_CHARS, Progress, RotateError, RotationRequest};
 use crate::source::routing_spi::{EndpointRotation, OWNER};

@@ -130,6 +130,7 @@ impl FlowGc {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
                     flow_gc.cut.follow_interfaces();
+                    flow_gc.cut.flush_log();
                 }
                 std::thread::sleep(if looked_at < MIN_BUSY_PASS {
                     PASS_INTERVAL

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{EARLY_FIN, EARLY_FIN_UNKNOWN, OWNS_CONN, RESET, state};
-use signalbox_common::cut::seq;
+use signalbox_common::net::seq;
 use tokio::io::AsyncWriteExt as _;
 
 use super::attempt::EntryOwner;

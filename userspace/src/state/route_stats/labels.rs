@@ -6,18 +6,14 @@
 //! had.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::RouteTotals;
-use crate::state::RouteState;
+use crate::state::entities::RouteState;
 
 /// Label of the rest. A route of this name belongs to the rest.
 pub const OTHER_LABEL: &str = "other";
-
-/// State of a route's label: own or the rest's. Only the book changes it.
-#[derive(Debug, Default)]
-pub struct RouteLabel(AtomicU8);
 
 const UNDECIDED: u8 = 0;
 const OWN: u8 = 1;

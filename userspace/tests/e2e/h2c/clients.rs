@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{TIERS, body};
+use crate::lab::Proc;
 use crate::lab::cut::{self, expect_none};
-use crate::lab::process::Proc;
 use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, privileged, servers};
 
 /// Debian's own, whose modules are packages: another `python3` may come before it in the path.

@@ -5,13 +5,13 @@ use std::net::SocketAddrV4;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, SysconfVar, sysconf};
+use signalbox_lab::Worker;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
-use super::namespace::{Ns, ip};
+use super::namespace::Ns;
 use super::syn::Syn;
 use super::topology::Lab;
 
@@ -24,7 +24,7 @@ const THERE: [u8; 6] = [2, 0, 0, 0, 4, 1];
 /// Frames in one call of the kernel.
 const AT_ONCE: usize = 100;
 
-/// Source of floods. Must be dropped before the lab.
+/// Source of floods.
 pub(crate) struct Source {
     ns: Ns,
 }
@@ -36,63 +36,39 @@ impl Source {
         let ns = Ns::create(&lab.client.name().replace("client", "flood"));
         let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
         let (here, there) = (mac(HERE), mac(THERE));
-        let cable = ["link", "add", DEVICE, "address", &there, "type", "veth", "peer", "name"];
-        let peer = ["eth0", "address", &here, "netns", ns.name()];
-        lab.lb.must(&[&["ip"], &cable[..], &peer[..]].concat());
-        lab.lb.must(&["ip", "addr", "add", "10.4.0.1/24", "dev", DEVICE]);
-        lab.lb.must(&["ip", "link", "set", DEVICE, "up"]);
-        ns.must(&["ip", "addr", "add", "10.4.0.2/24", "dev", "eth0"]);
-        ns.must(&["ip", "link", "set", "eth0", "up"]);
+        lab.lb.cable(DEVICE, &["10.4.0.1/24"], &ns, &["10.4.0.2/24"]).unwrap();
+        let neighbour = format!("link set {DEVICE} address {there}\nneigh replace 10.4.0.2 lladdr {here} dev {DEVICE}");
         lab.lb
-            .must(&["ip", "neigh", "replace", "10.4.0.2", "lladdr", &here, "dev", DEVICE]);
-        lab.lb.must(&["ip", "route", "add", "198.18.0.0/15", "via", "10.4.0.2"]);
-        ns.must(&["sysctl", "-qw", "net.ipv4.ip_forward=0"]);
+            .ip(&format!("{neighbour}\nroute add 198.18.0.0/15 via 10.4.0.2"))
+            .unwrap();
+        ns.ip(&format!("link set eth0 address {here}")).unwrap();
+        ns.sysctl(&["net.ipv4.ip_forward=0"]).unwrap();
         Self { ns }
     }
 
     /// Floods an address until the flood is dropped.
     pub(crate) fn flood(&self, to: SocketAddrV4) -> Flood {
         let socket = self.ns.run(|| packets("eth0"));
-        let (sent, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (counter, ended) = (Arc::clone(&sent), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
+        let sent = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&sent);
+        let worker = Worker::start(move |stop| {
             stay_on_last_cpu();
-            send(&socket, to, &counter, &ended);
+            send(&socket, to, &counter, stop);
         });
-        Flood {
-            sent,
-            stop,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        ip(&["netns", "del", self.ns.name()]);
+        Flood { sent, _worker: worker }
     }
 }
 
 /// A flood that is going on.
 pub(crate) struct Flood {
     sent: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 impl Flood {
     /// SYNs so far.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

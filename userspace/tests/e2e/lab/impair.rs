@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use aya::Ebpf;
 use aya::maps::{Array, MapData};
 use aya::programs::{SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader};
 
 use super::namespace::{Ns, ip};
 use super::topology::Lab;
@@ -120,21 +120,8 @@ impl OneWay {
     }
 }
 
-/// The object with its maps as small as they may be: only one of them is used here, and the others are sized for a
-/// balancer.
 fn load() -> Ebpf {
-    let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
-    let mut loader = EbpfLoader::new();
-    for line in include_str!("../../../../ebpf/abi.txt").lines() {
-        let mut words = line.split(' ');
-        if let (Some("map"), Some(name), Some(kind)) = (words.next(), words.next(), words.next())
-            && name != "IMPAIR"
-        {
-            let ring = kind == "type=ringbuf";
-            loader.map_max_entries(name, if ring { 4096 } else { 1 });
-        }
-    }
-    loader.load(object).unwrap()
+    Ebpf::load(aya::include_bytes_aligned!("../../../../ebpf/prebuilt/testing.bpf.o")).unwrap()
 }
 
 fn attach(ebpf: &mut Ebpf, program: &str, device: &str, way: TcAttachType) {

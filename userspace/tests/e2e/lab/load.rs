@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::namespace::Ns;
+use signalbox_lab::Cpu;
+
+use super::Ns;
 
 /// Requests for connections that wait in a namespace for the client's acknowledgement.
 pub(crate) fn half_open(ns: &Ns) -> usize {
@@ -40,41 +42,26 @@ fn read(ns: &Ns, name: &str) -> String {
 }
 
 /// Time of the machine's CPUs since some moment.
-pub(crate) struct Busy {
-    begin: [u64; 8],
-}
+pub(crate) struct Busy(Cpu);
 
 impl Busy {
     /// Begins to count.
     pub(crate) fn now() -> Self {
-        Self { begin: times() }
+        Self(Cpu::now())
     }
 }
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = times();
-        let spent: Vec<u64> = now.iter().zip(self.begin).map(|(now, then)| now - then).collect();
-        let all: u64 = spent.iter().sum();
-        let share = |n: u64| 100 * n / all.max(1);
-        // user nice system idle iowait irq softirq steal, as proc(5) has them.
-        let [user, _, system, idle, _, _, softirq, _] = spent[..] else {
-            return Ok(());
-        };
+        let cpu = Cpu::now().since(&self.0);
+        let share = |jiffies| 100.0 * cpu.part(jiffies);
         write!(
             f,
-            "all CPUs: {}% softirq, {}% system, {}% user, {}% idle",
-            share(softirq),
-            share(system),
-            share(user),
-            share(idle)
+            "all CPUs: {:.0}% softirq, {:.0}% system, {:.0}% user, {:.0}% idle",
+            share(cpu.softirq),
+            share(cpu.system),
+            share(cpu.user),
+            share(cpu.total - cpu.busy - cpu.steal)
         )
     }
-}
-
-fn times() -> [u64; 8] {
-    let text = std::fs::read_to_string("/proc/stat").unwrap();
-    let words = text.split_whitespace().skip(1).take(8);
-    let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
-    numbers.try_into().unwrap()
 }

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::namespace::Ns;
-use super::process::Proc;
-use super::topology::Lab;
-use super::{SOON, eventually};
+use signalbox_lab::router;
+
+use super::{Lab, Ns, Proc, SOON, eventually};
 
 /// A router host that serves :80 and :443 and answers health checks on :1936. Each answer is one line
 /// `host=<itself> name=<Host> sni=<SNI> client=<address>`.
@@ -35,60 +34,27 @@ impl Router {
     }
 
     fn haproxy(lab: &Lab, name: &str, bind: &str) -> Self {
-        let pem = certificate(lab.dir(), name);
-        // Timeouts of an hour: connections that tests hold are not this host's to end. HTTP/2 with prior knowledge
-        // needs no option: HAProxy knows the preface.
-        let text = format!(
-            r#"global
-  nbthread 1
-  maxconn 6000
-defaults
-  mode http
-  timeout client 1h
-  timeout server 1h
-  timeout connect 5s
-  timeout http-keep-alive 1h
-  timeout http-request 1h
-frontend web
-  bind :::80 v4v6 {bind}
-  bind :::443 v4v6 {bind} ssl crt {pem} alpn h2,http/1.1
-  http-request return status 200 content-type text/plain lf-string "host={name} name=%[req.hdr(host)] sni=%[ssl_fc_sni] client=%[src]\n"
-frontend health
-  bind :::1936 v4v6
-  monitor-uri /healthz
-"#,
-            pem = pem.display()
+        let web = format!(
+            "  http-request return status 200 content-type text/plain lf-string \"host={name} name=%[req.hdr(host)] \
+             sni=%[ssl_fc_sni] client=%[src]\\n\"\n"
         );
+        let text = router::haproxy(certificate(lab.dir(), name).display(), bind, &web);
         Self::launch(lab, name, "haproxy", &text)
     }
 
     /// nginx, for what is to be seen by a second implementation.
     pub(crate) fn nginx(lab: &Lab, name: &str) -> Self {
-        let pem = certificate(lab.dir(), name);
-        let text = format!(
-            r#"daemon off;
-master_process off;
-pid {dir}/{name}.nginx.pid;
-error_log stderr;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off;
-  keepalive_timeout 1h;
-  keepalive_requests 1000000;
-  client_body_temp_path {dir}/{name}.body; proxy_temp_path {dir}/{name}.proxy; fastcgi_temp_path {dir}/{name}.fastcgi;
-  uwsgi_temp_path {dir}/{name}.uwsgi; scgi_temp_path {dir}/{name}.scgi;
-  server {{
+        let http = format!(
+            "  server {{
     listen [::]:80 ipv6only=off;
     listen [::]:443 ipv6only=off ssl http2;
     listen [::]:1936 ipv6only=off;
-    ssl_certificate {pem}; ssl_certificate_key {pem};
-    location / {{ return 200 "host={name} name=$host sni=$ssl_server_name client=$remote_addr\n"; }}
+    location / {{ return 200 \"host={name} name=$host sni=$ssl_server_name client=$remote_addr\\n\"; }}
   }}
-}}
-"#,
-            dir = lab.dir().display(),
-            pem = pem.display()
+"
         );
+        let pem = certificate(lab.dir(), name);
+        let text = router::nginx(lab.dir().display(), name, pem.display(), &http);
         Self::launch(lab, name, "nginx", &text)
     }
 
@@ -106,11 +72,6 @@ http {{
         };
         router.wait();
         router
-    }
-
-    /// The host's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// SIGKILL: the host's kernel answers with RST from now on.
@@ -144,19 +105,8 @@ fn run(ns: &Ns, name: &str, config: &Path, dir: &Path) -> Proc {
     Proc::spawn(name, command, dir)
 }
 
-/// A self-signed certificate whose common name is the host's, good for all names of the tests. Added to `ca.pem`, so
-/// that a client can check that it ends TLS at a router host and nowhere else.
+/// Makes a certificate whose common name is the host's, good for all names of the tests.
 fn certificate(dir: &Path, name: &str) -> PathBuf {
     // A wildcard directly under a top-level name counts for no client, hence `a.test` in full.
-    let names = ["*.example.com", "*.apps.example.com", "a.test"].map(String::from);
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(names).unwrap();
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    let cert = params.self_signed(&key).unwrap().pem();
-    let pem = dir.join(format!("{name}.pem"));
-    std::fs::write(&pem, format!("{cert}{}", key.serialize_pem())).unwrap();
-    let ca = dir.join("ca.pem");
-    let known = std::fs::read_to_string(&ca).unwrap_or_default();
-    std::fs::write(&ca, known + &cert).unwrap();
-    pem
+    router::certificate(dir, name, &["*.example.com", "*.apps.example.com", "a.test"]).unwrap()
 }

@@ -1,88 +1,13 @@
-//! Plain TCP servers as backends: what they do with a connection is the test's to say.
+//! Servers as backends.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, Weak};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+pub(crate) use signalbox_lab::Server;
 
-use super::namespace::Ns;
-
-/// A server with a thread for each connection. Its connections are cut and its port is closed on drop.
-pub(crate) struct Server {
-    stop: Arc<AtomicBool>,
-    accepted: Arc<AtomicUsize>,
-    open: Arc<Mutex<Vec<Weak<TcpStream>>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    /// Listens at `at` in `ns` and gives each connection to `serve`.
-    pub(crate) fn start(ns: &Ns, at: &str, serve: impl Fn(Arc<TcpStream>) + Send + Sync + 'static) -> Self {
-        let listener = ns.listen(at);
-        listener.set_nonblocking(true).unwrap();
-        let mut server = Self {
-            stop: Arc::default(),
-            accepted: Arc::default(),
-            open: Arc::default(),
-            thread: None,
-        };
-        let (stop, accepted, open) = (server.stop.clone(), server.accepted.clone(), server.open.clone());
-        let accepting = move || accept(&listener, &stop, &accepted, &open, &Arc::new(serve));
-        server.thread = Some(std::thread::spawn(accepting));
-        server
-    }
-
-    /// Connections so far.
-    pub(crate) fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        for stream in self.open.lock().unwrap().iter().filter_map(Weak::upgrade) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-fn accept<F: Fn(Arc<TcpStream>) + Send + Sync + 'static>(
-    listener: &TcpListener,
-    stop: &AtomicBool,
-    accepted: &AtomicUsize,
-    open: &Mutex<Vec<Weak<TcpStream>>>,
-    serve: &Arc<F>,
-) {
-    while !stop.load(Ordering::SeqCst) {
-        let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut ready, PollTimeout::from(100u8));
-        while let Ok((stream, _)) = listener.accept() {
-            accepted.fetch_add(1, Ordering::SeqCst);
-            stream.set_nonblocking(false).unwrap();
-            stream
-                .set_read_timeout(Some(Duration::from_secs(120) * super::patience()))
-                .unwrap();
-            stream.set_nodelay(true).unwrap();
-            let stream = Arc::new(stream);
-            let mut known = open.lock().unwrap();
-            known.retain(|stream| stream.strong_count() > 0);
-            known.push(Arc::downgrade(&stream));
-            drop(known);
-            let serve = Arc::clone(serve);
-            std::thread::spawn(move || serve(stream));
-        }
-    }
-}
+use super::Ns;
 
 /// Answers health checks at :1936 for a host that runs no router.
 pub(crate) fn healthy(ns: &Ns) -> Server {

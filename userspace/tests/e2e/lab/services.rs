@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use signalbox_lab::Worker;
 
 use super::namespace::Ns;
 use super::servers::Server;
@@ -51,38 +51,24 @@ pub(crate) fn echo(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
 
 /// A UDP server that answers with its name and what it was asked.
 pub(crate) struct Answerer {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 impl Answerer {
     pub(crate) fn start(ns: &Ns, at: &str, name: &str) -> Self {
         let socket = ns.run(|| UdpSocket::bind(at).unwrap());
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (ended, name) = (Arc::clone(&stop), name.to_owned());
-        let thread = std::thread::spawn(move || {
+        let name = name.to_owned();
+        let worker = Worker::start(move |stop| {
             let mut buffer = vec![0; 65_536];
-            while !ended.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 if let Ok((n, from)) = socket.recv_from(&mut buffer) {
                     let answer = [name.as_bytes(), b":", &buffer[..n]].concat();
                     let _ = socket.send_to(&answer, from);
                 }
             }
         });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Answerer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self { _worker: worker }
     }
 }
 

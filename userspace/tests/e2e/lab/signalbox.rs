@@ -10,9 +10,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::Proc;
 use super::http::{self, Response};
 use super::namespace::{Ns, connect_here};
-use super::process::Proc;
 use super::servers::{self, Server};
 use super::topology::Lab;
 use super::{SOON, config, eventually};

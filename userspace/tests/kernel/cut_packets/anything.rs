@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::TS_DELTA_KNOWN;
-use signalbox_common::cut::header::{ACK, FIN};
+use signalbox_common::net::header::{ACK, FIN};
 
 use super::options::{sack, stamps};
 use super::packet::Packet;

@@ -3,7 +3,7 @@
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutFlow, state};
-use signalbox_common::cut::header::{ACK, FIN, RST, SYN};
+use signalbox_common::net::header::{ACK, FIN, RST, SYN};
 
 use super::outcome::Action;
 use super::packet::{ETH, Packet, TCP};

@@ -1,7 +1,7 @@
 //! Ends of a flow, and packets that end none.
 
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE};
-use signalbox_common::cut::header::{ACK, FIN, RST};
+use signalbox_common::net::header::{ACK, FIN, RST};
 
 use super::flows::{INDEX, NO_FLOW};
 use super::packet::Packet;

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use signalbox_common::cut::flow::{CutFlow, FlowRef, SOCKETS_CLOSED, Tuple, state};
+use signalbox_common::cut::flow::{CutFlow, FlowRef, SOCKETS_CLOSED, state};
+use signalbox_common::net::Tuple;
 
 use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, LEG_A, LEG_B, Scene, TO_CLIENT, TO_HOST};
 

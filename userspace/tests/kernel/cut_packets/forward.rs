@@ -3,7 +3,7 @@
 use signalbox_common::Reason;
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN};
-use signalbox_common::cut::header::ACK;
+use signalbox_common::net::header::ACK;
 
 use super::outcome::Action;
 use super::packet::Packet;

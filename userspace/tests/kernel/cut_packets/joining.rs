@@ -1,18 +1,20 @@
 //! Leg B's handshake: it offers what leg A has, and the host's answer makes the two a flow that is cut.
 
+use log::Level;
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
     CLIENT_FIN_SEEN, CutFlow, EARLY_FIN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN,
     ineligible, state,
 };
 use signalbox_common::cut::handshake;
-use signalbox_common::cut::header::{ACK, CWR, ECE, FIN, SYN};
+use signalbox_common::net::header::{ACK, CWR, ECE, FIN, SYN};
 
 use super::clock::{assert_within, milliseconds, ticks};
 use super::flows::INDEX;
 use super::options::{NOP, SACK_PERMITTED, mss, offer, scale, stamps};
 use super::outcome::Action;
 use super::packet::Packet;
+use super::programs::Programs;
 use super::scene::{CLIENT_ON_B, LEG_A, Scene, over_both, over_ipv4};
 use super::syns::{ALL, CLOCK_A, CLOCK_B, INJECTED};
 
@@ -321,4 +323,13 @@ fn a_full_table_leaves_the_flow_to_another_tier() {
             assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
         }
     });
+    let text = format!(
+        "A connection is not cut, because CUT_CT takes no entry: errno=-{}",
+        libc::E2BIG
+    );
+    let logged = Programs::fresh().messages.take();
+    assert!(
+        !logged.is_empty() && logged.iter().all(|message| *message == (Level::Warn, text.clone())),
+        "{logged:?}"
+    );
 }

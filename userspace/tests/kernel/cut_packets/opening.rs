@@ -2,7 +2,7 @@
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutConfig, Handshake, SYN_ACK_SEEN};
-use signalbox_common::cut::header::{CWR, ECE, SYN};
+use signalbox_common::net::header::{CWR, ECE, SYN};
 
 use super::clock::{assert_within, milliseconds};
 use super::flows::macs;

@@ -5,7 +5,7 @@ use signalbox_common::cut::flow::{
     CutFlow, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED, RESET, SOCKETS_CLOSED, SUPERSEDED,
     SYN_ON_LIVE_FLOW, ineligible, state,
 };
-use signalbox_common::cut::header::{RST, SYN};
+use signalbox_common::net::header::{RST, SYN};
 
 use super::flows::{INDEX, NO_FLOW};
 use super::outcome::Action;

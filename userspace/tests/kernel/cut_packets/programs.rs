@@ -6,12 +6,15 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
-use signalbox::kernel::object::STEERING_MAPS;
+use signalbox::kernel::object;
+use signalbox::kernel::pins::temporary::TemporaryPins;
 use signalbox_common::Reason;
-use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake, Tuple};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake};
+use signalbox_common::net::Tuple;
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
 use super::outcome::{Action, Outcome};
+use crate::logged::ProgramMessages;
 
 /// Maps that are large and of which a test needs little or nothing.
 const SMALL: [&str; 4] = ["ID_NAMES", "CUT_FLOWS", "CUT_CT", "CUT_HANDSHAKES"];
@@ -26,6 +29,7 @@ pub(crate) struct Programs {
     bindings: LpmTrie<MapData, SteerKey, u32>,
     counters: PerCpuArray<MapData, u64>,
     ends: RingBuf<MapData>,
+    pub(crate) messages: ProgramMessages,
     ebpf: Ebpf,
 }
 
@@ -61,18 +65,21 @@ impl Programs {
     }
 
     fn load() -> Self {
+        let pins = TemporaryPins::new().unwrap();
         let mut loader = EbpfLoader::new();
-        for name in STEERING_MAPS.into_iter().chain(SMALL) {
+        pins.set_pins(&mut loader);
+        for name in SMALL {
             loader.map_max_entries(name, 64);
         }
-        let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
-        let mut ebpf = loader.load(object).unwrap();
+        let mut ebpf = loader.load(object::CUT_THROUGH).unwrap();
         for name in ["cut_in", "cut_out"] {
             let program: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
             program.load().unwrap();
         }
+        let messages = ProgramMessages::of(&mut ebpf);
         let mut take = |name: &str| -> Map { ebpf.take_map(name).unwrap() };
         Self {
+            messages,
             tuples: take("CUT_CT").try_into().unwrap(),
             flows: take("CUT_FLOWS").try_into().unwrap(),
             shakes: take("CUT_HANDSHAKES").try_into().unwrap(),

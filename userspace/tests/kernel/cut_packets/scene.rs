@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::MutexGuard;
 
 use aya::programs::ProgramType;
-use signalbox_common::cut::header::ACK;
+use signalbox_common::net::header::ACK;
 use signalbox_common::steer::SteerKey;
 
 use super::clock::ticks;

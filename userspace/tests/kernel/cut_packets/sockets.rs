@@ -5,7 +5,7 @@ use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{
     HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, ORPHANED, SOCKETS_CLOSED, TS_DELTA_KNOWN, state,
 };
-use signalbox_common::cut::header::{ACK, FIN, RST, SYN};
+use signalbox_common::net::header::{ACK, FIN, RST, SYN};
 
 use super::flows::INDEX;
 use super::options::usual_stamps;

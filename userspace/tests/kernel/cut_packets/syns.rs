@@ -2,7 +2,7 @@
 
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{Handshake, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN, state};
-use signalbox_common::cut::header::{ACK, SYN};
+use signalbox_common::net::header::{ACK, SYN};
 
 use super::flows::{INDEX, macs};
 use super::options::offer;

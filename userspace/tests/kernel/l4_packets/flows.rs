@@ -1,5 +1,6 @@
 //! Memory of flows, and its duration.
 
+use log::Level;
 use signalbox_common::Reason;
 use signalbox_common::l4::L4Flow;
 use signalbox_common::l4::abi::{service, state};
@@ -109,6 +110,16 @@ fn where_the_table_of_the_established_is_full_flows_go_on_without_a_place_in_it(
         }
         assert_eq!(world.established.keys().count(), full);
     });
+    let text = "A flow of a service cannot be established, because L4_CT_ESTABLISHED takes no entry: errno=-7";
+    let logged = World::fresh(Program::Xdp).messages.take();
+    // One message a second on each CPU, however many flows there are.
+    assert!((1..100).contains(&logged.len()), "{logged:?}");
+    assert!(
+        logged
+            .iter()
+            .all(|(level, message)| *level == Level::Warn && message == text),
+        "{logged:?}"
+    );
 }
 
 #[test]

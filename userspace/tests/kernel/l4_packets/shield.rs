@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipnet::IpNet;
 use signalbox_common::Reason;
-use signalbox_common::l4::Target;
-use signalbox_common::l4::abi::PortBit;
+use signalbox_common::net::Target;
+use signalbox_common::net::target::PortBit;
 use signalbox_common::shield::abi::{NO_TABLE, SAMPLE_QUOTA, flag};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{ConnCountKey, Decision, DroppedPacket, Guard, Limit, Settings};

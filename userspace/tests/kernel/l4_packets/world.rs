@@ -9,10 +9,16 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use signalbox::kernel::l4::shield::Shield;
+use signalbox::kernel::object;
+use signalbox::kernel::pins::temporary::TemporaryPins;
 use signalbox_common::Reason;
-use signalbox_common::l4::abi::{ALL_MACS, DsrQuota, PORT_BITMAP_WORDS, PortBit, SLOTS, service};
-use signalbox_common::l4::{Host, Key, L4Config, L4Flow, Service, ServiceStats, Target, mode};
+use signalbox_common::l4::abi::{ALL_MACS, DsrQuota, SLOTS, service};
+use signalbox_common::l4::{Host, L4Config, L4Flow, Service, ServiceStats, mode};
+use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
+use signalbox_common::net::{Key, Target};
 use signalbox_common::shield::Settings;
+
+use crate::logged::ProgramMessages;
 
 use super::packet::{Packet, SYN, TCP, UDP};
 
@@ -81,6 +87,7 @@ impl Outcome {
 }
 
 pub(crate) struct World {
+    pub(crate) messages: ProgramMessages,
     pub(crate) program: Program,
     pub(crate) established: HashMap<MapData, Key, L4Flow>,
     pub(crate) opening: HashMap<MapData, Key, L4Flow>,
@@ -140,7 +147,7 @@ pub(crate) fn with<F: Fn(&mut World) + Send + Sync>(program: Program, test: F) {
 impl World {
     /// Returns the world, shared by all tests, one after the other, with empty maps: the verifier takes a second for
     /// the programs.
-    fn fresh(program: Program) -> MutexGuard<'static, Self> {
+    pub(crate) fn fresh(program: Program) -> MutexGuard<'static, Self> {
         static LOADED: OnceLock<Mutex<World>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| Mutex::new(Self::load()));
         let mut world = loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,27 +157,22 @@ impl World {
     }
 
     fn load() -> Self {
+        let pins = TemporaryPins::for_test_run().unwrap();
         let mut loader = EbpfLoader::new();
-        let others = signalbox::kernel::object::STEERING_MAPS
-            .iter()
-            .chain(&signalbox::kernel::cut::CUT_MAPS);
-        for name in others.chain(&["ID_NAMES"]) {
-            loader.map_max_entries(name, 1);
-        }
+        pins.set_pins(&mut loader);
         loader.map_max_entries("L4_CT_ESTABLISHED", 64);
         loader.map_max_entries("SHIELD_SOURCES", 1024);
         loader.map_max_entries("SHIELD_SHARED_PREFIXES", 1 << 20);
-        let outer = signalbox::kernel::l4::map_in_map::MapInMapPins::all().unwrap();
-        outer.set_pins(&mut loader);
-        let object = aya::include_bytes_aligned!(env!("SIGNALBOX_EBPF_OBJECT"));
-        let mut ebpf = loader.load(object).unwrap();
+        let mut ebpf = loader.load(object::LAYER4).unwrap();
         let xdp: &mut Xdp = ebpf.program_mut("l4_xdp").unwrap().try_into().unwrap();
         xdp.load().unwrap();
         let tc: &mut SchedClassifier = ebpf.program_mut("l4_tc").unwrap().try_into().unwrap();
         tc.load().unwrap();
         let shield = Shield::of(&mut ebpf).unwrap();
+        let messages = ProgramMessages::of(&mut ebpf);
         let mut take = |name: &str| -> Map { ebpf.take_map(name).unwrap() };
         Self {
+            messages,
             shield,
             settings: Settings::default(),
             program: Program::Xdp,

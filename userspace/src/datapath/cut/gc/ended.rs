@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use signalbox_common::cut::seq;
+use signalbox_common::net::seq;
 
 /// Ticks until an ended flow is examined again: half a second.
 const RECHECK_TICKS: u32 = 477;

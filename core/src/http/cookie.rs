@@ -1,0 +1,177 @@
+//! The cookie that keeps a client at its cluster or host (RFC 6265), hidden from the host as HAProxy's
+//! `cookie insert indirect` hides it. Cookies of others are left as they are.
+
+use crate::http1::edit::{FieldEdit, FieldName};
+use crate::http1::fields::FieldSection;
+use crate::http1::grammar::{is_token, trim_ows};
+
+const COOKIE: FieldName = FieldName::constant("Cookie");
+const SET_COOKIE: FieldName = FieldName::constant("Set-Cookie");
+
+/// To which requests of other sites a browser adds a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// To links that are followed.
+    Lax,
+    /// To all; browsers want `Secure` with it.
+    None,
+    /// To none.
+    Strict,
+}
+
+impl SameSite {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lax => "Lax",
+            Self::None => "None",
+            Self::Strict => "Strict",
+        }
+    }
+}
+
+/// A sticky cookie of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StickyCookie {
+    name: Box<str>,
+    same_site: Option<SameSite>,
+    is_secure: bool,
+}
+
+impl StickyCookie {
+    /// Cookie of a name; `None` if that is no token. `is_secure`: browsers send it over TLS only.
+    #[must_use]
+    pub fn new(name: &str, same_site: Option<SameSite>, is_secure: bool) -> Option<Self> {
+        is_token(name.as_bytes()).then(|| Self {
+            name: name.into(),
+            same_site,
+            is_secure,
+        })
+    }
+
+    /// Name of the cookie.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Value that a request brings: the first one of the name, without quotes around it.
+    #[must_use]
+    pub fn value<'b>(&self, fields: &FieldSection, buffer: &'b [u8]) -> Option<&'b [u8]> {
+        let mut pairs = fields.values(buffer, "cookie").flat_map(pairs);
+        let value = pairs.find_map(|pair| self.value_of(pair))?;
+        let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        Some(quoted.unwrap_or(value))
+    }
+
+    /// Change that hides the cookie from the host; `None` if the request has none of the name.
+    #[must_use]
+    pub fn hide(&self, fields: &FieldSection, buffer: &[u8]) -> Option<FieldEdit> {
+        let all = || fields.values(buffer, "cookie").flat_map(pairs);
+        all().find(|pair| self.value_of(pair).is_some())?;
+        let others: Vec<&[u8]> = all().filter(|pair| self.value_of(pair).is_none()).collect();
+        Some(if others.is_empty() {
+            FieldEdit::Remove(COOKIE)
+        } else {
+            FieldEdit::Set(COOKIE, others.join(&b"; "[..]))
+        })
+    }
+
+    /// Set-Cookie field that gives a client a value, for the browser's session and all paths; `None` if the value has
+    /// characters that no cookie may have (RFC 6265, section 4.1.1).
+    #[must_use]
+    pub fn set(&self, value: &str) -> Option<FieldEdit> {
+        let is_octet = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
+        if !value.as_bytes().iter().all(is_octet) {
+            return None;
+        }
+        let mut text = format!("{}={value}; Path=/; HttpOnly", self.name);
+        if self.is_secure {
+            text.push_str("; Secure");
+        }
+        if let Some(same_site) = self.same_site {
+            text.push_str("; SameSite=");
+            text.push_str(same_site.as_str());
+        }
+        Some(FieldEdit::Add(SET_COOKIE, text.into_bytes()))
+    }
+
+    /// Value of a pair, if it is the cookie's. Names of cookies are case-sensitive.
+    fn value_of<'b>(&self, pair: &'b [u8]) -> Option<&'b [u8]> {
+        let rest = pair.strip_prefix(self.name.as_bytes())?;
+        trim_ows(rest).strip_prefix(b"=").map(trim_ows)
+    }
+}
+
+/// `name=value` pairs of a Cookie field.
+fn pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
+    field
+        .split(|&b| b == b';')
+        .map(trim_ows)
+        .filter(|pair| !pair.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::limits::MessageLimits;
+    use crate::http1::parse::{self, ParsedRequest};
+
+    fn sb() -> StickyCookie {
+        StickyCookie::new("sb", Some(SameSite::Lax), true).unwrap()
+    }
+
+    fn of<T>(cookies: &[&str], run: impl FnOnce(&FieldSection, &[u8]) -> T) -> T {
+        let lines: String = cookies.iter().map(|cookie| format!("Cookie: {cookie}\r\n")).collect();
+        let text = format!("GET / HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n");
+        match parse::request(text.as_bytes(), &MessageLimits::default()) {
+            Ok(ParsedRequest::Head(head)) => run(&head.fields, text.as_bytes()),
+            outcome => panic!("{text:?}: {outcome:?}"),
+        }
+    }
+
+    fn value(cookies: &[&str]) -> Option<String> {
+        let read = |fields: &FieldSection, buffer: &[u8]| sb().value(fields, buffer).map(<[u8]>::to_vec);
+        of(cookies, read).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn the_value_is_found_among_others() {
+        for (cookies, expected) in [
+            (&["a=1; sb=x7; c=2"][..], Some("x7")),
+            (&["a=1", "sb=x7"], Some("x7")),
+            (&["sb=\"x7\""], Some("x7")),
+            (&["sb=x=7;sb=y"], Some("x=7")),
+            (&["sb="], Some("")),
+            (&[" sb = x7 "], Some("x7")),
+            (&["sbx=1; xsb=2; SB=3; a=sb=4; sb"], None),
+            (&[], None),
+        ] {
+            assert_eq!(value(cookies).as_deref(), expected, "{cookies:?}");
+        }
+    }
+
+    #[test]
+    fn the_cookie_is_hidden_and_others_stay() {
+        let hidden = |cookies: &[&str]| of(cookies, |fields, buffer| sb().hide(fields, buffer));
+        let rest = |text: &str| Some(FieldEdit::Set(COOKIE, text.into()));
+        assert_eq!(hidden(&["a=1; sb=x; b=\"2; 3\"; sb=y"]), rest("a=1; b=\"2; 3\""));
+        assert_eq!(hidden(&["a=1", "sb=x", "b=2"]), rest("a=1; b=2"));
+        assert_eq!(hidden(&["sb=x"]), Some(FieldEdit::Remove(COOKIE)));
+        assert_eq!(hidden(&["a=1;b=2"]), None);
+    }
+
+    #[test]
+    fn a_cookie_is_set_for_the_session_and_read_again() {
+        let set = |cookie: &StickyCookie, value: &str| cookie.set(value);
+        let text = |text: &str| Some(FieldEdit::Add(SET_COOKIE, text.into()));
+        assert_eq!(set(&sb(), "x7"), text("sb=x7; Path=/; HttpOnly; Secure; SameSite=Lax"));
+        let plain = StickyCookie::new("JSESSION-1_a", None, false).unwrap();
+        assert_eq!(set(&plain, "x"), text("JSESSION-1_a=x; Path=/; HttpOnly"));
+        assert_eq!(value(&["sb=x7"]).as_deref(), Some("x7"));
+        for bad in ["a b", "a;b", "a,b", "a\"", "a\r\n", "\u{fc}"] {
+            assert_eq!(set(&sb(), bad), None, "{bad:?}");
+        }
+        assert_eq!(StickyCookie::new("a=b", None, false), None);
+        assert_eq!(StickyCookie::new("", None, false), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! Which path of a host's routes a request belongs to: the longest one, as OpenShift's router finds it.
+//!
+//! Paths are compared as raw bytes: nothing is decoded and no dot segment resolved, for what the balancer understood
+//! and what the host understands would then be two things. [`is_ambiguous`] finds paths where they could be.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+/// Routes of a host by path.
+///
+/// A path stands for itself and what is below it in whole segments: `/foo` for `/foo` and `/foo/x`, not for `/foobar`;
+/// `/foo/` only for what begins with it; an empty path for every request, `*` of OPTIONS too.
+#[derive(Clone, Debug)]
+pub struct PathTable<T> {
+    routes: HashMap<Box<[u8]>, T, FixedState>,
+    /// Lengths of paths, the greatest first: a look-up costs one comparison each, however long a request's path is.
+    lengths: Vec<usize>,
+}
+
+impl<T> PathTable<T> {
+    /// Table of paths. Of equal paths the last one counts.
+    #[must_use]
+    pub fn new(routes: impl IntoIterator<Item = (Box<[u8]>, T)>) -> Self {
+        let routes: HashMap<_, _, _> = routes.into_iter().collect();
+        let mut lengths: Vec<usize> = routes.keys().map(|path| path.len()).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        lengths.dedup();
+        Self { routes, lengths }
+    }
+
+    /// Route of the longest path that a request's path, without its query, belongs to.
+    #[must_use]
+    pub fn find(&self, path: &[u8]) -> Option<&T> {
+        let candidates = self.lengths.iter().filter_map(|&length| {
+            let (route, rest) = path.split_at_checked(length)?;
+            (is_whole(route, rest)).then_some(route)
+        });
+        candidates.into_iter().find_map(|route| self.routes.get(route))
+    }
+}
+
+/// Whether a route's path ends at the end of a segment of the request's path, of which `rest` is left.
+fn is_whole(route: &[u8], rest: &[u8]) -> bool {
+    route.is_empty() || route.ends_with(b"/") || rest.is_empty() || rest.starts_with(b"/")
+}
+
+/// Whether a host could read a path as another one: dot segments (raw or encoded), empty segments, and encoded slashes,
+/// backslashes and NULs. For who would rather refuse such requests than route them by their bytes.
+#[must_use]
+pub fn is_ambiguous(path: &[u8]) -> bool {
+    let is_encoded = |window: &[u8]| matches!(window, [b'%', b'2', b'f' | b'F'] | [b'%', b'5', b'c' | b'C'] | b"%00");
+    let inner = path.strip_prefix(b"/").unwrap_or(path);
+    let (segments, last) = match inner.iter().rposition(|&b| b == b'/') {
+        Some(at) => (Some(&inner[..at]), &inner[at + 1..]),
+        None => (None, inner),
+    };
+    let has_empty = segments.is_some_and(|all| all.split(|&b| b == b'/').any(<[u8]>::is_empty));
+    let mut all = segments
+        .into_iter()
+        .flat_map(|all| all.split(|&b| b == b'/'))
+        .chain([last]);
+    has_empty || path.contains(&b'\\') || path.windows(3).any(is_encoded) || all.any(is_dots)
+}
+
+/// Whether a segment is `.` or `..`, with dots as they are or encoded.
+fn is_dots(segment: &[u8]) -> bool {
+    let mut rest = segment;
+    let mut dots = 0;
+    while !rest.is_empty() {
+        rest = match rest {
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return false,
+        };
+        dots += 1;
+    }
+    matches!(dots, 1 | 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(paths: &[&str]) -> PathTable<String> {
+        PathTable::new(paths.iter().map(|path| (path.as_bytes().into(), (*path).to_owned())))
+    }
+
+    #[test]
+    fn paths_match_in_whole_segments() {
+        for (route, matching, others) in [
+            (
+                "/foo",
+                &["/foo", "/foo/", "/foo/x", "/foo//"][..],
+                &["/foobar", "/Foo", "/fo", "/", "*", "/foo%2fx"][..],
+            ),
+            ("/foo/", &["/foo/", "/foo/x"], &["/foo", "/foobar"]),
+            ("/", &["/", "/x", "//"], &["*", ""]),
+            ("", &["/", "/x", "*", ""], &[]),
+            ("/a/b", &["/a/b", "/a/b/c"], &["/a", "/a/", "/a/bc", "/x/../a/b"]),
+        ] {
+            let table = table(&[route]);
+            for path in matching {
+                assert!(table.find(path.as_bytes()).is_some(), "{path} belongs to {route:?}");
+            }
+            for path in others {
+                assert!(
+                    table.find(path.as_bytes()).is_none(),
+                    "{path} does not belong to {route:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_path_wins() {
+        let table = table(&["", "/", "/app", "/app/", "/app/admin", "/application"]);
+        for (path, route) in [
+            ("*", ""),
+            ("/x", "/"),
+            ("/app", "/app"),
+            ("/app/", "/app/"),
+            ("/app/x", "/app/"),
+            ("/app/admin/x", "/app/admin"),
+            ("/app/administrator", "/app/"),
+            ("/application/x", "/application"),
+            ("/app%2fadmin", "/"),
+        ] {
+            assert_eq!(table.find(path.as_bytes()).map(String::as_str), Some(route), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_that_hosts_read_in_their_own_way() {
+        for path in [
+            "/a/../b",
+            "/..",
+            "/a/.",
+            "/%2e%2E/x",
+            "/.%2e",
+            "/a//b",
+            "//a",
+            "/a%2fb",
+            "/a%5C",
+            "/a\\b",
+            "/a%00",
+        ] {
+            assert!(is_ambiguous(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "/",
+            "",
+            "*",
+            "/a",
+            "/a/",
+            "/a.b/..c/...",
+            "/.well-known/x",
+            "/a%20b",
+            "/%2e%2ex",
+        ] {
+            assert!(!is_ambiguous(path.as_bytes()), "{path}");
+        }
+    }
+
+    proptest! {
+        /// The router's own rule: the regular expression `^PATH(/.*)?$`, `^PATH(.*)?$` behind a slash; longest first.
+        #[test]
+        fn the_table_finds_what_a_walk_over_all_routes_finds(routes in prop::collection::vec("(/[ab]{0,2}){0,3}/?", 0..8), path in "(/[ab]{0,2}){0,4}/?") {
+            let matches = |route: &str| {
+                let rest = path.strip_prefix(route);
+                rest.is_some_and(|rest| route.is_empty() || route.ends_with('/') || rest.is_empty() || rest.starts_with('/'))
+            };
+            let longest = routes.iter().filter(|route| matches(route)).max_by_key(|route| route.len());
+            let names: Vec<&str> = routes.iter().map(String::as_str).collect();
+            let table = table(&names);
+            prop_assert_eq!(table.find(path.as_bytes()), longest);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The chunked transfer coding (RFC 9112, section 7.1), scanned where it passes: chunks are sent on as they stand.
+//!
+//! The trailer section is held back until it is whole and checked, for it may be left out (section 7.1.2).
+
+mod error;
+mod line;
+
+pub use error::ChunkedError;
+
+use super::fields::FieldSection;
+use super::grammar::is_ows;
+use super::limits::{MAX_FIELDS, MessageLimits};
+use line::SizeLine;
+
+/// Fields that frame or route a message: they mean nothing behind the body, and who merges trailers into the head is
+/// led astray by them (RFC 9110, section 6.5.1).
+const NOT_IN_TRAILERS: [&str; 8] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Result of a scan: what the bytes at the start of the piece are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkScan {
+    /// Bytes that are sent on as they stand: chunks up to and with the line of the last one.
+    pub pass: usize,
+    /// Bytes that belong to the body. Those behind `pass` are the trailer section, which the scanner holds.
+    pub used: usize,
+    /// Whether the body has ended: bytes behind `used` are not its own, and the trailer section is to be sent.
+    pub is_done: bool,
+}
+
+/// Scanner of one body, which may come in any pieces.
+#[derive(Clone, Debug)]
+pub struct ChunkedBody {
+    state: ScanState,
+    limits: MessageLimits,
+    trailers: Vec<u8>,
+    trailer_fields: FieldSection,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScanState {
+    Size(SizeLine),
+    /// Chunk data: bytes that are left.
+    Data(u64),
+    /// The CRLF behind chunk data.
+    DataCr,
+    DataLf,
+    Trailers,
+    Done,
+}
+
+impl ChunkedBody {
+    /// Scanner at the start of a body.
+    #[must_use]
+    pub fn new(limits: &MessageLimits) -> Self {
+        Self {
+            state: ScanState::Size(SizeLine::default()),
+            limits: *limits,
+            trailers: Vec::new(),
+            trailer_fields: FieldSection::default(),
+        }
+    }
+
+    /// Scans the bytes that follow those of the last scan. All bytes are used unless the body ends in them.
+    ///
+    /// # Errors
+    ///
+    /// The body is none; its connection is to be closed, and nothing of these bytes sent on.
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<ChunkScan, ChunkedError> {
+        let (mut at, mut pass) = (0, 0);
+        while at < bytes.len() && self.state != ScanState::Done {
+            if let ScanState::Data(left) = self.state {
+                at += self.take_data(left, bytes.len() - at);
+            } else {
+                self.step(bytes[at])?;
+                at += 1;
+            }
+            // The byte that ended the last chunk's line is passed, those behind it are the trailer section.
+            if self.trailers.is_empty() {
+                pass = at;
+            }
+        }
+        Ok(ChunkScan {
+            pass,
+            used: at,
+            is_done: self.state == ScanState::Done,
+        })
+    }
+
+    /// Bytes of chunk data that come next. They may be moved without being looked at, and are then reported to
+    /// [`skip`](Self::skip).
+    #[must_use]
+    pub const fn data_ahead(&self) -> u64 {
+        match self.state {
+            ScanState::Data(left) => left,
+            _ => 0,
+        }
+    }
+
+    /// Counts bytes of chunk data that were moved without a scan; [`data_ahead`](Self::data_ahead) at most.
+    pub fn skip(&mut self, bytes: u64) {
+        if let ScanState::Data(left) = self.state {
+            debug_assert!(bytes <= left, "more is skipped than chunk data is ahead");
+            self.state = after_data(left.saturating_sub(bytes));
+        }
+    }
+
+    /// Whether the body has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == ScanState::Done
+    }
+
+    /// Trailer section of a body that has ended, with the empty line at its end: it is sent behind the last chunk.
+    /// Where trailers are not wanted, [`NO_TRAILERS`] is sent in its place.
+    #[must_use]
+    pub fn trailers(&self) -> &[u8] {
+        &self.trailers
+    }
+
+    /// Trailer fields of a body that has ended, as ranges of [`trailers`](Self::trailers).
+    #[must_use]
+    pub const fn trailer_fields(&self) -> &FieldSection {
+        &self.trailer_fields
+    }
+
+    fn take_data(&mut self, left: u64, available: usize) -> usize {
+        let taken = usize::try_from(left).map_or(available, |left| left.min(available));
+        self.state = after_data(left - taken as u64);
+        taken
+    }
+
+    fn step(&mut self, byte: u8) -> Result<(), ChunkedError> {
+        self.state = match self.state {
+            ScanState::Size(mut line) => match line.step(byte, self.limits.chunk_extension_bytes)? {
+                None => ScanState::Size(line),
+                Some(0) => ScanState::Trailers,
+                Some(size) => ScanState::Data(size),
+            },
+            ScanState::DataCr if byte == b'\r' => ScanState::DataLf,
+            ScanState::DataLf if byte == b'\n' => ScanState::Size(SizeLine::default()),
+            ScanState::DataCr | ScanState::DataLf => return Err(ChunkedError::DataEnd),
+            ScanState::Trailers => self.trailer_byte(byte)?,
+            state @ (ScanState::Data(_) | ScanState::Done) => state,
+        };
+        Ok(())
+    }
+
+    fn trailer_byte(&mut self, byte: u8) -> Result<ScanState, ChunkedError> {
+        if self.trailers.len() >= self.limits.trailer_bytes {
+            return Err(ChunkedError::TrailersTooLarge);
+        }
+        let follows_cr = self.trailers.last() == Some(&b'\r');
+        if follows_cr != (byte == b'\n') {
+            return Err(ChunkedError::TrailerLine);
+        }
+        self.trailers.push(byte);
+        if self.trailers != NO_TRAILERS && !self.trailers.ends_with(b"\r\n\r\n") {
+            return Ok(ScanState::Trailers);
+        }
+        self.trailer_fields = check_trailers(&self.trailers, self.limits.trailer_fields)?;
+        Ok(ScanState::Done)
+    }
+}
+
+/// Empty trailer section.
+pub const NO_TRAILERS: &[u8] = b"\r\n";
+
+const fn after_data(left: u64) -> ScanState {
+    match left {
+        0 => ScanState::DataCr,
+        left => ScanState::Data(left),
+    }
+}
+
+fn check_trailers(section: &[u8], max_fields: usize) -> Result<FieldSection, ChunkedError> {
+    let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let headers = match httparse::parse_headers(section, &mut room[..max_fields.min(MAX_FIELDS)]) {
+        Ok(httparse::Status::Complete((_, headers))) => headers,
+        Err(httparse::Error::TooManyHeaders) => return Err(ChunkedError::TooManyTrailers),
+        _ => return Err(ChunkedError::TrailerLine),
+    };
+    let located = FieldSection::locate(section, 0, headers).filter(|(_, end)| *end == section.len());
+    let (fields, _) = located.ok_or(ChunkedError::TrailerLine)?;
+    if NOT_IN_TRAILERS.into_iter().any(|name| fields.has(section, name)) {
+        return Err(ChunkedError::TrailerNotAllowed);
+    }
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests;

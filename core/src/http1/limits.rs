@@ -1,0 +1,34 @@
+//! How much of a message is read before it is refused.
+
+/// Most fields that a head may have whatever the configuration says: the parser's room.
+pub const MAX_FIELDS: usize = 128;
+
+/// Limits of heads and chunked bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageLimits {
+    /// Bytes of a head with all its line ends, and of empty lines before a request.
+    pub head_bytes: usize,
+    /// Bytes of a request target.
+    pub target_bytes: usize,
+    /// Field lines of a head; [`MAX_FIELDS`] at most.
+    pub fields: usize,
+    /// Bytes of one chunk's extensions.
+    pub chunk_extension_bytes: usize,
+    /// Bytes of a trailer section with all its line ends.
+    pub trailer_bytes: usize,
+    /// Field lines of a trailer section; [`MAX_FIELDS`] at most.
+    pub trailer_fields: usize,
+}
+
+impl Default for MessageLimits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 32 * 1024,
+            target_bytes: 16 * 1024,
+            fields: MAX_FIELDS,
+            chunk_extension_bytes: 256,
+            trailer_bytes: 8 * 1024,
+            trailer_fields: 32,
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Programs and maps of tier `cut`: loaded, pinned, and attached to interfaces.
+//!
+//! Programs and maps outlive the process: maps and links are pinned under
+//! `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of the network namespace}/`, and the next process goes on with them. Its
+//! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
+
+mod carry_over;
+pub mod hooks;
+pub mod reset;
+pub mod table;
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Mutex;
+
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::SchedClassifier;
+use aya::{Ebpf, EbpfLoader};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SUPERSEDED, SYN_ACK_SEEN, state};
+use signalbox_common::net::Tuple;
+use signalbox_common::steer::SteerKey;
+use signalbox_common::{Reason, parts};
+use signalbox_core::plan::Bindings;
+
+use crate::error::KernelError;
+use crate::interfaces;
+use crate::map::MapFd;
+use crate::names::Names;
+use crate::object::{CUT_THROUGH, ProgramLog, map_fd, program, program_log, refused_for_tests};
+use crate::pins::layout::{self, LAYOUT};
+use crate::pins::other_version::OtherVersion;
+use crate::pins::{self, PinKind, Pins};
+pub(crate) use carry_over::structures;
+use hooks::CutHooks;
+use table::{FlowTable, PendingPorts};
+
+/// Most flows that one batch operation on the map removes.
+const MAX_REMOVED_AT_ONCE: usize = 64;
+
+/// Kernel objects of tier `cut`.
+pub struct Cut {
+    pub pins: Pins,
+    pub table: FlowTable,
+    pub pending: PendingPorts,
+    pub names: Names,
+    tuples: MapFd,
+    handshakes: MapFd,
+    bindings: MapFd,
+    config: MapFd,
+    counters: PerCpuArray<MapData, u64>,
+    current_bindings: Mutex<Vec<(u32, SteerKey)>>,
+    pub hooks: Mutex<CutHooks>,
+    /// Pinned state of other versions that has not been carried over yet.
+    other_versions: Mutex<Vec<OtherVersion>>,
+    /// True if flows of an earlier process were found.
+    pub adopted: bool,
+    /// Reason why IPv6 is not cut, where the kernel took only the IPv4 half of the programs.
+    pub without_v6: Option<String>,
+    /// Ring of ended flows, until [`Self::take_ended_ring`] takes it.
+    ended_ring: Mutex<Option<RingBuf<MapData>>>,
+    /// Log of the programs.
+    log: Mutex<Option<ProgramLog>>,
+}
+
+impl Cut {
+    /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
+    pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
+        let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
+        let pins = Pins::open(PinKind::Cut, CUT_THROUGH, take_over).map_err(pins::unusable)?;
+        let earlier = OtherVersion::lock_all(PinKind::Cut, "CUT_FLOWS", take_over).map_err(pins::unusable)?;
+        let adopted = pins.path("CUT_FLOWS").exists();
+        let attempt = |parts: u32| {
+            let mut loader = EbpfLoader::new();
+            loader
+                .default_map_pin_directory(pins.dir())
+                .map_max_entries("CUT_FLOWS", flows)
+                .map_max_entries("CUT_CT", flows.saturating_mul(2))
+                .override_global(parts::SYMBOL, &parts, true);
+            let mut ebpf = loader.load(CUT_THROUGH).map_err(|e| KernelError::Load(Box::new(e)))?;
+            load_programs(&mut ebpf, parts).map(|()| ebpf)
+        };
+        let loaded = match attempt(parts::ALL) {
+            // Programs for IPv4 alone are better than none.
+            Err(whole) if whole.is_permanent() => match attempt(parts::ALL & !parts::CUT_V6) {
+                Ok(ebpf) => Ok((ebpf, Some(signalbox_sys::error_chain(&whole)))),
+                Err(_) => Err(whole),
+            },
+            other => other.map(|ebpf| (ebpf, None)),
+        };
+        // Maps are pinned before the verifier checks the programs: those of a refused load belong to nobody.
+        let (mut ebpf, without_v6) = loaded.inspect_err(|_| {
+            if !adopted {
+                pins.clear();
+            }
+        })?;
+        let (table, pending) = match (ebpf.map("CUT_FLOWS"), ebpf.map("CUT_PENDING")) {
+            (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
+                let count = flows.info().map_or(0, |info| info.max_entries());
+                (
+                    FlowTable::map(flows.fd().as_fd(), count).map_err(failed("mapping CUT_FLOWS into memory"))?,
+                    PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping CUT_PENDING into memory"))?,
+                )
+            }
+            _ => return Err(KernelError::NoMap("CUT_FLOWS")),
+        };
+        let names = Names::of(&ebpf)?;
+        let (tuples, handshakes, bindings, config) = (
+            map_fd(&ebpf, "CUT_CT")?,
+            map_fd(&ebpf, "CUT_HANDSHAKES")?,
+            map_fd(&ebpf, "CUT_BINDINGS")?,
+            map_fd(&ebpf, "CUT_CONFIG")?,
+        );
+        let ends = take(&mut ebpf, "CUT_FLOW_ENDED", RingBuf::try_from)?;
+        let counters = take(&mut ebpf, "COUNTERS", PerCpuArray::try_from)?;
+        let log = Mutex::new(program_log(&mut ebpf));
+        if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
+            tracing::warn!(%error, "Another version of signalbox will not be able to carry cut flows over.");
+        }
+        Ok(Self {
+            hooks: Mutex::new(CutHooks::new(ebpf, pins.clone())),
+            other_versions: Mutex::new(earlier),
+            pins,
+            table,
+            pending,
+            names,
+            tuples,
+            handshakes,
+            bindings,
+            config,
+            counters,
+            current_bindings: Mutex::default(),
+            adopted,
+            without_v6,
+            ended_ring: Mutex::new(Some(ends)),
+            log,
+        })
+    }
+
+    /// Returns how often the programs ended for each reason.
+    #[must_use]
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        crate::counters::exit_counts(&self.counters)
+    }
+
+    /// Sets the destinations whose handshakes are recorded.
+    pub fn set_bindings(&self, bindings: &Bindings) -> io::Result<()> {
+        let mut bound = self
+            .current_bindings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        for &(bits, key) in bindings.keys() {
+            self.bindings.update(&Key::new(bits, key), &1u32)?;
+        }
+        for &(bits, key) in bound.iter().filter(|key| !bindings.contains_key(key)) {
+            self.bindings.delete(&Key::new(bits, key))?;
+        }
+        *bound = bindings.keys().copied().collect();
+        Ok(())
+    }
+
+    /// Counts bytes that leg A's socket has sent its client before leg B is connected: the host's first byte follows
+    /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open:
+    /// nobody else's handshake can have the tuple then.
+    pub fn add_greeting_bytes(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
+        match self.handshakes.get::<Tuple, Handshake>(tuple)? {
+            Some(handshake) if handshake.progress & SYN_ACK_SEEN != 0 => {
+                let advanced = Handshake {
+                    isn_vip: handshake.isn_vip.wrapping_add(bytes),
+                    ..handshake
+                };
+                self.handshakes.update(tuple, &advanced).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Attaches to the interfaces that routes use, and detaches from those that are gone. Returns how many are
+    /// attached.
+    pub fn follow_interfaces(&self) -> usize {
+        let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match interfaces::routed() {
+            Ok(routed) => hooks.reconcile(&routed),
+            // Programs that are attached stay.
+            Err(error) => tracing::warn!(%error, "The kernel could not be asked for interfaces and routes."),
+        }
+        let config = CutConfig {
+            mss: hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40)),
+            _pad: 0,
+        };
+        if let Err(error) = self.config.update(&0u32, &config) {
+            tracing::warn!(%error, "The largest segment size could not be written for the programs of tier cut.");
+        }
+        hooks.count()
+    }
+
+    /// Carries over the flows of other versions whose processes have ended. Returns their indices in the table.
+    pub fn carry_over(&self) -> Vec<u32> {
+        let mut waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let all = std::mem::take(&mut *waiting);
+        let mut carried = Vec::new();
+        for mut one in all {
+            if !one.lock() {
+                waiting.push(one);
+                continue;
+            }
+            let (version, dir) = (one.version().to_owned(), one.dir().display().to_string());
+            let done = match carry_over::carry_over(self, &one) {
+                Ok(more) => {
+                    carried.extend(more);
+                    Ok(())
+                }
+                Err(error) => {
+                    // Nobody would know which source ports these flows have, and new flows would take the same: the old
+                    // programs are retired.
+                    tracing::error!(%error, version, dir, "Cut flows of another version cannot be read, and end.");
+                    carry_over::retire_programs(&one)
+                }
+            };
+            if let Err(error) = done.and_then(|()| one.remove()) {
+                tracing::warn!(%error, "Pinned maps and programs of another version could not be removed.");
+            }
+        }
+        carried
+    }
+
+    /// Returns whether a process of another version still holds flows.
+    #[must_use]
+    pub fn waits_for_other_version(&self) -> bool {
+        let waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        !waiting.is_empty()
+    }
+
+    /// Returns the flows of other versions that are not carried over yet.
+    #[must_use]
+    pub fn flows_not_carried_over(&self) -> Vec<CutFlow> {
+        let waiting = self
+            .other_versions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let flows = waiting.iter().map(carry_over::flows);
+        flows.filter_map(Result::ok).flatten().collect()
+    }
+
+    /// Takes the ring of ended flows; `None` the second time.
+    pub fn take_ended_ring(&self) -> Option<EndedRing> {
+        self.ended_ring
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
+            .map(EndedRing)
+    }
+
+    /// Writes the programs' messages to our log.
+    pub fn flush_log(&self) {
+        let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(log) = &mut *log {
+            log.flush();
+        }
+    }
+
+    /// Removes everything that would outlive the process.
+    pub fn remove_all(&self) -> io::Result<()> {
+        hooks::remove_filters();
+        pins::remove_all(PinKind::Cut).map(drop)
+    }
+
+    /// Removes flows that have ended: their packets reach the kernel's TCP again, which answers them with a reset.
+    pub fn remove(&self, indices: &[u32]) {
+        for some in indices.chunks(MAX_REMOVED_AT_ONCE) {
+            let mut tuples = Vec::with_capacity(2 * MAX_REMOVED_AT_ONCE);
+            for &index in some {
+                let flow = self.table.read(index);
+                // From here on no program gives the entry to another flow; one may have done so already.
+                self.table.set_state(index, state::DELETING);
+                let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
+                tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
+            }
+            if let Err(error) = self.tuples.delete_all(&tuples) {
+                tracing::warn!(%error, "Entries of ended flows could not be removed.");
+            }
+            for &index in some {
+                self.table.set_state(index, state::FREE);
+            }
+        }
+    }
+
+    /// Ends a flow: both ends are reset, and packets that still come are dropped until it is removed.
+    pub fn reset_both(&self, index: u32, flow: &CutFlow) {
+        self.table.set_state(index, state::CLOSING);
+        if let Err(error) = reset::reset_both(flow) {
+            reset::log_failure(&error);
+        }
+    }
+}
+
+fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
+    for name in ["cut_in", "cut_out"] {
+        refused_for_tests(name, parts)?;
+        program::<SchedClassifier>(ebpf, name)?
+            .load()
+            .map_err(|e| KernelError::of_program(name, e))?;
+    }
+    Ok(())
+}
+
+/// Ring of flows that have ended, filled by the programs.
+pub struct EndedRing(RingBuf<MapData>);
+
+impl EndedRing {
+    /// Hands out the flows that are in the ring, by index.
+    pub fn drain(&mut self, mut each: impl FnMut(u32)) {
+        while let Some(item) = self.0.next() {
+            if let Some(bytes) = item.first_chunk::<4>() {
+                each(u32::from_ne_bytes(*bytes));
+            }
+        }
+    }
+}
+
+fn take<T>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    make: impl FnOnce(Map) -> Result<T, aya::maps::MapError>,
+) -> Result<T, KernelError> {
+    let map = ebpf.take_map(name).ok_or(KernelError::NoMap(name))?;
+    make(map).map_err(|e| KernelError::Map {
+        name,
+        source: Box::new(e),
+    })
+}

@@ -1,0 +1,19 @@
+//! Removal of all that outlives the process.
+
+use std::io;
+
+use crate::pins::{PinKind, Pins, RemovedPins, removal};
+use crate::{cut, l4};
+
+/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of any version. Returns what
+/// was removed and what is left. Refuses while a process uses it.
+pub fn detach_all() -> io::Result<RemovedPins> {
+    drop(Pins::lock(PinKind::Cut, false)?);
+    drop(Pins::lock(PinKind::Layer4, false)?);
+    cut::hooks::remove_filters();
+    let mut cleaned = removal::remove(PinKind::Cut)?;
+    cleaned.removed.extend(l4::detach()?);
+    // Only what could not be removed is there now.
+    cleaned.add(removal::remove(PinKind::Layer4)?);
+    Ok(cleaned)
+}

@@ -1,0 +1,58 @@
+//! Interfaces that carry legs of flows: those that routes use.
+
+use std::io;
+
+use crate::netlink::Netlink;
+
+/// An interface that packets of flows may arrive at or leave by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Interface {
+    pub index: u32,
+    pub name: String,
+    pub mtu: u32,
+}
+
+impl Interface {
+    /// Returns whether the interface still exists: up or down, and under whatever name.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        exists(self.index)
+    }
+}
+
+/// Returns whether there is an interface of this index. Asking takes a descriptor: where that fails, the interface
+/// counts as existing.
+pub(crate) fn exists(index: u32) -> bool {
+    use nix::errno::Errno;
+    !matches!(nix::net::if_::if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV))
+}
+
+/// Returns all Ethernet interfaces of this network namespace; none where the kernel cannot be asked.
+#[must_use]
+pub fn all() -> Vec<Interface> {
+    Netlink::open()
+        .and_then(|netlink| ethernet(&netlink, |_| true))
+        .unwrap_or_default()
+}
+
+/// Returns the Ethernet interfaces that a route of this network namespace uses.
+pub fn routed() -> io::Result<Vec<Interface>> {
+    let netlink = Netlink::open()?;
+    let used = netlink.routed_links()?;
+    ethernet(&netlink, |index| used.contains(&index))
+}
+
+/// The programs write Ethernet headers: other interfaces are left out.
+fn ethernet(netlink: &Netlink, is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<Interface>> {
+    let links = netlink.links()?.into_iter();
+    let mut found: Vec<_> = links
+        .filter(|(index, link)| link.is_ethernet && is_wanted(*index))
+        .map(|(index, link)| Interface {
+            index,
+            name: link.name,
+            mtu: link.mtu,
+        })
+        .collect();
+    found.sort();
+    Ok(found)
+}

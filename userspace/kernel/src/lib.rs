@@ -1,0 +1,30 @@
+//! Access to the kernel: loads the eBPF objects, attaches programs, writes maps. Nothing else imports aya.
+//!
+//! Everything here degrades: where rights or kernel do not suffice, listeners bind plainly and flows stay on `splice`
+//! and `copy`, and [`Kernel::degraded`] says why.
+
+pub mod address;
+mod attach;
+pub mod capabilities;
+pub mod counters;
+pub mod cut;
+pub mod detach;
+pub mod error;
+pub mod interfaces;
+mod kernel;
+pub mod l4;
+pub mod map;
+pub mod map_in_map;
+pub mod names;
+pub mod netlink;
+pub mod object;
+pub mod pins;
+pub mod sockmap;
+pub mod steer;
+pub mod verifier;
+pub mod version;
+
+pub use attach::has_tcx;
+pub use cut::Cut;
+pub use error::KernelError;
+pub use kernel::Kernel;

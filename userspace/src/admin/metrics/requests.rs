@@ -1,0 +1,47 @@
+//! Metrics of requests that are routed one by one (`routing: request`).
+
+use std::fmt;
+
+use super::{MetricWriter, Scrape, by_label};
+
+impl Scrape {
+    pub(super) fn requests(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
+        let snapshot = self.0.shared.snapshot.load();
+        let counted: Vec<_> = snapshot.listeners.iter().map(|l| (l, l.requests.get())).collect();
+        let requests = counted.iter().flat_map(|(listener, counts)| {
+            counts.iter().map(|(cluster, code, n)| {
+                let labels = vec![
+                    ("listener", listener.name.as_str()),
+                    ("cluster", cluster.as_str()),
+                    ("code", *code),
+                ];
+                (labels, *n)
+            })
+        });
+        out.counter("requests", "Requests answered, by class of the status code", requests)?;
+        let refused = snapshot
+            .listeners
+            .iter()
+            .flat_map(|l| by_label("listener", &l.name, "reason", &l.request_refused));
+        out.counter(
+            "request_refused",
+            "Requests that the balancer answered itself or gave up",
+            refused.collect::<Vec<_>>(),
+        )?;
+        let clusters = || snapshot.clusters.iter().map(|c| (c, c.name.as_str()));
+        out.counter(
+            "retries",
+            "Requests sent again over another connection",
+            clusters().map(|(c, name)| (vec![("cluster", name)], c.retries.get())),
+        )?;
+        let pools = clusters().flat_map(|(c, name)| {
+            [("idle", &c.pool_idle), ("active", &c.pool_active)]
+                .map(|(state, count)| (vec![("cluster", name), ("state", state)], f64::from(count.get())))
+        });
+        out.gauge(
+            "pool_connections",
+            "Connections to hosts that wait for a request or carry one",
+            pools,
+        )
+    }
+}

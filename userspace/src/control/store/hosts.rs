@@ -1,0 +1,205 @@
+//! Hosts of the store: their health, ejection, and their coming and going with a new model.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::json;
+use signalbox_core::ejection::EjectionState;
+use signalbox_core::health::{Health, Hysteresis};
+use signalbox_core::model::{Cluster, Ejection, HealthCheck, Host};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::Store;
+use crate::control::event::Applied;
+use crate::control::health;
+use crate::state::{CheckResult, HostState};
+
+/// A host of the model in force, and the task that probes it.
+pub(super) struct HostEntry {
+    pub(super) state: Arc<HostState>,
+    hysteresis: Hysteresis,
+    pub(super) ejection_record: EjectionState,
+    configured: Host,
+    check: HealthCheck,
+    ejection: Ejection,
+    recheck: Arc<Notify>,
+    probe: JoinHandle<()>,
+}
+
+impl Drop for HostEntry {
+    fn drop(&mut self) {
+        self.probe.abort();
+    }
+}
+
+/// Names of a cluster and of its host.
+pub(super) type HostKey = (String, String);
+
+impl Store {
+    pub(super) fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
+        // Found by name, because there may be many thousand hosts, and each is checked every few seconds.
+        let key = (host.cluster.clone(), host.name.clone());
+        self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
+    }
+
+    pub(super) fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
+        let Some(cluster) = self.clusters.get(&host.cluster) else {
+            return;
+        };
+        if result.ok {
+            cluster.checks_ok.inc();
+        } else {
+            cluster.checks_failed.inc();
+        }
+        let ok = result.ok;
+        let detail = result.detail.clone();
+        *host
+            .last_check
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+        let Some(entry) = self.entry(host) else { return };
+        let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
+            return;
+        };
+        host.set_health(health);
+        self.needs_publish = true;
+        let healthy = health != Health::Unhealthy;
+        let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
+        self.shared.announce("health", data);
+        match health {
+            Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
+            _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
+        }
+    }
+
+    pub(super) fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
+        let now = self.started.elapsed();
+        let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;
+        let of = self.hosts.values().filter(same).count();
+        let ejected = self
+            .hosts
+            .values()
+            .filter(same)
+            .filter(|entry| entry.ejection_record.is_ejected())
+            .count();
+        let Some(entry) = self.entry(host) else { return };
+        // A failed connect asks for a check before the next is due.
+        entry.recheck.notify_one();
+        let policy = entry.ejection;
+        if entry.ejection_record.record_failure(&policy, now, (ejected, of)) {
+            host.ejected.store(true, Relaxed);
+            self.needs_publish = true;
+            tracing::warn!(
+                cluster = host.cluster,
+                host = host.name,
+                error,
+                "Host is set aside after failed connects."
+            );
+            let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
+            self.shared.announce("ejection", data);
+        }
+    }
+
+    /// Ends the ejections whose time is over.
+    pub(super) fn end_ejections(&mut self) {
+        let now = self.started.elapsed();
+        for entry in self.hosts.values_mut() {
+            if entry.ejection_record.expire(now) {
+                entry.state.ejected.store(false, Relaxed);
+                self.needs_publish = true;
+                tracing::info!(
+                    cluster = entry.state.cluster,
+                    host = entry.state.name,
+                    "Host is tried again."
+                );
+                let data = json!({ "cluster": entry.state.cluster, "host": entry.state.name, "ejected": false });
+                self.shared.announce("ejection", data);
+            }
+        }
+    }
+
+    pub(super) fn reconcile_hosts(&mut self, applied: &mut Applied) {
+        let mut before = std::mem::take(&mut self.hosts);
+        let mut gone = Vec::new();
+        let model = Arc::clone(&self.model);
+        for cluster in &model.clusters {
+            for host in &cluster.hosts {
+                let key = (cluster.name.clone(), host.name.clone());
+                let mut kept = before.remove(&key);
+                // A host at another address is another host: the old one drains.
+                if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
+                    gone.extend(kept.take());
+                }
+                let entry = match kept {
+                    Some(mut old) if old.check == cluster.health && old.configured == *host => {
+                        old.ejection = cluster.ejection;
+                        old
+                    }
+                    // A change of the check keeps the host: its counters, connections and health stay.
+                    Some(old) => {
+                        let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
+                        new.ejection_record = old.ejection_record.clone();
+                        new
+                    }
+                    None => {
+                        applied.hosts_added += 1;
+                        let state = self.revive(cluster, host);
+                        self.start(cluster, host, state, Hysteresis::default())
+                    }
+                };
+                self.hosts.insert(key, entry);
+            }
+        }
+        for gone in gone.into_iter().chain(before.into_values()) {
+            if self.hosts.values().any(|entry| Arc::ptr_eq(&entry.state, &gone.state)) {
+                continue;
+            }
+            applied.hosts_removed += 1;
+            gone.state.draining.store(true, Relaxed);
+            self.draining.push(Arc::clone(&gone.state));
+        }
+    }
+
+    /// Returns the state of a host: a new one, or that of a host that comes back while its connections still drain.
+    pub(super) fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
+        let same =
+            |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;
+        if let Some(at) = self.draining.iter().position(same) {
+            let state = self.draining.swap_remove(at);
+            state.draining.store(false, Relaxed);
+            state.ejected.store(false, Relaxed);
+            state.set_health(Health::Unknown);
+            return state;
+        }
+        Arc::new(HostState::new(&cluster.name, &host.name, host.address))
+    }
+
+    pub(super) fn start(
+        &self,
+        cluster: &Cluster,
+        host: &Host,
+        state: Arc<HostState>,
+        hysteresis: Hysteresis,
+    ) -> HostEntry {
+        let recheck = Arc::<Notify>::default();
+        let probe = health::spawn(
+            cluster.health.clone(),
+            host.clone(),
+            Arc::clone(&state),
+            hysteresis.clone(),
+            Arc::clone(&recheck),
+            self.events.clone(),
+        );
+        HostEntry {
+            state,
+            hysteresis,
+            ejection_record: EjectionState::default(),
+            configured: host.clone(),
+            check: cluster.health.clone(),
+            ejection: cluster.ejection,
+            recheck,
+            probe,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The snapshot that the store publishes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use signalbox_core::model::Host;
+use signalbox_core::rotation::Rotation;
+use signalbox_core::view::{Eligibility, RoutingView};
+
+use super::Store;
+use crate::state::{Binds, HostState, Snapshot};
+
+impl Store {
+    /// Publishes a snapshot for the workers.
+    pub(super) fn publish(&self) {
+        let hosts: Vec<Vec<Arc<HostState>>> = self
+            .model
+            .clusters
+            .iter()
+            .map(|cluster| {
+                let state = |host: &Host| self.hosts.get(&(cluster.name.clone(), host.name.clone()));
+                cluster
+                    .hosts
+                    .iter()
+                    .filter_map(state)
+                    .map(|entry| Arc::clone(&entry.state))
+                    .collect()
+            })
+            .collect();
+        let rotation = Arc::clone(&self.persistent.rotation);
+        let view = RoutingView::with_subsets(
+            &self.model,
+            &self.subsets,
+            |cluster, host| eligibility(&hosts, &rotation, cluster, host),
+            |route| rotation.is_closed(route),
+        );
+        let snapshot = Snapshot {
+            view,
+            listeners: self
+                .model
+                .listeners
+                .iter()
+                .filter_map(|l| self.listeners.get(&l.name).cloned())
+                .collect(),
+            clusters: self
+                .model
+                .clusters
+                .iter()
+                .filter_map(|c| self.clusters.get(&c.name).cloned())
+                .collect(),
+            routes: self
+                .model
+                .routes
+                .iter()
+                .filter_map(|r| self.routes.get(&r.hostname).cloned())
+                .collect(),
+            draining: self.draining.clone(),
+            subsets: Arc::clone(&self.subsets),
+            binds: Binds::new(&self.model),
+            model: Arc::clone(&self.model),
+            file: Arc::clone(&self.file),
+            discovered: Arc::clone(&self.persistent.discovered),
+            weights: Arc::clone(&self.persistent.weights),
+            shield: Arc::clone(&self.persistent.shield),
+            exposure: Arc::clone(&self.exposure),
+            rotation,
+            hosts,
+        };
+        self.shared.snapshot.store(Arc::new(snapshot));
+        self.services.changed();
+    }
+}
+
+/// Returns the standing of a host in a snapshot.
+pub(super) fn eligibility(
+    hosts: &[Vec<Arc<HostState>>],
+    rotation: &Rotation,
+    cluster: usize,
+    host: usize,
+) -> Eligibility {
+    let state = hosts.get(cluster).and_then(|hosts| hosts.get(host));
+    state.map_or(
+        Eligibility {
+            usable: false,
+            ejected: false,
+            rotated_out: false,
+        },
+        |state| Eligibility {
+            usable: state.health().0.usable(),
+            ejected: state.ejected.load(Relaxed),
+            rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
+        },
+    )
+}

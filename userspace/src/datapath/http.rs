@@ -1,0 +1,32 @@
+//! Listeners with `routing: request`: each HTTP/1 request of a client's connection is routed for itself, with the
+//! snapshot in force at that moment, and sent on over a connection to a host that other clients' requests use too.
+//!
+//! ```text
+//! conn ─► head ─► exchange ─► upstream ─► pool        one task a client's connection, no spawn, lock or channel
+//!                    └─► carry: request + answer      both directions in one future
+//!                          └─► tunnel                 behind a 101: the relay of other listeners
+//! ```
+//!
+//! Owns: sockets, time limits, bytes in flight. What is a message and what comes next is decided by
+//! `signalbox_core::http1`, whose `Turn` is driven here.
+
+mod after;
+mod answer;
+mod attempt;
+mod body;
+mod carry;
+mod client;
+mod conn;
+mod exchange;
+mod finish;
+mod head;
+mod linger;
+mod outbox;
+pub(super) mod pages;
+pub(super) mod pool;
+mod refusal;
+mod request;
+mod tunnel;
+mod upstream;
+
+pub(super) use conn::serve;

@@ -1,0 +1,196 @@
+//! The host's side of an exchange: the answer on its way to the client, and what waits for the host.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use signalbox_core::http1::chunked::NO_TRAILERS;
+use signalbox_core::http1::edit::{self, ResponseRewrite};
+use signalbox_core::http1::framing::{self, AnswerKind};
+use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::http1::method::Method;
+use signalbox_core::http1::parse::{self, HeadArrival};
+use signalbox_core::http1::turn::{AnswerAction, AnswerFacts, NextStep, Turn, TurnEvent};
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::body::Body;
+use super::carry::{MAX_READS_IN_A_ROW, Pumped};
+use super::outbox::Outbox;
+use super::request::ClientSide;
+use super::upstream::authenticates_connection;
+use crate::datapath::pump::with_scratch;
+
+/// Facts of the request that its answer is read by.
+pub(super) struct Asked {
+    pub(super) method: Method,
+    /// Whether the client takes trailers.
+    pub(super) takes_trailers: bool,
+    pub(super) limits: MessageLimits,
+}
+
+/// The host's side of an exchange.
+pub(super) struct HostSide {
+    pub(super) stream: TcpStream,
+    pub(super) to_host: Outbox,
+    /// Status code of the answer, once its head was passed on.
+    pub(super) status: Option<u16>,
+    /// Whether the connection is this client's alone: the answer asks it to authenticate the connection.
+    pub(super) is_personal: bool,
+    /// Bytes of a head that is not whole yet; behind a 101, the first bytes of the tunnel.
+    bytes: Vec<u8>,
+    arrival: HeadArrival,
+    /// `None` until the final head has come.
+    body: Option<Body>,
+}
+
+impl HostSide {
+    pub(super) fn new(stream: TcpStream, to_host: Outbox) -> Self {
+        Self {
+            stream,
+            to_host,
+            status: None,
+            is_personal: false,
+            bytes: Vec::new(),
+            arrival: HeadArrival::default(),
+            body: None,
+        }
+    }
+
+    /// Takes the connection back, and the first bytes of a tunnel.
+    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.bytes)
+    }
+
+    /// Sends nothing more: the host does not take it. Its answer may be on its way.
+    pub(super) fn stop(&mut self, turn: &mut Turn) {
+        self.to_host.clear();
+        turn.on(TurnEvent::HostStopped);
+    }
+
+    /// Passes the answer on as far as it goes.
+    pub(super) fn pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut ClientSide,
+        turn: &mut Turn,
+        asked: &Asked,
+    ) -> Pumped {
+        for _ in 0..MAX_READS_IN_A_ROW {
+            match client.to_client.flush(cx, &client.stream) {
+                Ok(true) => {}
+                Ok(false) => return Pumped::Waiting,
+                Err(_) => {
+                    turn.on(TurnEvent::ClientFailed);
+                    return Pumped::Waiting;
+                }
+            }
+            if self.body.as_ref().is_some_and(Body::is_ended) {
+                turn.on(TurnEvent::AnswerEnded);
+            }
+            if !matches!(turn.next(), NextStep::Exchange { .. }) || !self.read(cx, client, turn, asked) {
+                return Pumped::Waiting;
+            }
+        }
+        Pumped::Yielded
+    }
+
+    /// Reads once. Returns false where there is nothing to read, or the exchange does not go on.
+    fn read(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> bool {
+        with_scratch(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            let event = match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => TurnEvent::HostFailed,
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed { is_clean: true },
+                Poll::Ready(Ok(())) => {
+                    self.take(buf.filled(), client, turn, asked);
+                    return true;
+                }
+            };
+            turn.on(event);
+            false
+        })
+    }
+
+    fn take(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+        if self.body.is_some() {
+            self.pass(bytes, client, turn, asked);
+        } else if self.bytes.is_empty() {
+            self.heads(bytes, client, turn, asked);
+        } else {
+            let mut all = std::mem::take(&mut self.bytes);
+            all.extend_from_slice(bytes);
+            if self.arrival.is_due(&all, &asked.limits) {
+                self.heads(&all, client, turn, asked);
+            } else {
+                self.bytes = all;
+            }
+        }
+    }
+
+    /// Passes heads on: those of interim answers and of the final one.
+    fn heads(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+        while !bytes.is_empty() {
+            let parsed = parse::response(bytes, &asked.limits);
+            let Ok(Some(head)) = parsed else {
+                turn.on(match parsed {
+                    Ok(_) => TurnEvent::AnswerBytes,
+                    Err(_) => TurnEvent::HostMalformed,
+                });
+                self.bytes = bytes.to_vec();
+                return;
+            };
+            let Ok(kind) = framing::answer(&head, bytes, asked.method) else {
+                turn.on(TurnEvent::HostMalformed);
+                return;
+            };
+            match turn.answer_head(AnswerFacts::new(&head, kind)) {
+                AnswerAction::Refuse => return,
+                AnswerAction::Drop => {}
+                AnswerAction::Pass(connection) => {
+                    let fields = &[];
+                    let edited = edit::response(&head, bytes, &ResponseRewrite { fields, connection });
+                    edited.slices(bytes).for_each(|slice| client.to_client.push(slice));
+                }
+            }
+            self.is_personal |= head
+                .fields
+                .values(bytes, "www-authenticate")
+                .any(authenticates_connection);
+            bytes = &bytes[head.range.end()..];
+            self.arrival = HeadArrival::default();
+            match kind {
+                AnswerKind::Interim => {}
+                AnswerKind::Final(length) => {
+                    self.status = Some(head.status);
+                    self.body = Some(Body::new(length, &asked.limits));
+                    return self.pass(bytes, client, turn, asked);
+                }
+                AnswerKind::SwitchingProtocols | AnswerKind::Tunnel => {
+                    self.status = Some(head.status);
+                    self.bytes = bytes.to_vec();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Passes bytes of the body on.
+    fn pass(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
+        let Some(body) = &mut self.body else { return };
+        let Ok(piece) = body.take(bytes) else {
+            turn.on(TurnEvent::HostMalformed);
+            return;
+        };
+        if piece.used < bytes.len() {
+            turn.on(TurnEvent::HostExtraBytes);
+        }
+        if client.to_client.send(&bytes[..piece.pass], &client.stream).is_err() {
+            turn.on(TurnEvent::ClientFailed);
+        }
+        if let Some(trailers) = piece.trailers {
+            let wanted: &[u8] = if asked.takes_trailers { &trailers } else { NO_TRAILERS };
+            client.to_client.push(wanted);
+        }
+    }
+}

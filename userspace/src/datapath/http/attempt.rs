@@ -1,0 +1,53 @@
+//! A request, and a connection to a host that it is sent over.
+
+use std::time::Instant;
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::http1::head::RequestHead;
+
+use super::answer::HostSide;
+use super::pool::ActiveConnection;
+use crate::datapath::flow::FlowGuard;
+use crate::datapath::log_context::LogContext;
+
+/// A request whose head has been read.
+pub(super) struct Request {
+    pub(super) head: RequestHead,
+    /// Bytes that the head was parsed from.
+    pub(super) bytes: Vec<u8>,
+    pub(super) began: Instant,
+}
+
+/// A connection to a host in use, and its entry in the list of flows.
+pub(super) struct Attempt {
+    pub(super) host: HostSide,
+    pub(super) link: HostLink,
+}
+
+/// Counts of a connection to a host, and its entry in the list of flows, while it is in use.
+pub(super) struct HostLink {
+    pub(super) listed: FlowGuard,
+    /// Record for the connection log; `None` where it is off. A kept connection took no time to connect.
+    pub(super) log: Option<LogContext>,
+    pub(super) _active: ActiveConnection,
+}
+
+impl Request {
+    pub(super) fn name(&self) -> Option<&Hostname> {
+        self.head
+            .authority
+            .as_ref()
+            .and_then(|authority| authority.hostname.as_ref())
+    }
+
+    /// Whether the client asks for a WebSocket, the one protocol that is let through, and for nothing else.
+    pub(super) fn is_upgrade(&self) -> bool {
+        let mut asked = self.head.upgrades(&self.bytes).peekable();
+        asked.peek().is_some() && asked.all(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    }
+
+    /// Whether a field of this name has a value that meets a condition.
+    pub(super) fn has(&self, name: &str, is_met: impl Fn(&[u8]) -> bool) -> bool {
+        self.head.fields.values(&self.bytes, name).any(is_met)
+    }
+}

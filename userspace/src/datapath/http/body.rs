@@ -1,0 +1,103 @@
+//! Body of a message in arrival: how many of the next bytes are its own, and which of them are passed on.
+
+use signalbox_core::http1::chunked::{ChunkedBody, ChunkedError};
+use signalbox_core::http1::framing::BodyLength;
+use signalbox_core::http1::limits::MessageLimits;
+
+/// Body of a message in arrival.
+pub(super) enum Body {
+    Ended,
+    /// So many bytes are left.
+    Known(u64),
+    Chunked(Box<ChunkedBody>),
+    /// Up to the end of the connection.
+    UntilClose,
+}
+
+/// The next bytes of a message: how many are the body's.
+pub(super) struct Piece {
+    /// Bytes that are passed on as they stand.
+    pub(super) pass: usize,
+    /// Bytes that belong to the body.
+    pub(super) used: usize,
+    /// Trailer section, which follows the bytes passed on where a chunked body ends.
+    pub(super) trailers: Option<Vec<u8>>,
+}
+
+impl Body {
+    pub(super) fn new(length: BodyLength, limits: &MessageLimits) -> Self {
+        match length {
+            BodyLength::None | BodyLength::Known(0) => Self::Ended,
+            BodyLength::Known(bytes) => Self::Known(bytes),
+            BodyLength::Chunked => Self::Chunked(Box::new(ChunkedBody::new(limits))),
+            BodyLength::UntilClose => Self::UntilClose,
+        }
+    }
+
+    pub(super) const fn is_ended(&self) -> bool {
+        matches!(self, Self::Ended)
+    }
+
+    /// Bytes that a read may take without taking what follows the body, where that is known.
+    pub(super) fn room(&self, most: usize) -> usize {
+        match self {
+            Self::Known(left) => usize::try_from(*left).map_or(most, |left| left.min(most)),
+            _ => most,
+        }
+    }
+
+    /// Takes the next bytes.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Piece, ChunkedError> {
+        let plain = |taken| Piece {
+            pass: taken,
+            used: taken,
+            trailers: None,
+        };
+        match self {
+            Self::Ended => Ok(plain(0)),
+            Self::UntilClose => Ok(plain(bytes.len())),
+            Self::Known(left) => {
+                let taken = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                *left -= taken as u64;
+                if *left == 0 {
+                    *self = Self::Ended;
+                }
+                Ok(plain(taken))
+            }
+            Self::Chunked(body) => {
+                let scan = body.scan(bytes)?;
+                let trailers = scan.is_done.then(|| body.trailers().to_vec());
+                if scan.is_done {
+                    *self = Self::Ended;
+                }
+                Ok(Piece {
+                    pass: scan.pass,
+                    used: scan.used,
+                    trailers,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_takes_its_own_bytes_and_no_more() {
+        let limits = MessageLimits::default();
+        let mut body = Body::new(BodyLength::Known(5), &limits);
+        assert_eq!(body.room(64), 5);
+        assert_eq!(body.take(b"abc").unwrap().used, 3);
+        assert_eq!(body.take(b"deGET /").unwrap().pass, 2);
+        assert!(body.is_ended());
+        assert_eq!(body.take(b"GET /").unwrap().used, 0);
+        let mut body = Body::new(BodyLength::Chunked, &limits);
+        let piece = body.take(b"3\r\nabc\r\n0\r\nA: b\r\n\r\nGET /").unwrap();
+        assert_eq!((piece.pass, piece.used), (11, 19));
+        assert_eq!(piece.trailers.unwrap(), b"A: b\r\n\r\n");
+        assert!(body.is_ended());
+        assert!(Body::new(BodyLength::Chunked, &limits).take(b"3\nabc").is_err());
+    }
+}

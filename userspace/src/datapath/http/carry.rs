@@ -1,0 +1,125 @@
+//! Passes a request and its answer on, both at a time, in one future.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
+use signalbox_core::model::HttpTimeouts;
+use tokio::time::Sleep;
+
+use super::answer::{Asked, HostSide};
+use super::request::ClientSide;
+use crate::datapath::flow::Flow;
+use crate::state::outcome::Direction;
+
+/// Reads in one direction before other tasks get their turn.
+pub(super) const MAX_READS_IN_A_ROW: usize = 16;
+
+/// State of a direction after one pump.
+#[derive(PartialEq, Eq)]
+pub(super) enum Pumped {
+    /// The direction waits: for bytes, for room, or for the other direction.
+    Waiting,
+    /// The turn is over, and there may be more to read.
+    Yielded,
+}
+
+/// An exchange in progress, on one connection to a host.
+pub(super) struct Carry<'a> {
+    pub(super) client: &'a mut ClientSide,
+    pub(super) host: &'a mut HostSide,
+    pub(super) turn: &'a mut Turn,
+    pub(super) asked: &'a Asked,
+    pub(super) flow: &'a Flow,
+    pub(super) timeouts: HttpTimeouts,
+    /// Whether the client waits for a 100 (Continue) before it sends the body.
+    pub(super) awaits_continue: bool,
+    /// Bytes written so far, to the host and to the client.
+    pub(super) written: (u64, u64),
+}
+
+impl Carry<'_> {
+    /// Carries bytes until there is something else to do than to exchange them.
+    pub(super) async fn run(mut self, mut timer: Pin<&mut Sleep>) -> NextStep {
+        let mut active = Instant::now();
+        poll_fn(|cx| self.poll(cx, timer.as_mut(), &mut active)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, active: &mut Instant) -> Poll<NextStep> {
+        loop {
+            let mut yielded = self.client.pump(cx, self.host, self.turn) == Pumped::Yielded;
+            if matches!(self.turn.next(), NextStep::Exchange { .. }) {
+                yielded |= self.host.pump(cx, self.client, self.turn, self.asked) == Pumped::Yielded;
+            }
+            if self.count() {
+                *active = Instant::now();
+            }
+            match self.turn.next() {
+                NextStep::Exchange { .. } => {}
+                step => return Poll::Ready(step),
+            }
+            if yielded {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let (limit, event) = self.limit();
+            let until = *active + limit;
+            if until <= Instant::now() {
+                self.turn.on(event);
+                continue;
+            }
+            // The timer is only moved when it has fired or must fire sooner: most exchanges never touch it.
+            if timer.is_elapsed() || timer.deadline().into_std() > until {
+                timer.as_mut().reset(until.into());
+            }
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// Adds the bytes that were written since the last time to the figures. Returns whether there were any.
+    fn count(&mut self) -> bool {
+        let written = (self.host.to_host.written(), self.client.to_client.written());
+        let (inward, outward) = (written.0 - self.written.0, written.1 - self.written.1);
+        self.written = written;
+        if inward > 0 {
+            self.flow.add_bytes(Direction::In, inward);
+        }
+        if outward > 0 {
+            self.flow.add_bytes(Direction::Out, outward);
+        }
+        inward + outward > 0
+    }
+
+    /// Time without progress that is allowed now, and what it means when it is over.
+    fn limit(&self) -> (Duration, TurnEvent) {
+        let HttpTimeouts { body, answer, .. } = self.timeouts;
+        if self.turn.has_answered() {
+            let client_stalls = !self.client.to_client.is_empty();
+            return (
+                body,
+                if client_stalls {
+                    TurnEvent::ClientFailed
+                } else {
+                    TurnEvent::HostTimedOut
+                },
+            );
+        }
+        let passes = matches!(self.turn.next(), NextStep::Exchange { passes_request: true });
+        // A client that waits for a 100 (Continue), and has got none, is not to blame.
+        let holds_back = self.awaits_continue && self.client.to_client.written() == 0;
+        if self.client.is_sent() || !passes || (holds_back && !self.client.has_body_begun()) {
+            return (answer, TurnEvent::HostTimedOut);
+        }
+        let host_stalls = !self.host.to_host.is_empty();
+        (
+            body,
+            if host_stalls {
+                TurnEvent::HostTimedOut
+            } else {
+                TurnEvent::ClientTimedOut
+            },
+        )
+    }
+}

@@ -1,0 +1,27 @@
+//! State of a client's connection between its requests.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use signalbox_core::http1::limits::MessageLimits;
+use tokio::time::Sleep;
+
+use crate::datapath::worker_state::Worker;
+use crate::state::ListenerState;
+
+/// A client's connection. Without a snapshot: a connection that is kept for hours would keep an old configuration.
+pub(super) struct HttpConnection<'a> {
+    pub(super) worker: &'a Rc<Worker>,
+    pub(super) listener: Arc<ListenerState>,
+    /// The client: named by a PROXY header of a trusted proxy, or else the peer.
+    pub(super) client: SocketAddr,
+    /// Address that the client connected to.
+    pub(super) local: SocketAddr,
+    pub(super) limits: MessageLimits,
+    /// Bytes that were read and belong to the next request.
+    pub(super) bytes: Vec<u8>,
+    /// The one timer of the connection.
+    pub(super) timer: Pin<Box<Sleep>>,
+}

@@ -1,0 +1,135 @@
+//! A client's connection at a listener that routes requests: one request after the other.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::model::Protocol;
+use tokio::net::TcpStream;
+use tokio::time::sleep_until;
+
+use super::after::AfterRequest;
+use super::attempt::Request;
+use super::client::HttpConnection;
+use super::head::{self, HeadRead, HeadTimeouts};
+use super::pages;
+use super::refusal::Refusal;
+use crate::datapath::arrival::Arrival;
+use crate::datapath::conn_guard::ConnGuard;
+use crate::datapath::peek::PeekError;
+use crate::datapath::refuse::{RefuseReason, refuse_after};
+use crate::datapath::route::{count_and_refuse, count_name};
+use crate::datapath::socket::Socket;
+use crate::state::outcome::Ineligible;
+
+/// Serves a client's connection until it ends.
+pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut ConnGuard) {
+    if arrival.admit(guard).is_none() {
+        return;
+    }
+    let Some(named) = arrival.introduce(guard).await else {
+        return;
+    };
+    let listener = Arc::clone(arrival.listener());
+    let client = std::mem::replace(&mut arrival.client, Socket::Closed);
+    if let Err(error) = named {
+        listener.peek.inc(error.label());
+        arrival.log().log_refused(None, None, error.label());
+        let why = RefuseReason::Peek(error);
+        return count_and_refuse(&arrival.worker.shared, &listener, client, Protocol::Http, why, None).await;
+    }
+    listener.not_cut[Ineligible::PerRequest.index()].inc();
+    let Ok(client) = client.into_registered() else { return };
+    let mut connection = HttpConnection {
+        timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
+        worker: arrival.worker,
+        client: arrival.true_client,
+        local: arrival.local,
+        listener,
+        limits: MessageLimits::default(),
+        bytes: Vec::new(),
+    };
+    drop(arrival);
+    let mut after = connection.first_request(client, guard).await;
+    loop {
+        after = match after {
+            AfterRequest::Closed => return,
+            AfterRequest::Kept(client) => connection.next_request(client).await,
+            AfterRequest::Tunnel(tunnel) => return connection.tunnel(*tunnel).await,
+        };
+    }
+}
+
+impl HttpConnection<'_> {
+    /// Serves the first request, which says what the connection is for.
+    async fn first_request(&mut self, mut client: TcpStream, guard: &mut ConnGuard) -> AfterRequest {
+        let began = Instant::now();
+        let read = self.read_head(&mut client, true).await;
+        guard.finish_peeking();
+        let listener = &self.listener;
+        listener.peek_seconds.observe(began.elapsed());
+        match &read {
+            HeadRead::Request(head) => {
+                let name = head
+                    .authority
+                    .as_ref()
+                    .and_then(|authority| authority.hostname.as_ref());
+                count_name(listener, Protocol::Http, name);
+            }
+            HeadRead::Ended(0) => listener.peek.inc(PeekError::Silent.label()),
+            HeadRead::Ended(_) => listener.peek.inc(PeekError::Closed.label()),
+            HeadRead::Slow => listener.peek.inc(PeekError::Timeout.label()),
+            HeadRead::Malformed(_) | HeadRead::Http2 => {}
+        }
+        self.serve_head(client, read).await
+    }
+
+    async fn next_request(&mut self, mut client: TcpStream) -> AfterRequest {
+        let read = self.read_head(&mut client, false).await;
+        self.serve_head(client, read).await
+    }
+
+    async fn read_head(&mut self, client: &mut TcpStream, is_first: bool) -> HeadRead {
+        let timeouts = {
+            let snapshot = self.worker.shared.snapshot.load();
+            let (head, idle) = (
+                snapshot.model.timeouts.peek_http,
+                snapshot.model.timeouts.http.keep_alive,
+            );
+            let idle = if is_first { head } else { idle };
+            HeadTimeouts { idle, head }
+        };
+        let (drain, timer) = (&self.worker.drain, self.timer.as_mut());
+        head::read(client, &mut self.bytes, &self.limits, timeouts, drain, timer).await
+    }
+
+    /// Serves what has come in place of a request, or the request.
+    async fn serve_head(&mut self, client: TcpStream, read: HeadRead) -> AfterRequest {
+        let fault = match read {
+            HeadRead::Request(head) => {
+                let mut bytes = std::mem::take(&mut self.bytes);
+                let ahead = bytes.split_off(head.range.end());
+                let request = Request {
+                    head: *head,
+                    bytes,
+                    began: Instant::now(),
+                };
+                // Boxed: a connection that waits for a request does not hold the memory that serving one needs.
+                return Box::pin(self.exchange(client, request, ahead)).await;
+            }
+            HeadRead::Ended(_) => return AfterRequest::Closed,
+            HeadRead::Http2 => {
+                let why = RefuseReason::Http2;
+                self.count_refused(why.label(), 505, None, None, Instant::now());
+                let first = std::mem::take(&mut self.bytes);
+                refuse_after(first, client, Protocol::Http, why, None).await;
+                return AfterRequest::Closed;
+            }
+            HeadRead::Slow => Refusal::new(408, "head_timeout", pages::text(408)),
+            HeadRead::Malformed(fault) => Refusal::new(fault.status(), fault.label(), pages::text(fault.status())),
+        };
+        self.count_refused(fault.reason, fault.status, None, None, Instant::now());
+        fault.send(client).await;
+        AfterRequest::Closed
+    }
+}

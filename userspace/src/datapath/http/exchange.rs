@@ -1,0 +1,274 @@
+//! One request: routed, sent to a host, and answered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
+use signalbox_core::http1::edit::{self, RequestRewrite};
+use signalbox_core::http1::framing::{self, BodyLength};
+use signalbox_core::http1::grammar::elements;
+use signalbox_core::http1::head::Version;
+use signalbox_core::http1::method::Method;
+use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
+use signalbox_core::model::{Listener, Protocol, Routing};
+use signalbox_core::view::Destination;
+use tokio::net::TcpStream;
+
+use super::after::AfterRequest;
+use super::answer::{Asked, HostSide};
+use super::attempt::{Attempt, HostLink, Request};
+use super::body::Body;
+use super::carry::Carry;
+use super::client::HttpConnection;
+use super::outbox::Outbox;
+use super::pages;
+use super::refusal::Refusal;
+use super::request::ClientSide;
+use super::tunnel::Tunnel;
+use super::upstream::{ProxiedClient, Upstream, authenticates_connection};
+use crate::datapath::choose::{Chooser, Lease};
+use crate::datapath::flow::{FlowContext, FlowGuard};
+use crate::datapath::log_context::LogContext;
+use crate::datapath::refuse::RefuseReason;
+use crate::datapath::route::count_refused;
+use crate::state::Snapshot;
+use crate::state::outcome::{FlowEnd, Ineligible};
+
+/// Facts of a request that its head gives.
+struct Plan<'a> {
+    name: Option<&'a Hostname>,
+    length: BodyLength,
+    facts: RequestFacts,
+    asked: Asked,
+    /// Whether the connection may be kept after an answer of the balancer's own.
+    keeps_client: bool,
+    /// Whether the host's connection would be this client's alone.
+    is_personal: bool,
+}
+
+impl HttpConnection<'_> {
+    /// Serves a request; `ahead` are the bytes that were read behind its head.
+    pub(super) async fn exchange(&mut self, client: TcpStream, request: Request, ahead: Vec<u8>) -> AfterRequest {
+        // Each request is routed by what is in force now, whatever was when the client connected.
+        let snapshot = self.worker.shared.snapshot.load_full();
+        let bound = snapshot.binds.find(self.local);
+        let listener = bound.map(|at| &snapshot.model.listeners[at]);
+        let is_served = listener.is_some_and(|listener| listener.routing == Routing::Request);
+        let drains = self.worker.shared.stopping.load(Relaxed) || !is_served;
+        let (plan, to) = match self.plan(&request, &snapshot, listener, drains) {
+            Ok(plan) => plan,
+            Err(refusal) => return self.refuse(client, &request, refusal, None, ahead).await,
+        };
+        let mut chooser = {
+            let shared = &self.worker.shared;
+            Chooser::new(shared, &snapshot, to, Protocol::Http, self.client.ip())
+        };
+        let Some(lease) = chooser.next_host() else {
+            let why = match to {
+                Destination::NoRoute if plan.name.is_none() => RefuseReason::NoName,
+                Destination::NoRoute => RefuseReason::NoRoute,
+                _ => RefuseReason::NoHost,
+            };
+            let route = count_refused(&snapshot, to, plan.name, false);
+            let (status, text) = why.http().unwrap_or((503, pages::text(503)));
+            let refusal = Refusal {
+                keeps_client: plan.keeps_client,
+                is_head: plan.asked.method == Method::Head,
+                ..Refusal::new(status, why.label(), text)
+            };
+            return self.refuse(client, &request, refusal, route, ahead).await;
+        };
+        let policy = TurnPolicy {
+            keeps_client: !drains,
+            keeps_host: !lease.proxy_protocol && !plan.is_personal,
+            ..TurnPolicy::default()
+        };
+        let route = match to {
+            Destination::Route(route) => snapshot.routes.get(route).map(|route| &**route),
+            _ => None,
+        };
+        let upstream = Upstream {
+            worker: self.worker,
+            snapshot: &snapshot,
+            chooser,
+            route,
+            lease,
+        };
+        let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
+        let turn = Turn::new(plan.facts, policy);
+        self.drive(&request, &plan, client, upstream, turn, to).await
+    }
+
+    /// Reads the facts off a head, and finds its route.
+    fn plan<'r>(
+        &self,
+        request: &'r Request,
+        snapshot: &Snapshot,
+        listener: Option<&Listener>,
+        drains: bool,
+    ) -> Result<(Plan<'r>, Destination), Refusal> {
+        let (head, bytes) = (&request.head, &request.bytes[..]);
+        let refused = |status, reason| Refusal::new(status, reason, pages::text(status));
+        let length = framing::request_body(head, bytes).map_err(|fault| refused(fault.status(), fault.label()))?;
+        if head.method == Method::Connect {
+            return Err(refused(501, "connect_unsupported"));
+        }
+        let has_body = !matches!(length, BodyLength::None | BodyLength::Known(0));
+        let is_kept = head.is_persistent() && head.version == Version::Http11;
+        let name = request.name();
+        let plan = Plan {
+            name,
+            length,
+            facts: RequestFacts::new(head, length, request.is_upgrade()),
+            asked: Asked {
+                method: head.method,
+                takes_trailers: request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
+                limits: self.limits,
+            },
+            keeps_client: is_kept && !has_body && !drains,
+            is_personal: request.has("authorization", authenticates_connection),
+        };
+        let fallback = listener.and_then(|listener| listener.cluster);
+        Ok((plan, snapshot.view.destination(name, fallback)))
+    }
+
+    /// Takes the steps that the turn asks for, until the request is answered or given up.
+    async fn drive(
+        &mut self,
+        request: &Request,
+        plan: &Plan<'_>,
+        mut client: ClientSide,
+        mut upstream: Upstream<'_>,
+        mut turn: Turn,
+        to: Destination,
+    ) -> AfterRequest {
+        let mut attempt: Option<Attempt> = None;
+        loop {
+            match (turn.next(), &mut attempt) {
+                (NextStep::Connect { may_reuse }, lost) => {
+                    if let Some(lost) = lost.take() {
+                        upstream.lease.cluster.retries.inc();
+                        self.end_flow(&lost.link, FlowEnd::HostReset);
+                    }
+                    let proxied = ProxiedClient {
+                        client: self.client,
+                        local: self.local,
+                        name: plan.name.map(Hostname::as_str),
+                    };
+                    match upstream.connect(may_reuse, proxied).await {
+                        Some(host) => {
+                            turn.on(TurnEvent::HostConnected);
+                            let mut begun = Attempt {
+                                host: HostSide::new(host.stream, Outbox::default()),
+                                link: HostLink {
+                                    listed: self.open_flow(&upstream),
+                                    log: self.log_context(request, host.connect),
+                                    _active: host.active,
+                                },
+                            };
+                            let mut head = host.preamble;
+                            self.write_head(request, &turn, &mut head);
+                            client.begin(&head, &mut begun.host, &mut turn);
+                            attempt = Some(begun);
+                        }
+                        None => {
+                            count_refused(upstream.snapshot, to, plan.name, true);
+                            turn.on(TurnEvent::ConnectFailed);
+                        }
+                    }
+                }
+                (NextStep::Exchange { .. }, Some(attempt)) => {
+                    let carry = Carry {
+                        awaits_continue: request.head.expects_continue(&request.bytes),
+                        written: (0, client.to_client.written()),
+                        client: &mut client,
+                        host: &mut attempt.host,
+                        turn: &mut turn,
+                        asked: &plan.asked,
+                        flow: &attempt.link.listed.flow,
+                        timeouts: upstream.snapshot.model.timeouts.http,
+                    };
+                    tokio::select! {
+                        biased;
+                        _ = carry.run(self.timer.as_mut()) => {}
+                        () = attempt.link.listed.flow.close.notified() => {
+                            self.end_flow(&attempt.link, FlowEnd::Drained);
+                            return self.abort(client, &upstream.lease, "drained", attempt.host.status);
+                        }
+                    }
+                }
+                (NextStep::Tunnel, _) => {
+                    let Some(attempt) = attempt else {
+                        return AfterRequest::Closed;
+                    };
+                    let policy = self.tunnel_policy(upstream.snapshot);
+                    let lease = upstream.lease;
+                    return AfterRequest::Tunnel(Box::new(Tunnel::new(client, attempt, lease, policy)));
+                }
+                (NextStep::Finished(ending), _) => {
+                    return self.finish(request, ending, client, attempt, upstream).await;
+                }
+                (NextStep::Exchange { .. }, None) => return AfterRequest::Closed,
+            }
+        }
+    }
+
+    /// Appends the head that is sent to the host.
+    fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
+        let (head, bytes) = (&request.head, &request.bytes[..]);
+        let hop = Hop {
+            peer: self.client.ip(),
+            port: self.local.port(),
+            is_https: false,
+            is_http2: false,
+            host: head.fields.values(bytes, "host").next(),
+        };
+        let fields = forwarded::edits(ForwardedPolicy::Append, None, &hop, &head.fields, bytes);
+        let rewrite = RequestRewrite {
+            fields: &fields,
+            connection: turn.request_connection(),
+            target: None,
+        };
+        let edited = edit::request(head, bytes, &rewrite);
+        edited.slices(bytes).for_each(|slice| out.extend_from_slice(slice));
+    }
+
+    fn open_flow(&self, upstream: &Upstream<'_>) -> FlowGuard {
+        let (worker, lease) = (self.worker, &upstream.lease);
+        let listed = worker.flows.open(
+            worker.index,
+            FlowContext {
+                client: self.client,
+                local: self.local,
+                backend: lease.backend,
+                listener: Arc::clone(&self.listener),
+                route: upstream.route.map(|route| route.hostname.as_str().into()),
+                cluster: Arc::clone(&lease.cluster),
+                host: Arc::clone(&lease.host),
+                stats: lease.stats.clone(),
+            },
+        );
+        listed.flow.not_cut.set(Ineligible::PerRequest.label());
+        listed.flow.tier_reason.set("one request");
+        listed
+    }
+
+    fn log_context(&self, request: &Request, connect: Duration) -> Option<LogContext> {
+        self.worker.shared.log.is_on().then(|| LogContext {
+            accepted: request.began,
+            protocol: Protocol::Http,
+            name: request.name().cloned(),
+            connect,
+        })
+    }
+
+    /// Resets a client whose exchange is given up from outside.
+    fn abort(&self, client: ClientSide, lease: &Lease, reason: &'static str, status: Option<u16>) -> AfterRequest {
+        self.listener.request_refused.inc(reason);
+        self.listener.requests.count(&lease.cluster.name, status.unwrap_or(503));
+        super::linger::reset(client.stream);
+        AfterRequest::Closed
+    }
+}

@@ -1,0 +1,118 @@
+//! The end of an exchange: what is sent and counted, and what becomes of both connections.
+
+use signalbox_core::http1::method::Method;
+use signalbox_core::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
+use tokio::net::TcpStream;
+
+use super::after::AfterRequest;
+use super::attempt::{Attempt, HostLink, Request};
+use super::client::HttpConnection;
+use super::linger::{close, linger, reset};
+use super::pages;
+use super::refusal::Refusal;
+use super::request::ClientSide;
+use super::upstream::Upstream;
+use crate::datapath::refuse::RefuseReason;
+use crate::state::outcome::FlowEnd;
+
+impl HttpConnection<'_> {
+    /// Ends an exchange.
+    pub(super) async fn finish(
+        &mut self,
+        request: &Request,
+        ending: TurnEnding,
+        client: ClientSide,
+        attempt: Option<Attempt>,
+        upstream: Upstream<'_>,
+    ) -> AfterRequest {
+        let cluster = &upstream.lease.cluster.name;
+        let begun = attempt.as_ref().and_then(|attempt| attempt.host.status);
+        let status = ending
+            .answer
+            .or(begun)
+            .unwrap_or_else(|| ending.fault.map_or(500, TurnFault::status));
+        self.listener.requests.count(cluster, status);
+        if let Some(fault) = ending.fault {
+            self.listener.request_refused.inc(label(fault));
+        }
+        match attempt {
+            Some(attempt) => {
+                self.end_flow(&attempt.link, flow_end(ending.fault));
+                if ending.host == HostAfter::Reuse {
+                    let is_personal = attempt.host.is_personal;
+                    upstream.keep(attempt.host.into_parts().0, is_personal);
+                }
+            }
+            None => {
+                let route = upstream.route.map(|route| route.hostname.as_str());
+                let why = RefuseReason::ConnectFailed.label();
+                self.pending(request.began).log_refused(request.name(), route, why);
+            }
+        }
+        // The host is done with the request: it does not count while the client lingers.
+        drop(upstream);
+        let (stream, mut to_client, ahead) = client.into_parts();
+        if let Some(status) = ending.answer {
+            let refusal = Refusal {
+                keeps_client: ending.client == ClientAfter::Keep,
+                is_head: request.head.method == Method::Head,
+                // Interim answers may wait to be written: the balancer's own comes behind them.
+                before: to_client.take(),
+                ..Refusal::new(status, "", pages::text(status))
+            };
+            self.bytes = ahead;
+            return refusal.send(stream).await;
+        }
+        match ending.client {
+            ClientAfter::Keep => {
+                self.bytes = ahead;
+                return AfterRequest::Kept(stream);
+            }
+            ClientAfter::Close => close(stream, !ahead.is_empty()).await,
+            ClientAfter::Linger => linger(stream).await,
+            ClientAfter::Abort => reset(stream),
+        }
+        AfterRequest::Closed
+    }
+
+    /// Answers a request that goes to no host.
+    pub(super) async fn refuse(
+        &mut self,
+        client: TcpStream,
+        request: &Request,
+        refusal: Refusal,
+        route: Option<&str>,
+        ahead: Vec<u8>,
+    ) -> AfterRequest {
+        self.count_refused(refusal.reason, refusal.status, request.name(), route, request.began);
+        self.bytes = ahead;
+        refusal.send(client).await
+    }
+
+    /// Counts and logs the end of an attempt at a host.
+    pub(super) fn end_flow(&self, link: &HostLink, end: FlowEnd) {
+        let flow = &link.listed.flow;
+        flow.context.cluster.closed[end as usize].inc();
+        if let Some(log) = &link.log {
+            log.log_end(&self.worker.shared, &flow.context, Some(flow), flow.tier(), end);
+        }
+    }
+}
+
+/// Metric label of a fault; a host that cannot be reached has the label that connections have for it.
+const fn label(fault: TurnFault) -> &'static str {
+    match fault {
+        TurnFault::HostUnreachable => RefuseReason::ConnectFailed.label(),
+        fault => fault.label(),
+    }
+}
+
+const fn flow_end(fault: Option<TurnFault>) -> FlowEnd {
+    match fault {
+        None => FlowEnd::Finished,
+        Some(TurnFault::ClientGone | TurnFault::RequestCutOff) => FlowEnd::ClientReset,
+        Some(TurnFault::NoAnswer | TurnFault::AnswerCutOff | TurnFault::HostUnreachable) => FlowEnd::HostReset,
+        Some(TurnFault::AnswerTimeout | TurnFault::RequestTimeout) => FlowEnd::Idle,
+        Some(_) => FlowEnd::Failed,
+    }
+}

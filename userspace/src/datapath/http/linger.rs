@@ -1,0 +1,47 @@
+//! Ends a client's connection so that its last answer arrives.
+
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::sys;
+
+/// Time that a client has to read its last answer.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most bytes of a request that are read and dropped meanwhile.
+const MAX_DISCARD_BYTES: usize = 16 * 1024 * 1024;
+
+/// Closes the sending side, and reads and drops what still comes for a while: a reset because of unread bytes would
+/// destroy the answer (RFC 9112, section 9.6).
+pub(super) async fn linger(mut client: TcpStream) {
+    if sys::shutdown_write(client.as_raw_fd()).is_err() {
+        return;
+    }
+    let until_closed = async {
+        let (mut left, mut discarded) = (MAX_DISCARD_BYTES, [0u8; 4096]);
+        while left > 0 {
+            match client.read(&mut discarded).await {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => return,
+            }
+        }
+    };
+    let _ = timeout(LINGER_TIMEOUT, until_closed).await;
+}
+
+/// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it.
+pub(super) async fn close(client: TcpStream, may_have_more: bool) {
+    if may_have_more || sys::unread(client.as_raw_fd()).is_ok_and(|bytes| bytes > 0) {
+        linger(client).await;
+    }
+}
+
+/// Resets a connection: its client must see that the answer is not whole.
+pub(super) fn reset(client: TcpStream) {
+    sys::reset_on_close(client.as_raw_fd());
+    drop(client);
+}

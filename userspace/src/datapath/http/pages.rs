@@ -1,0 +1,84 @@
+//! Answers of the balancer's own.
+
+/// An answer of the balancer's own.
+pub(in crate::datapath) struct Page {
+    pub(in crate::datapath) status: u16,
+    /// Sentence for who reads it.
+    pub(in crate::datapath) text: &'static str,
+    /// Whether the client's connection is kept.
+    pub(in crate::datapath) keeps_client: bool,
+    /// Whether the request was HEAD: the answer has no body.
+    pub(in crate::datapath) is_head: bool,
+}
+
+impl Page {
+    /// Bytes of the answer.
+    pub(in crate::datapath) fn to_bytes(&self) -> Vec<u8> {
+        let (status, text) = (format!("{} {}", self.status, phrase(self.status)), self.text);
+        let page = format!(
+            "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{text}</p></body></html>\n"
+        );
+        let connection = if self.keeps_client { "" } else { "Connection: close\r\n" };
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{connection}\r\n{}",
+            page.len(),
+            if self.is_head { "" } else { &page }
+        )
+        .into_bytes()
+    }
+}
+
+/// Reason phrase of a status code that the balancer sends (RFC 9110, section 15).
+const fn phrase(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        414 => "URI Too Long",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}
+
+/// Sentence for a status code where the reason is no better known.
+pub(super) const fn text(status: u16) -> &'static str {
+    match status {
+        408 => "The request took too long to arrive.",
+        414 => "The request's target is too long.",
+        431 => "The request's head is too large.",
+        501 => "The request asks for something that is not supported.",
+        502 => "The application's router host gave no proper answer.",
+        503 => "The application's router hosts could not be reached.",
+        504 => "The application did not answer in time.",
+        505 => "Only HTTP/1.0 and HTTP/1.1 are supported here.",
+        _ => "The request could not be understood.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_its_length_and_what_becomes_of_the_connection() {
+        let page = |keeps_client, is_head| {
+            let (status, text) = (504, text(504));
+            let page = Page {
+                status,
+                text,
+                keeps_client,
+                is_head,
+            };
+            String::from_utf8(page.to_bytes()).unwrap()
+        };
+        let (head, body) = (page(false, true), page(true, false));
+        assert!(head.starts_with("HTTP/1.1 504 Gateway Timeout\r\n") && head.ends_with("Connection: close\r\n\r\n"));
+        let (fields, text) = body.split_once("\r\n\r\n").unwrap();
+        assert!(fields.contains(&format!("Content-Length: {}", text.len())) && !fields.contains("Connection"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Requests that the balancer answers itself.
+
+use std::time::{Duration, Instant};
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::Protocol;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::after::AfterRequest;
+use super::client::HttpConnection;
+use super::linger::linger;
+use super::pages::Page;
+use crate::datapath::log_context::PendingConnection;
+
+/// Time that a client has to take an answer of the balancer's own.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An answer of the balancer's own, and why it is given.
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    /// Metric label.
+    pub(super) reason: &'static str,
+    pub(super) text: &'static str,
+    pub(super) keeps_client: bool,
+    pub(super) is_head: bool,
+    /// Bytes that go before the answer.
+    pub(super) before: Vec<u8>,
+}
+
+impl Refusal {
+    /// Answer after which the connection is closed.
+    pub(super) const fn new(status: u16, reason: &'static str, text: &'static str) -> Self {
+        Self {
+            status,
+            reason,
+            text,
+            keeps_client: false,
+            is_head: false,
+            before: Vec::new(),
+        }
+    }
+
+    /// Sends the answer.
+    pub(super) async fn send(mut self, mut client: TcpStream) -> AfterRequest {
+        let page = Page {
+            status: self.status,
+            text: self.text,
+            keeps_client: self.keeps_client,
+            is_head: self.is_head,
+        };
+        self.before.extend(page.to_bytes());
+        let sent = timeout(ANSWER_TIMEOUT, client.write_all(&self.before)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            return AfterRequest::Closed;
+        }
+        if self.keeps_client {
+            return AfterRequest::Kept(client);
+        }
+        linger(client).await;
+        AfterRequest::Closed
+    }
+}
+
+impl HttpConnection<'_> {
+    /// Counts and logs a request that has gone to no cluster.
+    pub(super) fn count_refused(
+        &self,
+        reason: &'static str,
+        status: u16,
+        name: Option<&Hostname>,
+        route: Option<&str>,
+        began: Instant,
+    ) {
+        self.listener.request_refused.inc(reason);
+        self.listener.requests.count("", status);
+        self.pending(began).log_refused(name, route, reason);
+    }
+
+    /// A request that may yet be refused, for the connection log.
+    pub(super) fn pending(&self, began: Instant) -> PendingConnection<'_> {
+        PendingConnection {
+            shared: &self.worker.shared,
+            listener: &self.listener,
+            protocol: Protocol::Http,
+            client: self.client,
+            local: self.local,
+            accepted: began,
+        }
+    }
+}

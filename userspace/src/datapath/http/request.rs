@@ -1,0 +1,174 @@
+//! The client's side of an exchange: the request's body on its way to the host, and what waits for the client.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
+use tokio::io::{AsyncRead as _, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::answer::HostSide;
+use super::body::Body;
+use super::carry::{MAX_READS_IN_A_ROW, Pumped};
+use super::outbox::Outbox;
+use crate::datapath::pump::with_scratch;
+use crate::sys;
+
+/// The client's side of an exchange.
+pub(super) struct ClientSide {
+    pub(super) stream: TcpStream,
+    pub(super) to_client: Outbox,
+    body: Body,
+    /// Bytes read and not used yet: of the body, or behind the request.
+    ahead: Vec<u8>,
+    /// The body as far as it was passed on, for another attempt.
+    replay: Vec<u8>,
+    /// Whether the whole request has been written to the host.
+    is_sent: bool,
+    /// Whether the connection is watched for its end while the host is waited for.
+    is_watched: bool,
+    has_body_begun: bool,
+}
+
+impl ClientSide {
+    pub(super) const fn new(stream: TcpStream, to_client: Outbox, body: Body, ahead: Vec<u8>) -> Self {
+        Self {
+            stream,
+            to_client,
+            body,
+            is_watched: ahead.is_empty(),
+            ahead,
+            replay: Vec::new(),
+            is_sent: false,
+            has_body_begun: false,
+        }
+    }
+
+    /// Begins an attempt at a host: the head, and what was sent of the body before.
+    pub(super) fn begin(&mut self, head: &[u8], host: &mut HostSide, turn: &mut Turn) {
+        host.to_host.push(head);
+        host.to_host.push(&self.replay);
+        self.is_sent = false;
+        turn.on(TurnEvent::RequestBegun);
+        if !self.replay.is_empty() {
+            turn.on(TurnEvent::RequestBody(self.replay.len() as u64));
+        }
+    }
+
+    pub(super) const fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Whether anything of the body has come.
+    pub(super) const fn has_body_begun(&self) -> bool {
+        self.has_body_begun
+    }
+
+    /// Takes the connection back, and what was read behind the request.
+    pub(super) fn into_parts(self) -> (TcpStream, Outbox, Vec<u8>) {
+        // An empty vector may have room for what it held: a connection that waits holds none.
+        let ahead = if self.ahead.is_empty() { Vec::new() } else { self.ahead };
+        (self.stream, self.to_client, ahead)
+    }
+
+    /// Passes the request on as far as it goes.
+    pub(super) fn pump(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Pumped {
+        for _ in 0..MAX_READS_IN_A_ROW {
+            match host.to_host.flush(cx, &host.stream) {
+                Ok(true) => {}
+                Ok(false) => return Pumped::Waiting,
+                Err(_) => {
+                    host.stop(turn);
+                    return Pumped::Waiting;
+                }
+            }
+            if self.body.is_ended() {
+                if !std::mem::replace(&mut self.is_sent, true) {
+                    self.is_watched = self.ahead.is_empty();
+                    turn.on(TurnEvent::RequestEnded);
+                }
+                self.watch(cx, turn);
+                return Pumped::Waiting;
+            }
+            let passes = matches!(turn.next(), NextStep::Exchange { passes_request: true });
+            if !passes || !self.read(cx, host, turn) {
+                return Pumped::Waiting;
+            }
+        }
+        Pumped::Yielded
+    }
+
+    /// Reads once. Returns false where there is nothing to read, or the exchange does not go on.
+    fn read(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> bool {
+        if !self.ahead.is_empty() {
+            let mut bytes = std::mem::take(&mut self.ahead);
+            let used = self.pass(&bytes, host, turn);
+            bytes.drain(..used);
+            self.ahead = bytes;
+            return used > 0;
+        }
+        with_scratch(|scratch| {
+            let room = self.body.room(scratch.len());
+            let mut buf = ReadBuf::new(&mut scratch[..room]);
+            let event = match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => TurnEvent::ClientFailed,
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::ClientClosed,
+                Poll::Ready(Ok(())) => {
+                    let used = self.pass(buf.filled(), host, turn);
+                    self.ahead.extend_from_slice(&buf.filled()[used..]);
+                    return used > 0;
+                }
+            };
+            turn.on(event);
+            false
+        })
+    }
+
+    /// Passes bytes of the body on. Returns how many were its own: none of a body that breaks the rules.
+    fn pass(&mut self, bytes: &[u8], host: &mut HostSide, turn: &mut Turn) -> usize {
+        let Ok(piece) = self.body.take(bytes) else {
+            turn.on(TurnEvent::ClientMalformed);
+            return 0;
+        };
+        self.has_body_begun = true;
+        let trailers = piece.trailers.unwrap_or_default();
+        turn.on(TurnEvent::RequestBody((piece.pass + trailers.len()) as u64));
+        if turn.keeps_replay() {
+            self.replay.extend_from_slice(&bytes[..piece.pass]);
+            self.replay.extend_from_slice(&trailers);
+        } else {
+            self.replay = Vec::new();
+        }
+        if host.to_host.send(&bytes[..piece.pass], &host.stream).is_err() {
+            host.stop(turn);
+        } else {
+            host.to_host.push(&trailers);
+        }
+        piece.used
+    }
+
+    /// Notices that the client goes away while the host is waited for. A further request stays in the socket.
+    fn watch(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
+        while self.is_watched {
+            match self.stream.poll_read_ready(cx) {
+                Poll::Pending => return,
+                Poll::Ready(_) => {
+                    let look = || sys::recv(self.stream.as_raw_fd(), &mut [0], libc::MSG_PEEK);
+                    let event = match self.stream.try_io(Interest::READABLE, look) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                        Err(_) => Some(TurnEvent::ClientFailed),
+                        Ok(0) => Some(TurnEvent::ClientClosed),
+                        Ok(_) => None,
+                    };
+                    self.is_watched = false;
+                    if let Some(event) = event {
+                        turn.on(event);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk.
+
+use std::os::fd::AsRawFd as _;
+use std::pin::pin;
+use std::rc::Rc;
+
+use signalbox_core::model::Tier;
+use tokio::net::TcpStream;
+
+use super::attempt::{Attempt, HostLink};
+use super::client::HttpConnection;
+use super::request::ClientSide;
+use crate::datapath::choose::Lease;
+use crate::datapath::connection::{run_relay, until_closed};
+use crate::datapath::relay::{Relay, TierPolicy};
+use crate::state::Snapshot;
+
+/// A tunnel that is to be carried. It holds no snapshot, since it may live for days.
+pub(super) struct Tunnel {
+    client: TcpStream,
+    host: TcpStream,
+    /// Bytes that were read and not passed on yet, of the client and of the host.
+    read: (Vec<u8>, Vec<u8>),
+    link: HostLink,
+    /// Counts the tunnel against its host.
+    lease: Lease,
+    policy: TierPolicy,
+}
+
+impl Tunnel {
+    pub(super) fn new(client: ClientSide, attempt: Attempt, lease: Lease, policy: TierPolicy) -> Self {
+        let (client, mut to_client, from_client) = client.into_parts();
+        let (host, from_host) = attempt.host.into_parts();
+        to_client.push(&from_host);
+        Self {
+            client,
+            host,
+            read: (from_client, to_client.take()),
+            link: attempt.link,
+            lease,
+            policy,
+        }
+    }
+}
+
+impl HttpConnection<'_> {
+    pub(super) fn tunnel_policy(&self, snapshot: &Snapshot) -> TierPolicy {
+        let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
+        TierPolicy {
+            // The socket map counts from the first byte of a connection, which heads have moved.
+            forced: listener
+                .and_then(|listener| listener.datapath.tier)
+                .filter(|tier| *tier != Tier::Sockmap),
+            sockmap_available: false,
+            idle: snapshot.model.timeouts.http.tunnel,
+        }
+    }
+
+    /// Carries a tunnel until it ends; its connections are kept for nothing else.
+    pub(super) async fn tunnel(&self, tunnel: Tunnel) {
+        self.listener.requests.count(&tunnel.lease.cluster.name, 101);
+        let flow = Rc::clone(&tunnel.link.listed.flow);
+        let descriptors = [tunnel.client.as_raw_fd(), tunnel.host.as_raw_fd()];
+        let relay = Relay::new(tunnel.client, tunnel.host, Rc::clone(&flow), tunnel.policy, 0)
+            .with_preamble(tunnel.read.0)
+            .with_answer(tunnel.read.1);
+        let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
+        let end = until_closed(&flow, descriptors, carried).await;
+        self.end_flow(&tunnel.link, end);
+    }
+}

@@ -1,0 +1,114 @@
+//! The way to a host: a lease, and a connection that was kept or is made.
+
+use std::time::Duration;
+
+use signalbox_core::http1::grammar::elements;
+use signalbox_core::peek::proxy;
+use tokio::net::TcpStream;
+
+use super::pool::ActiveConnection;
+use crate::datapath::choose::{Chooser, Lease};
+use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, try_host};
+use crate::datapath::worker_state::Worker;
+use crate::state::{RouteState, Snapshot};
+
+/// Client of a request, for a PROXY header.
+#[derive(Clone, Copy)]
+pub(super) struct ProxiedClient<'a> {
+    pub(super) client: std::net::SocketAddr,
+    pub(super) local: std::net::SocketAddr,
+    pub(super) name: Option<&'a str>,
+}
+
+/// Hosts for one request.
+pub(super) struct Upstream<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) chooser: Chooser<'a>,
+    pub(super) route: Option<&'a RouteState>,
+    pub(super) lease: Lease,
+}
+
+/// A connection to the host of a lease.
+pub(super) struct HostStream {
+    pub(super) stream: TcpStream,
+    /// Counts the connection while it carries a request.
+    pub(super) active: ActiveConnection,
+    /// Bytes that go before the request: a PROXY header.
+    pub(super) preamble: Vec<u8>,
+    /// Time that the connect took.
+    pub(super) connect: Duration,
+}
+
+impl Upstream<'_> {
+    /// Gets a connection to the lease's host, a kept one if that may be, or else to another host, with another lease.
+    /// `None`: no host could be connected to.
+    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
+        loop {
+            let lease = &mut self.lease;
+            if let (Some(route), None) = (self.route, &lease.stats) {
+                lease.count_for_route(route);
+            }
+            let kept = || self.worker.pool.take(lease);
+            if let Some(stream) = (may_reuse && !lease.proxy_protocol).then(kept).flatten() {
+                return Some(HostStream {
+                    stream,
+                    active: ActiveConnection::new(&lease.cluster),
+                    preamble: Vec::new(),
+                    connect: Duration::ZERO,
+                });
+            }
+            let dialled = try_host(self.worker, self.snapshot, lease, connect_uncut(lease.backend));
+            if let Ok((stream, connect)) = dialled.await {
+                return Some(HostStream {
+                    stream,
+                    active: ActiveConnection::new(&lease.cluster),
+                    preamble: if lease.proxy_protocol {
+                        proxy::v2_header(client.client, client.local, client.name)
+                    } else {
+                        Vec::new()
+                    },
+                    connect,
+                });
+            }
+            if self.chooser.attempts() >= MAX_HOSTS_TRIED {
+                return None;
+            }
+            self.lease = self.chooser.next_host()?;
+        }
+    }
+
+    /// Keeps a connection after an exchange, where other clients may use it.
+    pub(super) fn keep(&self, stream: TcpStream, is_personal: bool) {
+        if !is_personal && !self.lease.proxy_protocol {
+            self.worker.pool.put(&self.lease, stream);
+        }
+    }
+}
+
+/// Whether credentials or a challenge are of a scheme that authenticates the connection and not the request: such a
+/// connection belongs to one client.
+pub(super) fn authenticates_connection(value: &[u8]) -> bool {
+    let is_of_connection = |element: &[u8]| {
+        let scheme = element.split(|&b| b == b' ').next().unwrap_or_default();
+        ["ntlm", "negotiate", "nego2"]
+            .into_iter()
+            .any(|name| scheme.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    elements(value).any(is_of_connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_that_authenticate_a_connection() {
+        for value in ["NTLM", "Negotiate oYG2", "nego2 abc", "Basic realm=a, NTLM"] {
+            assert!(authenticates_connection(value.as_bytes()), "{value}");
+        }
+        for value in ["Basic bnRsbTo=", "Bearer negotiate", ""] {
+            assert!(!authenticates_connection(value.as_bytes()), "{value}");
+        }
+    }
+}

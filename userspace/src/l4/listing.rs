@@ -1,0 +1,158 @@
+//! Services and their flows as the API shows them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+use signalbox_common::l4::{L4Flow, ServiceStats, mode};
+use signalbox_common::net::Key;
+
+use super::host_numbers::HostId;
+use super::{Services, sweep};
+use crate::kernel::address::from_words;
+use crate::kernel::cut::table::{duration_between, tick};
+use crate::kernel::l4::L4Kernel as Kernel;
+
+/// A service as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct ServiceView {
+    pub name: String,
+    pub protocol: &'static str,
+    pub listen: Vec<String>,
+    pub cluster: String,
+    /// Application, `NAMESPACE/APP`, whose endpoints the service exposes.
+    pub application: Option<String>,
+    pub mode: signalbox_core::model::services::Mode,
+    pub affinity: signalbox_core::model::services::Affinity,
+    /// Number of connections and sessions that both sides have confirmed.
+    pub flows: u32,
+    pub flows_total: u64,
+    pub packets_in: u64,
+    pub packets_out: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub hosts: Vec<HostView>,
+}
+
+/// A host of a service.
+#[derive(Debug, Serialize)]
+pub struct HostView {
+    pub name: String,
+    pub address: IpAddr,
+    /// Port of the host, where it differs from the one listened on.
+    pub port: Option<u16>,
+    /// Share of the table's slots that lead to the host now, in percent.
+    pub share: f64,
+    pub flows: u32,
+    /// True if the host's Ethernet address is known.
+    pub reachable: bool,
+}
+
+/// A flow as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct ServiceFlowView {
+    pub service: String,
+    pub client: SocketAddr,
+    pub listen: SocketAddr,
+    pub host: IpAddr,
+    pub protocol: &'static str,
+    pub packets_in: u32,
+    pub bytes_in: u64,
+    pub idle_seconds: f64,
+}
+
+impl Services {
+    /// Returns all services.
+    #[must_use]
+    pub fn list(&self) -> Vec<ServiceView> {
+        let snapshot = self.shared.snapshot.load_full();
+        let (picture, counts) = (self.view.load(), self.sweeper.counts());
+        let mut established: HashMap<u16, u32> = HashMap::new();
+        for ((service, _), count) in &counts.established {
+            *established.entry(*service).or_default() += count;
+        }
+        let all = snapshot.model.services.iter().map(|service| {
+            let number = picture.services.get(&service.name).copied();
+            let stats = match (&picture.kernel, number) {
+                (Some(kernel), Some(number)) => kernel.service_stats(number),
+                _ => ServiceStats::default(),
+            };
+            let cluster = snapshot.model.clusters.get(service.cluster);
+            let shares = picture.shares.get(&service.name);
+            let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
+                let at = cluster.and_then(|cluster| picture.hosts.get(&HostId::of(cluster, host)).copied());
+                let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
+                HostView {
+                    name: host.name.clone(),
+                    address: host.address,
+                    port: host.ports.get(&service.name).copied(),
+                    share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
+                    flows: number.zip(at).map_or(0, of),
+                    reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
+                }
+            });
+            ServiceView {
+                name: service.name.clone(),
+                protocol: protocol(u32::from(service.protocol.number())),
+                listen: service.listen.iter().map(ToString::to_string).collect(),
+                cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+                application: cluster.and_then(|cluster| cluster.application_name().map(str::to_owned)),
+                mode: service.mode,
+                affinity: service.affinity,
+                flows: number.and_then(|number| established.get(&number).copied()).unwrap_or(0),
+                flows_total: stats.flows,
+                packets_in: stats.packets_in,
+                packets_out: stats.packets_out,
+                bytes_in: stats.bytes_in,
+                bytes_out: stats.bytes_out,
+                hosts: hosts.collect(),
+            }
+        });
+        all.collect()
+    }
+
+    /// Returns some of the established flows, of one service or of all.
+    #[must_use]
+    pub fn flows(&self, service: Option<&str>, most: usize) -> Vec<ServiceFlowView> {
+        let picture = self.view.load_full();
+        let Some(kernel) = &picture.kernel else {
+            return Vec::new();
+        };
+        let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
+        let mut all = Vec::new();
+        let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
+            let name = names.get(&flow.service).map_or("", |name| name.as_str());
+            let is_wanted = service.is_none_or(|wanted| wanted == name);
+            if all.len() < most && is_wanted && !sweep::is_reply(flow) {
+                all.push(flow_view(key, flow, name.to_owned(), kernel));
+            }
+        });
+        all
+    }
+}
+
+fn protocol(number: u32) -> &'static str {
+    if number == 6 { "tcp" } else { "udp" }
+}
+
+fn flow_view(key: &Key, flow: &L4Flow, service: String, kernel: &Kernel) -> ServiceFlowView {
+    let host = if flow.mode == mode::NAT {
+        flow.destination
+    } else {
+        kernel
+            .host(flow.host)
+            .ok()
+            .flatten()
+            .map_or([0; 4], |host| host.address)
+    };
+    ServiceFlowView {
+        service,
+        client: SocketAddr::new(from_words(key.source), (key.ports >> 16) as u16),
+        listen: SocketAddr::new(from_words(key.destination), key.ports as u16),
+        host: from_words(host),
+        protocol: protocol(key.protocol),
+        packets_in: flow.packets,
+        bytes_in: flow.bytes,
+        idle_seconds: duration_between(flow.last_seen, tick()).as_secs_f64(),
+    }
+}

@@ -1,0 +1,157 @@
+//! Runtime state of hosts, clusters, routes and listeners: their counters, and what is known of their health.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+use signalbox_core::health::Health;
+use signalbox_core::limit::{SourceCells, listener_seed};
+use signalbox_core::model::Tier;
+use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
+
+use super::outcome::{FlowEnd, Ineligible};
+use super::request_stats::RequestStats;
+use super::route_stats::{RouteLabel, RouteStats};
+use crate::sys::unix_ms;
+
+/// Runtime state of a router host.
+#[derive(Debug)]
+pub struct HostState {
+    pub cluster: String,
+    pub name: String,
+    pub address: IpAddr,
+    /// Current connections, including the one being made: least-connections compares these.
+    pub active: Gauge,
+    pub total: Counter,
+    pub refused: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    /// True if the last connect to the host has failed.
+    pub failing: AtomicBool,
+    pub ejected: AtomicBool,
+    pub draining: AtomicBool,
+    health: AtomicU8,
+    health_since_ms: AtomicU64,
+    pub last_check: Mutex<Option<CheckResult>>,
+    /// Number of the host in the flow table; 0 until it has one.
+    pub number: AtomicU32,
+}
+
+/// Result of the last check of a host.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct CheckResult {
+    pub ok: bool,
+    pub detail: String,
+    /// Request of the check, and why that one where the configuration leaves it to the host.
+    pub asked: String,
+    pub seconds: f64,
+}
+
+impl HostState {
+    #[must_use]
+    pub fn new(cluster: &str, name: &str, address: IpAddr) -> Self {
+        Self {
+            cluster: cluster.into(),
+            name: name.into(),
+            address,
+            active: Gauge::default(),
+            total: Counter::default(),
+            refused: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            failing: AtomicBool::new(false),
+            ejected: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            health: AtomicU8::new(0),
+            health_since_ms: AtomicU64::new(unix_ms()),
+            last_check: Mutex::new(None),
+            number: AtomicU32::new(0),
+        }
+    }
+
+    #[must_use]
+    pub fn health(&self) -> (Health, u64) {
+        let health = match self.health.load(Relaxed) {
+            0 => Health::Unknown,
+            1 => Health::Healthy,
+            _ => Health::Unhealthy,
+        };
+        (health, self.health_since_ms.load(Relaxed))
+    }
+
+    pub fn set_health(&self, health: Health) {
+        self.health_since_ms.store(unix_ms(), Relaxed);
+        self.health.store(health as u8, Relaxed);
+    }
+}
+
+/// Runtime state of a cluster.
+#[derive(Debug, Default)]
+pub struct ClusterState {
+    pub name: String,
+    /// Counter of the choices of a host, which numbers them.
+    pub ticket: Counter,
+    pub opened: [Counter; Tier::ALL.len()],
+    pub active: [Gauge; Tier::ALL.len()],
+    /// Flows ended, by [`FlowEnd`].
+    pub closed: [Counter; FlowEnd::ALL.len()],
+    pub connect_failures: LabelledCounters,
+    pub checks_ok: Counter,
+    pub checks_failed: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub connect_seconds: Histogram,
+    /// Requests that were sent again, because the host's connection had ended without a byte of an answer.
+    pub retries: Counter,
+    /// Connections to hosts that wait for a request (`routing: request`).
+    pub pool_idle: Gauge,
+    /// Connections to hosts that carry a request (`routing: request`).
+    pub pool_active: Gauge,
+}
+
+/// Runtime state of a route.
+#[derive(Debug, Default)]
+pub struct RouteState {
+    pub hostname: String,
+    /// Counter of connections, which numbers them, and so draws the cluster of each.
+    pub total: Counter,
+    pub stats: RouteStats,
+    pub label: RouteLabel,
+    /// Number of the route in the flow table; 0 until it has one.
+    pub number: AtomicU32,
+}
+
+/// Runtime state of a listener.
+#[derive(Debug, Default)]
+pub struct ListenerState {
+    pub name: String,
+    /// Number of the listener in the kernel's counters.
+    pub id: u32,
+    pub total: Counter,
+    pub active: Gauge,
+    pub named: Counter,
+    pub peek: LabelledCounters,
+    pub refused: LabelledCounters,
+    pub peek_seconds: Histogram,
+    /// Requests of a listener with `routing: request`, by cluster and class of the status code.
+    pub requests: RequestStats,
+    /// Requests that were answered or given up by the balancer itself, by reason.
+    pub request_refused: LabelledCounters,
+    /// Flows that were not cut, by [`Ineligible`]. Without a lock, because every such connection
+    /// counts here.
+    pub not_cut: [Counter; Ineligible::LABELS.len()],
+    /// Number of the listener in the flow table; 0 until it has one.
+    pub number: AtomicU32,
+    /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
+    /// never changed: counts must be given back to the source they were taken from.
+    pub source_bits: OnceLock<(u32, u32)>,
+}
+
+impl ListenerState {
+    /// Returns the source of an address at this listener; `None` where it does not count by source.
+    #[must_use]
+    pub fn source(&self, seed: u64, address: IpAddr) -> Option<SourceCells> {
+        let bits = *self.source_bits.get()?;
+        Some(SourceCells::with_prefix(listener_seed(seed, &self.name), address, bits))
+    }
+}

@@ -1,0 +1,89 @@
+//! Requests of a listener, by cluster and class of the status code. Workers add to atomics and take no lock.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use signalbox_core::stats::Counter;
+
+/// Classes of status codes: metric labels.
+pub const CODE_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Requests of a listener that went to one cluster.
+#[derive(Debug, Default)]
+struct ClusterRequests {
+    /// Name of the cluster; empty for requests that went to none.
+    cluster: String,
+    by_class: [Counter; CODE_CLASSES.len()],
+}
+
+/// Requests of a listener.
+#[derive(Debug, Default)]
+pub struct RequestStats(ArcSwapOption<Vec<Arc<ClusterRequests>>>);
+
+impl RequestStats {
+    /// Counts an answered request; `cluster` is empty where the request went to none.
+    pub fn count(&self, cluster: &str, status: u16) {
+        let class = usize::from(status / 100).clamp(1, CODE_CLASSES.len()) - 1;
+        let find = || {
+            let known = self.0.load();
+            let mut all = known.iter().flat_map(|all| all.iter());
+            all.find(|counts| counts.cluster == cluster)
+                .map(|counts| counts.by_class[class].inc())
+        };
+        if find().is_some() {
+            return;
+        }
+        self.0.rcu(|known| {
+            let mut all = known.as_deref().cloned().unwrap_or_default();
+            if !all.iter().any(|counts| counts.cluster == cluster) {
+                all.push(Arc::new(ClusterRequests {
+                    cluster: cluster.to_owned(),
+                    ..ClusterRequests::default()
+                }));
+            }
+            Some(Arc::new(all))
+        });
+        find();
+    }
+
+    /// Requests by cluster and class, as far as there were any.
+    #[must_use]
+    pub fn get(&self) -> Vec<(String, &'static str, u64)> {
+        let known = self.0.load();
+        let all = known.iter().flat_map(|all| all.iter());
+        let by_class = |counts: &Arc<ClusterRequests>| {
+            let numbers = CODE_CLASSES
+                .into_iter()
+                .zip(counts.by_class.each_ref().map(Counter::get));
+            let used = numbers.filter(|(_, n)| *n > 0);
+            used.map(|(class, n)| (counts.cluster.clone(), class, n))
+                .collect::<Vec<_>>()
+        };
+        all.flat_map(by_class).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_cluster_and_class() {
+        let stats = RequestStats::default();
+        for (cluster, status) in [("east", 200), ("west", 503), ("east", 204), ("", 404), ("east", 999)] {
+            stats.count(cluster, status);
+        }
+        let mut all = stats.get();
+        all.sort();
+        let named = |cluster: &str, class, n| (cluster.to_owned(), class, n);
+        assert_eq!(
+            all,
+            [
+                named("", "4xx", 1),
+                named("east", "2xx", 2),
+                named("east", "5xx", 1),
+                named("west", "5xx", 1)
+            ]
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Answers without a body, answers that end with the connection, interim answers, tunnels, HTTP/1.0.
+
+use std::net::Shutdown;
+
+use super::scene::{Client, field, one_host};
+use crate::lab::{Lab, SOON, eventually, privileged};
+
+#[test]
+fn answers_end_where_http_says_and_pipelined_requests_are_answered_in_order() {
+    if !privileged("answers_end_where_http_says_and_pipelined_requests_are_answered_in_order") {
+        return;
+    }
+    let lab = Lab::new();
+    let (_east, _sb) = one_host(&lab);
+    let mut client = Client::connect(&lab);
+    client.send("HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let answer = client.answer("HEAD");
+    assert_eq!(
+        (answer.status, field(&answer.head, "content-length")),
+        (200, Some("12"))
+    );
+    for status in [204, 304] {
+        assert_eq!(client.get("a.test", &format!("/status/{status}")).status, status);
+    }
+    client.send("GET /interim HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let hints = client.answer("GET");
+    assert_eq!((hints.status, field(&hints.head, "link")), (103, Some("</a.css>")));
+    assert_eq!(client.answer("GET").status, 200);
+    // Pipelined: in one segment, with a body between, and a HEAD.
+    client.send(
+        "GET /bytes/7 HTTP/1.1\r\nHost: a.test\r\n\r\nPOST /digest HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc\
+         HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\nGET /chunked/9 HTTP/1.1\r\nHost: a.test\r\n\r\n\
+         GET /bytes/11 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    );
+    assert_eq!(client.answer("GET").body.length, 7);
+    assert!(client.answer("POST").text.starts_with("3 "));
+    assert_eq!(client.answer("HEAD").body.length, 0);
+    assert_eq!(client.answer("GET").body.length, 9);
+    assert_eq!(client.answer("GET").body.length, 11);
+    // An answer up to the end of the host's connection ends the client's too.
+    let answer = client.get("a.test", "/close");
+    assert_eq!((answer.status, &*answer.text), (200, "up to the end"));
+    assert_eq!(field(&answer.head, "connection"), Some("close"));
+    assert!(answer.head.starts_with("HTTP/1.1 "), "{}", answer.head);
+}
+
+#[test]
+fn http_1_0_clients_are_served() {
+    if !privileged("http_1_0_clients_are_served") {
+        return;
+    }
+    let lab = Lab::new();
+    let (east, _sb) = one_host(&lab);
+    let mut client = Client::connect(&lab);
+    client.send("GET / HTTP/1.0\r\nHost: a.test\r\nConnection: keep-alive\r\n\r\n");
+    let answer = client.answer("GET");
+    assert_eq!(
+        (answer.status, field(&answer.head, "connection")),
+        (200, Some("keep-alive"))
+    );
+    client.send("GET / HTTP/1.0\r\nHost: a.test\r\n\r\n");
+    let answer = client.answer("GET");
+    assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
+    assert!(client.is_at_end());
+    assert!(east.take().iter().all(|head| head.starts_with("GET / HTTP/1.0\r\n")));
+    // No chunk reaches a client that cannot read it.
+    let mut client = Client::connect(&lab);
+    client.send("GET /chunked/5 HTTP/1.0\r\nHost: a.test\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 502);
+    let mut client = Client::connect(&lab);
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 404, "no name, no route");
+}
+
+#[test]
+fn a_websocket_becomes_a_tunnel() {
+    if !privileged("a_websocket_becomes_a_tunnel") {
+        return;
+    }
+    let lab = Lab::new();
+    let (east, sb) = one_host(&lab);
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.host_of("a.test"), "east-1");
+    east.take();
+    // Bytes behind the request wait for the 101, and then come first.
+    client.send("GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nahead");
+    let answer = client.answer("GET");
+    assert_eq!(
+        (answer.status, field(&answer.head, "upgrade")),
+        (101, Some("websocket"))
+    );
+    assert_eq!(client.read(10), b"helloahead");
+    for round in 0..100 {
+        let text = format!("frame {round:04}");
+        client.send(&text);
+        assert_eq!(client.read(text.len()), text.as_bytes());
+    }
+    assert!(
+        east.take()[0]
+            .to_ascii_lowercase()
+            .contains("\r\nconnection: upgrade\r\n")
+    );
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    assert!(client.is_at_end());
+    assert!(eventually(SOON, || sb.flows("").is_empty()));
+    assert_eq!(sb.metric("signalbox_requests_total{code=\"1xx\"}"), 1.0);
+    // Any other protocol is not asked for at the host.
+    let mut client = Client::connect(&lab);
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 200);
+    assert!(!east.take()[0].to_ascii_lowercase().contains("upgrade"));
+}

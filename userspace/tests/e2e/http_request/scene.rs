@@ -1,0 +1,378 @@
+//! A host that speaks HTTP/1.1 by hand and keeps what it was asked, and a client that reads one answer at a time.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+use crate::lab::exchange::Noise;
+use crate::lab::{Lab, Server, Signalbox, config, servers};
+
+pub(super) const HTTP: &str = "10.1.0.1:80";
+
+/// Route to the one host of [`one_host`].
+pub(super) const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
+
+/// Starts a host, and a balancer that sends it the requests for `a.test`.
+pub(super) fn one_host(lab: &Lab) -> (WebHost, Signalbox) {
+    let east = WebHost::start(lab, "east-1");
+    let sb = Signalbox::start(lab, &config_of("", &["east-1"], &[ROUTE]));
+    sb.wait_healthy(&["east-1"]);
+    (east, sb)
+}
+
+/// A listener that routes requests, further top-level lines, clusters of one host each by the host's name, and routes.
+pub(super) fn config_of(extra: &str, hosts: &[&str], routes: &[&str]) -> String {
+    let clusters: Vec<_> = hosts.iter().map(|host| config::cluster(host, &[], &[host])).collect();
+    body_of(extra, &clusters.concat(), routes)
+}
+
+pub(super) fn body_of(extra: &str, clusters: &str, routes: &[&str]) -> String {
+    let routes: Vec<_> = routes.iter().map(ToString::to_string).collect();
+    format!(
+        "{extra}\nlisteners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"10.1.0.1:80\"] }}\n\
+         clusters:\n{clusters}routes:\n{}",
+        config::yaml_list("  ", &routes)
+    )
+}
+
+/// A host.
+pub(super) struct WebHost {
+    _health: Server,
+    _server: Server,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl WebHost {
+    /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
+    /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/close` with an answer that ends with
+    /// the connection, `/early` before it has read the body, `/ws` with 101 and an echo, `/interim` with 103 first.
+    pub(super) fn start(lab: &Lab, name: &str) -> Self {
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let (kept, own) = (Arc::clone(&heads), name.to_owned());
+        let ns = lab.host(name);
+        Self {
+            _health: servers::healthy(ns),
+            _server: Server::start(ns, "[::]:80", move |stream| {
+                let _ = serve(&stream, &own, &kept);
+            }),
+            heads,
+        }
+    }
+
+    /// Heads of requests so far, oldest first; forgotten here.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.heads.lock().unwrap())
+    }
+}
+
+fn serve(stream: &TcpStream, name: &str, heads: &Mutex<Vec<String>>) -> Result<()> {
+    let mut reader = BufReader::with_capacity(128 * 1024, stream);
+    while let Some(head) = read_head(&mut reader)? {
+        heads.lock().unwrap().push(head.clone());
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        if path == "/early" {
+            return stream_write(
+                stream,
+                b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nearly",
+            )
+            .and_then(|()| linger(stream));
+        }
+        if path == "/ws" {
+            stream_write(
+                stream,
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
+            )?;
+            return echo(&mut reader, stream);
+        }
+        if field(&head, "expect").is_some() {
+            stream_write(stream, b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let mut body = Digested::default();
+        read_body(&mut reader, &head, &mut body)?;
+        if path == "/close" {
+            return stream_write(stream, b"HTTP/1.0 200 OK\r\n\r\nup to the end");
+        }
+        answer(stream, &head, &path, name, &body)?;
+    }
+    Ok(())
+}
+
+fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Digested) -> Result<()> {
+    let number = |prefix: &str| path.strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
+    if let Some(length) = number("/bytes/") {
+        stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
+        return send_noise(stream, length, false);
+    }
+    if let Some(length) = number("/chunked/") {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")?;
+        return send_noise(stream, length, true);
+    }
+    if let Some(status) = number("/status/") {
+        let length = if status == 204 { "" } else { "Content-Length: 7\r\n" };
+        return stream.write_all(format!("HTTP/1.1 {status} Said\r\n{length}\r\n").as_bytes());
+    }
+    if path == "/interim" {
+        stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")?;
+    }
+    let text = match path {
+        "/digest" => format!("{} {}", body.length, body.hex()),
+        _ => format!("host={name} "),
+    };
+    let shown = if head.starts_with("HEAD ") { "" } else { &text };
+    stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{shown}", text.len()).as_bytes())
+}
+
+fn stream_write(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
+    stream.write_all(bytes)
+}
+
+fn linger(mut stream: &TcpStream) -> Result<()> {
+    stream.shutdown(std::net::Shutdown::Write)?;
+    std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
+}
+
+fn echo(reader: &mut impl Read, mut stream: &TcpStream) -> Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return stream.shutdown(std::net::Shutdown::Write),
+            n => stream.write_all(&buffer[..n])?,
+        }
+    }
+}
+
+/// Bytes of a test, the same for the same length.
+fn noise(length: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let (mut noise, mut left, mut buffer) = (Noise::new(length), length, vec![0; 16 * 1024]);
+    while left > 0 {
+        let part = left.min(buffer.len() as u64) as usize;
+        noise.fill(&mut buffer[..part]);
+        each(&buffer[..part])?;
+        left -= part as u64;
+    }
+    Ok(())
+}
+
+/// Sends so many bytes, as a body of that length or in chunks with a trailer section.
+pub(super) fn send_noise(mut to: &TcpStream, length: u64, is_chunked: bool) -> Result<()> {
+    noise(length, |part| {
+        if is_chunked {
+            to.write_all(format!("{:x}\r\n", part.len()).as_bytes())?;
+        }
+        to.write_all(part)?;
+        if is_chunked { to.write_all(b"\r\n") } else { Ok(()) }
+    })?;
+    if is_chunked {
+        to.write_all(b"0\r\nX-Sum: 1\r\n\r\n")
+    } else {
+        Ok(())
+    }
+}
+
+/// Digest of the bytes of [`send_noise`].
+pub(super) fn noise_digest(length: u64) -> String {
+    let mut body = Digested::default();
+    noise(length, |part| {
+        body.add(part);
+        Ok(())
+    })
+    .unwrap();
+    body.hex()
+}
+
+/// Digest and length of a body.
+#[derive(Default)]
+pub(super) struct Digested {
+    pub(super) length: u64,
+    hash: Sha256,
+}
+
+impl Digested {
+    fn add(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.hash.update(bytes);
+    }
+
+    pub(super) fn hex(&self) -> String {
+        self.hash
+            .clone()
+            .finalize()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect()
+    }
+}
+
+/// Head with its empty line; `None` at the end of the connection.
+fn read_head(reader: &mut impl BufRead) -> Result<Option<String>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if reader.read_until(b'\n', &mut head)? == 0 {
+            return if head.is_empty() {
+                Ok(None)
+            } else {
+                Err(ErrorKind::UnexpectedEof.into())
+            };
+        }
+    }
+    Ok(Some(String::from_utf8_lossy(&head).into_owned()))
+}
+
+/// Value of a field, the first of its name.
+pub(super) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let line = |line: &'a str| line.split_once(':').filter(|(n, _)| n.eq_ignore_ascii_case(name));
+    head.lines().find_map(line).map(|(_, value)| value.trim())
+}
+
+/// Reads a body and its trailers; returns the trailer section.
+fn read_body(reader: &mut impl BufRead, head: &str, body: &mut Digested) -> Result<String> {
+    if field(head, "transfer-encoding").is_none() {
+        let length = field(head, "content-length")
+            .map_or(Ok(0), str::parse)
+            .map_err(Error::other)?;
+        read_bytes(reader, length, body)?;
+        return Ok(String::new());
+    }
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let size = u64::from_str_radix(line.trim().split(';').next().unwrap_or_default(), 16)
+            .map_err(|e| Error::other(format!("{line:?}: {e}")))?;
+        read_bytes(reader, size, body)?;
+        if size == 0 {
+            break;
+        }
+        read_bytes(reader, 2, &mut Digested::default())?;
+    }
+    let mut trailers = String::new();
+    while !trailers.ends_with("\r\n\r\n") && trailers != "\r\n" {
+        if reader.read_line(&mut trailers)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(trailers)
+}
+
+fn read_bytes(reader: &mut impl BufRead, mut left: u64, body: &mut Digested) -> Result<()> {
+    while left > 0 {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let taken = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        body.add(&bytes[..taken]);
+        reader.consume(taken);
+        left -= taken as u64;
+    }
+    Ok(())
+}
+
+/// A client's connection.
+pub(super) struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+/// An answer.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) text: String,
+    pub(super) trailers: String,
+    pub(super) body: Digested,
+}
+
+impl Client {
+    pub(super) fn connect(lab: &Lab) -> Self {
+        Self::on(lab.client.connect(HTTP))
+    }
+
+    /// Connects from one of the client's addresses.
+    pub(super) fn connect_from(lab: &Lab, address: &str) -> Self {
+        Self::on(lab.client.connect_from(address, HTTP))
+    }
+
+    pub(super) fn on(stream: TcpStream) -> Self {
+        Self {
+            reader: BufReader::with_capacity(64 * 1024, stream),
+        }
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
+    pub(super) fn send(&self, text: &str) {
+        self.stream().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Sends a GET and reads its answer.
+    pub(super) fn get(&mut self, host: &str, path: &str) -> Answer {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        self.answer("GET")
+    }
+
+    /// Host that answers a GET of `/`.
+    pub(super) fn host_of(&mut self, name: &str) -> String {
+        let answer = self.get(name, "/");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        crate::lab::http::field(&answer.text, "host")
+    }
+
+    /// Reads one answer, which may be an interim one, to a request of a method.
+    pub(super) fn answer(&mut self, method: &str) -> Answer {
+        self.try_answer(method).unwrap()
+    }
+
+    pub(super) fn try_answer(&mut self, method: &str) -> Result<Answer> {
+        let head = read_head(&mut self.reader)?.ok_or(ErrorKind::UnexpectedEof)?;
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|s| s.parse().ok())
+            .ok_or(ErrorKind::InvalidData)?;
+        let mut answer = Answer {
+            status,
+            text: String::new(),
+            trailers: String::new(),
+            body: Digested::default(),
+            head,
+        };
+        if method == "HEAD" || status < 200 || matches!(status, 204 | 304) {
+            return Ok(answer);
+        }
+        let length = field(&answer.head, "content-length").and_then(|n| n.parse::<usize>().ok());
+        match length {
+            Some(length) if length < 10_000 => {
+                let mut bytes = vec![0; length];
+                self.reader.read_exact(&mut bytes)?;
+                answer.body.add(&bytes);
+                answer.text = String::from_utf8_lossy(&bytes).into_owned();
+            }
+            None if field(&answer.head, "transfer-encoding").is_none() => {
+                let mut bytes = Vec::new();
+                self.reader.read_to_end(&mut bytes)?;
+                answer.text = String::from_utf8_lossy(&bytes).into_owned();
+            }
+            _ => answer.trailers = read_body(&mut self.reader, &answer.head, &mut answer.body)?,
+        }
+        Ok(answer)
+    }
+
+    /// Whether the connection ends here, without another byte.
+    pub(super) fn is_at_end(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.reader.read_to_end(&mut rest) {
+            Ok(_) => rest.is_empty(),
+            Err(error) => error.kind() == ErrorKind::ConnectionReset && rest.is_empty(),
+        }
+    }
+
+    /// Reads so many bytes as they are.
+    pub(super) fn read(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+}

@@ -1,0 +1,25 @@
+//! TLS termination of signalbox: certificates, their private keys, session tickets and server configurations.
+//!
+//! Owns: reading certificates and keys, which certificate a handshake gets, what a profile means to rustls. Never: a
+//! listener, a route. Private keys stay in this crate: nothing here prints one, and their memory is zeroed when freed.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod certificate;
+mod chain;
+pub mod directory;
+#[cfg(test)]
+#[path = "../tests/handshake/fixtures.rs"]
+mod fixtures;
+pub mod keys;
+mod pem;
+pub mod profile;
+pub mod provider;
+pub mod resolver;
+pub mod server;
+pub mod store;
+pub mod tickets;
+mod traditional;
+pub mod watch;
+
+pub use pem::PemError;
