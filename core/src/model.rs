@@ -12,6 +12,7 @@ mod routing_events;
 pub mod services;
 pub mod shield;
 mod subset;
+pub mod tls;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,6 +39,7 @@ pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingE
 pub use services::{Layer4, Service};
 pub use shield::Shield;
 pub use subset::{Subset, SubsetSize};
+use tls::{BackendTls, ListenerTls, RouteTls, Termination, TlsSettings};
 
 /// Meaning of a whole configuration.
 #[derive(Clone, Debug)]
@@ -78,9 +80,23 @@ pub struct Model {
     pub metrics: Metrics,
     /// Log of connections; `None`: there is none.
     pub connection_log: Option<ConnectionLog>,
+    /// TLS settings that listeners share.
+    pub tls: TlsSettings,
 }
 
 impl Model {
+    /// Port where clients find names over TLS: 443 if some listener has it.
+    #[must_use]
+    pub fn https_port(&self) -> Option<u16> {
+        let speak_tls = self.listeners.iter().filter(|listener| listener.protocol == Protocol::Tls);
+        let mut ports = speak_tls.flat_map(|listener| &listener.listen).map(|bind| bind.port);
+        let first = ports.next()?;
+        if first == 443 || ports.any(|port| port == 443) {
+            return Some(443);
+        }
+        Some(first)
+    }
+
     /// Whether there are layer-4 services, or may be as soon as routing events tell of applications.
     #[must_use]
     pub fn has_services(&self) -> bool {
@@ -217,6 +233,29 @@ pub struct Listener {
     pub datapath: Datapath,
     /// Shield of the listener; `None`: there is none.
     pub shield: Option<shield::ShieldPolicy>,
+    /// TLS of a `https` listener, whose [`Self::protocol`] is [`Protocol::Tls`]; `None`: nothing is decrypted.
+    pub tls: Option<ListenerTls>,
+}
+
+impl Listener {
+    /// Name of the listener's protocol in the configuration.
+    #[must_use]
+    pub const fn protocol_name(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => self.protocol.as_str(),
+        }
+    }
+
+    /// Place where TLS ends at this listener for a name with this route.
+    #[must_use]
+    pub fn termination(&self, route: Option<&Route>) -> Termination {
+        let Some(tls) = &self.tls else {
+            return Termination::Passthrough;
+        };
+        let of_route = route.and_then(|route| route.tls.as_ref()?.termination);
+        of_route.unwrap_or(tls.termination)
+    }
 }
 
 /// Unit that a listener chooses a host for.
@@ -305,6 +344,8 @@ pub struct Cluster {
     pub subset: Option<SubsetSize>,
     /// Share that the cluster gets of a discovered hostname that another cluster has served before.
     pub join: JoinPolicy,
+    /// TLS to the hosts, for names whose TLS is [`Termination::Reencrypt`].
+    pub backend_tls: BackendTls,
 }
 
 impl Cluster {
@@ -393,6 +434,8 @@ pub struct Route {
     pub prefer: Vec<Preference>,
     /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovery::Claim::labels`].
     pub labels: Labels,
+    /// TLS of the route; `None`: what listeners say.
+    pub tls: Option<RouteTls>,
 }
 
 /// Preference: clients that are sent to a cluster as long as it has a usable host.

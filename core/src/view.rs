@@ -273,6 +273,7 @@ pub(crate) mod tests {
             kubernetes: None,
             subset: None,
             join: crate::model::JoinPolicy::None,
+            backend_tls: crate::model::tls::BackendTls::default(),
         };
         Model {
             admin: Admin {
@@ -294,6 +295,7 @@ pub(crate) mod tests {
                 drain: None,
                 prefer: Vec::new(),
                 labels: crate::labels::Labels::new(),
+                tls: None,
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {
@@ -331,6 +333,7 @@ pub(crate) mod tests {
             routing_events: None,
             metrics: Metrics::DEFAULT,
             connection_log: None,
+            tls: crate::model::tls::TlsSettings::default(),
         }
     }
 

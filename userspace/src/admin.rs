@@ -7,6 +7,7 @@ pub mod api;
 mod applications;
 mod auth;
 mod body;
+mod certificates;
 mod connection_limit;
 mod discovery;
 mod events;

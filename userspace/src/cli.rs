@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::app::{Options, SteeringChoice};
+use crate::control::store::file_problems;
 use crate::source::client::percent_encoded;
 use crate::{app, config};
 
@@ -77,6 +78,8 @@ enum Command {
     Clusters(ShowArgs),
     /// Show the hosts of a running signalbox.
     Hosts(ShowArgs),
+    /// Show the certificates of a running signalbox, and when they end.
+    Certificates(ShowArgs),
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
     Services(ShowArgs),
     /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
@@ -328,6 +331,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show,
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
+        Command::Certificates(show) => show::certificates(&show.socket, show.output),
         Command::Services(show) => services::print(&show.socket, show.output),
         Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
@@ -422,8 +426,16 @@ fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
     std::process::exit(0)
 }
 
+/// Whether files that the configuration names for TLS cannot be used; the mistakes are left in `problems`.
+fn has_wrong_files(model: &signalbox_core::model::Model, problems: &mut Vec<String>) -> bool {
+    *problems = file_problems(model);
+    !problems.is_empty()
+}
+
 fn check(file: &std::path::Path, strict: bool, output: OutputFormat) -> anyhow::Result<ExitCode> {
+    let mut files = Vec::new();
     let (code, errors, warnings) = match config::load(file) {
+        Ok(parsed) if has_wrong_files(&parsed.model, &mut files) => (2, Vec::new(), parsed.warnings),
         Ok(parsed) if strict && !parsed.warnings.is_empty() => (1, Vec::new(), parsed.warnings),
         Ok(parsed) => (0, Vec::new(), parsed.warnings),
         Err(config::LoadError::Config(errors)) => {
@@ -443,6 +455,9 @@ fn check(file: &std::path::Path, strict: bool, output: OutputFormat) -> anyhow::
         }
     };
     if output == OutputFormat::Table {
+        for problem in &files {
+            eprintln!("{}: {problem}", file.display());
+        }
         for warning in &warnings {
             eprintln!(
                 "{}:{}:{}: warning: {}: {}",
@@ -457,7 +472,7 @@ fn check(file: &std::path::Path, strict: bool, output: OutputFormat) -> anyhow::
             println!("{}: ok", file.display());
         }
     } else {
-        let report = serde_json::json!({ "file": file, "ok": code == 0, "errors": errors, "warnings": warnings });
+        let report = serde_json::json!({ "file": file, "ok": code == 0, "errors": errors, "files": files, "warnings": warnings });
         show::emit(&report, output)?;
     }
     Ok(ExitCode::from(code))

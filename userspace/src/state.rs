@@ -9,6 +9,7 @@ mod initial;
 pub mod outcome;
 pub mod request_stats;
 pub mod route_stats;
+pub mod tls;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,14 +20,16 @@ use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
+use signalbox_core::hostname::Hostname;
 use signalbox_core::limit::Limiter;
 use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
-use signalbox_core::model::{Bind, Model, Protocol};
+use signalbox_core::model::{Bind, Model, Protocol, Route};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::subset::HostOrder;
 use signalbox_core::view::RoutingView;
+use signalbox_tls::store::SharedCertificates;
 use tokio::sync::broadcast;
 
 pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteState};
@@ -61,9 +64,16 @@ pub struct Snapshot {
     /// Hosts that are no longer configured but still have connections.
     pub draining: Vec<Arc<HostState>>,
     pub binds: Binds,
+    pub tls: Arc<tls::TlsState>,
 }
 
 impl Snapshot {
+    /// Returns the route of a name, in rotation or not.
+    #[must_use]
+    pub fn route(&self, name: Option<&Hostname>) -> Option<&Route> {
+        self.model.routes.get(self.view.table.find(name?)?)
+    }
+
     /// Returns the cluster that a route's `prefer` gives this client before all others, where that cluster has a usable
     /// host.
     #[must_use]
@@ -167,6 +177,10 @@ pub struct Shared {
     pub denied: Counter,
     /// Counts of the admin API's own connections.
     pub admin: AdminStats,
+    /// Certificates in force.
+    pub certificates: SharedCertificates,
+    /// Mistakes in files of certificates, as they are now.
+    pub certificate_errors: ArcSwap<Vec<String>>,
 }
 
 /// A change that is announced to listeners.

@@ -8,6 +8,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         drain: None,
         prefer: Vec::new(),
         labels: crate::labels::Labels::new(),
+        tls: None,
         depth: crate::hostname::WildcardDepth::default(),
     }
 }

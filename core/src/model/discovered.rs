@@ -42,6 +42,7 @@ impl Cluster {
             kubernetes: None,
             subset: None,
             join: JoinPolicy::None,
+            backend_tls: super::tls::BackendTls::default(),
         }
     }
 

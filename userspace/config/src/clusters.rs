@@ -13,7 +13,7 @@ use super::report::{Report, did_you_mean, quote};
 use super::scalar::{optional_value, or_default};
 use super::subset;
 use super::unique::UniqueNames;
-use super::{health, hosts, kubernetes};
+use super::{health, hosts, kubernetes, tls};
 
 const MAX_CLUSTERS: usize = 65_535;
 
@@ -168,6 +168,7 @@ fn cluster(
     let kubernetes = map.take("kubernetes");
     let join = map.take("join");
     let subset = map.take("subset");
+    let backend_tls = map.take("backend_tls");
     let known = map.finish(report);
 
     // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
@@ -190,6 +191,7 @@ fn cluster(
     let join = or_default(join.as_ref(), JoinPolicy::None, |place| {
         place.keyword("a way to join", &JoinPolicy::ALL, report)
     });
+    let backend_tls = optional_value(backend_tls.as_ref(), |place| tls::backend(place, report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),
         None => learns.then(Vec::new),
@@ -206,6 +208,7 @@ fn cluster(
         kubernetes: kubernetes?,
         subset: subset.and_then(|place| subset::size(&place, report)),
         join,
+        backend_tls: backend_tls?.unwrap_or_default(),
     })
 }
 

@@ -33,6 +33,7 @@ mod settings;
 pub mod shield;
 mod subset;
 mod suggest;
+mod tls;
 mod unique;
 mod warnings;
 
@@ -103,6 +104,8 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let routing_events = map.take("routing_events");
     let metrics = map.take("metrics");
     let log = map.take("log");
+    let tls = map.take("tls");
+    let certificates = map.take("certificates");
     map.finish(report);
 
     if let Some(version) = version {
@@ -118,6 +121,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let subset = subset::common(subset.as_ref(), balancers.as_deref().unwrap_or_default(), report);
     let metrics = observe::metrics(metrics.as_ref(), report);
     let connection_log = observe::log(log.as_ref(), report);
+    let tls = tls::settings(tls.as_ref(), certificates.as_ref(), report);
     let (mut names, clusters) = clusters::decode_all(clusters.as_ref(), report);
     names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
@@ -165,6 +169,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         shield,
         metrics,
         connection_log: connection_log?,
+        tls: tls?,
     };
     let expose_spots = expose_spots.unwrap_or_default();
     let spots = warnings::Positions {

@@ -12,14 +12,17 @@ use super::report::{Report, quote};
 use super::scalar::optional_value;
 use super::settings;
 use super::shield;
+use super::tls::ListenerKeys;
 use super::unique::UniqueNames;
 
 const MAX_LISTENERS: usize = 256;
 
-const PROTOCOLS: [(&str, Protocol); 3] = [
-    (Protocol::Http.as_str(), Protocol::Http),
-    (Protocol::Tls.as_str(), Protocol::Tls),
-    (Protocol::Tcp.as_str(), Protocol::Tcp),
+/// Protocols by name, and whether TLS may end at the listener.
+const PROTOCOLS: [(&str, (Protocol, bool)); 4] = [
+    (Protocol::Http.as_str(), (Protocol::Http, false)),
+    ("https", (Protocol::Tls, true)),
+    (Protocol::Tls.as_str(), (Protocol::Tls, false)),
+    (Protocol::Tcp.as_str(), (Protocol::Tcp, false)),
 ];
 
 const ROUTINGS: [(&str, Routing); 2] = [
@@ -76,6 +79,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let routing = map.take("routing");
     let datapath = map.take("datapath");
     let shield = map.take("shield");
+    let tls_keys = ListenerKeys::take(&mut map);
     let known = map.finish(report);
 
     let label = name
@@ -84,13 +88,23 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         .map_or_else(|| "a listener".to_owned(), owner);
     let name = name.and_then(|name| context.unique.name(&name, "listener", report));
     let protocol = protocol.and_then(|place| place.keyword("a protocol", &PROTOCOLS, report));
+    let tls = match protocol {
+        Some((_, true)) => tls_keys.decode(report).map(Some),
+        Some((protocol, false)) => {
+            tls_keys.reject(protocol.as_str(), report);
+            Some(None)
+        }
+        None => None,
+    };
+    let protocol = protocol.map(|(protocol, _)| protocol);
     let listen = listen.and_then(|place| addresses(&place, &label, context.bind_owners, report));
     if protocol == Some(Protocol::Tcp) && cluster.is_none() && known {
         place.error(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
     }
     let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
     let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted_proxies(&place, report));
-    let routing = optional_value(routing.as_ref(), |place| self::routing(place, protocol, report));
+    let is_https = tls.as_ref().is_some_and(Option::is_some);
+    let routing = optional_value(routing.as_ref(), |place| self::routing(place, protocol, is_https, report));
     let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
@@ -102,11 +116,25 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         routing: routing?.unwrap_or_default(),
         datapath,
         shield,
+        tls: tls?,
     })
 }
 
-fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, report: &mut Report) -> Option<Routing> {
+fn routing(
+    place: &NodeRef<'_>,
+    protocol: Option<Protocol>,
+    is_https: bool,
+    report: &mut Report,
+) -> Option<Routing> {
     let routing = place.keyword("a unit of routing", &ROUTINGS, report)?;
+    if is_https {
+        place.error(
+            report,
+            "`routing` has no meaning with `protocol: https`: what is decrypted is routed by request, and passthrough \
+             by connection",
+        );
+        return None;
+    }
     match protocol {
         Some(protocol) if routing == Routing::Request && protocol != Protocol::Http => {
             let protocol = protocol.as_str();

@@ -10,6 +10,8 @@ use super::clusters::ClusterNames;
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, did_you_mean, quote};
+use super::scalar::optional_value;
+use super::tls;
 
 /// Most preferences of a route, because each connection looks through them.
 const MAX_PREFERENCES: usize = 16;
@@ -38,8 +40,10 @@ fn route(
     let host = map.require("host");
     let prefer = map.take("prefer");
     let labels = map.take("labels");
-    // A route with preferences or labels may leave its clusters to be discovered.
-    let clusters = if prefer.is_some() || labels.is_some() {
+    let tls = map.take("tls");
+    // A route that says something else of its name may leave its clusters to be discovered.
+    let may_be_discovered = prefer.is_some() || labels.is_some() || tls.is_some();
+    let clusters = if may_be_discovered {
         map.take("clusters")
     } else {
         map.require("clusters")
@@ -48,7 +52,7 @@ fn route(
     map.finish(report);
     let host = host.and_then(|place| hostname_pattern(&place, seen, report));
     let clusters = match clusters {
-        None if prefer.is_some() || labels.is_some() => Some(Vec::new()),
+        None if may_be_discovered => Some(Vec::new()),
         clusters => clusters.and_then(|place| weights(&place, names, report)),
     };
     let prefer = match prefer {
@@ -59,6 +63,7 @@ fn route(
         Some(place) => self::labels(&place, report),
         None => Some(Labels::new()),
     };
+    let tls = optional_value(tls.as_ref(), |place| tls::route(place, report));
     Some(Route {
         hostname: host?,
         depth: WildcardDepth::Any,
@@ -66,6 +71,7 @@ fn route(
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,
         labels: labels?,
+        tls: tls?,
     })
 }
 

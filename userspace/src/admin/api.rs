@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, discovery, events, explain, export, figures, log, metrics, mutate, readiness, rotations,
+    applications, certificates, discovery, events, explain, export, figures, log, metrics, mutate, readiness, rotations,
     route_selection, shield, views, weights,
 };
 use crate::control::Control;
@@ -235,6 +235,10 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                 "Connections, bytes and refusals of an application's names",
             ),
             figures::application,
+        )
+        .with(
+            &read("/api/v1/certificates", "Certificates in force, and files of certificates that cannot be used"),
+            certificates::list,
         )
         .with(
             &read("/api/v1/rotations", "What is out of rotation, and all jobs"),

@@ -6,6 +6,7 @@
 mod requests;
 mod routes;
 mod services;
+mod tls;
 mod traffic;
 
 use std::collections::BTreeMap;
@@ -144,6 +145,7 @@ impl Collector for Scrape {
         self.process(&mut out)?;
         self.listeners(&mut out)?;
         self.requests(&mut out)?;
+        self.tls(&mut out)?;
         self.clusters(&mut out)?;
         self.hosts(&mut out)?;
         self.routes(&mut out)?;

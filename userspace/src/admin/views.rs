@@ -59,7 +59,8 @@ pub fn listeners(control: &Control) -> Value {
         .map(|(listener, state)| {
             json!({
                 "name": listener.name,
-                "protocol": listener.protocol,
+                "protocol": listener.protocol_name(),
+                "termination": listener.tls.as_ref().map(|tls| tls.termination),
                 "routing": listener.routing,
                 "listen": listener.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "cluster": listener.cluster.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),

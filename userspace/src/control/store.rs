@@ -14,6 +14,9 @@ mod publish;
 mod rotation;
 mod routes;
 mod subsets;
+mod tls;
+
+pub use tls::file_problems;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -59,6 +62,7 @@ pub struct Store {
     last_contact: heard::LastContact,
     services: Arc<Services>,
     watchers: Watchers,
+    tls: tls::TlsSetup,
     /// Answers due to sources whose knowledge is in the next model.
     discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
     needs_rebuild: bool,
@@ -91,6 +95,7 @@ impl Store {
         events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
+        let tls = tls::TlsSetup::new(Arc::clone(&shared), Arc::clone(&memory.db));
         let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
         Self {
             shared,
@@ -101,6 +106,7 @@ impl Store {
             last_contact: heard::LastContact::default(),
             services,
             watchers,
+            tls,
             discovery_replies: Vec::new(),
             needs_rebuild: false,
             rebuilt_at: Instant::now(),

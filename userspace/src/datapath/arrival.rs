@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signalbox_core::limit::{LimitExceeded, SourceCells};
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Protocol};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
@@ -184,6 +186,15 @@ impl<'a> Arrival<'a> {
         self.log().log_refused(None, None, why);
         sys::reset_on_close(self.client.as_raw_fd());
         None
+    }
+
+    /// Place where TLS ends for a client that asks for this name, by what is in force now.
+    pub(super) fn termination(&self, name: Option<&Hostname>) -> Termination {
+        let snapshot = self.worker.shared.snapshot.load();
+        let Some(listener) = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]) else {
+            return Termination::Passthrough;
+        };
+        listener.termination(snapshot.route(name))
     }
 
     pub(super) fn peek_timeout(&self) -> Duration {

@@ -50,7 +50,12 @@ pub async fn serve(
         return Box::pin(super::http::serve(arrival, &mut guard)).await;
     }
     // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
-    let Some((client, pair)) = Box::pin(arrival.connect(&mut guard)).await else {
+    let connected = if arrival.configured().tls.is_some() {
+        Box::pin(super::http::serve_https(arrival, &mut guard)).await
+    } else {
+        Box::pin(arrival.connect(&mut guard)).await
+    };
+    let Some((client, pair)) = connected else {
         return;
     };
     let ConnectedHost {

@@ -26,6 +26,8 @@ pub enum RefuseReason {
     NoHost,
     /// The route has usable hosts, but none took the connection.
     ConnectFailed,
+    /// No certificate of a `https` listener names the host that the client asks for.
+    NoCertificate,
     /// The client speaks HTTP/2, which a listener that routes requests does not.
     Http2,
     /// The client's first bytes did not say what it asks for.
@@ -40,6 +42,7 @@ impl RefuseReason {
             Self::NoName => "no_name",
             Self::NoHost => "no_host",
             Self::ConnectFailed => "connect_failed",
+            Self::NoCertificate => "no_certificate",
             Self::Http2 => "http2_unsupported",
             Self::Peek(why) => why.label(),
         }
@@ -48,7 +51,7 @@ impl RefuseReason {
     /// HTTP response: status code, and the text of the page.
     pub(super) const fn http(self) -> Option<(u16, &'static str)> {
         Some(match self {
-            Self::NoRoute | Self::NoName => (404, "No application is routed under this name."),
+            Self::NoRoute | Self::NoName | Self::NoCertificate => (404, "No application is routed under this name."),
             Self::NoHost => (503, "The application has no healthy router host right now."),
             Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
             Self::Http2 => (505, "Requests are routed one by one here, which needs HTTP/1.1."),
@@ -76,7 +79,7 @@ impl RefuseReason {
     //= https://www.rfc-editor.org/rfc/rfc8446#section-6
     const fn alert(self) -> Option<u8> {
         Some(match self {
-            Self::NoRoute | Self::NoName => 112,                    // unrecognized_name
+            Self::NoRoute | Self::NoName | Self::NoCertificate => 112, // unrecognized_name
             Self::NoHost | Self::ConnectFailed | Self::Http2 => 80, // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
@@ -99,6 +102,7 @@ impl RefuseReason {
                     text,
                     keeps_client: false,
                     is_head: false,
+                    location: None,
                 };
                 page.to_bytes()
             }),

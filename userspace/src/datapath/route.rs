@@ -49,7 +49,7 @@ impl Arrival<'_> {
     }
 
     /// Chooses a host and connects to it. A client for which there is none is refused.
-    async fn route(mut self, identity: IdentifiedClient) -> Option<(Socket, ConnectedHost)> {
+    pub(super) async fn route(mut self, identity: IdentifiedClient) -> Option<(Socket, ConnectedHost)> {
         let IdentifiedClient { request, greeted } = identity;
         let refusal = match request {
             Err(error) => {

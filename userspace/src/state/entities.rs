@@ -12,6 +12,7 @@ use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use super::outcome::{FlowEnd, Ineligible};
 use super::request_stats::RequestStats;
 use super::route_stats::{RouteLabel, RouteStats};
+use super::tls::HandshakeStats;
 use crate::sys::unix_ms;
 
 /// Runtime state of a router host.
@@ -137,6 +138,8 @@ pub struct ListenerState {
     pub requests: RequestStats,
     /// Requests that were answered or given up by the balancer itself, by reason.
     pub request_refused: LabelledCounters,
+    /// TLS handshakes of a listener with `protocol: https`.
+    pub handshakes: HandshakeStats,
     /// Flows that were not cut, by [`Ineligible`]. Without a lock, because every such connection
     /// counts here.
     pub not_cut: [Counter; Ineligible::LABELS.len()],

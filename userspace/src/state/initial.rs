@@ -48,6 +48,7 @@ impl Shared {
             hosts: Vec::new(),
             routes: Vec::new(),
             draining: Vec::new(),
+            tls: Arc::default(),
         };
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Self {
@@ -67,6 +68,8 @@ impl Shared {
             changes: tokio::sync::broadcast::Sender::new(1024),
             denied: Counter::default(),
             admin: AdminStats::default(),
+            certificates: Arc::default(),
+            certificate_errors: ArcSwap::default(),
         }
     }
 }

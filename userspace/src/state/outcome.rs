@@ -69,11 +69,13 @@ pub enum Ineligible {
     NamedSource,
     /// Requests are routed one by one, and share connections to hosts.
     PerRequest,
+    /// TLS ends here.
+    Terminated,
 }
 
 impl Ineligible {
     /// Labels of the reasons in metrics and in `signalbox flows`.
-    pub const LABELS: [&'static str; 17] = [
+    pub const LABELS: [&'static str; 18] = [
         "off",
         "not_available",
         "address_families_differ",
@@ -91,6 +93,7 @@ impl Ineligible {
         "window_scales_differ",
         "may_be_fragmented",
         "routed_per_request",
+        "tls_terminated",
     ];
 
     /// Index of the reason in [`Self::LABELS`].
@@ -114,6 +117,7 @@ impl Ineligible {
             Self::FoundByProgram(ineligible::FRAGMENTS) => 15,
             Self::FoundByProgram(_) => 13,
             Self::PerRequest => 16,
+            Self::Terminated => 17,
         }
     }
 

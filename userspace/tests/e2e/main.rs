@@ -40,6 +40,7 @@ mod figures;
 mod h2c;
 mod health;
 mod http_request;
+mod https;
 mod kept;
 mod kube;
 mod kube_shards;

@@ -7,6 +7,7 @@
 
 pub mod certificate;
 mod chain;
+pub mod client;
 pub mod directory;
 #[cfg(test)]
 #[path = "../tests/handshake/fixtures.rs"]
@@ -16,6 +17,7 @@ mod pem;
 pub mod profile;
 pub mod provider;
 pub mod resolver;
+mod roots;
 pub mod server;
 pub mod store;
 pub mod tickets;

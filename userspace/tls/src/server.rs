@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::ServerConfig;
 use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
 
-use crate::pem::{PemError, sections};
 use crate::profile;
 use crate::resolver::CertificateResolver;
+use crate::roots;
 use crate::tickets::{Clock, TicketSecret, Ticketer};
 
 /// Protocols that a handshake offers by ALPN (RFC 7301).
@@ -101,7 +100,8 @@ impl ServerConfigs {
         let builder = match &policy.client_auth {
             ClientAuth::None => builder.with_no_client_auth(),
             ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(ca)?), provider);
+                let authorities = roots::of_file(ca).map_err(|why| client_ca(ca, &why))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
                 let is_optional = matches!(policy.client_auth, ClientAuth::Optional(_));
                 let verifier = if is_optional {
                     verifier.allow_unauthenticated()
@@ -141,18 +141,4 @@ fn client_ca(path: &Path, why: &str) -> ServerPolicyError {
         path: path.to_owned(),
         why: why.to_owned(),
     }
-}
-
-fn authorities(path: &Path) -> Result<RootCertStore, ServerPolicyError> {
-    let text = std::fs::read(path).map_err(|error| client_ca(path, &error.to_string()))?;
-    let sections = sections(&text).map_err(|error: PemError| client_ca(path, &error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    for section in sections.iter().filter(|section| section.label == "CERTIFICATE") {
-        let added = roots.add(CertificateDer::from(section.content.to_vec()));
-        added.map_err(|error| client_ca(path, &format!("the certificate of line {}: {error}", section.line)))?;
-    }
-    if roots.is_empty() {
-        return Err(client_ca(path, "there is no certificate in it"));
-    }
-    Ok(roots)
 }

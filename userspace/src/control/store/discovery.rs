@@ -49,6 +49,9 @@ impl Store {
                 self.apply_discovery(learnt);
             }
         }
+        // Before the listeners open: none of them serves without its certificates.
+        let tls = tokio::task::block_in_place(|| self.tls.prepare(&model))?;
+        let tls_before = self.tls.commit(tls);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
         match self.rebuild() {
             Ok(applied) => {
@@ -58,6 +61,7 @@ impl Store {
                 Ok(applied)
             }
             Err(error) => {
+                self.tls.state = tls_before;
                 self.file = before;
                 Err(error)
             }

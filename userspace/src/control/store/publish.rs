@@ -65,6 +65,7 @@ impl Store {
             exposure: Arc::clone(&self.exposure),
             rotation,
             hosts,
+            tls: Arc::clone(&self.tls.state),
         };
         self.shared.snapshot.store(Arc::new(snapshot));
         self.services.changed();

@@ -1,13 +1,12 @@
 //! Fate of a client's connection behind a request.
 
-use tokio::net::TcpStream;
-
+use super::leg::Leg;
 use super::tunnel::Tunnel;
 
 /// Fate of a client's connection behind a request.
 pub(super) enum AfterRequest {
     Closed,
     /// The next request is read.
-    Kept(TcpStream),
+    Kept(Leg),
     Tunnel(Box<Tunnel>),
 }

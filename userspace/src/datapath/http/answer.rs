@@ -1,20 +1,19 @@
 //! The host's side of an exchange: the answer on its way to the client, and what waits for the host.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use signalbox_core::http1::chunked::NO_TRAILERS;
-use signalbox_core::http1::edit::{self, ResponseRewrite};
+use signalbox_core::http1::edit::{self, FieldEdit, ResponseRewrite};
 use signalbox_core::http1::framing::{self, AnswerKind};
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, HeadArrival};
 use signalbox_core::http1::turn::{AnswerAction, AnswerFacts, NextStep, Turn, TurnEvent};
-use tokio::io::{AsyncRead as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 use super::body::Body;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
+use super::leg::Leg;
 use super::outbox::Outbox;
 use super::request::ClientSide;
 use super::upstream::authenticates_connection;
@@ -26,11 +25,13 @@ pub(super) struct Asked {
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
     pub(super) limits: MessageLimits,
+    /// Changes of the answer's fields.
+    pub(super) fields: Vec<FieldEdit>,
 }
 
 /// The host's side of an exchange.
 pub(super) struct HostSide {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Leg,
     pub(super) to_host: Outbox,
     /// Status code of the answer, once its head was passed on.
     pub(super) status: Option<u16>,
@@ -44,7 +45,7 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    pub(super) fn new(stream: TcpStream, to_host: Outbox) -> Self {
+    pub(super) fn new(stream: Leg, to_host: Outbox) -> Self {
         Self {
             stream,
             to_host,
@@ -57,7 +58,7 @@ impl HostSide {
     }
 
     /// Takes the connection back, and the first bytes of a tunnel.
-    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (Leg, Vec<u8>) {
         (self.stream, self.bytes)
     }
 
@@ -76,7 +77,7 @@ impl HostSide {
         asked: &Asked,
     ) -> Pumped {
         for _ in 0..MAX_READS_IN_A_ROW {
-            match client.to_client.flush(cx, &client.stream) {
+            match client.to_client.flush(cx, &mut client.stream) {
                 Ok(true) => {}
                 Ok(false) => return Pumped::Waiting,
                 Err(_) => {
@@ -98,7 +99,7 @@ impl HostSide {
     fn read(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> bool {
         with_scratch(|scratch| {
             let mut buf = ReadBuf::new(scratch);
-            let event = match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+            let event = match self.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(_)) => TurnEvent::HostFailed,
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed { is_clean: true },
@@ -148,7 +149,7 @@ impl HostSide {
                 AnswerAction::Refuse => return,
                 AnswerAction::Drop => {}
                 AnswerAction::Pass(connection) => {
-                    let fields = &[];
+                    let fields = &asked.fields[..];
                     let edited = edit::response(&head, bytes, &ResponseRewrite { fields, connection });
                     edited.slices(bytes).for_each(|slice| client.to_client.push(slice));
                 }
@@ -185,7 +186,7 @@ impl HostSide {
         if piece.used < bytes.len() {
             turn.on(TurnEvent::HostExtraBytes);
         }
-        if client.to_client.send(&bytes[..piece.pass], &client.stream).is_err() {
+        if client.to_client.send(&bytes[..piece.pass], &mut client.stream).is_err() {
             turn.on(TurnEvent::ClientFailed);
         }
         if let Some(trailers) = piece.trailers {

@@ -17,6 +17,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) listener: Arc<ListenerState>,
     /// The client: named by a PROXY header of a trusted proxy, or else the peer.
     pub(super) client: SocketAddr,
+    /// Whether the client's TLS ends here.
+    pub(super) is_tls: bool,
     /// Address that the client connected to.
     pub(super) local: SocketAddr,
     pub(super) limits: MessageLimits,

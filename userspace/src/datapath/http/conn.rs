@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::model::Protocol;
-use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
 use super::after::AfterRequest;
 use super::attempt::Request;
 use super::client::HttpConnection;
 use super::head::{self, HeadRead, HeadTimeouts};
+use super::leg::Leg;
 use super::pages;
 use super::refusal::Refusal;
 use crate::datapath::arrival::Arrival;
@@ -40,12 +40,18 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
     }
     listener.not_cut[Ineligible::PerRequest.index()].inc();
     let Ok(client) = client.into_registered() else { return };
+    serve_leg(arrival, Leg::Plain(client), guard).await;
+}
+
+/// Serves the requests of a client's connection until it ends.
+pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut ConnGuard) {
     let mut connection = HttpConnection {
+        is_tls: client.is_tls(),
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
         client: arrival.true_client,
         local: arrival.local,
-        listener,
+        listener: Arc::clone(arrival.listener()),
         limits: MessageLimits::default(),
         bytes: Vec::new(),
     };
@@ -62,10 +68,14 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
 
 impl HttpConnection<'_> {
     /// Serves the first request, which says what the connection is for.
-    async fn first_request(&mut self, mut client: TcpStream, guard: &mut ConnGuard) -> AfterRequest {
+    async fn first_request(&mut self, mut client: Leg, guard: &mut ConnGuard) -> AfterRequest {
         let began = Instant::now();
         let read = self.read_head(&mut client, true).await;
         guard.finish_peeking();
+        if self.is_tls {
+            // The ClientHello has been counted.
+            return self.serve_head(client, read).await;
+        }
         let listener = &self.listener;
         listener.peek_seconds.observe(began.elapsed());
         match &read {
@@ -84,12 +94,12 @@ impl HttpConnection<'_> {
         self.serve_head(client, read).await
     }
 
-    async fn next_request(&mut self, mut client: TcpStream) -> AfterRequest {
+    async fn next_request(&mut self, mut client: Leg) -> AfterRequest {
         let read = self.read_head(&mut client, false).await;
         self.serve_head(client, read).await
     }
 
-    async fn read_head(&mut self, client: &mut TcpStream, is_first: bool) -> HeadRead {
+    async fn read_head(&mut self, client: &mut Leg, is_first: bool) -> HeadRead {
         let timeouts = {
             let snapshot = self.worker.shared.snapshot.load();
             let (head, idle) = (
@@ -104,7 +114,7 @@ impl HttpConnection<'_> {
     }
 
     /// Serves what has come in place of a request, or the request.
-    async fn serve_head(&mut self, client: TcpStream, read: HeadRead) -> AfterRequest {
+    async fn serve_head(&mut self, client: Leg, read: HeadRead) -> AfterRequest {
         let fault = match read {
             HeadRead::Request(head) => {
                 let mut bytes = std::mem::take(&mut self.bytes);
@@ -122,7 +132,9 @@ impl HttpConnection<'_> {
                 let why = RefuseReason::Http2;
                 self.count_refused(why.label(), 505, None, None, Instant::now());
                 let first = std::mem::take(&mut self.bytes);
-                refuse_after(first, client, Protocol::Http, why, None).await;
+                if let Leg::Plain(client) = client {
+                    refuse_after(first, client, Protocol::Http, why, None).await;
+                }
                 return AfterRequest::Closed;
             }
             HeadRead::Slow => Refusal::new(408, "head_timeout", pages::text(408)),

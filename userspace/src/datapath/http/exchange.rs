@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
-use signalbox_core::http1::edit::{self, RequestRewrite};
+use signalbox_core::http1::edit::{self, FieldEdit, FieldName, RequestRewrite};
 use signalbox_core::http1::framing::{self, BodyLength};
 use signalbox_core::http1::grammar::elements;
 use signalbox_core::http1::head::Version;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
-use signalbox_core::model::{Listener, Protocol, Routing};
+use signalbox_core::model::{Listener, Protocol, Route, Routing};
 use signalbox_core::view::Destination;
-use tokio::net::TcpStream;
 
 use super::after::AfterRequest;
 use super::answer::{Asked, HostSide};
@@ -22,10 +21,12 @@ use super::attempt::{Attempt, HostLink, Request};
 use super::body::Body;
 use super::carry::Carry;
 use super::client::HttpConnection;
+use super::leg::Leg;
 use super::outbox::Outbox;
 use super::pages;
 use super::refusal::Refusal;
 use super::request::ClientSide;
+use super::tls_policy::host_protocol;
 use super::tunnel::Tunnel;
 use super::upstream::{ProxiedClient, Upstream, authenticates_connection};
 use crate::datapath::choose::{Chooser, Lease};
@@ -35,6 +36,9 @@ use crate::datapath::refuse::RefuseReason;
 use crate::datapath::route::count_refused;
 use crate::state::Snapshot;
 use crate::state::outcome::{FlowEnd, Ineligible};
+
+/// Field by which a client learns to use TLS only (RFC 6797).
+const STRICT_TRANSPORT_SECURITY: FieldName = FieldName::constant("Strict-Transport-Security");
 
 /// Facts of a request that its head gives.
 struct Plan<'a> {
@@ -50,20 +54,35 @@ struct Plan<'a> {
 
 impl HttpConnection<'_> {
     /// Serves a request; `ahead` are the bytes that were read behind its head.
-    pub(super) async fn exchange(&mut self, client: TcpStream, request: Request, ahead: Vec<u8>) -> AfterRequest {
+    pub(super) async fn exchange(&mut self, client: Leg, request: Request, ahead: Vec<u8>) -> AfterRequest {
         // Each request is routed by what is in force now, whatever was when the client connected.
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
         let listener = bound.map(|at| &snapshot.model.listeners[at]);
-        let is_served = listener.is_some_and(|listener| listener.routing == Routing::Request);
+        let is_served = listener.is_some_and(|listener| match self.is_tls {
+            true => listener.tls.is_some(),
+            false => listener.routing == Routing::Request,
+        });
         let drains = self.worker.shared.stopping.load(Relaxed) || !is_served;
         let (plan, to) = match self.plan(&request, &snapshot, listener, drains) {
             Ok(plan) => plan,
             Err(refusal) => return self.refuse(client, &request, refusal, None, ahead).await,
         };
+        let configured = snapshot.route(plan.name);
+        let protocol = match host_protocol(&request, self.is_tls, listener, configured, &snapshot.model) {
+            Ok(protocol) => protocol,
+            Err(refusal) => {
+                let refusal = Refusal {
+                    keeps_client: plan.keeps_client && refusal.status != 421,
+                    is_head: plan.asked.method == Method::Head,
+                    ..refusal
+                };
+                return self.refuse(client, &request, refusal, None, ahead).await;
+            }
+        };
         let mut chooser = {
             let shared = &self.worker.shared;
-            Chooser::new(shared, &snapshot, to, Protocol::Http, self.client.ip())
+            Chooser::new(shared, &snapshot, to, protocol, self.client.ip())
         };
         let Some(lease) = chooser.next_host() else {
             let why = match to {
@@ -95,6 +114,8 @@ impl HttpConnection<'_> {
             chooser,
             route,
             lease,
+            is_tls: protocol == Protocol::Tls,
+            session: None,
         };
         let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
         let turn = Turn::new(plan.facts, policy);
@@ -126,6 +147,7 @@ impl HttpConnection<'_> {
                 method: head.method,
                 takes_trailers: request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
                 limits: self.limits,
+                fields: self.answer_fields(snapshot.route(name)),
             },
             keeps_client: is_kept && !has_body && !drains,
             is_personal: request.has("authorization", authenticates_connection),
@@ -155,7 +177,7 @@ impl HttpConnection<'_> {
                     let proxied = ProxiedClient {
                         client: self.client,
                         local: self.local,
-                        name: plan.name.map(Hostname::as_str),
+                        name: plan.name,
                     };
                     match upstream.connect(may_reuse, proxied).await {
                         Some(host) => {
@@ -215,13 +237,22 @@ impl HttpConnection<'_> {
         }
     }
 
+    /// Changes of the fields of an answer.
+    fn answer_fields(&self, route: Option<&Route>) -> Vec<FieldEdit> {
+        let hsts = route.and_then(|route| route.tls.as_ref()?.hsts.as_ref());
+        let hsts = hsts.filter(|_| self.is_tls);
+        hsts.map(|value| FieldEdit::Set(STRICT_TRANSPORT_SECURITY, value.clone().into_bytes()))
+            .into_iter()
+            .collect()
+    }
+
     /// Appends the head that is sent to the host.
     fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
         let (head, bytes) = (&request.head, &request.bytes[..]);
         let hop = Hop {
             peer: self.client.ip(),
             port: self.local.port(),
-            is_https: false,
+            is_https: self.is_tls,
             is_http2: false,
             host: head.fields.values(bytes, "host").next(),
         };

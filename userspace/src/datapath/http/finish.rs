@@ -2,11 +2,11 @@
 
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
-use tokio::net::TcpStream;
 
 use super::after::AfterRequest;
 use super::attempt::{Attempt, HostLink, Request};
 use super::client::HttpConnection;
+use super::leg::Leg;
 use super::linger::{close, linger, reset};
 use super::pages;
 use super::refusal::Refusal;
@@ -78,7 +78,7 @@ impl HttpConnection<'_> {
     /// Answers a request that goes to no host.
     pub(super) async fn refuse(
         &mut self,
-        client: TcpStream,
+        client: Leg,
         request: &Request,
         refusal: Refusal,
         route: Option<&str>,

@@ -12,10 +12,10 @@ use signalbox_core::http1::head::RequestHead;
 use signalbox_core::http1::head_error::HeadError;
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::parse::{self, HeadArrival, ParsedRequest};
-use tokio::io::{AsyncRead as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 
+use super::leg::Leg;
 use super::pool::DrainSignal;
 use crate::datapath::pump::with_scratch;
 
@@ -48,7 +48,7 @@ pub(super) struct HeadTimeouts {
 
 /// Reads the next head. `bytes` are what has been read before; the head and what follows it are left there.
 pub(super) async fn read(
-    client: &mut TcpStream,
+    client: &mut Leg,
     bytes: &mut Vec<u8>,
     limits: &MessageLimits,
     timeouts: HeadTimeouts,
@@ -101,10 +101,10 @@ async fn wait_until(until: Instant, mut timer: Pin<&mut Sleep>) {
     }
 }
 
-fn poll_read(cx: &mut Context<'_>, client: &mut TcpStream, bytes: &mut Vec<u8>) -> Poll<std::io::Result<usize>> {
+fn poll_read(cx: &mut Context<'_>, client: &mut Leg, bytes: &mut Vec<u8>) -> Poll<std::io::Result<usize>> {
     with_scratch(|scratch| {
         let mut buf = ReadBuf::new(&mut scratch[..MAX_READ_BYTES]);
-        ready!(Pin::new(client).poll_read(cx, &mut buf))?;
+        ready!(client.poll_read(cx, &mut buf))?;
         bytes.extend_from_slice(buf.filled());
         Poll::Ready(Ok(buf.filled().len()))
     })

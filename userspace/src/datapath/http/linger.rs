@@ -1,12 +1,13 @@
 //! Ends a client's connection so that its last answer arrives.
 
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::io::Interest;
 use tokio::time::timeout;
 
+use super::leg::Leg;
 use crate::sys;
 
 /// Time that a client has to read its last answer.
@@ -17,15 +18,21 @@ const MAX_DISCARD_BYTES: usize = 16 * 1024 * 1024;
 
 /// Closes the sending side, and reads and drops what still comes for a while: a reset because of unread bytes would
 /// destroy the answer (RFC 9112, section 9.6).
-pub(super) async fn linger(mut client: TcpStream) {
+pub(super) async fn linger(mut client: Leg) {
+    client.notify_close();
     if sys::shutdown_write(client.as_raw_fd()).is_err() {
         return;
     }
     let until_closed = async {
-        let (mut left, mut discarded) = (MAX_DISCARD_BYTES, [0u8; 4096]);
+        // What comes is dropped, encrypted or not.
+        let (mut left, mut discarded, stream) = (MAX_DISCARD_BYTES, [0u8; 4096], client.tcp());
         while left > 0 {
-            match client.read(&mut discarded).await {
+            if stream.ready(Interest::READABLE).await.is_err() {
+                return;
+            }
+            match stream.try_read(&mut discarded) {
                 Ok(n) if n > 0 => left = left.saturating_sub(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 _ => return,
             }
         }
@@ -34,14 +41,16 @@ pub(super) async fn linger(mut client: TcpStream) {
 }
 
 /// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it.
-pub(super) async fn close(client: TcpStream, may_have_more: bool) {
+pub(super) async fn close(mut client: Leg, may_have_more: bool) {
     if may_have_more || sys::unread(client.as_raw_fd()).is_ok_and(|bytes| bytes > 0) {
         linger(client).await;
+    } else {
+        client.notify_close();
     }
 }
 
 /// Resets a connection: its client must see that the answer is not whole.
-pub(super) fn reset(client: TcpStream) {
+pub(super) fn reset(client: Leg) {
     sys::reset_on_close(client.as_raw_fd());
     drop(client);
 }

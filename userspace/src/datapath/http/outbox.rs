@@ -1,22 +1,35 @@
 //! Bytes that the far end has not taken yet.
 
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use tokio::net::TcpStream;
+use super::leg::Leg;
 
 /// Bytes that wait to be written. While there are some, their direction does not read: that bounds them.
-#[derive(Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     start: usize,
+    /// Whether nothing waits in TLS records.
+    is_flushed: bool,
     /// Bytes written so far.
     written: u64,
 }
 
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            is_flushed: true,
+            written: 0,
+        }
+    }
+}
+
 impl Outbox {
-    pub(super) fn is_empty(&self) -> bool {
-        self.start == self.bytes.len()
+    pub(super) const fn is_empty(&self) -> bool {
+        self.has_none() && self.is_flushed
     }
 
     pub(super) const fn written(&self) -> u64 {
@@ -28,13 +41,10 @@ impl Outbox {
     }
 
     /// Writes what is taken at once and keeps the rest. Behind bytes that wait, the new ones wait too.
-    pub(super) fn send(&mut self, bytes: &[u8], to: &TcpStream) -> io::Result<()> {
-        let written = if self.is_empty() && !bytes.is_empty() {
-            match to.try_write(bytes) {
-                Ok(written) => written,
-                Err(error) if is_temporary(&error) => 0,
-                Err(error) => return Err(error),
-            }
+    pub(super) fn send(&mut self, bytes: &[u8], to: &mut Leg) -> io::Result<()> {
+        let written = if self.has_none() && !bytes.is_empty() {
+            self.is_flushed = false;
+            to.try_write(bytes)?
         } else {
             0
         };
@@ -44,23 +54,37 @@ impl Outbox {
     }
 
     /// Writes what waits. Returns false where some is left; the task is woken when there is room for it.
-    pub(super) fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
-        while !self.is_empty() {
-            match to.try_write(&self.bytes[self.start..]) {
-                Ok(written) => {
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>, to: &mut Leg) -> io::Result<bool> {
+        while !self.has_none() {
+            match to.poll_write(cx, &self.bytes[self.start..]) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(written) => {
+                    let written = written?;
                     self.start += written;
                     self.written += written as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match to.poll_write_ready(cx) {
-                    Poll::Pending => return Ok(false),
-                    Poll::Ready(ready) => ready?,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
             }
+            self.is_flushed = false;
         }
-        self.clear();
+        self.drop_bytes();
+        if !self.is_flushed {
+            match to.poll_flush(cx) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(flushed) => flushed?,
+            }
+            self.is_flushed = true;
+        }
         Ok(true)
+    }
+
+    /// Writes all that waits.
+    pub(super) async fn write_all(&mut self, to: &mut Leg) -> io::Result<()> {
+        poll_fn(|cx| match self.flush(cx, to) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await
     }
 
     /// Bytes that wait; none wait afterwards.
@@ -73,11 +97,16 @@ impl Outbox {
 
     /// Drops what waits, and its memory.
     pub(super) fn clear(&mut self) {
+        self.drop_bytes();
+        self.is_flushed = true;
+    }
+
+    const fn has_none(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    fn drop_bytes(&mut self) {
         self.bytes = Vec::new();
         self.start = 0;
     }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,7 +1,7 @@
 //! Answers of the balancer's own.
 
 /// An answer of the balancer's own.
-pub(in crate::datapath) struct Page {
+pub(in crate::datapath) struct Page<'a> {
     pub(in crate::datapath) status: u16,
     /// Sentence for who reads it.
     pub(in crate::datapath) text: &'static str,
@@ -9,9 +9,11 @@ pub(in crate::datapath) struct Page {
     pub(in crate::datapath) keeps_client: bool,
     /// Whether the request was HEAD: the answer has no body.
     pub(in crate::datapath) is_head: bool,
+    /// URL that the client is sent to.
+    pub(in crate::datapath) location: Option<&'a str>,
 }
 
-impl Page {
+impl Page<'_> {
     /// Bytes of the answer.
     pub(in crate::datapath) fn to_bytes(&self) -> Vec<u8> {
         let (status, text) = (format!("{} {}", self.status, phrase(self.status)), self.text);
@@ -19,8 +21,9 @@ impl Page {
             "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{text}</p></body></html>\n"
         );
         let connection = if self.keeps_client { "" } else { "Connection: close\r\n" };
+        let location = self.location.map(|url| format!("Location: {url}\r\n")).unwrap_or_default();
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{connection}\r\n{}",
+            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{connection}\r\n{}",
             page.len(),
             if self.is_head { "" } else { &page }
         )
@@ -31,10 +34,13 @@ impl Page {
 /// Reason phrase of a status code that the balancer sends (RFC 9110, section 15).
 const fn phrase(status: u16) -> &'static str {
     match status {
+        302 => "Found",
+        307 => "Temporary Redirect",
         400 => "Bad Request",
         404 => "Not Found",
         408 => "Request Timeout",
         414 => "URI Too Long",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         502 => "Bad Gateway",
@@ -49,7 +55,9 @@ const fn phrase(status: u16) -> &'static str {
 pub(super) const fn text(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
+        302 | 307 => "This application is served over TLS only.",
         414 => "The request's target is too long.",
+        421 => "This connection is not for the host of the request: connect anew.",
         431 => "The request's head is too large.",
         501 => "The request asks for something that is not supported.",
         502 => "The application's router host gave no proper answer.",
@@ -73,6 +81,7 @@ mod tests {
                 text,
                 keeps_client,
                 is_head,
+                location: None,
             };
             String::from_utf8(page.to_bytes()).unwrap()
         };

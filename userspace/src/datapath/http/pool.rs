@@ -5,21 +5,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use rustls::pki_types::ServerName;
 use signalbox_core::model::Protocol;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::host_tls::HostSession;
+use super::leg::Leg;
 use crate::datapath::choose::Lease;
+use crate::state::tls::HostTls;
 use crate::state::{ClusterState, HostState, Snapshot};
-use crate::sys;
 
 /// Interval at which kept connections are looked at.
 pub(in crate::datapath) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -31,7 +30,11 @@ const MAX_IDLE: usize = 64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host by the address of its state, which the pool keeps alive, and the address that is connected to.
-type PoolKey = (usize, SocketAddr);
+type HostKey = (usize, SocketAddr);
+
+/// Key of connections that may be used for each other: of a host, and in TLS by the address of its configuration,
+/// which the pool keeps alive, and the name that was asked for.
+type PoolKey = (HostKey, Option<(usize, ServerName<'static>)>);
 
 /// Kept connections of a worker.
 #[derive(Default)]
@@ -43,11 +46,12 @@ struct KeptHost {
     /// Keeps the address in [`PoolKey`] from being another host's.
     _host: Arc<HostState>,
     cluster: Arc<ClusterState>,
+    tls: Option<Arc<HostTls>>,
     idle: VecDeque<Idle>,
 }
 
 struct Idle {
-    stream: TcpStream,
+    stream: Leg,
     since: Instant,
 }
 
@@ -69,13 +73,13 @@ impl Drop for ActiveConnection {
 
 impl HostPool {
     /// Takes the connection of a lease's host that was used last and is still good.
-    pub(super) fn take(&self, lease: &Lease) -> Option<TcpStream> {
+    pub(super) fn take(&self, lease: &Lease, session: Option<&HostSession>) -> Option<Leg> {
         let mut hosts = self.hosts.borrow_mut();
-        let kept = hosts.get_mut(&key(&lease.host, lease.backend))?;
-        while let Some(idle) = kept.idle.pop_back() {
+        let kept = hosts.get_mut(&pool_key(lease, session))?;
+        while let Some(mut idle) = kept.idle.pop_back() {
             kept.cluster.pool_idle.leave();
             // tokio may not have seen yet that the host has closed it.
-            if is_quiet(&sys::recv(idle.stream.as_raw_fd(), &mut [0], libc::MSG_PEEK)) {
+            if idle.stream.is_quiet(true) {
                 return Some(idle.stream);
             }
         }
@@ -83,13 +87,14 @@ impl HostPool {
     }
 
     /// Keeps a connection for another request to the lease's host.
-    pub(super) fn put(&self, lease: &Lease, stream: TcpStream) {
+    pub(super) fn put(&self, lease: &Lease, session: Option<&HostSession>, stream: Leg) {
         let mut hosts = self.hosts.borrow_mut();
         let kept = hosts
-            .entry(key(&lease.host, lease.backend))
+            .entry(pool_key(lease, session))
             .or_insert_with(|| KeptHost {
                 _host: Arc::clone(&lease.host),
                 cluster: Arc::clone(&lease.cluster),
+                tls: session.map(|session| Arc::clone(&session.tls)),
                 idle: VecDeque::new(),
             });
         if kept.idle.len() == MAX_IDLE {
@@ -110,44 +115,39 @@ impl HostPool {
         let usable = usable_hosts(snapshot);
         hosts.retain(|at, kept| {
             let before = kept.idle.len();
-            kept.idle
-                .retain(|idle| usable.contains(at) && idle.since.elapsed() < IDLE_TIMEOUT && is_open(&idle.stream));
+            let is_current = kept.tls.as_ref().is_none_or(|tls| snapshot.tls.is_current(tls));
+            let is_usable = is_current && usable.contains(&at.0);
+            let is_good = |idle: &mut Idle| idle.since.elapsed() < IDLE_TIMEOUT && idle.stream.is_quiet(false);
+            kept.idle.retain_mut(|idle| is_usable && is_good(idle));
             (kept.idle.len()..before).for_each(|_| kept.cluster.pool_idle.leave());
             !kept.idle.is_empty()
         });
     }
 }
 
-fn key(host: &Arc<HostState>, backend: SocketAddr) -> PoolKey {
+fn key(host: &Arc<HostState>, backend: SocketAddr) -> HostKey {
     (Arc::as_ptr(host) as usize, backend)
 }
 
+fn pool_key(lease: &Lease, session: Option<&HostSession>) -> PoolKey {
+    let tls = session.map(|session| (Arc::as_ptr(&session.tls) as usize, session.name.clone()));
+    (key(&lease.host, lease.backend), tls)
+}
+
 /// Hosts that take new requests.
-fn usable_hosts(snapshot: &Snapshot) -> HashSet<PoolKey, FixedState> {
-    let clusters = snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate();
-    let of = |(at, (cluster, states)): (usize, (&signalbox_core::model::Cluster, &Vec<Arc<HostState>>))| {
-        let usable = snapshot.view.usable(at, Protocol::Http).iter();
-        let keys = usable.filter_map(|(host, _)| {
-            let configured = cluster.hosts.get(usize::from(*host))?;
-            let backend = SocketAddr::new(configured.address, configured.port(Protocol::Http)?);
-            Some(key(states.get(usize::from(*host))?, backend))
-        });
-        keys.collect::<Vec<_>>()
-    };
-    clusters.flat_map(of).collect()
-}
-
-/// Whether the host has neither closed a kept connection nor sent a byte. Costs no system call unless tokio has seen
-/// an event.
-fn is_open(stream: &TcpStream) -> bool {
-    is_quiet(&stream.try_io(Interest::READABLE, || {
-        sys::recv(stream.as_raw_fd(), &mut [0], libc::MSG_PEEK)
-    }))
-}
-
-fn is_quiet(read: &io::Result<usize>) -> bool {
-    read.as_ref()
-        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+fn usable_hosts(snapshot: &Snapshot) -> HashSet<HostKey, FixedState> {
+    let mut usable = HashSet::default();
+    for (at, (cluster, states)) in snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate() {
+        for protocol in [Protocol::Http, Protocol::Tls] {
+            let keys = snapshot.view.usable(at, protocol).iter().filter_map(|(host, _)| {
+                let configured = cluster.hosts.get(usize::from(*host))?;
+                let backend = SocketAddr::new(configured.address, configured.port(protocol)?);
+                Some(key(states.get(usize::from(*host))?, backend))
+            });
+            usable.extend(keys);
+        }
+    }
+    usable
 }
 
 /// Signal that the worker's listeners are stopped, for connections that wait for a request.

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::after::AfterRequest;
 use super::client::HttpConnection;
+use super::leg::Leg;
 use super::linger::linger;
+use super::outbox::Outbox;
 use super::pages::Page;
 use crate::datapath::log_context::PendingConnection;
 
@@ -25,6 +25,8 @@ pub(super) struct Refusal {
     pub(super) text: &'static str,
     pub(super) keeps_client: bool,
     pub(super) is_head: bool,
+    /// URL that the client is sent to.
+    pub(super) location: Option<String>,
     /// Bytes that go before the answer.
     pub(super) before: Vec<u8>,
 }
@@ -38,20 +40,24 @@ impl Refusal {
             text,
             keeps_client: false,
             is_head: false,
+            location: None,
             before: Vec::new(),
         }
     }
 
     /// Sends the answer.
-    pub(super) async fn send(mut self, mut client: TcpStream) -> AfterRequest {
+    pub(super) async fn send(mut self, mut client: Leg) -> AfterRequest {
         let page = Page {
             status: self.status,
             text: self.text,
             keeps_client: self.keeps_client,
             is_head: self.is_head,
+            location: self.location.as_deref(),
         };
         self.before.extend(page.to_bytes());
-        let sent = timeout(ANSWER_TIMEOUT, client.write_all(&self.before)).await;
+        let mut answer = Outbox::default();
+        answer.push(&self.before);
+        let sent = timeout(ANSWER_TIMEOUT, answer.write_all(&mut client)).await;
         if !matches!(sent, Ok(Ok(()))) {
             return AfterRequest::Closed;
         }

@@ -2,23 +2,25 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
-use tokio::io::{AsyncRead as _, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{Interest, ReadBuf};
 
 use super::answer::HostSide;
 use super::body::Body;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
+use super::leg::Leg;
 use super::outbox::Outbox;
 use crate::datapath::pump::with_scratch;
 use crate::sys;
 
+/// Most bytes of a further request that are read while an answer is waited for.
+const MAX_READ_AHEAD_BYTES: usize = 4096;
+
 /// The client's side of an exchange.
 pub(super) struct ClientSide {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Leg,
     pub(super) to_client: Outbox,
     body: Body,
     /// Bytes read and not used yet: of the body, or behind the request.
@@ -33,7 +35,7 @@ pub(super) struct ClientSide {
 }
 
 impl ClientSide {
-    pub(super) const fn new(stream: TcpStream, to_client: Outbox, body: Body, ahead: Vec<u8>) -> Self {
+    pub(super) const fn new(stream: Leg, to_client: Outbox, body: Body, ahead: Vec<u8>) -> Self {
         Self {
             stream,
             to_client,
@@ -67,7 +69,7 @@ impl ClientSide {
     }
 
     /// Takes the connection back, and what was read behind the request.
-    pub(super) fn into_parts(self) -> (TcpStream, Outbox, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (Leg, Outbox, Vec<u8>) {
         // An empty vector may have room for what it held: a connection that waits holds none.
         let ahead = if self.ahead.is_empty() { Vec::new() } else { self.ahead };
         (self.stream, self.to_client, ahead)
@@ -76,7 +78,7 @@ impl ClientSide {
     /// Passes the request on as far as it goes.
     pub(super) fn pump(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Pumped {
         for _ in 0..MAX_READS_IN_A_ROW {
-            match host.to_host.flush(cx, &host.stream) {
+            match host.to_host.flush(cx, &mut host.stream) {
                 Ok(true) => {}
                 Ok(false) => return Pumped::Waiting,
                 Err(_) => {
@@ -112,7 +114,7 @@ impl ClientSide {
         with_scratch(|scratch| {
             let room = self.body.room(scratch.len());
             let mut buf = ReadBuf::new(&mut scratch[..room]);
-            let event = match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+            let event = match self.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(_)) => TurnEvent::ClientFailed,
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::ClientClosed,
@@ -142,7 +144,7 @@ impl ClientSide {
         } else {
             self.replay = Vec::new();
         }
-        if host.to_host.send(&bytes[..piece.pass], &host.stream).is_err() {
+        if host.to_host.send(&bytes[..piece.pass], &mut host.stream).is_err() {
             host.stop(turn);
         } else {
             host.to_host.push(&trailers);
@@ -152,12 +154,17 @@ impl ClientSide {
 
     /// Notices that the client goes away while the host is waited for. A further request stays in the socket.
     fn watch(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
+        if self.stream.is_tls() {
+            self.watch_tls(cx, turn);
+            return;
+        }
         while self.is_watched {
-            match self.stream.poll_read_ready(cx) {
+            let stream = self.stream.tcp();
+            match stream.poll_read_ready(cx) {
                 Poll::Pending => return,
                 Poll::Ready(_) => {
-                    let look = || sys::recv(self.stream.as_raw_fd(), &mut [0], libc::MSG_PEEK);
-                    let event = match self.stream.try_io(Interest::READABLE, look) {
+                    let look = || sys::recv(stream.as_raw_fd(), &mut [0], libc::MSG_PEEK);
+                    let event = match stream.try_io(Interest::READABLE, look) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                         Err(_) => Some(TurnEvent::ClientFailed),
                         Ok(0) => Some(TurnEvent::ClientClosed),
@@ -170,5 +177,28 @@ impl ClientSide {
                 }
             }
         }
+    }
+
+    /// Notices that the client goes away, which TLS tells only who reads on: a part of a further request is kept.
+    fn watch_tls(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
+        if !self.is_watched {
+            return;
+        }
+        with_scratch(|scratch| {
+            let mut buf = ReadBuf::new(&mut scratch[..MAX_READ_AHEAD_BYTES]);
+            let event = match self.stream.poll_read(cx, &mut buf) {
+                Poll::Pending => return,
+                Poll::Ready(Err(_)) => Some(TurnEvent::ClientFailed),
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => Some(TurnEvent::ClientClosed),
+                Poll::Ready(Ok(())) => {
+                    self.ahead.extend_from_slice(buf.filled());
+                    None
+                }
+            };
+            self.is_watched = false;
+            if let Some(event) = event {
+                turn.on(event);
+            }
+        });
     }
 }

@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use signalbox_core::model::Tier;
-use tokio::net::TcpStream;
 
 use super::attempt::{Attempt, HostLink};
 use super::client::HttpConnection;
+use super::leg::Leg;
 use super::request::ClientSide;
+use super::tls_tunnel::TlsTunnel;
 use crate::datapath::choose::Lease;
 use crate::datapath::connection::{run_relay, until_closed};
 use crate::datapath::relay::{Relay, TierPolicy};
@@ -17,8 +18,8 @@ use crate::state::Snapshot;
 
 /// A tunnel that is to be carried. It holds no snapshot, since it may live for days.
 pub(super) struct Tunnel {
-    client: TcpStream,
-    host: TcpStream,
+    client: Leg,
+    host: Leg,
     /// Bytes that were read and not passed on yet, of the client and of the host.
     read: (Vec<u8>, Vec<u8>),
     link: HostLink,
@@ -61,11 +62,19 @@ impl HttpConnection<'_> {
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
         let descriptors = [tunnel.client.as_raw_fd(), tunnel.host.as_raw_fd()];
-        let relay = Relay::new(tunnel.client, tunnel.host, Rc::clone(&flow), tunnel.policy, 0)
-            .with_preamble(tunnel.read.0)
-            .with_answer(tunnel.read.1);
-        let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
-        let end = until_closed(&flow, descriptors, carried).await;
+        let end = match (tunnel.client, tunnel.host) {
+            (Leg::Plain(client), Leg::Plain(host)) => {
+                let relay = Relay::new(client, host, Rc::clone(&flow), tunnel.policy, 0)
+                    .with_preamble(tunnel.read.0)
+                    .with_answer(tunnel.read.1);
+                let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
+                until_closed(&flow, descriptors, carried).await
+            }
+            legs => {
+                let carried = pin!(TlsTunnel::new(legs, tunnel.read, &flow).run(tunnel.policy.idle));
+                until_closed(&flow, descriptors, carried).await
+            }
+        };
         self.end_flow(&tunnel.link, end);
     }
 }

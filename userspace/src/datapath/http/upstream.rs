@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use signalbox_core::http1::grammar::elements;
+use signalbox_core::hostname::Hostname;
 use signalbox_core::peek::proxy;
-use tokio::net::TcpStream;
 
+use super::host_tls::HostSession;
+use super::leg::Leg;
 use super::pool::ActiveConnection;
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, try_host};
@@ -17,7 +19,7 @@ use crate::state::{RouteState, Snapshot};
 pub(super) struct ProxiedClient<'a> {
     pub(super) client: std::net::SocketAddr,
     pub(super) local: std::net::SocketAddr,
-    pub(super) name: Option<&'a str>,
+    pub(super) name: Option<&'a Hostname>,
 }
 
 /// Hosts for one request.
@@ -27,11 +29,15 @@ pub(super) struct Upstream<'a> {
     pub(super) chooser: Chooser<'a>,
     pub(super) route: Option<&'a RouteState>,
     pub(super) lease: Lease,
+    /// Whether hosts are spoken to in TLS.
+    pub(super) is_tls: bool,
+    /// TLS of the connection in use.
+    pub(super) session: Option<HostSession>,
 }
 
 /// A connection to the host of a lease.
 pub(super) struct HostStream {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Leg,
     /// Counts the connection while it carries a request.
     pub(super) active: ActiveConnection,
     /// Bytes that go before the request: a PROXY header.
@@ -49,7 +55,11 @@ impl Upstream<'_> {
             if let (Some(route), None) = (self.route, &lease.stats) {
                 lease.count_for_route(route);
             }
-            let kept = || self.worker.pool.take(lease);
+            self.session = self
+                .is_tls
+                .then(|| HostSession::new(self.snapshot, lease, client.name))
+                .flatten();
+            let kept = || self.worker.pool.take(lease, self.session.as_ref());
             if let Some(stream) = (may_reuse && !lease.proxy_protocol).then(kept).flatten() {
                 return Some(HostStream {
                     stream,
@@ -58,16 +68,25 @@ impl Upstream<'_> {
                     connect: Duration::ZERO,
                 });
             }
-            let dialled = try_host(self.worker, self.snapshot, lease, connect_uncut(lease.backend));
-            if let Ok((stream, connect)) = dialled.await {
+            let mut preamble = if lease.proxy_protocol {
+                proxy::v2_header(client.client, client.local, client.name.map(Hostname::as_str))
+            } else {
+                Vec::new()
+            };
+            let (backend, session) = (lease.backend, self.session.clone());
+            let dial = async {
+                match session {
+                    None if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
+                    None => connect_uncut(backend).await.map(Leg::Plain),
+                    // The PROXY header goes before the handshake.
+                    Some(session) => session.connect(backend, std::mem::take(&mut preamble)).await,
+                }
+            };
+            if let Ok((stream, connect)) = try_host(self.worker, self.snapshot, lease, dial).await {
                 return Some(HostStream {
                     stream,
                     active: ActiveConnection::new(&lease.cluster),
-                    preamble: if lease.proxy_protocol {
-                        proxy::v2_header(client.client, client.local, client.name)
-                    } else {
-                        Vec::new()
-                    },
+                    preamble,
                     connect,
                 });
             }
@@ -79,9 +98,9 @@ impl Upstream<'_> {
     }
 
     /// Keeps a connection after an exchange, where other clients may use it.
-    pub(super) fn keep(&self, stream: TcpStream, is_personal: bool) {
+    pub(super) fn keep(&self, stream: Leg, is_personal: bool) {
         if !is_personal && !self.lease.proxy_protocol {
-            self.worker.pool.put(&self.lease, stream);
+            self.worker.pool.put(&self.lease, self.session.as_ref(), stream);
         }
     }
 }

@@ -74,7 +74,7 @@ fn slow_readers_and_writers_cost_little_memory() {
     let before = resident_kib(sb.proc.pid());
     let clients: Vec<_> = (0..READERS)
         .map(|_| {
-            let client = Client::connect(&lab);
+            let mut client = Client::connect(&lab);
             client.send(&format!("GET /bytes/{LENGTH} HTTP/1.1\r\nHost: a.test\r\n\r\n"));
             client
         })

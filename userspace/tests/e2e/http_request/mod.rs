@@ -6,5 +6,5 @@ mod hosts;
 mod life;
 mod refused;
 mod routes;
-mod scene;
+pub(crate) mod scene;
 mod timeouts;

@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 use crate::lab::exchange::Noise;
 use crate::lab::{Lab, Server, Signalbox, config, servers};
 
-pub(super) const HTTP: &str = "10.1.0.1:80";
+pub(crate) const HTTP: &str = "10.1.0.1:80";
 
 /// Route to the one host of [`one_host`].
-pub(super) const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
+pub(crate) const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
 /// Starts a host, and a balancer that sends it the requests for `a.test`.
-pub(super) fn one_host(lab: &Lab) -> (WebHost, Signalbox) {
+pub(crate) fn one_host(lab: &Lab) -> (WebHost, Signalbox) {
     let east = WebHost::start(lab, "east-1");
     let sb = Signalbox::start(lab, &config_of("", &["east-1"], &[ROUTE]));
     sb.wait_healthy(&["east-1"]);
@@ -23,12 +23,12 @@ pub(super) fn one_host(lab: &Lab) -> (WebHost, Signalbox) {
 }
 
 /// A listener that routes requests, further top-level lines, clusters of one host each by the host's name, and routes.
-pub(super) fn config_of(extra: &str, hosts: &[&str], routes: &[&str]) -> String {
+pub(crate) fn config_of(extra: &str, hosts: &[&str], routes: &[&str]) -> String {
     let clusters: Vec<_> = hosts.iter().map(|host| config::cluster(host, &[], &[host])).collect();
     body_of(extra, &clusters.concat(), routes)
 }
 
-pub(super) fn body_of(extra: &str, clusters: &str, routes: &[&str]) -> String {
+pub(crate) fn body_of(extra: &str, clusters: &str, routes: &[&str]) -> String {
     let routes: Vec<_> = routes.iter().map(ToString::to_string).collect();
     format!(
         "{extra}\nlisteners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"10.1.0.1:80\"] }}\n\
@@ -38,7 +38,7 @@ pub(super) fn body_of(extra: &str, clusters: &str, routes: &[&str]) -> String {
 }
 
 /// A host.
-pub(super) struct WebHost {
+pub(crate) struct WebHost {
     _health: Server,
     _server: Server,
     heads: Arc<Mutex<Vec<String>>>,
@@ -48,7 +48,7 @@ impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
     /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/close` with an answer that ends with
     /// the connection, `/early` before it has read the body, `/ws` with 101 and an echo, `/interim` with 103 first.
-    pub(super) fn start(lab: &Lab, name: &str) -> Self {
+    pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (kept, own) = (Arc::clone(&heads), name.to_owned());
         let ns = lab.host(name);
@@ -62,7 +62,7 @@ impl WebHost {
     }
 
     /// Heads of requests so far, oldest first; forgotten here.
-    pub(super) fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.heads.lock().unwrap())
     }
 }
@@ -156,7 +156,7 @@ fn noise(length: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
 }
 
 /// Sends so many bytes, as a body of that length or in chunks with a trailer section.
-pub(super) fn send_noise(mut to: &TcpStream, length: u64, is_chunked: bool) -> Result<()> {
+pub(crate) fn send_noise(mut to: impl Write, length: u64, is_chunked: bool) -> Result<()> {
     noise(length, |part| {
         if is_chunked {
             to.write_all(format!("{:x}\r\n", part.len()).as_bytes())?;
@@ -172,7 +172,7 @@ pub(super) fn send_noise(mut to: &TcpStream, length: u64, is_chunked: bool) -> R
 }
 
 /// Digest of the bytes of [`send_noise`].
-pub(super) fn noise_digest(length: u64) -> String {
+pub(crate) fn noise_digest(length: u64) -> String {
     let mut body = Digested::default();
     noise(length, |part| {
         body.add(part);
@@ -184,8 +184,8 @@ pub(super) fn noise_digest(length: u64) -> String {
 
 /// Digest and length of a body.
 #[derive(Default)]
-pub(super) struct Digested {
-    pub(super) length: u64,
+pub(crate) struct Digested {
+    pub(crate) length: u64,
     hash: Sha256,
 }
 
@@ -195,7 +195,7 @@ impl Digested {
         self.hash.update(bytes);
     }
 
-    pub(super) fn hex(&self) -> String {
+    pub(crate) fn hex(&self) -> String {
         self.hash
             .clone()
             .finalize()
@@ -221,7 +221,7 @@ fn read_head(reader: &mut impl BufRead) -> Result<Option<String>> {
 }
 
 /// Value of a field, the first of its name.
-pub(super) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let line = |line: &'a str| line.split_once(':').filter(|(n, _)| n.eq_ignore_ascii_case(name));
     head.lines().find_map(line).map(|(_, value)| value.trim())
 }
@@ -269,63 +269,70 @@ fn read_bytes(reader: &mut impl BufRead, mut left: u64, body: &mut Digested) -> 
     Ok(())
 }
 
-/// A client's connection.
-pub(super) struct Client {
-    reader: BufReader<TcpStream>,
+/// A client's connection, in plain or in TLS.
+pub(crate) struct Client<S = TcpStream> {
+    reader: BufReader<S>,
 }
 
 /// An answer.
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) head: String,
-    pub(super) text: String,
-    pub(super) trailers: String,
-    pub(super) body: Digested,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) text: String,
+    pub(crate) trailers: String,
+    pub(crate) body: Digested,
 }
 
 impl Client {
-    pub(super) fn connect(lab: &Lab) -> Self {
+    pub(crate) fn connect(lab: &Lab) -> Self {
         Self::on(lab.client.connect(HTTP))
     }
 
     /// Connects from one of the client's addresses.
-    pub(super) fn connect_from(lab: &Lab, address: &str) -> Self {
+    pub(crate) fn connect_from(lab: &Lab, address: &str) -> Self {
         Self::on(lab.client.connect_from(address, HTTP))
     }
 
-    pub(super) fn on(stream: TcpStream) -> Self {
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn on(stream: S) -> Self {
         Self {
             reader: BufReader::with_capacity(64 * 1024, stream),
         }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        self.reader.get_ref()
+    pub(crate) fn inner(&mut self) -> &mut S {
+        self.reader.get_mut()
     }
 
-    pub(super) fn send(&self, text: &str) {
-        self.stream().write_all(text.as_bytes()).unwrap();
+    pub(crate) fn send(&mut self, text: &str) {
+        self.inner().write_all(text.as_bytes()).unwrap();
+        self.inner().flush().unwrap();
     }
 
     /// Sends a GET and reads its answer.
-    pub(super) fn get(&mut self, host: &str, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, host: &str, path: &str) -> Answer {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         self.answer("GET")
     }
 
     /// Host that answers a GET of `/`.
-    pub(super) fn host_of(&mut self, name: &str) -> String {
+    pub(crate) fn host_of(&mut self, name: &str) -> String {
         let answer = self.get(name, "/");
         assert_eq!(answer.status, 200, "{}", answer.head);
         crate::lab::http::field(&answer.text, "host")
     }
 
     /// Reads one answer, which may be an interim one, to a request of a method.
-    pub(super) fn answer(&mut self, method: &str) -> Answer {
+    pub(crate) fn answer(&mut self, method: &str) -> Answer {
         self.try_answer(method).unwrap()
     }
 
-    pub(super) fn try_answer(&mut self, method: &str) -> Result<Answer> {
+    pub(crate) fn try_answer(&mut self, method: &str) -> Result<Answer> {
         let head = read_head(&mut self.reader)?.ok_or(ErrorKind::UnexpectedEof)?;
         let status = head
             .split(' ')
@@ -361,7 +368,7 @@ impl Client {
     }
 
     /// Whether the connection ends here, without another byte.
-    pub(super) fn is_at_end(&mut self) -> bool {
+    pub(crate) fn is_at_end(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
             Ok(_) => rest.is_empty(),
@@ -370,7 +377,7 @@ impl Client {
     }
 
     /// Reads so many bytes as they are.
-    pub(super) fn read(&mut self, length: usize) -> Vec<u8> {
+    pub(crate) fn read(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes

@@ -1,0 +1,155 @@
+//! TLS termination: what a configuration says of it, for listeners, routes and clusters.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::hostname::Hostname;
+use crate::tls::profile::{KeyExchangeGroup, Profile};
+
+/// Place where a client's TLS ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Termination {
+    /// At the host: nothing is decrypted here.
+    #[default]
+    Passthrough,
+    /// At the balancer; the host is spoken to in plain HTTP.
+    Edge,
+    /// At the balancer, which speaks TLS to the host, too.
+    Reencrypt,
+}
+
+impl Termination {
+    /// All places, as OpenShift's Routes name them.
+    pub const ALL: [Self; 3] = [Self::Passthrough, Self::Edge, Self::Reencrypt];
+
+    /// Name of the place in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passthrough => "passthrough",
+            Self::Edge => "edge",
+            Self::Reencrypt => "reencrypt",
+        }
+    }
+}
+
+/// Treatment of plain HTTP for a name, at listeners with `routing: request`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InsecurePolicy {
+    /// Requests are served as others are.
+    #[default]
+    Allow,
+    /// The client is sent to the same URL with `https`.
+    Redirect,
+    /// The name has no route in plain HTTP.
+    None,
+}
+
+impl InsecurePolicy {
+    /// All policies, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("allow", Self::Allow),
+        ("redirect", Self::Redirect),
+        ("none", Self::None),
+    ];
+}
+
+/// TLS settings that all listeners share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Versions and cipher suites.
+    pub profile: Profile,
+    /// Groups of the key exchange, best first.
+    pub groups: Vec<KeyExchangeGroup>,
+    /// Whether sessions are resumed by tickets.
+    pub has_tickets: bool,
+    /// Places of certificates and their keys.
+    pub certificates: Vec<CertificatePlace>,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            groups: KeyExchangeGroup::ALL.to_vec(),
+            has_tickets: true,
+            certificates: Vec::new(),
+        }
+    }
+}
+
+/// Place of certificates and their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificatePlace {
+    /// Single certificate.
+    Files {
+        /// PEM file of the certificate and its intermediates.
+        cert: PathBuf,
+        /// PEM file of the private key; may be the same.
+        key: PathBuf,
+        /// File with the pass phrase of the key.
+        pass: Option<PathBuf>,
+        /// Whether the certificate answers clients that name no host, or one that no certificate names.
+        is_default: bool,
+    },
+    /// All certificates of a directory.
+    Directory(PathBuf),
+}
+
+/// TLS of a listener with `protocol: https`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerTls {
+    /// Place where TLS ends for names whose route says nothing else.
+    pub termination: Termination,
+    /// Whether a client that names no host with a certificate is refused.
+    pub has_strict_sni: bool,
+    /// Client certificates; `None`: clients are not asked.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// Certificates that clients show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// PEM file with the authorities that sign them.
+    pub ca: PathBuf,
+    /// Whether a client without one is refused.
+    pub is_required: bool,
+}
+
+/// TLS of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTls {
+    /// Place where TLS ends; `None`: what the listener says.
+    pub termination: Option<Termination>,
+    /// Treatment of plain HTTP.
+    pub insecure: InsecurePolicy,
+    /// Value of the Strict-Transport-Security field of answers over TLS (RFC 6797); `None`: as the host answers.
+    pub hsts: Option<String>,
+}
+
+/// TLS to the hosts of a cluster, where it is [`Termination::Reencrypt`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendTls {
+    /// PEM file with the authorities that sign the hosts' certificates; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// Name that hosts are asked for and that their certificates must have; `None`: the name that the client asks for.
+    pub name: Option<Hostname>,
+    /// Whether hosts' certificates are verified.
+    pub is_verified: bool,
+    /// PEM files with signalbox's certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Default for BackendTls {
+    fn default() -> Self {
+        Self {
+            ca: None,
+            name: None,
+            is_verified: true,
+            identity: None,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! TLS of the configuration: built before the configuration is in force, so that a mistake in a file refuses it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use signalbox_core::model::Model;
+use signalbox_core::model::tls::{
+    BackendTls, CertificatePlace, ClientCertificates, ListenerTls, Termination, TlsSettings,
+};
+use signalbox_tls::client::backend_config;
+use signalbox_tls::directory::{CertificateFiles, CertificateLoader, LoadReport, NamesFrom};
+use signalbox_tls::resolver::CertificateResolver;
+use signalbox_tls::server::{ClientAuth, ServerConfigs, ServerPolicy};
+use signalbox_tls::store::SharedCertificates;
+use signalbox_tls::tickets::TicketSecret;
+use signalbox_tls::watch::{now, watch};
+use tokio::task::JoinHandle;
+
+use crate::control::state_db::StateDb;
+use crate::state::tls::{HostTls, ListenerTlsState, TlsState};
+use crate::state::{Shared, tls};
+
+/// Kind of the record that holds the secret of session tickets.
+const TICKET_SECRET_RECORD: &str = "ticket_secret";
+const ONLY_KEY: &str = "own";
+
+/// TLS in force, and the watch of its certificates' files.
+pub(super) struct TlsSetup {
+    pub(super) state: Arc<TlsState>,
+    certificates: SharedCertificates,
+    shared: Arc<Shared>,
+    db: Arc<StateDb>,
+    secret: Option<TicketSecret>,
+    /// Places of certificates that are watched.
+    places: Vec<CertificatePlace>,
+    watch: Option<JoinHandle<()>>,
+}
+
+/// TLS that is ready to be put in force.
+pub(super) struct PreparedTls {
+    state: Arc<TlsState>,
+    /// Certificates of other places than those in force, as they are now.
+    loaded: Option<(Vec<CertificatePlace>, CertificateLoader, LoadReport)>,
+}
+
+impl TlsSetup {
+    pub(super) fn new(shared: Arc<Shared>, db: Arc<StateDb>) -> Self {
+        Self {
+            state: Arc::default(),
+            certificates: Arc::clone(&shared.certificates),
+            shared,
+            db,
+            secret: None,
+            places: Vec::new(),
+            watch: None,
+        }
+    }
+
+    /// Builds what the configuration says, from the files as they are now.
+    pub(super) fn prepare(&mut self, model: &Model) -> Result<PreparedTls, String> {
+        let places = &model.tls.certificates;
+        let is_watched = *places == self.places && self.watch.as_ref().is_some_and(|watch| !watch.is_finished());
+        let loaded = if is_watched || (places.is_empty() && self.places.is_empty()) {
+            None
+        } else {
+            let mut loader = CertificateLoader::new(places.iter().map(files).collect());
+            let report = loader.load(now());
+            // A file that the configuration names must be good now; directories may hold what cannot be used yet.
+            let named: Vec<PathBuf> = places.iter().filter_map(certificate_file).collect();
+            let is_named = |label: &str| named.iter().any(|path| path.as_os_str() == label);
+            if let Some(error) = report.errors.iter().find(|error| is_named(&error.label)) {
+                return Err(format!("certificate {error}"));
+            }
+            Some((places.clone(), loader, report))
+        };
+        let listeners = model.listeners.iter().filter_map(|listener| {
+            let tls = listener.tls.as_ref()?;
+            Some((listener.name.as_str(), tls))
+        });
+        let mut state = TlsState::default();
+        for (name, tls) in listeners {
+            let listener = self.listener(&model.tls, name, tls)?;
+            state.listeners.insert(name.to_owned(), listener);
+        }
+        if !state.listeners.is_empty() && has_reencryption(model) {
+            let default = BackendTls::default();
+            let others = backend_config(&default).ok().map(Arc::new);
+            state.other_clusters = others.map(|config| HostTls::new(config, &default));
+            let mut known: HashMap<&BackendKey, Arc<rustls::ClientConfig>> = HashMap::new();
+            let keys: Vec<_> = model.clusters.iter().map(|cluster| BackendKey(cluster.backend_tls.clone())).collect();
+            for (cluster, key) in model.clusters.iter().zip(&keys) {
+                let config = match known.get(key) {
+                    Some(config) => Arc::clone(config),
+                    None => {
+                        let config = backend_config(&key.0).map_err(|error| format!("cluster {}: {error}", cluster.name))?;
+                        let config = Arc::new(config);
+                        known.insert(key, Arc::clone(&config));
+                        config
+                    }
+                };
+                let hosts = HostTls::new(config, &cluster.backend_tls);
+                state.clusters.insert(cluster.name.clone(), hosts);
+            }
+        }
+        Ok(PreparedTls {
+            state: Arc::new(state),
+            loaded,
+        })
+    }
+
+    fn listener(&mut self, settings: &TlsSettings, name: &str, tls: &ListenerTls) -> Result<ListenerTlsState, String> {
+        let resolver = CertificateResolver::new(Arc::clone(&self.certificates), tls.has_strict_sni);
+        let resolver = Arc::new(resolver);
+        if settings.has_tickets && self.secret.is_none() {
+            self.secret = ticket_secret(&self.db);
+        }
+        let secret = self.secret.as_ref().filter(|_| settings.has_tickets);
+        let tickets = secret.map(|secret| (secret, Arc::new(now) as _));
+        let configs = ServerConfigs::new(&policy(settings, tls), Arc::clone(&resolver), tickets)
+            .map_err(|error| format!("listener {name}: {error}"))?;
+        Ok(ListenerTlsState { configs, resolver })
+    }
+
+    /// Puts what was prepared in force. Returns what was in force before.
+    pub(super) fn commit(&mut self, prepared: PreparedTls) -> Arc<tls::TlsState> {
+        if let Some((places, loader, report)) = prepared.loaded {
+            if let Some(watch) = self.watch.take() {
+                watch.abort();
+            }
+            self.certificates.store(Arc::new(report.store.clone()));
+            self.places = places;
+            if self.places.is_empty() {
+                self.shared.certificate_errors.store(Arc::default());
+            } else {
+                self.watch = Some(tokio::spawn(keep(loader, Arc::clone(&self.shared))));
+            }
+        }
+        std::mem::replace(&mut self.state, prepared.state)
+    }
+}
+
+/// Mistakes in the files that a configuration names for TLS, as they are now.
+#[must_use]
+pub fn file_problems(model: &Model) -> Vec<String> {
+    let mut problems = Vec::new();
+    let report = CertificateLoader::new(model.tls.certificates.iter().map(files).collect()).load(now());
+    problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
+    let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
+    for listener in &model.listeners {
+        let Some(tls) = &listener.tls else { continue };
+        let configs = ServerConfigs::new(&policy(&model.tls, tls), Arc::clone(&resolver), None);
+        problems.extend(configs.err().map(|error| format!("listener {}: {error}", listener.name)));
+    }
+    if has_reencryption(model) {
+        for cluster in &model.clusters {
+            let config = backend_config(&cluster.backend_tls);
+            problems.extend(config.err().map(|error| format!("cluster {}: {error}", cluster.name)));
+        }
+    }
+    problems
+}
+
+fn policy(settings: &TlsSettings, tls: &ListenerTls) -> ServerPolicy {
+    ServerPolicy {
+        label: format!("{:?}", settings.profile),
+        profile: settings.profile,
+        groups: settings.groups.clone(),
+        client_auth: match &tls.clients {
+            None => ClientAuth::None,
+            Some(ClientCertificates { ca, is_required: true }) => ClientAuth::Required(ca.clone()),
+            Some(ClientCertificates { ca, is_required: false }) => ClientAuth::Optional(ca.clone()),
+        },
+    }
+}
+
+/// Settings by value, as the key of a table.
+#[derive(PartialEq, Eq)]
+struct BackendKey(BackendTls);
+
+impl std::hash::Hash for BackendKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let BackendTls { ca, name, is_verified, identity } = &self.0;
+        (ca, name, is_verified, identity).hash(state);
+    }
+}
+
+/// Keeps the certificates in line with their files, and tells of mistakes in them.
+async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
+    let report = |found: &LoadReport| {
+        for error in &found.errors {
+            tracing::error!(%error, "A certificate cannot be used: the one of before stays, if there was one.");
+        }
+        tracing::info!(
+            certificates = found.store.certificates().len(),
+            names = found.store.names(),
+            errors = found.errors.len(),
+            "Certificates read."
+        );
+        let errors = found.errors.iter().map(ToString::to_string).collect();
+        shared.certificate_errors.store(Arc::new(errors));
+    };
+    if let Err(error) = watch(loader, Arc::clone(&shared.certificates), report).await {
+        tracing::error!(%error, "Certificate files are no longer watched: reload the configuration to watch them again.");
+    }
+}
+
+fn files(place: &CertificatePlace) -> CertificateFiles {
+    match place.clone() {
+        CertificatePlace::Files { cert, key, pass, is_default } => CertificateFiles::Pair {
+            cert,
+            key,
+            pass,
+            is_default,
+        },
+        CertificatePlace::Directory(path) => CertificateFiles::Directory {
+            path,
+            names: NamesFrom::Certificate,
+        },
+    }
+}
+
+fn certificate_file(place: &CertificatePlace) -> Option<PathBuf> {
+    match place {
+        CertificatePlace::Files { cert, .. } => Some(cert.clone()),
+        CertificatePlace::Directory(_) => None,
+    }
+}
+
+fn has_reencryption(model: &Model) -> bool {
+    let of_listeners = model.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let of_routes = model.routes.iter().filter_map(|route| route.tls.as_ref()?.termination);
+    of_listeners
+        .map(|tls| tls.termination)
+        .chain(of_routes)
+        .any(|termination| termination == Termination::Reencrypt)
+}
+
+/// Secret of session tickets: of the state database, so that sessions outlive the process. Where that cannot be read,
+/// sessions end with the process.
+fn ticket_secret(db: &StateDb) -> Option<TicketSecret> {
+    let kept = db.raw(TICKET_SECRET_RECORD);
+    if let Ok(records) = &kept {
+        let secret = records.iter().find_map(|(_, bytes)| <[u8; 32]>::try_from(bytes.as_slice()).ok());
+        if let Some(secret) = secret {
+            return Some(TicketSecret::new(secret));
+        }
+    }
+    let secret = TicketSecret::random()?;
+    let written = kept.map(drop).and_then(|()| {
+        let record = (TICKET_SECRET_RECORD, ONLY_KEY.to_owned(), Some(secret.reveal().to_vec()));
+        db.put(&[record])
+    });
+    if let Err(error) = written {
+        let error = crate::sys::error_chain(&error);
+        tracing::warn!(error, "The secret of session tickets is not on disk: TLS sessions end with this process.");
+    }
+    Some(secret)
+}

@@ -1,0 +1,114 @@
+//! TLS of a client at a listener with `protocol: https`: its ClientHello, which is still in the socket, decides whether
+//! TLS ends here or at the host.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::{AlertDescription, Error, HandshakeKind, ProtocolVersion, ServerConfig};
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::Protocol;
+use signalbox_core::model::tls::Termination;
+use signalbox_tls::server::Alpn;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::conn::serve_leg;
+use super::leg::Leg;
+use crate::datapath::arrival::Arrival;
+use crate::datapath::conn_guard::ConnGuard;
+use crate::datapath::refuse::RefuseReason;
+use crate::datapath::route::{ConnectedHost, count_and_refuse, count_name};
+use crate::datapath::socket::Socket;
+use crate::state::outcome::Ineligible;
+use crate::state::tls::HandshakeStats;
+
+/// Serves a client of a listener with `protocol: https`. One whose TLS ends at the host is connected to it, and carried
+/// by the caller; one whose TLS ends here is served until its connection ends.
+pub(in crate::datapath) async fn serve_https(
+    arrival: Arrival<'_>,
+    guard: &mut ConnGuard,
+) -> Option<(Socket, ConnectedHost)> {
+    arrival.admit(guard)?;
+    let mut arrival = arrival;
+    let identity = arrival.identify(guard).await?;
+    let terminated = identity.request.as_ref().ok().and_then(|request| {
+        let name = request.hostname.as_ref();
+        (arrival.termination(name) != Termination::Passthrough).then(|| name.cloned())
+    });
+    match terminated {
+        None => Box::pin(arrival.route(identity)).await,
+        Some(name) => {
+            terminate(arrival, name, guard).await;
+            None
+        }
+    }
+}
+
+/// Ends a client's TLS and serves its requests.
+async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut ConnGuard) {
+    let (shared, listener) = (&arrival.worker.shared, Arc::clone(arrival.listener()));
+    count_name(&listener, Protocol::Tls, name.as_ref());
+    listener.not_cut[Ineligible::Terminated.index()].inc();
+    let client = std::mem::replace(&mut arrival.client, Socket::Closed);
+    let Some(config) = server_config(&arrival, name.as_ref()) else {
+        listener.handshakes.failed.inc(RefuseReason::NoCertificate.label());
+        let why = RefuseReason::NoCertificate;
+        arrival.log().log_refused(name.as_ref(), None, why.label());
+        return count_and_refuse(shared, &listener, client, Protocol::Tls, why, None).await;
+    };
+    let Ok(client) = client.into_registered() else { return };
+    let began = Instant::now();
+    let limit = arrival.peek_timeout();
+    let accepted = timeout(limit, Box::pin(TlsAcceptor::from(config).accept(client))).await;
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            let label = match failed {
+                Ok(Err(error)) => failure(&error),
+                _ => "timeout",
+            };
+            listener.handshakes.failed.inc(label);
+            arrival.log().log_refused(name.as_ref(), None, label);
+            return;
+        }
+    };
+    listener.handshakes.seconds.observe(began.elapsed());
+    count(&listener.handshakes, &stream);
+    serve_leg(arrival, Leg::Client(Box::new(stream)), guard).await;
+}
+
+/// Configuration of the handshake; `None` if there is no certificate for the name.
+fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Arc<ServerConfig>> {
+    let snapshot = arrival.worker.shared.snapshot.load();
+    let tls = snapshot.tls.listeners.get(&arrival.listener().name)?;
+    (!tls.resolver.refuses(name)).then(|| Arc::clone(tls.configs.get(Alpn::Http1)))
+}
+
+fn count(stats: &HandshakeStats, stream: &TlsStream<TcpStream>) {
+    let (_, session) = stream.get_ref();
+    let version = usize::from(session.protocol_version() == Some(ProtocolVersion::TLSv1_3));
+    let resumed = usize::from(session.handshake_kind() == Some(HandshakeKind::Resumed));
+    stats.done[version][resumed].inc();
+}
+
+/// Metric label of a failed handshake.
+fn failure(error: &io::Error) -> &'static str {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::PeerIncompatible(_)) => "incompatible",
+        Some(Error::NoCertificatesPresented) => "no_client_certificate",
+        Some(Error::InvalidCertificate(_)) => "bad_client_certificate",
+        Some(Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate)) => {
+            "certificate_refused"
+        }
+        Some(Error::AlertReceived(AlertDescription::CertificateExpired)) => "certificate_refused",
+        Some(Error::AlertReceived(AlertDescription::CertificateUnknown)) => "certificate_refused",
+        Some(Error::AlertReceived(_)) => "alert_received",
+        Some(Error::InvalidMessage(_) | Error::InappropriateMessage { .. } | Error::PeerMisbehaved(_)) => "malformed",
+        Some(_) => "other",
+        None => "closed",
+    }
+}

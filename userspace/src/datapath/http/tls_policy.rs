@@ -1,0 +1,62 @@
+//! TLS policy of a request: whether it may be served on its connection, and how the host is spoken to.
+
+use signalbox_core::http1::method::Method;
+use signalbox_core::model::tls::{InsecurePolicy, Termination};
+use signalbox_core::model::{Listener, Model, Protocol, Route};
+
+use super::attempt::Request;
+use super::pages;
+use super::refusal::Refusal;
+use crate::datapath::refuse::RefuseReason;
+
+/// Finds the protocol for the host of a request that came to a listener, in TLS or not; or the answer, where it goes to
+/// no host.
+pub(super) fn host_protocol(
+    request: &Request,
+    is_tls: bool,
+    listener: Option<&Listener>,
+    route: Option<&Route>,
+    model: &Model,
+) -> Result<Protocol, Refusal> {
+    if is_tls {
+        let termination = listener.map_or(Termination::Edge, |listener| listener.termination(route));
+        return match termination {
+            Termination::Edge => Ok(Protocol::Http),
+            Termination::Reencrypt => Ok(Protocol::Tls),
+            // A browser that shares the connection of another name (RFC 9110, section 15.5.20).
+            Termination::Passthrough => Err(Refusal::new(421, "misdirected", pages::text(421))),
+        };
+    }
+    match route.and_then(|route| route.tls.as_ref()).map(|tls| tls.insecure) {
+        None | Some(InsecurePolicy::Allow) => Ok(Protocol::Http),
+        Some(InsecurePolicy::Redirect) => Err(redirect(request, model)),
+        Some(InsecurePolicy::None) => {
+            let why = RefuseReason::NoRoute;
+            let (status, text) = why.http().unwrap_or((404, pages::text(404)));
+            Err(Refusal::new(status, why.label(), text))
+        }
+    }
+}
+
+/// Sends the client to the same URL with `https`; a method with a body stays what it is.
+fn redirect(request: &Request, model: &Model) -> Refusal {
+    let (root, rest) = request.head.path_and_query(&request.bytes);
+    // A target is of graphic ASCII characters, as its parser checks; `*` of OPTIONS has no URL.
+    let path = [root, rest].concat();
+    let path = std::str::from_utf8(&path).ok().filter(|path| path.starts_with('/'));
+    let Some((host, path)) = request.name().zip(path) else {
+        return Refusal::new(400, "no_url", pages::text(400));
+    };
+    let port = match model.https_port() {
+        None | Some(443) => String::new(),
+        Some(port) => format!(":{port}"),
+    };
+    let status = match request.head.method {
+        Method::Get | Method::Head => 302,
+        _ => 307,
+    };
+    Refusal {
+        location: Some(format!("https://{}{port}{path}", host.as_str())),
+        ..Refusal::new(status, "redirected", pages::text(status))
+    }
+}

@@ -1,0 +1,99 @@
+//! Certificates that come, change and go while the balancer runs, and some that cannot be used.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::scene::{body, certificate, connect, is_shown, trusting, try_connect};
+use crate::http_request::scene::WebHost;
+use crate::lab::{Lab, SOON, Signalbox, eventually, privileged, signalbox};
+
+const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
+
+fn text(certificates: &str) -> String {
+    let extra = format!("certificates: [{certificates}]");
+    body(", termination: edge, strict_sni: true", &extra, &[("east-1", "")], &[ROUTE])
+}
+
+#[test]
+fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
+    if !privileged("a_directory_is_watched_and_no_handshake_fails_while_certificates_change") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let directory = lab.dir().join("certs.d");
+    std::fs::create_dir(&directory).unwrap();
+    let sb = Signalbox::start(&lab, &text(&format!("{{ directory: {} }}", directory.display())));
+    sb.wait_healthy(&["east-1"]);
+    assert!(try_connect(&lab, "a.test", Arc::new(trusting(&lab))).is_err(), "there is no certificate");
+    let pems: Vec<_> = (0..50).map(|n| certificate(&lab, &format!("lb-{n}"), &["a.test"])).collect();
+    let install = |pem: &std::path::Path| {
+        // As tools do it: written beside, then renamed over.
+        std::fs::copy(pem, directory.join(".new")).unwrap();
+        std::fs::rename(directory.join(".new"), directory.join("a.pem")).unwrap();
+    };
+    install(&pems[0]);
+    let settings = Arc::new(trusting(&lab));
+    let shown = |pem: &std::path::Path| {
+        let client = try_connect(&lab, "a.test", Arc::clone(&settings));
+        client.is_ok_and(|mut client| is_shown(&mut client, pem))
+    };
+    assert!(eventually(SOON, || shown(&pems[0])));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let handshakes = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let mut client = try_connect(&lab, "a.test", Arc::clone(&settings)).unwrap();
+                assert_eq!(client.get("a.test", "/").status, 200);
+                count += 1;
+            }
+            count
+        });
+        for pem in &pems[1..] {
+            install(pem);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let is_last = eventually(SOON, || shown(&pems[49]));
+        is_over.store(true, Ordering::Relaxed);
+        assert!(handshakes.join().unwrap() > 10);
+        assert!(is_last);
+    });
+    let listed = sb.json("/api/v1/certificates");
+    assert_eq!(listed["certificates"][0]["names"], serde_json::json!(["a.test"]));
+    let cli = sb.cli(&["certificates"]);
+    assert!(String::from_utf8_lossy(&cli.stdout).contains("a.pem"), "{cli:?}");
+    // Half a file: the certificate of before stays, and the mistake is shown.
+    std::fs::write(directory.join("a.pem"), "-----BEGIN CERTIFICATE-----\nhalf").unwrap();
+    let errors = || sb.json("/api/v1/certificates")["errors"].as_array().map_or(0, Vec::len);
+    assert!(eventually(SOON, || errors() == 1));
+    assert!(shown(&pems[49]));
+    std::fs::remove_file(directory.join("a.pem")).unwrap();
+    assert!(eventually(SOON, || {
+        try_connect(&lab, "a.test", Arc::clone(&settings)).is_err()
+    }));
+    assert_eq!(errors(), 0);
+}
+
+#[test]
+fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
+    if !privileged("a_configuration_with_a_certificate_that_cannot_be_used_is_refused") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let (pem, other) = (certificate(&lab, "lb", &["a.test"]), certificate(&lab, "other", &["b.test"]));
+    let sb = Signalbox::start(&lab, &text(&format!("{{ cert: {} }}", pem.display())));
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
+    let wrong = text(&format!("{{ cert: {}, key: {} }}", pem.display(), other.display()));
+    sb.write(&wrong);
+    let refused = sb.unix("POST", "/api/v1/reload", "");
+    assert_ne!(refused.status, 200);
+    assert!(refused.body.contains("lb.pem"), "{}", refused.body);
+    assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200, "the last good state stays");
+    let file = signalbox::write_config(&lab, "wrong", &wrong);
+    let checked = signalbox::check(&file);
+    assert!(!checked.status.success(), "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stderr).contains("lb.pem"), "{checked:?}");
+}

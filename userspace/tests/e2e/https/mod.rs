@@ -1,0 +1,10 @@
+//! Listeners with `protocol: https`.
+
+mod certificates;
+mod clients;
+mod edge;
+mod passthrough;
+mod plain;
+mod reencrypt;
+mod scene;
+mod tickets;

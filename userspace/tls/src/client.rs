@@ -1,0 +1,147 @@
+//! TLS to hosts: which of them are trusted, and the certificate that signalbox shows them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use signalbox_core::model::tls::BackendTls;
+use zeroize::Zeroizing;
+
+use crate::certificate::{Certificate, CertificateError, CertificateSource};
+use crate::provider::provider;
+use crate::roots;
+
+/// Error of the TLS to a cluster's hosts.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendTlsError {
+    /// The file of authorities cannot be used.
+    #[error("authorities of hosts: {}: {why}", path.display())]
+    Ca {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason.
+        why: String,
+    },
+    /// The system has no authorities.
+    #[error("the system has no certificate authorities ({0}): install ca-certificates, or give `ca` or `verify: false`")]
+    NoSystemRoots(String),
+    /// A file of the certificate that signalbox shows cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The certificate that signalbox shows cannot be used.
+    #[error(transparent)]
+    Identity(#[from] CertificateError),
+    /// The library refuses the combination.
+    #[error("TLS to hosts: {0}")]
+    Refused(String),
+}
+
+/// Builds the configuration of handshakes with the hosts of a cluster, which are asked for HTTP/1.1 by ALPN.
+pub fn backend_config(settings: &BackendTls) -> Result<ClientConfig, BackendTlsError> {
+    let refused = |error: &dyn std::fmt::Display| BackendTlsError::Refused(error.to_string());
+    let verifier: Arc<dyn ServerCertVerifier> = if settings.is_verified {
+        let roots = match &settings.ca {
+            Some(ca) => roots::of_file(ca).map_err(|why| BackendTlsError::Ca { path: ca.clone(), why })?,
+            None => system_roots()?,
+        };
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map_err(|error| refused(&error))?
+    } else {
+        Arc::new(AnyCertificate)
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match &settings.identity {
+        Some((cert, key)) => {
+            let identity = identity(cert, key)?;
+            let shown = SingleCertAndKey::from(Arc::clone(identity.key()));
+            builder.with_client_cert_resolver(Arc::new(shown))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTlsError> {
+    let read = |path: &Path| {
+        let text = std::fs::read(path).map_err(|source| BackendTlsError::Read {
+            path: path.to_owned(),
+            source,
+        });
+        text.map(Zeroizing::new)
+    };
+    Ok(Certificate::load(&CertificateSource {
+        label: cert.display().to_string(),
+        names: Vec::new(),
+        chain: read(cert)?,
+        key: read(key)?,
+        pass_phrase: None,
+        is_default: true,
+    })?)
+}
+
+fn system_roots() -> Result<RootCertStore, BackendTlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map_or_else(|| "none was found".to_owned(), ToString::to_string);
+        return Err(BackendTlsError::NoSystemRoots(why));
+    }
+    Ok(roots)
+}
+
+/// Verifier that accepts any certificate: for health checks, which are not about identity, and for clusters with
+/// `verify: false`.
+#[derive(Debug)]
+pub struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

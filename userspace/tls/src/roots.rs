@@ -1,0 +1,23 @@
+//! Certificate authorities of a file.
+
+use std::path::Path;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+
+use crate::pem::{PemError, sections};
+
+/// Reads the authorities of a PEM file.
+pub(crate) fn of_file(path: &Path) -> Result<RootCertStore, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    let sections = sections(&text).map_err(|error: PemError| error.to_string())?;
+    let mut roots = RootCertStore::empty();
+    for section in sections.iter().filter(|section| section.label == "CERTIFICATE") {
+        let added = roots.add(CertificateDer::from(section.content.to_vec()));
+        added.map_err(|error| format!("the certificate of line {}: {error}", section.line))?;
+    }
+    if roots.is_empty() {
+        return Err("there is no certificate in it".to_owned());
+    }
+    Ok(roots)
+}
