@@ -88,7 +88,10 @@ impl Model {
     /// Port where clients find names over TLS: 443 if some listener has it.
     #[must_use]
     pub fn https_port(&self) -> Option<u16> {
-        let speak_tls = self.listeners.iter().filter(|listener| listener.protocol == Protocol::Tls);
+        let speak_tls = self
+            .listeners
+            .iter()
+            .filter(|listener| listener.protocol == Protocol::Tls);
         let mut ports = speak_tls.flat_map(|listener| &listener.listen).map(|bind| bind.port);
         let first = ports.next()?;
         if first == 443 || ports.any(|port| port == 443) {

@@ -104,7 +104,9 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
     let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted_proxies(&place, report));
     let is_https = tls.as_ref().is_some_and(Option::is_some);
-    let routing = optional_value(routing.as_ref(), |place| self::routing(place, protocol, is_https, report));
+    let routing = optional_value(routing.as_ref(), |place| {
+        self::routing(place, protocol, is_https, report)
+    });
     let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
@@ -120,12 +122,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     })
 }
 
-fn routing(
-    place: &NodeRef<'_>,
-    protocol: Option<Protocol>,
-    is_https: bool,
-    report: &mut Report,
-) -> Option<Routing> {
+fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, is_https: bool, report: &mut Report) -> Option<Routing> {
     let routing = place.keyword("a unit of routing", &ROUTINGS, report)?;
     if is_https {
         place.error(

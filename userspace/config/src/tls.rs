@@ -103,11 +103,17 @@ fn certificate_place(place: &NodeRef<'_>, report: &mut Report) -> Option<Certifi
             );
             return None;
         }
-        return directory.text(report).map(PathBuf::from).map(CertificatePlace::Directory);
+        return directory
+            .text(report)
+            .map(PathBuf::from)
+            .map(CertificatePlace::Directory);
     }
     let Some(cert) = cert else {
         if known {
-            place.error(report, "a certificate is { cert: FILE, key: FILE }, or { directory: PATH } for many");
+            place.error(
+                report,
+                "a certificate is { cert: FILE, key: FILE }, or { directory: PATH } for many",
+            );
         }
         return None;
     };
@@ -167,7 +173,10 @@ impl<'a> ListenerKeys<'a> {
         ];
         for (key, place) in keys {
             if let Some(place) = place {
-                place.error(report, format!("`{key}` needs `protocol: https`: {protocol} is not decrypted"));
+                place.error(
+                    report,
+                    format!("`{key}` needs `protocol: https`: {protocol} is not decrypted"),
+                );
             }
         }
     }
@@ -207,7 +216,10 @@ pub(super) fn route(place: &NodeRef<'_>, report: &mut Report) -> Option<RouteTls
         hsts: hsts_value?,
     };
     if let (Some(Termination::Passthrough), Some(place)) = (tls.termination, &hsts) {
-        place.error(report, "`hsts` needs TLS to end here: with `termination: passthrough` no answer can be read");
+        place.error(
+            report,
+            "`hsts` needs TLS to end here: with `termination: passthrough` no answer can be read",
+        );
         return None;
     }
     Some(tls)
@@ -250,7 +262,10 @@ pub(super) fn backend(place: &NodeRef<'_>, report: &mut Report) -> Option<Backen
     }
     let is_verified = or_default(verify.as_ref(), true, |place| place.flag(report));
     if let (false, Some(ca)) = (is_verified, &ca) {
-        ca.error(report, "`ca` has no meaning with `verify: false`: leave one of them out");
+        ca.error(
+            report,
+            "`ca` has no meaning with `verify: false`: leave one of them out",
+        );
         return None;
     }
     let name = optional_value(name.as_ref(), |place| backend_name(place, report));

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, certificates, discovery, events, explain, export, figures, log, metrics, mutate, readiness, rotations,
-    route_selection, shield, views, weights,
+    applications, certificates, discovery, events, explain, export, figures, log, metrics, mutate, readiness,
+    rotations, route_selection, shield, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
@@ -237,7 +237,10 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             figures::application,
         )
         .with(
-            &read("/api/v1/certificates", "Certificates in force, and files of certificates that cannot be used"),
+            &read(
+                "/api/v1/certificates",
+                "Certificates in force, and files of certificates that cannot be used",
+            ),
             certificates::list,
         )
         .with(

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signalbox_core::limit::{LimitExceeded, SourceCells};
 use signalbox_core::hostname::Hostname;
+use signalbox_core::limit::{LimitExceeded, SourceCells};
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Protocol};
 use signalbox_core::peek::ClientRequest;

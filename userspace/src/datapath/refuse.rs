@@ -80,7 +80,7 @@ impl RefuseReason {
     const fn alert(self) -> Option<u8> {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => 112, // unrecognized_name
-            Self::NoHost | Self::ConnectFailed | Self::Http2 => 80, // internal_error
+            Self::NoHost | Self::ConnectFailed | Self::Http2 => 80,    // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,

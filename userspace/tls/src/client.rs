@@ -27,7 +27,9 @@ pub enum BackendTlsError {
         why: String,
     },
     /// The system has no authorities.
-    #[error("the system has no certificate authorities ({0}): install ca-certificates, or give `ca` or `verify: false`")]
+    #[error(
+        "the system has no certificate authorities ({0}): install ca-certificates, or give `ca` or `verify: false`"
+    )]
     NoSystemRoots(String),
     /// A file of the certificate that signalbox shows cannot be read.
     #[error("{}: {source}", path.display())]
@@ -100,7 +102,10 @@ fn system_roots() -> Result<RootCertStore, BackendTlsError> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        let why = found.errors.first().map_or_else(|| "none was found".to_owned(), ToString::to_string);
+        let why = found
+            .errors
+            .first()
+            .map_or_else(|| "none was found".to_owned(), ToString::to_string);
         return Err(BackendTlsError::NoSystemRoots(why));
     }
     Ok(roots)

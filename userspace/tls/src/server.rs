@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::ServerConfig;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
 
 use crate::profile;

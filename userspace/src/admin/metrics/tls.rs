@@ -44,10 +44,12 @@ impl Scrape {
                 .map(|l| (vec![("listener", l.name.as_str())], &l.handshakes.seconds)),
         )?;
         let certificates = shared.certificates.load();
-        let ends = certificates
-            .certificates()
-            .iter()
-            .map(|certificate| (vec![("certificate", certificate.label.as_str())], certificate.not_after as f64));
+        let ends = certificates.certificates().iter().map(|certificate| {
+            (
+                vec![("certificate", certificate.label.as_str())],
+                certificate.not_after as f64,
+            )
+        });
         out.gauge(
             "certificate_not_after_timestamp_seconds",
             "Last second of a certificate's validity, since 1970",

@@ -88,12 +88,17 @@ impl TlsSetup {
             let others = backend_config(&default).ok().map(Arc::new);
             state.other_clusters = others.map(|config| HostTls::new(config, &default));
             let mut known: HashMap<&BackendKey, Arc<rustls::ClientConfig>> = HashMap::new();
-            let keys: Vec<_> = model.clusters.iter().map(|cluster| BackendKey(cluster.backend_tls.clone())).collect();
+            let keys: Vec<_> = model
+                .clusters
+                .iter()
+                .map(|cluster| BackendKey(cluster.backend_tls.clone()))
+                .collect();
             for (cluster, key) in model.clusters.iter().zip(&keys) {
                 let config = match known.get(key) {
                     Some(config) => Arc::clone(config),
                     None => {
-                        let config = backend_config(&key.0).map_err(|error| format!("cluster {}: {error}", cluster.name))?;
+                        let config =
+                            backend_config(&key.0).map_err(|error| format!("cluster {}: {error}", cluster.name))?;
                         let config = Arc::new(config);
                         known.insert(key, Arc::clone(&config));
                         config
@@ -150,7 +155,11 @@ pub fn file_problems(model: &Model) -> Vec<String> {
     for listener in &model.listeners {
         let Some(tls) = &listener.tls else { continue };
         let configs = ServerConfigs::new(&policy(&model.tls, tls), Arc::clone(&resolver), None);
-        problems.extend(configs.err().map(|error| format!("listener {}: {error}", listener.name)));
+        problems.extend(
+            configs
+                .err()
+                .map(|error| format!("listener {}: {error}", listener.name)),
+        );
     }
     if has_reencryption(model) {
         for cluster in &model.clusters {
@@ -180,7 +189,12 @@ struct BackendKey(BackendTls);
 
 impl std::hash::Hash for BackendKey {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let BackendTls { ca, name, is_verified, identity } = &self.0;
+        let BackendTls {
+            ca,
+            name,
+            is_verified,
+            identity,
+        } = &self.0;
         (ca, name, is_verified, identity).hash(state);
     }
 }
@@ -207,7 +221,12 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
 
 fn files(place: &CertificatePlace) -> CertificateFiles {
     match place.clone() {
-        CertificatePlace::Files { cert, key, pass, is_default } => CertificateFiles::Pair {
+        CertificatePlace::Files {
+            cert,
+            key,
+            pass,
+            is_default,
+        } => CertificateFiles::Pair {
             cert,
             key,
             pass,
@@ -241,19 +260,28 @@ fn has_reencryption(model: &Model) -> bool {
 fn ticket_secret(db: &StateDb) -> Option<TicketSecret> {
     let kept = db.raw(TICKET_SECRET_RECORD);
     if let Ok(records) = &kept {
-        let secret = records.iter().find_map(|(_, bytes)| <[u8; 32]>::try_from(bytes.as_slice()).ok());
+        let secret = records
+            .iter()
+            .find_map(|(_, bytes)| <[u8; 32]>::try_from(bytes.as_slice()).ok());
         if let Some(secret) = secret {
             return Some(TicketSecret::new(secret));
         }
     }
     let secret = TicketSecret::random()?;
     let written = kept.map(drop).and_then(|()| {
-        let record = (TICKET_SECRET_RECORD, ONLY_KEY.to_owned(), Some(secret.reveal().to_vec()));
+        let record = (
+            TICKET_SECRET_RECORD,
+            ONLY_KEY.to_owned(),
+            Some(secret.reveal().to_vec()),
+        );
         db.put(&[record])
     });
     if let Err(error) = written {
         let error = crate::sys::error_chain(&error);
-        tracing::warn!(error, "The secret of session tickets is not on disk: TLS sessions end with this process.");
+        tracing::warn!(
+            error,
+            "The secret of session tickets is not on disk: TLS sessions end with this process."
+        );
     }
     Some(secret)
 }

@@ -21,7 +21,10 @@ impl Page<'_> {
             "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{text}</p></body></html>\n"
         );
         let connection = if self.keeps_client { "" } else { "Connection: close\r\n" };
-        let location = self.location.map(|url| format!("Location: {url}\r\n")).unwrap_or_default();
+        let location = self
+            .location
+            .map(|url| format!("Location: {url}\r\n"))
+            .unwrap_or_default();
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{connection}\r\n{}",
             page.len(),

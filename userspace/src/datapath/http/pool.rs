@@ -89,14 +89,12 @@ impl HostPool {
     /// Keeps a connection for another request to the lease's host.
     pub(super) fn put(&self, lease: &Lease, session: Option<&HostSession>, stream: Leg) {
         let mut hosts = self.hosts.borrow_mut();
-        let kept = hosts
-            .entry(pool_key(lease, session))
-            .or_insert_with(|| KeptHost {
-                _host: Arc::clone(&lease.host),
-                cluster: Arc::clone(&lease.cluster),
-                tls: session.map(|session| Arc::clone(&session.tls)),
-                idle: VecDeque::new(),
-            });
+        let kept = hosts.entry(pool_key(lease, session)).or_insert_with(|| KeptHost {
+            _host: Arc::clone(&lease.host),
+            cluster: Arc::clone(&lease.cluster),
+            tls: session.map(|session| Arc::clone(&session.tls)),
+            idle: VecDeque::new(),
+        });
         if kept.idle.len() == MAX_IDLE {
             kept.idle.pop_front();
         } else {

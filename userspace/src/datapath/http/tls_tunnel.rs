@@ -44,7 +44,11 @@ enum FailedLeg {
 
 impl<'a> TlsTunnel<'a> {
     /// Tunnel that begins with bytes of the client and of the host that were read before.
-    pub(super) fn new((client, host): (Leg, Leg), (from_client, from_host): (Vec<u8>, Vec<u8>), flow: &'a Flow) -> Self {
+    pub(super) fn new(
+        (client, host): (Leg, Leg),
+        (from_client, from_host): (Vec<u8>, Vec<u8>),
+        flow: &'a Flow,
+    ) -> Self {
         let mut tunnel = Self {
             client,
             host,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use signalbox_core::http1::grammar::elements;
 use signalbox_core::hostname::Hostname;
+use signalbox_core::http1::grammar::elements;
 use signalbox_core::peek::proxy;
 
 use super::host_tls::HostSession;

@@ -11,7 +11,12 @@ const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
 fn text(certificates: &str) -> String {
     let extra = format!("certificates: [{certificates}]");
-    body(", termination: edge, strict_sni: true", &extra, &[("east-1", "")], &[ROUTE])
+    body(
+        ", termination: edge, strict_sni: true",
+        &extra,
+        &[("east-1", "")],
+        &[ROUTE],
+    )
 }
 
 #[test]
@@ -25,15 +30,18 @@ fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
     std::fs::create_dir(&directory).unwrap();
     let sb = Signalbox::start(&lab, &text(&format!("{{ directory: {} }}", directory.display())));
     sb.wait_healthy(&["east-1"]);
-    assert!(try_connect(&lab, "a.test", Arc::new(trusting(&lab))).is_err(), "there is no certificate");
-    let pems: Vec<_> = (0..50).map(|n| certificate(&lab, &format!("lb-{n}"), &["a.test"])).collect();
+    let pems: Vec<_> = (0..50)
+        .map(|n| certificate(&lab, &format!("lb-{n}"), &["a.test"]))
+        .collect();
     let install = |pem: &std::path::Path| {
         // As tools do it: written beside, then renamed over.
         std::fs::copy(pem, directory.join(".new")).unwrap();
         std::fs::rename(directory.join(".new"), directory.join("a.pem")).unwrap();
     };
-    install(&pems[0]);
     let settings = Arc::new(trusting(&lab));
+    let none = try_connect(&lab, "a.test", Arc::clone(&settings));
+    assert!(none.is_err(), "there is no certificate");
+    install(&pems[0]);
     let shown = |pem: &std::path::Path| {
         let client = try_connect(&lab, "a.test", Arc::clone(&settings));
         client.is_ok_and(|mut client| is_shown(&mut client, pem))
@@ -82,7 +90,10 @@ fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
     }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
-    let (pem, other) = (certificate(&lab, "lb", &["a.test"]), certificate(&lab, "other", &["b.test"]));
+    let (pem, other) = (
+        certificate(&lab, "lb", &["a.test"]),
+        certificate(&lab, "other", &["b.test"]),
+    );
     let sb = Signalbox::start(&lab, &text(&format!("{{ cert: {} }}", pem.display())));
     sb.wait_healthy(&["east-1"]);
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
@@ -91,9 +102,16 @@ fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
     let refused = sb.unix("POST", "/api/v1/reload", "");
     assert_ne!(refused.status, 200);
     assert!(refused.body.contains("lb.pem"), "{}", refused.body);
-    assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200, "the last good state stays");
+    assert_eq!(
+        connect(&lab, "a.test").get("a.test", "/").status,
+        200,
+        "the last good state stays"
+    );
     let file = signalbox::write_config(&lab, "wrong", &wrong);
     let checked = signalbox::check(&file);
     assert!(!checked.status.success(), "{checked:?}");
-    assert!(String::from_utf8_lossy(&checked.stderr).contains("lb.pem"), "{checked:?}");
+    assert!(
+        String::from_utf8_lossy(&checked.stderr).contains("lb.pem"),
+        "{checked:?}"
+    );
 }

@@ -20,7 +20,10 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
     }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
-    let (pem, client_pem) = (certificate(&lab, "lb", &["a.test"]), certificate(&lab, "client", &["client.test"]));
+    let (pem, client_pem) = (
+        certificate(&lab, "lb", &["a.test"]),
+        certificate(&lab, "client", &["client.test"]),
+    );
     let listener = |required: bool| {
         format!(
             ", termination: edge, client_certificates: {{ ca: {}, required: {required} }}",
@@ -63,7 +66,10 @@ fn handshakes_that_are_not_finished_end_in_time_and_are_counted() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
-    let extra = format!("{}\ntimeouts: {{ peek_tls: 1s }}", certificates(&pem));
+    let extra = format!(
+        "{}\ntimeouts: {{ peek_tls: 1s }}\ntls: {{ groups: [X25519MLKEM768, X25519] }}",
+        certificates(&pem)
+    );
     let sb = Signalbox::start(&lab, &body(", termination: edge", &extra, &[("east-1", "")], &[ROUTE]));
     sb.wait_healthy(&["east-1"]);
     let failures = |reason: &str| {
@@ -71,11 +77,24 @@ fn handshakes_that_are_not_finished_end_in_time_and_are_counted() {
             "signalbox_tls_handshake_failures_total{{listener=\"https\",reason=\"{reason}\"}}"
         ))
     };
-    // A ClientHello of another library, which offers no version or group that is served.
-    let mut old = Client::on(lab.client.connect(HTTPS));
-    old.inner().write_all(&hello::client_hello(Some("a.test"))).unwrap();
-    assert!(eventually(SOON, || failures("incompatible") > 0.5 || failures("malformed") > 0.5));
-    drop(old);
+    // A ClientHello whose key shares are no keys.
+    let mut wrong = Client::on(lab.client.connect(HTTPS));
+    let message = hello::client_hello(Some("a.test"));
+    wrong.inner().write_all(&hello::records(&message, 1)).unwrap();
+    assert!(eventually(SOON, || failures("malformed") > 0.5));
+    drop(wrong);
+    // A client with none of the groups that are served.
+    let mut provider = (*signalbox_tls::provider::provider()).clone();
+    provider
+        .kx_groups
+        .retain(|group| group.name() == rustls::NamedGroup::secp384r1);
+    let other = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    assert!(try_connect(&lab, "a.test", Arc::new(other)).is_err());
+    assert!(eventually(SOON, || failures("incompatible") > 0.5));
     // A client that trusts nobody breaks off.
     let nobody = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use super::scene::{body, certificate, certificates, connect, is_shown};
 use crate::http_request::scene::{WebHost, field, noise_digest, send_noise};
-use crate::lab::{Lab, Signalbox, eventually, privileged, SOON};
+use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, hsts: max-age=60 } }";
 
@@ -32,13 +32,25 @@ fn requests_of_a_tls_connection_are_routed_and_the_host_learns_the_protocol() {
     }
     let heads = east.take();
     assert_eq!(heads.len(), 3);
-    assert!(heads.iter().all(|head| field(head, "x-forwarded-proto") == Some("https")));
+    assert!(
+        heads
+            .iter()
+            .all(|head| field(head, "x-forwarded-proto") == Some("https"))
+    );
     assert!(heads.iter().all(|head| field(head, "x-forwarded-port") == Some("443")));
-    assert_eq!(sb.host("east-1")["total_connections"], 1, "the host's connection is kept");
+    assert_eq!(
+        sb.host("east-1")["total_connections"],
+        1,
+        "the host's connection is kept"
+    );
     let handshakes = sb.metric("signalbox_tls_handshakes_total{listener=\"https\",version=\"1.3\",resumed=\"no\"}");
     assert!((handshakes - 1.0).abs() < 0.5, "{handshakes}");
     // An unknown name has no route, and its connection is kept.
-    assert_eq!(client.get("b.test", "/").status, 421, "the listener passes other names through");
+    assert_eq!(
+        client.get("b.test", "/").status,
+        421,
+        "the listener passes other names through"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::scene::{HTTPS, body, certificate, certificates, connect, is_shown, try_connect, trusting};
+use super::scene::{HTTPS, body, certificate, certificates, connect, is_shown, trusting, try_connect};
 use crate::lab::{Lab, Router, Signalbox, http, privileged};
 
 const ROUTES: [&str; 2] = [
@@ -21,15 +21,26 @@ fn the_name_decides_where_tls_ends() {
     let sb = Signalbox::start(&lab, &body("", &certificates(&pem), &[("east-1", "")], &ROUTES));
     sb.wait_healthy(&["east-1"]);
     let mut passed = connect(&lab, "shop.example.com");
-    assert!(is_shown(&mut passed, &lab.dir().join("east-1.pem")), "the host's certificate");
-    assert_eq!(http::field(&passed.get("shop.example.com", "/").text, "sni"), "shop.example.com");
+    assert!(
+        is_shown(&mut passed, &lab.dir().join("east-1.pem")),
+        "the host's certificate"
+    );
+    assert_eq!(
+        http::field(&passed.get("shop.example.com", "/").text, "sni"),
+        "shop.example.com"
+    );
     let mut ended = connect(&lab, "a.test");
     assert!(is_shown(&mut ended, &pem), "the balancer's certificate");
     assert_eq!(ended.get("a.test", "/").status, 200);
     // A browser may use a connection for another name of its certificate.
     assert_eq!(ended.get("shop.example.com", "/").status, 421);
     let curl = http::curl(&lab, "10.1.0.1", &["https://a.test/"]);
-    assert_eq!((curl.code, &*http::field(&curl.body, "name")), (0, "a.test"), "{}", curl.trace);
+    assert_eq!(
+        (curl.code, &*http::field(&curl.body, "name")),
+        (0, "a.test"),
+        "{}",
+        curl.trace
+    );
     let not_cut = sb.metric("signalbox_not_cut_total{listener=\"https\",reason=\"tls_terminated\"}");
     assert!((not_cut - 2.0).abs() < 0.5, "{not_cut}");
 }
@@ -54,7 +65,7 @@ fn a_name_without_a_certificate_is_refused_where_the_listener_is_strict() {
     // With a default certificate the client itself decides, and this one wants the name.
     sb.reload(&body(", termination: edge", &text, &hosts, &ROUTES));
     let refused = try_connect(&lab, "none.test", Arc::new(trusting(&lab))).err().unwrap();
-    assert!(refused.to_string().contains("NotValidForName"), "{refused}");
+    assert!(refused.to_string().contains("not valid for name"), "{refused}");
     // What is no TLS gets no certificate, and the listener goes on.
     let mut plain = crate::http_request::scene::Client::on(lab.client.connect(HTTPS));
     plain.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");

@@ -15,7 +15,11 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
     let route = |name: &str, insecure: &str| {
         format!("{{ host: {name}, clusters: {{ east-1: 1 }}, tls: {{ termination: edge, insecure: {insecure} }} }}")
     };
-    let routes = [route("r.test", "redirect"), route("n.test", "none"), route("a.test", "allow")];
+    let routes = [
+        route("r.test", "redirect"),
+        route("n.test", "none"),
+        route("a.test", "allow"),
+    ];
     let routes: Vec<_> = routes.iter().map(String::as_str).collect();
     let sb = Signalbox::start(&lab, &body("", &certificates(&pem), &[("east-1", "")], &routes));
     sb.wait_healthy(&["east-1"]);

@@ -18,7 +18,14 @@ fn sessions_resume_after_a_reload_and_after_a_restart() {
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
-    let text = |extra: &str| body("", &format!("{}\n{extra}", certificates(&pem)), &[("east-1", "")], &[ROUTE]);
+    let text = |extra: &str| {
+        body(
+            "",
+            &format!("{}\n{extra}", certificates(&pem)),
+            &[("east-1", "")],
+            &[ROUTE],
+        )
+    };
     let mut sb = Signalbox::start(&lab, &text(""));
     sb.wait_healthy(&["east-1"]);
     let settings = Arc::new(trusting(&lab));
