@@ -33,7 +33,7 @@ pub(super) struct TlsSetup {
     db: Arc<StateDb>,
     secret: Option<TicketSecret>,
     /// Places of certificates that are watched.
-    places: Vec<CertificatePlace>,
+    places: Vec<CertificateFiles>,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct TlsSetup {
 pub(super) struct PreparedTls {
     state: Arc<TlsState>,
     /// Certificates of other places than those in force, as they are now.
-    loaded: Option<(Vec<CertificatePlace>, CertificateLoader, LoadReport)>,
+    loaded: Option<(Vec<CertificateFiles>, CertificateLoader, LoadReport)>,
 }
 
 impl TlsSetup {
@@ -59,12 +59,12 @@ impl TlsSetup {
 
     /// Builds what the configuration says, from the files as they are now.
     pub(super) fn prepare(&mut self, model: &Model) -> Result<PreparedTls, String> {
-        let places = &model.tls.certificates;
-        let is_watched = *places == self.places && self.watch.as_ref().is_some_and(|watch| !watch.is_finished());
+        let places = certificate_files(model);
+        let is_watched = places == self.places && self.watch.as_ref().is_some_and(|watch| !watch.is_finished());
         let loaded = if is_watched || (places.is_empty() && self.places.is_empty()) {
             None
         } else {
-            let mut loader = CertificateLoader::new(places.iter().map(files).collect());
+            let mut loader = CertificateLoader::new(places.clone());
             let report = loader.load(now());
             // A file that the configuration names must be good now; directories may hold what cannot be used yet.
             let named: Vec<PathBuf> = places.iter().filter_map(certificate_file).collect();
@@ -72,7 +72,7 @@ impl TlsSetup {
             if let Some(error) = report.errors.iter().find(|error| is_named(&error.label)) {
                 return Err(format!("certificate {error}"));
             }
-            Some((places.clone(), loader, report))
+            Some((places, loader, report))
         };
         let listeners = model.listeners.iter().filter_map(|listener| {
             let tls = listener.tls.as_ref()?;
@@ -149,7 +149,7 @@ impl TlsSetup {
 #[must_use]
 pub fn file_problems(model: &Model) -> Vec<String> {
     let mut problems = Vec::new();
-    let report = CertificateLoader::new(model.tls.certificates.iter().map(files).collect()).load(now());
+    let report = CertificateLoader::new(certificate_files(model)).load(now());
     problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
     let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
     for listener in &model.listeners {
@@ -219,6 +219,21 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
     }
 }
 
+/// Places of all certificates: those of the configuration, and the directory that routing events fill. None if no
+/// listener needs them.
+fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
+    if model.listeners.iter().all(|listener| listener.tls.is_none()) {
+        return Vec::new();
+    }
+    let of_events = model.routing_events.as_ref().and_then(|events| events.certificates.clone());
+    let of_events = of_events.map(|path| CertificateFiles::Directory {
+        path,
+        // Whoever owns one alias must not answer for others, whatever his certificate says.
+        names: NamesFrom::FileName,
+    });
+    model.tls.certificates.iter().map(files).chain(of_events).collect()
+}
+
 fn files(place: &CertificatePlace) -> CertificateFiles {
     match place.clone() {
         CertificatePlace::Files {
@@ -239,10 +254,10 @@ fn files(place: &CertificatePlace) -> CertificateFiles {
     }
 }
 
-fn certificate_file(place: &CertificatePlace) -> Option<PathBuf> {
+fn certificate_file(place: &CertificateFiles) -> Option<PathBuf> {
     match place {
-        CertificatePlace::Files { cert, .. } => Some(cert.clone()),
-        CertificatePlace::Directory(_) => None,
+        CertificateFiles::Pair { cert, .. } => Some(cert.clone()),
+        CertificateFiles::Directory { .. } => None,
     }
 }
 

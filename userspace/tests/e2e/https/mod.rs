@@ -1,5 +1,6 @@
 //! Listeners with `protocol: https`.
 
+mod aliases;
 mod certificates;
 mod clients;
 mod edge;
