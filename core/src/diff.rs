@@ -149,11 +149,17 @@ fn hosts(model: &Model) -> BTreeMap<String, String> {
 
 fn routes(model: &Model) -> BTreeMap<String, String> {
     let shown = |route: &Route| {
-        let shares = route
-            .clusters
+        let shares = |clusters: &[(usize, u32)]| {
+            let share = |&(at, weight): &(usize, u32)| format!("{}:{weight}", cluster_name(model, at));
+            clusters.iter().map(share).collect::<Vec<_>>().join(" ")
+        };
+        let tls = route.tls.as_ref().map(|tls| format!("tls {tls:?}"));
+        let rest = (!route.clusters.is_empty()).then(|| shares(&route.clusters));
+        let paths = route
+            .paths
             .iter()
-            .map(|&(at, weight)| format!("{}:{weight}", cluster_name(model, at)));
-        shares.collect::<Vec<_>>().join(" ")
+            .map(|path| format!("{} {}", path.path, shares(&path.clusters)));
+        rest.into_iter().chain(paths).chain(tls).collect::<Vec<_>>().join(", ")
     };
     model
         .routes

@@ -7,6 +7,7 @@ mod discovered;
 mod expose;
 mod health_check;
 mod health_page;
+pub mod http;
 pub mod observe;
 mod routing_events;
 pub mod services;
@@ -236,6 +237,8 @@ pub struct Listener {
     pub datapath: Datapath,
     /// Shield of the listener; `None`: there is none.
     pub shield: Option<shield::ShieldPolicy>,
+    /// Treatment of requests that are routed one by one.
+    pub http: http::HttpPolicy,
     /// TLS of a `https` listener, whose [`Self::protocol`] is [`Protocol::Tls`]; `None`: nothing is decrypted.
     pub tls: Option<ListenerTls>,
 }
@@ -439,6 +442,18 @@ pub struct Route {
     pub labels: Labels,
     /// TLS of the route; `None`: what listeners say.
     pub tls: Option<RouteTls>,
+    /// Clusters of requests by their path, where listeners route by request. [`Self::clusters`] gets the others; if
+    /// that is empty, these have no route.
+    pub paths: Vec<PathRoute>,
+}
+
+/// Route of the requests whose path begins with a path ([`crate::http::path::PathTable`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRoute {
+    /// Path, which begins with `/`.
+    pub path: String,
+    /// Clusters with their weights, 0 to 100: 0 gets nothing.
+    pub clusters: Vec<(usize, u32)>,
 }
 
 /// Preference: clients that are sent to a cluster as long as it has a usable host.
@@ -460,7 +475,7 @@ impl Route {
     /// Whether the configuration leaves the route's clusters to be discovered by sources.
     #[must_use]
     pub fn is_discovered(&self) -> bool {
-        self.clusters.is_empty()
+        self.clusters.is_empty() && self.paths.is_empty()
     }
 }
 

@@ -6,6 +6,7 @@ use foldhash::fast::FixedState;
 
 use crate::balance::{HostPicker, PickContext};
 use crate::hostname::Hostname;
+use crate::http::path::PathTable;
 use crate::model::{Model, Protocol, Route, Unmatched, ipv4_mapped};
 use crate::route_table::{RouteId, RouteTable};
 use crate::schedule::Schedule;
@@ -18,6 +19,8 @@ pub struct RoutingView {
     pub table: RouteTable,
     /// Turns of each route among its clusters that have a usable host.
     pub routes: Vec<Schedule>,
+    /// Turns among clusters of the routes that a path decides.
+    paths: HashMap<RouteId, PathSchedules, FixedState>,
     /// Routes that are out of rotation.
     closed: HashSet<RouteId, FixedState>,
     /// Usable hosts of each cluster, for each protocol.
@@ -34,6 +37,8 @@ pub struct RoutingView {
 pub enum Destination {
     /// Route by its index.
     Route(RouteId),
+    /// Path of a route, by the indices of both.
+    Path(RouteId, usize),
     /// Cluster without a route: a `tcp` listener's, or the one for unmatched names.
     Cluster(usize),
     /// Any healthy host of any cluster.
@@ -42,6 +47,15 @@ pub enum Destination {
     Closed,
     /// No destination: the connection is refused.
     NoRoute,
+}
+
+/// Routes of a name by path.
+#[derive(Debug)]
+struct PathSchedules {
+    table: PathTable<usize>,
+    schedules: Vec<Schedule>,
+    /// Whether requests of other paths have clusters.
+    has_rest: bool,
 }
 
 /// Standing of a host.
@@ -114,8 +128,8 @@ impl RoutingView {
         // Most routes have one of a few splits: each schedule is made once.
         let mut schedules: HashMap<Vec<(u16, u32)>, Schedule, FixedState> = HashMap::default();
         let mut weights = Vec::new();
-        let mut schedule = |route: &Route| {
-            let living = route.clusters.iter().filter(|(c, _)| alive(*c));
+        let mut schedule = |clusters: &[(usize, u32)]| {
+            let living = clusters.iter().filter(|(c, _)| alive(*c));
             weights.clear();
             weights.extend(living.map(|&(c, weight)| (c as u16, weight)));
             if let Some(known) = schedules.get(&weights) {
@@ -125,13 +139,25 @@ impl RoutingView {
             schedules.insert(weights.clone(), new.clone());
             new
         };
-        let routes = model.routes.iter().map(&mut schedule).collect();
+        let routes = model.routes.iter().map(|route| schedule(&route.clusters)).collect();
+        let with_paths = (0..).zip(&model.routes).filter(|(_, route)| !route.paths.is_empty());
+        let paths = with_paths.map(|(id, route)| {
+            let table = route.paths.iter().enumerate();
+            let schedules = PathSchedules {
+                table: PathTable::new(table.map(|(at, path)| (path.path.as_bytes().into(), at))),
+                schedules: route.paths.iter().map(|path| schedule(&path.clusters)).collect(),
+                has_rest: !route.clusters.is_empty(),
+            };
+            (id, schedules)
+        });
+        let paths = paths.collect();
         let table = RouteTable::new(model.routes.iter().map(|route| (&route.hostname, route.depth)));
         let closed = (0..).zip(&model.routes).filter(|(_, route)| is_closed(route));
         Self {
             table,
             closed: closed.map(|(id, _)| id).collect(),
             routes,
+            paths,
             clusters,
             unmatched: model.unmatched,
             usable_hosts: all,
@@ -143,10 +169,10 @@ impl RoutingView {
     #[must_use]
     pub fn destination(&self, name: Option<&Hostname>, fallback: Option<usize>) -> Destination {
         if let Some(route) = name.and_then(|name| self.table.find(name)) {
-            return if self.closed.contains(&route) {
-                Destination::Closed
-            } else {
-                Destination::Route(route)
+            return match self.paths.get(&route) {
+                _ if self.closed.contains(&route) => Destination::Closed,
+                Some(paths) if !paths.has_rest => Destination::NoRoute,
+                _ => Destination::Route(route),
             };
         }
         match (fallback, self.unmatched) {
@@ -156,11 +182,29 @@ impl RoutingView {
         }
     }
 
+    /// Destination of a request, by its name and path.
+    #[must_use]
+    pub fn request_destination(&self, name: Option<&Hostname>, path: &[u8], fallback: Option<usize>) -> Destination {
+        if !self.paths.is_empty()
+            && let Some(route) = name.and_then(|name| self.table.find(name))
+            && let Some(paths) = self.paths.get(&route)
+            && let Some(at) = paths.table.find(path)
+            && !self.closed.contains(&route)
+        {
+            return Destination::Path(route, *at);
+        }
+        self.destination(name, fallback)
+    }
+
     /// Cluster of a destination that takes this ticket; `None` where none has a usable host.
     #[must_use]
     pub fn cluster(&self, to: Destination, ticket: u64) -> Option<usize> {
         match to {
             Destination::Route(route) => self.routes.get(route)?.draw(ticket).map(usize::from),
+            Destination::Path(route, path) => {
+                let schedule = self.paths.get(&route)?.schedules.get(path)?;
+                schedule.draw(ticket).map(usize::from)
+            }
             Destination::Cluster(cluster) => Some(cluster),
             Destination::Any | Destination::Closed | Destination::NoRoute => None,
         }
@@ -296,6 +340,7 @@ pub(crate) mod tests {
                 prefer: Vec::new(),
                 labels: crate::labels::Labels::new(),
                 tls: None,
+                paths: Vec::new(),
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {

@@ -64,10 +64,19 @@ pub struct Snapshot {
     /// Hosts that are no longer configured but still have connections.
     pub draining: Vec<Arc<HostState>>,
     pub binds: Binds,
+    /// Counters of the choices for each path of a route, which number them.
+    pub path_tickets: HashMap<usize, Vec<Arc<Counter>>, FixedState>,
     pub tls: Arc<tls::TlsState>,
 }
 
 impl Snapshot {
+    /// Returns the number of a choice for a path of a route.
+    #[must_use]
+    pub fn path_ticket(&self, route: usize, path: usize) -> u64 {
+        let tickets = self.path_tickets.get(&route).and_then(|paths| paths.get(path));
+        tickets.map_or(0, |tickets| tickets.ticket())
+    }
+
     /// Returns the route of a name, in rotation or not.
     #[must_use]
     pub fn route(&self, name: Option<&Hostname>) -> Option<&Route> {
@@ -154,6 +163,8 @@ pub struct Shared {
     pub totals: Totals,
     /// Counter of the choices among all hosts (`unmatched: any`), which numbers them.
     pub any_ticket: Counter,
+    /// Counter of requests that got an id, which numbers them.
+    pub request_ids: Counter,
     pub limiter: Limiter,
     /// The connection log.
     pub log: Arc<ConnectionLog>,

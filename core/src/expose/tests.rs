@@ -149,6 +149,7 @@ fn port_names_and_protocols_say_what_of_an_application_is_meant() {
 fn what_the_configuration_has_is_not_given_away() {
     let mut model = model(vec![rule("a/*", "10.1.0.9:80-82"), rule("b/*", "10.1.0.9:3306")]);
     model.listeners.push(Listener {
+        http: crate::model::http::HttpPolicy::default(),
         tls: None,
         name: "web".into(),
         protocol: Protocol::Http,

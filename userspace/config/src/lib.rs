@@ -16,6 +16,7 @@ mod excerpt;
 mod expose;
 mod health;
 mod hosts;
+mod http;
 mod kubernetes;
 mod listeners;
 mod load;

@@ -6,6 +6,7 @@ use signalbox_core::model::{Bind, Datapath, Listener, Protocol, Routing};
 
 use super::address::{self, BindOwners};
 use super::clusters::ClusterNames;
+use super::http::HttpKeys;
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};
 use super::report::{Report, quote};
@@ -80,6 +81,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let datapath = map.take("datapath");
     let shield = map.take("shield");
     let tls_keys = ListenerKeys::take(&mut map);
+    let http_keys = HttpKeys::take(&mut map);
     let known = map.finish(report);
 
     let label = name
@@ -107,6 +109,8 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let routing = optional_value(routing.as_ref(), |place| {
         self::routing(place, protocol, is_https, report)
     });
+    let is_per_request = is_https || matches!(routing, Some(Some(Routing::Request)));
+    let http = http_keys.decode(is_per_request || routing.is_none(), report);
     let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
@@ -119,6 +123,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         datapath,
         shield,
         tls: tls?,
+        http: http?,
     })
 }
 

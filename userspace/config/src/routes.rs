@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::{Labels, is_key, is_value};
-use signalbox_core::model::{Preference, Route, Unmatched};
+use signalbox_core::model::{PathRoute, Preference, Route, Unmatched};
 
 use super::clusters::ClusterNames;
 use super::map::MapDecoder;
@@ -16,10 +16,13 @@ use super::tls;
 /// Most preferences of a route, because each connection looks through them.
 const MAX_PREFERENCES: usize = 16;
 
-/// Decodes all routes.
+/// Places of routes that were decoded before, by name and path.
+type Seen = HashMap<(HostnamePattern, Option<String>), Position>;
+
+/// Decodes all routes. Those of a name's paths become part of the route of the name.
 pub(super) fn decode_all(place: Option<&NodeRef<'_>>, names: &ClusterNames, report: &mut Report) -> Option<Vec<Route>> {
     let Some(place) = place else { return Some(Vec::new()) };
-    let mut seen = HashMap::new();
+    let mut seen = Seen::new();
     let mut routes = Some(Vec::new());
     for item in place.items("routes", usize::MAX, report)? {
         match (route(&item, names, &mut seen, report), &mut routes) {
@@ -27,22 +30,43 @@ pub(super) fn decode_all(place: Option<&NodeRef<'_>>, names: &ClusterNames, repo
             _ => routes = None,
         }
     }
-    routes
+    routes.map(join_paths)
 }
 
-fn route(
-    place: &NodeRef<'_>,
-    names: &ClusterNames,
-    seen: &mut HashMap<HostnamePattern, Position>,
-    report: &mut Report,
-) -> Option<Route> {
+/// Puts the paths of a name into one route, in the place of its first.
+fn join_paths(routes: Vec<Route>) -> Vec<Route> {
+    if routes.iter().all(|route| route.paths.is_empty()) {
+        return routes;
+    }
+    let mut joined: Vec<Route> = Vec::with_capacity(routes.len());
+    let mut places: HashMap<HostnamePattern, usize> = HashMap::new();
+    for mut route in routes {
+        let Some(&at) = places.get(&route.hostname) else {
+            places.insert(route.hostname.clone(), joined.len());
+            joined.push(route);
+            continue;
+        };
+        let known = &mut joined[at];
+        if route.paths.is_empty() {
+            // The route of the name itself, behind some of its paths.
+            route.paths = std::mem::take(&mut known.paths);
+            *known = route;
+        } else {
+            known.paths.append(&mut route.paths);
+        }
+    }
+    joined
+}
+
+fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mut Report) -> Option<Route> {
     let mut map = MapDecoder::open(place, report)?;
     let host = map.require("host");
+    let path = map.take("path");
     let prefer = map.take("prefer");
     let labels = map.take("labels");
     let tls = map.take("tls");
     // A route that says something else of its name may leave its clusters to be discovered.
-    let may_be_discovered = prefer.is_some() || labels.is_some() || tls.is_some();
+    let may_be_discovered = path.is_none() && (prefer.is_some() || labels.is_some() || tls.is_some());
     let clusters = if may_be_discovered {
         map.take("clusters")
     } else {
@@ -50,7 +74,22 @@ fn route(
     };
     let drain = map.take("drain");
     map.finish(report);
-    let host = host.and_then(|place| hostname_pattern(&place, seen, report));
+    if path.is_some() {
+        for (key, place) in [
+            ("prefer", &prefer),
+            ("labels", &labels),
+            ("tls", &tls),
+            ("drain", &drain),
+        ] {
+            if let Some(place) = place {
+                let message = format!("`{key}` holds for a name as a whole: write it at the route without `path`");
+                place.error(report, message);
+                return None;
+            }
+        }
+    }
+    let path = optional_value(path.as_ref(), |place| self::path(place, report))?;
+    let host = host.and_then(|place| hostname_pattern(&place, path.as_deref(), seen, report));
     let clusters = match clusters {
         None if may_be_discovered => Some(Vec::new()),
         clusters => clusters.and_then(|place| weights(&place, names, report)),
@@ -64,15 +103,43 @@ fn route(
         None => Some(Labels::new()),
     };
     let tls = optional_value(tls.as_ref(), |place| tls::route(place, report));
+    let (clusters, paths) = match path {
+        Some(path) => (
+            Vec::new(),
+            vec![PathRoute {
+                path,
+                clusters: clusters?,
+            }],
+        ),
+        None => (clusters?, Vec::new()),
+    };
     Some(Route {
         hostname: host?,
         depth: WildcardDepth::Any,
-        clusters: clusters?,
+        clusters,
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,
         labels: labels?,
         tls: tls?,
+        paths,
     })
+}
+
+/// Decodes a path: raw bytes as requests have them, without a query.
+fn path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    let is_good = text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#'));
+    if is_good {
+        return Some(text.to_owned());
+    }
+    let shown = quote(text);
+    place.error(
+        report,
+        format!(
+            "{shown} is not a path: it begins with `/`, and has no query, no space and nothing but ASCII (encode it)"
+        ),
+    );
+    None
 }
 
 /// Decodes labels as Kubernetes has them, by which `signalbox weight --selector` finds the name.
@@ -155,18 +222,25 @@ fn preference(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) ->
 
 fn hostname_pattern(
     place: &NodeRef<'_>,
-    seen: &mut HashMap<HostnamePattern, Position>,
+    path: Option<&str>,
+    seen: &mut Seen,
     report: &mut Report,
 ) -> Option<HostnamePattern> {
     let text = place.text(report)?;
     let problem = match HostnamePattern::parse(text) {
-        Ok(host) => match seen.get(&host) {
-            None => {
-                seen.insert(host.clone(), place.position());
-                return Some(host);
+        Ok(host) => {
+            let key = (host, path.map(ToOwned::to_owned));
+            match seen.get(&key) {
+                None => {
+                    seen.insert(key.clone(), place.position());
+                    return Some(key.0);
+                }
+                Some(first) => {
+                    let of_path = path.map(|path| format!(" for {path}")).unwrap_or_default();
+                    format!("{} already has a route{of_path} on line {}", quote(text), first.line)
+                }
             }
-            Some(first) => format!("{} already has a route on line {}", quote(text), first.line),
-        },
+        }
         Err(error) if error_is_port(text) => format!("{}: {error}; leave the port out", quote(text)),
         Err(error) => format!("{}: {error}", quote(text)),
     };

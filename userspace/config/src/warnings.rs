@@ -83,7 +83,12 @@ impl RoutedProtocols {
         let routed = model
             .routes
             .iter()
-            .flat_map(|route| &route.clusters)
+            .flat_map(|route| {
+                route
+                    .clusters
+                    .iter()
+                    .chain(route.paths.iter().flat_map(|path| &path.clusters))
+            })
             .map(|(cluster, _)| *cluster);
         let unmatched = match model.unmatched {
             Unmatched::Cluster(cluster) => Some(cluster),

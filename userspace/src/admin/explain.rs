@@ -16,7 +16,8 @@ use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
 use signalbox_core::merge::unserved_claims;
-use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::tls::Termination;
+use signalbox_core::model::{Listener, Protocol, Route, Routing, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::problem::problem;
@@ -52,20 +53,23 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
     if let Ok(at) = question.host.parse() {
         return Ok(exposed::explain_address(control, &snapshot, at, client));
     }
-    let name = Hostname::parse(question.host.as_bytes()).map_err(|error| format!("host: {error}"))?;
+    let asked = AskedUrl::parse(&question.host)?;
+    let name = asked.name.clone();
     let listeners: Vec<_> = snapshot
         .model
         .listeners
         .iter()
         .filter(|l| question.listener.as_ref().is_none_or(|wanted| *wanted == l.name))
-        .filter(|l| question.listener.is_some() || l.protocol != Protocol::Tcp)
+        .filter(|l| {
+            question.listener.is_some() || asked.protocol.map_or(l.protocol != Protocol::Tcp, |p| p == l.protocol)
+        })
         .collect();
     if listeners.is_empty() {
-        return Err("there is no such listener".into());
+        return Err("there is no such listener, or none for this scheme".into());
     }
     let at_each: Vec<_> = listeners
         .iter()
-        .map(|listener| at_listener(control, &snapshot, listener, &name, client))
+        .map(|listener| at_listener(control, &snapshot, listener, &asked, client))
         .collect();
     let patterns = snapshot
         .model
@@ -101,6 +105,53 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
         "lost": others,
         "listeners": at_each,
     }))
+}
+
+/// Name or URL that is asked about.
+struct AskedUrl {
+    name: Hostname,
+    /// Path of a URL, without its query.
+    path: Option<String>,
+    /// Protocol of a URL's scheme.
+    protocol: Option<Protocol>,
+}
+
+impl AskedUrl {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (protocol, rest) = match text.split_once("://") {
+            Some(("https" | "wss", rest)) => (Some(Protocol::Tls), rest),
+            Some(("http" | "ws", rest)) => (Some(Protocol::Http), rest),
+            Some((scheme, _)) => return Err(format!("the scheme {scheme:?} is neither http nor https")),
+            None => (None, text),
+        };
+        let (host, path) = match (protocol, rest.find(['/', '?'])) {
+            (Some(_), Some(at)) => rest.split_at(at),
+            _ => (rest, ""),
+        };
+        let host = match (protocol, host.split_once(':')) {
+            (Some(_), Some((host, _))) => host,
+            _ => host,
+        };
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = if path.is_empty() { "/" } else { path };
+        Ok(Self {
+            name: Hostname::parse(host.as_bytes()).map_err(|error| format!("host: {error}"))?,
+            path: protocol.map(|_| path.to_owned()),
+            protocol,
+        })
+    }
+}
+
+/// Returns where TLS ends for a name at a listener, and the certificate that a client gets there.
+fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &Hostname) -> Value {
+    let termination = listener.termination(snapshot.route(Some(name)));
+    let certificate = (termination != Termination::Passthrough).then(|| {
+        let tls = snapshot.tls.listeners.get(&listener.name)?;
+        let certificates = control.shared.certificates.load();
+        tls.resolver.choose(&certificates, Some(name), &[])
+    });
+    let label = certificate.flatten().map(|certificate| certificate.label.clone());
+    json!({ "termination": termination, "certificate": label })
 }
 
 fn client_address(text: &str) -> Result<IpAddr, String> {
@@ -169,16 +220,32 @@ fn at_listener(
     control: &Control,
     snapshot: &Snapshot,
     listener: &Listener,
-    name: &Hostname,
+    question: &AskedUrl,
     client: Option<IpAddr>,
 ) -> Value {
-    let protocol = listener.protocol;
+    let name = &question.name;
+    let termination = listener.termination(snapshot.route(Some(name)));
+    let protocol = match termination {
+        // Requests whose TLS ends here go to the hosts' ports for plain HTTP.
+        Termination::Edge => Protocol::Http,
+        Termination::Passthrough | Termination::Reencrypt => listener.protocol,
+    };
     let asked = (protocol != Protocol::Tcp).then_some(name);
-    let to = snapshot.view.destination(asked, listener.cluster);
+    let is_per_request = listener.routing == Routing::Request || termination != Termination::Passthrough;
+    let to = match question.path.as_ref().filter(|_| is_per_request) {
+        Some(path) => snapshot
+            .view
+            .request_destination(asked, path.as_bytes(), listener.cluster),
+        None => snapshot.view.destination(asked, listener.cluster),
+    };
     let (verdict, shares) = match to {
         Destination::Route(at) => {
             let route = snapshot.model.routes.get(at);
             ("route", route.map(|route| route.clusters.clone()).unwrap_or_default())
+        }
+        Destination::Path(at, path) => {
+            let route = snapshot.model.routes.get(at).and_then(|route| route.paths.get(path));
+            ("path", route.map(|path| path.clusters.clone()).unwrap_or_default())
         }
         Destination::Cluster(cluster) => ("the listener's or the unmatched cluster", vec![(cluster, 1)]),
         Destination::Any => ("any usable host of all clusters", Vec::new()),
@@ -202,12 +269,13 @@ fn at_listener(
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
-    let tier = tier::view(control, snapshot, listener, client, at);
+    let tier = tier::view(control, snapshot, (listener, termination), client, at);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
         "shield": shield,
-        "protocol": protocol,
+        "protocol": listener.protocol_name(),
+        "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
         "verdict": verdict,
         "clusters": clusters,
         "preferred_cluster": preferred,
@@ -291,6 +359,7 @@ fn next_host(
         Destination::Route(route) => client
             .and_then(|client| snapshot.preferred(route, protocol, client))
             .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
+        Destination::Path(..) => snapshot.view.cluster(to, 0),
         Destination::Cluster(cluster) => Some(cluster),
         Destination::Any | Destination::Closed | Destination::NoRoute => None,
     }?;

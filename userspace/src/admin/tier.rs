@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use signalbox_common::cut::flow::ineligible;
+use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Routing};
 
 use crate::control::Control;
@@ -39,10 +40,18 @@ struct ConnectionEnds {
 pub(super) fn view(
     control: &Control,
     snapshot: &Snapshot,
-    listener: &Listener,
+    (listener, termination): (&Listener, Termination),
     client: Option<IpAddr>,
     host: Option<IpAddr>,
 ) -> Value {
+    if termination != Termination::Passthrough {
+        return json!({
+            "tier": "copy",
+            "verdict": "would not be cut",
+            "not_cut": Ineligible::Terminated.label(),
+            "reason": format!("TLS ends here ({}): the balancer decrypts every byte", termination.as_str()),
+        });
+    }
     let why_not_available = control.cut.is_none().then(|| {
         let all = &control.facts.degraded;
         let why = all.iter().find(|(what, _)| *what == "cut" || *what == "ebpf");

@@ -115,6 +115,16 @@ fn name_text(answer: &Value) -> String {
             text(&listener["protocol"]),
             text(&listener["verdict"])
         );
+        if let Some(termination) = listener["tls"]["termination"].as_str() {
+            let _ = match (termination, listener["tls"]["certificate"].as_str()) {
+                ("passthrough", _) => writeln!(out, "  TLS passes through to the host"),
+                (_, Some(certificate)) => writeln!(out, "  TLS ends here ({termination}), certificate {certificate}"),
+                (_, None) => writeln!(
+                    out,
+                    "  TLS ends here ({termination}), but no certificate names the host"
+                ),
+            };
+        }
         let shield = &listener["shield"];
         if !shield.is_null() {
             let _ = writeln!(

@@ -27,7 +27,8 @@ use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::model::Model;
+use signalbox_core::model::{Model, PathRoute};
+use signalbox_core::stats::Counter;
 use signalbox_core::subset::{HostOrder, host_orders};
 use tokio::sync::{mpsc, oneshot};
 
@@ -73,6 +74,8 @@ pub struct Store {
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
     routes: HashMap<HostnamePattern, Arc<RouteState>, FixedState>,
+    /// Counters of the choices for each path of a route.
+    path_tickets: HashMap<(HostnamePattern, String), Arc<Counter>>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
     subsets: Arc<[Option<HostOrder>]>,
@@ -115,6 +118,7 @@ impl Store {
             hosts: HashMap::new(),
             clusters: HashMap::new(),
             routes: HashMap::default(),
+            path_tickets: HashMap::new(),
             listeners: HashMap::new(),
             draining: Vec::new(),
             subsets: Arc::default(),
@@ -352,6 +356,11 @@ impl Store {
         let shared = Arc::clone(&self.shared);
         let hold = shared.route_labels.lock_changes();
         self.keep_routes();
+        let paths = model.routes.iter().flat_map(|route| {
+            let path = |path: &PathRoute| (route.hostname.clone(), path.path.clone());
+            route.paths.iter().map(path)
+        });
+        retain_states(&mut self.path_tickets, paths, |_| Counter::default());
         let taken: Vec<u32> = self.listeners.values().map(|listener| listener.id).collect();
         let mut free = (0..).filter(|id| !taken.contains(id));
         retain_states(

@@ -90,6 +90,7 @@ impl<'a> Arrival<'a> {
             client: self.true_client,
             local: self.local,
             accepted: self.accepted,
+            request: None,
         }
     }
 

@@ -67,6 +67,7 @@ impl<'a> Chooser<'a> {
     pub fn new(shared: &Shared, snapshot: &'a Snapshot, to: Destination, protocol: Protocol, client: IpAddr) -> Self {
         let ticket = match to {
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
+            Destination::Path(route, path) => snapshot.path_ticket(route, path),
             Destination::Any => shared.any_ticket.ticket(),
             Destination::Cluster(_) | Destination::Closed | Destination::NoRoute => 0,
         };
@@ -98,7 +99,7 @@ impl<'a> Chooser<'a> {
             Destination::Closed | Destination::NoRoute => None,
             Destination::Any => self.choose_any(),
             Destination::Cluster(cluster) => self.choose_in_cluster(cluster),
-            Destination::Route(_) => {
+            Destination::Route(_) | Destination::Path(..) => {
                 let drawn = self
                     .preferred
                     .or_else(|| self.snapshot.view.cluster(self.to, self.ticket));
@@ -134,10 +135,12 @@ impl<'a> Chooser<'a> {
     /// Returns a host of another cluster of the route when the drawn cluster has no usable host left. Clusters of
     /// weight 0 are left out.
     fn choose_in_other_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
-        let Destination::Route(route) = self.to else {
-            return None;
+        let routes = &self.snapshot.model.routes;
+        let clusters = match self.to {
+            Destination::Route(route) => &routes.get(route)?.clusters,
+            Destination::Path(route, path) => &routes.get(route)?.paths.get(path)?.clusters,
+            _ => return None,
         };
-        let clusters = &self.snapshot.model.routes.get(route)?.clusters;
         clusters
             .iter()
             .filter(|(_, weight)| *weight > 0)

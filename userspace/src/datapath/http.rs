@@ -22,6 +22,7 @@ mod finish;
 mod handshake;
 mod head;
 mod host_tls;
+mod identity;
 mod leg;
 mod linger;
 mod outbox;

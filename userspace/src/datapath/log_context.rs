@@ -10,7 +10,7 @@ use signalbox_core::model::{Protocol, Tier};
 
 use super::flow::{Flow, FlowContext};
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey};
+use crate::state::connection_log::{ConnectionEnd, ConnectionRecord, FlowDetails, FlowKey, RequestLine};
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::state::{ListenerState, Shared};
 use crate::sys::unix_ms;
@@ -24,6 +24,8 @@ pub(super) struct PendingConnection<'a> {
     pub(super) client: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) accepted: Instant,
+    /// Request, where requests are routed one by one.
+    pub(super) request: Option<&'a RequestLine>,
 }
 
 impl PendingConnection<'_> {
@@ -48,6 +50,7 @@ impl PendingConnection<'_> {
                 connect: None,
                 end: ConnectionEnd::Refused(why),
                 closed_by: None,
+                request: self.request.cloned(),
             });
     }
 }
@@ -58,6 +61,8 @@ pub(super) struct LogContext {
     pub(super) protocol: Protocol,
     pub(super) name: Option<Hostname>,
     pub(super) connect: Duration,
+    /// Request, where requests are routed one by one.
+    pub(super) request: Option<RequestLine>,
 }
 
 impl LogContext {
@@ -93,6 +98,7 @@ impl LogContext {
                     Direction::Out => "host",
                 })
             }),
+            request: self.request.clone(),
         });
     }
 

@@ -156,6 +156,7 @@ impl Arrival<'_> {
                     protocol,
                     name: request.hostname,
                     connect: connect_time,
+                    request: None,
                 })
             }),
         })
@@ -200,8 +201,10 @@ pub(super) fn count_refused<'a>(
     was_tried: bool,
 ) -> Option<&'a str> {
     let (route, why) = match to {
-        Destination::Route(route) if was_tried => (Some(route), RouteRefusal::ConnectFailed),
-        Destination::Route(route) => (Some(route), RouteRefusal::NoHost),
+        Destination::Route(route) | Destination::Path(route, _) if was_tried => {
+            (Some(route), RouteRefusal::ConnectFailed)
+        }
+        Destination::Route(route) | Destination::Path(route, _) => (Some(route), RouteRefusal::NoHost),
         Destination::Closed => (
             name.and_then(|name| snapshot.view.table.find(name)),
             RouteRefusal::OutOfRotation,

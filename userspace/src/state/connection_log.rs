@@ -59,6 +59,20 @@ pub struct ConnectionRecord {
     pub end: ConnectionEnd,
     /// Side that finished first, where that is known: `client` or `host`.
     pub closed_by: Option<&'static str>,
+    /// Request, where requests are routed one by one.
+    pub request: Option<RequestLine>,
+}
+
+/// Request and its answer, as the log has them.
+#[derive(Clone, Debug)]
+pub struct RequestLine {
+    pub method: String,
+    /// Target as the client wrote it, up to a limit.
+    pub target: String,
+    pub id: Option<Box<str>>,
+    pub is_tls: bool,
+    /// Status code that the client got; `None`: it got none.
+    pub status: std::cell::Cell<Option<u16>>,
 }
 
 /// Reason why a connection has ended.

@@ -1,5 +1,6 @@
 //! The state that all threads share, as it is at the start.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -48,6 +49,7 @@ impl Shared {
             hosts: Vec::new(),
             routes: Vec::new(),
             draining: Vec::new(),
+            path_tickets: HashMap::default(),
             tls: Arc::default(),
         };
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -55,6 +57,7 @@ impl Shared {
             snapshot: ArcSwap::from_pointee(snapshot),
             totals: Totals::default(),
             any_ticket: Counter::default(),
+            request_ids: Counter::default(),
             limiter: Limiter::default(),
             log: Arc::default(),
             route_labels: RouteLabels::default(),

@@ -1,16 +1,40 @@
 //! The snapshot that the store publishes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use signalbox_core::model::Host;
+use foldhash::fast::FixedState;
+use signalbox_core::model::{Host, PathRoute};
 use signalbox_core::rotation::Rotation;
+use signalbox_core::stats::Counter;
 use signalbox_core::view::{Eligibility, RoutingView};
 
 use super::Store;
 use crate::state::{Binds, HostState, Snapshot};
 
 impl Store {
+    /// Counters of the choices for each path, by the index of its route.
+    fn path_tickets(&self) -> HashMap<usize, Vec<Arc<Counter>>, FixedState> {
+        if self.path_tickets.is_empty() {
+            return HashMap::default();
+        }
+        let with_paths = self
+            .model
+            .routes
+            .iter()
+            .enumerate()
+            .filter(|(_, route)| !route.paths.is_empty());
+        let tickets = with_paths.map(|(at, route)| {
+            let ticket = |path: &PathRoute| {
+                let known = self.path_tickets.get(&(route.hostname.clone(), path.path.clone()));
+                known.cloned().unwrap_or_default()
+            };
+            (at, route.paths.iter().map(ticket).collect())
+        });
+        tickets.collect()
+    }
+
     /// Publishes a snapshot for the workers.
     pub(super) fn publish(&self) {
         let hosts: Vec<Vec<Arc<HostState>>> = self
@@ -65,6 +89,7 @@ impl Store {
             exposure: Arc::clone(&self.exposure),
             rotation,
             hosts,
+            path_tickets: self.path_tickets(),
             tls: Arc::clone(&self.tls.state),
         };
         self.shared.snapshot.store(Arc::new(snapshot));

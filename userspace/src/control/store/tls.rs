@@ -225,7 +225,10 @@ fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
     if model.listeners.iter().all(|listener| listener.tls.is_none()) {
         return Vec::new();
     }
-    let of_events = model.routing_events.as_ref().and_then(|events| events.certificates.clone());
+    let of_events = model
+        .routing_events
+        .as_ref()
+        .and_then(|events| events.certificates.clone());
     let of_events = of_events.map(|path| CertificateFiles::Directory {
         path,
         // Whoever owns one alias must not answer for others, whatever his certificate says.

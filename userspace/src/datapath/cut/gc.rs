@@ -477,6 +477,7 @@ impl FlowGc {
                     connect: None,
                     end: connection_log::ConnectionEnd::Flow(end),
                     closed_by: None,
+                    request: None,
                 }
             },
         );

@@ -1,14 +1,20 @@
 //! A request, and a connection to a host that it is sent over.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use signalbox_core::hostname::Hostname;
+use signalbox_core::http1::byte_range::ByteRange;
 use signalbox_core::http1::head::RequestHead;
 
 use super::answer::HostSide;
 use super::pool::ActiveConnection;
 use crate::datapath::flow::FlowGuard;
 use crate::datapath::log_context::LogContext;
+use crate::state::connection_log::RequestLine;
+
+/// Most bytes of a target that the connection log has.
+const MAX_LOGGED_TARGET_BYTES: usize = 2048;
 
 /// A request whose head has been read.
 pub(super) struct Request {
@@ -16,6 +22,8 @@ pub(super) struct Request {
     /// Bytes that the head was parsed from.
     pub(super) bytes: Vec<u8>,
     pub(super) began: Instant,
+    /// Id of the request, where it has one.
+    pub(super) id: Option<Box<str>>,
 }
 
 /// A connection to a host in use, and its entry in the list of flows.
@@ -32,7 +40,31 @@ pub(super) struct HostLink {
     pub(super) _active: ActiveConnection,
 }
 
+impl HostLink {
+    /// Notes the status code that the client got, for the connection log.
+    pub(super) fn set_status(&self, status: u16) {
+        if let Some(line) = self.log.as_ref().and_then(|log| log.request.as_ref()) {
+            line.status.set(Some(status));
+        }
+    }
+}
+
 impl Request {
+    /// What the connection log says of the request.
+    pub(super) fn log_line(&self, is_tls: bool) -> RequestLine {
+        let text = |range: ByteRange| String::from_utf8_lossy(range.of(&self.bytes)).into_owned();
+        let mut target = text(self.head.target);
+        // A target is of graphic ASCII characters.
+        target.truncate(MAX_LOGGED_TARGET_BYTES);
+        RequestLine {
+            method: text(self.head.method_name),
+            target,
+            id: self.id.clone(),
+            is_tls,
+            status: Cell::new(None),
+        }
+    }
+
     pub(super) fn name(&self) -> Option<&Hostname> {
         self.head
             .authority

@@ -15,7 +15,9 @@ use crate::state::ListenerState;
 pub(super) struct HttpConnection<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) listener: Arc<ListenerState>,
-    /// The client: named by a PROXY header of a trusted proxy, or else the peer.
+    /// Peer: named by a PROXY header of a trusted proxy, or else the other end of the connection.
+    pub(super) peer: SocketAddr,
+    /// Client of the request: named by a trusted proxy's X-Forwarded-For, or else the peer.
     pub(super) client: SocketAddr,
     /// Whether the client's TLS ends here.
     pub(super) is_tls: bool,

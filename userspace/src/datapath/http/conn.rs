@@ -49,6 +49,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut Con
         is_tls: client.is_tls(),
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
+        peer: arrival.true_client,
         client: arrival.true_client,
         local: arrival.local,
         listener: Arc::clone(arrival.listener()),
@@ -123,6 +124,7 @@ impl HttpConnection<'_> {
                     head: *head,
                     bytes,
                     began: Instant::now(),
+                    id: None,
                 };
                 // Boxed: a connection that waits for a request does not hold the memory that serving one needs.
                 return Box::pin(self.exchange(client, request, ahead)).await;
@@ -130,7 +132,7 @@ impl HttpConnection<'_> {
             HeadRead::Ended(_) => return AfterRequest::Closed,
             HeadRead::Http2 => {
                 let why = RefuseReason::Http2;
-                self.count_refused(why.label(), 505, None, None, Instant::now());
+                self.count_refused(why.label(), 505, None, None);
                 let first = std::mem::take(&mut self.bytes);
                 if let Leg::Plain(client) = client {
                     refuse_after(first, client, Protocol::Http, why, None).await;
@@ -140,7 +142,7 @@ impl HttpConnection<'_> {
             HeadRead::Slow => Refusal::new(408, "head_timeout", pages::text(408)),
             HeadRead::Malformed(fault) => Refusal::new(fault.status(), fault.label(), pages::text(fault.status())),
         };
-        self.count_refused(fault.reason, fault.status, None, None, Instant::now());
+        self.count_refused(fault.reason, fault.status, None, None);
         fault.send(client).await;
         AfterRequest::Closed
     }

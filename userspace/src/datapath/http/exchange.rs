@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use signalbox_core::hostname::Hostname;
-use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
 use signalbox_core::http1::edit::{self, FieldEdit, FieldName, RequestRewrite};
 use signalbox_core::http1::framing::{self, BodyLength};
 use signalbox_core::http1::grammar::elements;
 use signalbox_core::http1::head::Version;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
+use signalbox_core::model::http::HttpPolicy;
 use signalbox_core::model::{Listener, Protocol, Route, Routing};
 use signalbox_core::view::Destination;
 
@@ -46,6 +46,8 @@ struct Plan<'a> {
     length: BodyLength,
     facts: RequestFacts,
     asked: Asked,
+    /// Changes of the request's fields.
+    fields: Vec<FieldEdit>,
     /// Whether the connection may be kept after an answer of the balancer's own.
     keeps_client: bool,
     /// Whether the host's connection would be this client's alone.
@@ -54,7 +56,7 @@ struct Plan<'a> {
 
 impl HttpConnection<'_> {
     /// Serves a request; `ahead` are the bytes that were read behind its head.
-    pub(super) async fn exchange(&mut self, client: Leg, request: Request, ahead: Vec<u8>) -> AfterRequest {
+    pub(super) async fn exchange(&mut self, client: Leg, mut request: Request, ahead: Vec<u8>) -> AfterRequest {
         // Each request is routed by what is in force now, whatever was when the client connected.
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
@@ -64,6 +66,10 @@ impl HttpConnection<'_> {
             false => listener.routing == Routing::Request,
         });
         let drains = self.worker.shared.stopping.load(Relaxed) || !is_served;
+        let default_policy = HttpPolicy::default();
+        let http = listener.map_or(&default_policy, |listener| &listener.http);
+        self.client = self.client_of(&request, http);
+        request.id = self.id_of(&request, http);
         let (plan, to) = match self.plan(&request, &snapshot, listener, drains) {
             Ok(plan) => plan,
             Err(refusal) => return self.refuse(client, &request, refusal, None, ahead).await,
@@ -105,7 +111,7 @@ impl HttpConnection<'_> {
             ..TurnPolicy::default()
         };
         let route = match to {
-            Destination::Route(route) => snapshot.routes.get(route).map(|route| &**route),
+            Destination::Route(route) | Destination::Path(route, _) => snapshot.routes.get(route).map(|route| &**route),
             _ => None,
         };
         let upstream = Upstream {
@@ -149,11 +155,13 @@ impl HttpConnection<'_> {
                 limits: self.limits,
                 fields: self.answer_fields(snapshot.route(name)),
             },
+            fields: listener.map_or_else(Vec::new, |listener| self.request_fields(request, &listener.http)),
             keeps_client: is_kept && !has_body && !drains,
             is_personal: request.has("authorization", authenticates_connection),
         };
         let fallback = listener.and_then(|listener| listener.cluster);
-        Ok((plan, snapshot.view.destination(name, fallback)))
+        let to = snapshot.view.request_destination(name, head.path(bytes), fallback);
+        Ok((plan, to))
     }
 
     /// Takes the steps that the turn asks for, until the request is answered or given up.
@@ -191,7 +199,7 @@ impl HttpConnection<'_> {
                                 },
                             };
                             let mut head = host.preamble;
-                            self.write_head(request, &turn, &mut head);
+                            Self::write_head(request, &plan.fields, &turn, &mut head);
                             client.begin(&head, &mut begun.host, &mut turn);
                             attempt = Some(begun);
                         }
@@ -247,18 +255,10 @@ impl HttpConnection<'_> {
     }
 
     /// Appends the head that is sent to the host.
-    fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
+    fn write_head(request: &Request, fields: &[FieldEdit], turn: &Turn, out: &mut Vec<u8>) {
         let (head, bytes) = (&request.head, &request.bytes[..]);
-        let hop = Hop {
-            peer: self.client.ip(),
-            port: self.local.port(),
-            is_https: self.is_tls,
-            is_http2: false,
-            host: head.fields.values(bytes, "host").next(),
-        };
-        let fields = forwarded::edits(ForwardedPolicy::Append, None, &hop, &head.fields, bytes);
         let rewrite = RequestRewrite {
-            fields: &fields,
+            fields,
             connection: turn.request_connection(),
             target: None,
         };
@@ -281,13 +281,19 @@ impl HttpConnection<'_> {
                 stats: lease.stats.clone(),
             },
         );
-        listed.flow.not_cut.set(Ineligible::PerRequest.label());
+        let why = if self.is_tls {
+            Ineligible::Terminated
+        } else {
+            Ineligible::PerRequest
+        };
+        listed.flow.not_cut.set(why.label());
         listed.flow.tier_reason.set("one request");
         listed
     }
 
     fn log_context(&self, request: &Request, connect: Duration) -> Option<LogContext> {
         self.worker.shared.log.is_on().then(|| LogContext {
+            request: Some(request.log_line(self.is_tls)),
             accepted: request.began,
             protocol: Protocol::Http,
             name: request.name().cloned(),

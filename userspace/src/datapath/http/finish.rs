@@ -37,6 +37,7 @@ impl HttpConnection<'_> {
         }
         match attempt {
             Some(attempt) => {
+                attempt.link.set_status(status);
                 self.end_flow(&attempt.link, flow_end(ending.fault));
                 if ending.host == HostAfter::Reuse {
                     let is_personal = attempt.host.is_personal;
@@ -46,7 +47,7 @@ impl HttpConnection<'_> {
             None => {
                 let route = upstream.route.map(|route| route.hostname.as_str());
                 let why = RefuseReason::ConnectFailed.label();
-                self.pending(request.began).log_refused(request.name(), route, why);
+                self.log_refused(why, Some(status), route, Some(request));
             }
         }
         // The host is done with the request: it does not count while the client lingers.
@@ -84,7 +85,7 @@ impl HttpConnection<'_> {
         route: Option<&str>,
         ahead: Vec<u8>,
     ) -> AfterRequest {
-        self.count_refused(refusal.reason, refusal.status, request.name(), route, request.began);
+        self.count_refused(refusal.reason, refusal.status, route, Some(request));
         self.bytes = ahead;
         refusal.send(client).await
     }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
 use tokio::time::timeout;
 
 use super::after::AfterRequest;
+use super::attempt::Request;
 use super::client::HttpConnection;
 use super::leg::Leg;
 use super::linger::linger;
@@ -70,29 +70,44 @@ impl Refusal {
 }
 
 impl HttpConnection<'_> {
-    /// Counts and logs a request that has gone to no cluster.
+    /// Counts and logs what has gone to no cluster: a request, or what came in its place.
     pub(super) fn count_refused(
         &self,
         reason: &'static str,
         status: u16,
-        name: Option<&Hostname>,
         route: Option<&str>,
-        began: Instant,
+        request: Option<&Request>,
     ) {
         self.listener.request_refused.inc(reason);
         self.listener.requests.count("", status);
-        self.pending(began).log_refused(name, route, reason);
+        self.log_refused(reason, Some(status), route, request);
     }
 
-    /// A request that may yet be refused, for the connection log.
-    pub(super) fn pending(&self, began: Instant) -> PendingConnection<'_> {
-        PendingConnection {
-            shared: &self.worker.shared,
+    /// Logs a request that no host has answered.
+    pub(super) fn log_refused(
+        &self,
+        reason: &'static str,
+        status: Option<u16>,
+        route: Option<&str>,
+        request: Option<&Request>,
+    ) {
+        let shared = &self.worker.shared;
+        if !shared.log.is_on() {
+            return;
+        }
+        let line = request.map(|request| request.log_line(self.is_tls));
+        if let Some(line) = &line {
+            line.status.set(status);
+        }
+        let pending = PendingConnection {
+            shared,
             listener: &self.listener,
             protocol: Protocol::Http,
             client: self.client,
             local: self.local,
-            accepted: began,
-        }
+            accepted: request.map_or_else(Instant::now, |request| request.began),
+            request: line.as_ref(),
+        };
+        pending.log_refused(request.and_then(Request::name), route, reason);
     }
 }

@@ -75,6 +75,7 @@ impl HttpConnection<'_> {
                 until_closed(&flow, descriptors, carried).await
             }
         };
+        tunnel.link.set_status(101);
         self.end_flow(&tunnel.link, end);
     }
 }

@@ -33,6 +33,14 @@ struct Line<'a> {
     end: &'static str,
     reason: Option<&'static str>,
     closed_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
 
 /// Converts a time to milliseconds with a resolution of one microsecond.
@@ -53,14 +61,17 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
         ConnectionEnd::Flow(end) => (end.label(), None),
         ConnectionEnd::Refused(why) => ("refused", Some(why)),
     };
-    let host = record.host.as_ref();
+    let (host, request) = (record.host.as_ref(), record.request.as_ref());
     let line = Line {
         version: VERSION,
         time: time(record.at_ms),
         client: record.client,
         local: record.local,
         listener: record.listener.as_ref().map(|listener| listener.name.as_str()),
-        protocol: record.protocol.map(signalbox_core::model::Protocol::as_str),
+        protocol: match request {
+            Some(request) if request.is_tls => Some("https"),
+            _ => record.protocol.map(signalbox_core::model::Protocol::as_str),
+        },
         name: record.name.as_ref().map(Hostname::as_str),
         route: record.route.as_deref(),
         cluster: host.map(|(_, cluster)| cluster.name.as_str()),
@@ -74,6 +85,10 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
         end,
         reason,
         closed_by: record.closed_by,
+        method: request.map(|request| request.method.as_str()),
+        target: request.map(|request| request.target.as_str()),
+        status: request.and_then(|request| request.status.get()),
+        request_id: request.and_then(|request| request.id.as_deref()),
     };
     // Cannot fail: the line holds only numbers and text, and is written to memory.
     if serde_json::to_writer(&mut *buffer, &line).is_ok() {
@@ -105,6 +120,7 @@ pub(super) mod tests {
             connect: None,
             end: ConnectionEnd::Refused("no_host"),
             closed_by: None,
+            request: None,
         }
     }
 

@@ -1,0 +1,78 @@
+//! Settings of listeners that route by request: `forwarded` and `request_id`.
+
+use signalbox_core::http::forwarded::ForwardedPolicy;
+use signalbox_core::http1::edit::FieldName;
+use signalbox_core::model::http::HttpPolicy;
+
+use super::map::MapDecoder;
+use super::node::NodeRef;
+use super::report::{Report, quote};
+use super::scalar::{optional_value, or_default};
+
+/// Policies, as the annotation `haproxy.router.openshift.io/set-forwarded-headers` of Routes has them.
+const POLICIES: [(&str, ForwardedPolicy); 4] = [
+    ("append", ForwardedPolicy::Append),
+    ("if-none", ForwardedPolicy::IfNone),
+    ("never", ForwardedPolicy::Never),
+    ("replace", ForwardedPolicy::Replace),
+];
+
+/// Keys of a listener that only one that routes by request has.
+pub(super) struct HttpKeys<'a> {
+    forwarded: Option<NodeRef<'a>>,
+    request_id: Option<NodeRef<'a>>,
+}
+
+impl<'a> HttpKeys<'a> {
+    pub(super) fn take(map: &mut MapDecoder<'a>) -> Self {
+        Self {
+            forwarded: map.take("forwarded"),
+            request_id: map.take("request_id"),
+        }
+    }
+
+    /// Decodes the keys; `is_served`: whether the listener routes by request.
+    pub(super) fn decode(&self, is_served: bool, report: &mut Report) -> Option<HttpPolicy> {
+        if !is_served {
+            for (key, place) in [("forwarded", &self.forwarded), ("request_id", &self.request_id)] {
+                if let Some(place) = place {
+                    let message = format!("`{key}` needs `routing: request` or `protocol: https`");
+                    place.error(report, message);
+                }
+            }
+            return Some(HttpPolicy::default());
+        }
+        let mut policy = HttpPolicy::default();
+        if let Some(mut map) = self
+            .forwarded
+            .as_ref()
+            .and_then(|place| MapDecoder::open(place, report))
+        {
+            let word = map.take("policy");
+            let trusted = map.take("trusted");
+            map.finish(report);
+            policy.forwarded = or_default(word.as_ref(), policy.forwarded, |place| {
+                place.keyword("a policy for X-Forwarded fields", &POLICIES, report)
+            });
+            policy.trusted = optional_value(trusted.as_ref(), |place| {
+                let items = place.items("prefixes", usize::MAX, report)?;
+                Some(items.filter_map(|item| item.prefix(report)).collect())
+            })?;
+        }
+        policy.request_id = optional_value(self.request_id.as_ref(), |place| request_id(place, report))?;
+        Some(policy)
+    }
+}
+
+fn request_id(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
+    let text = place.text(report)?;
+    if FieldName::parse(text).is_some_and(|name| name.is_editable()) {
+        return Some(text.to_owned());
+    }
+    let text = quote(text);
+    place.error(
+        report,
+        format!("{text} is not the name of a field, such as X-Request-Id, that may be set"),
+    );
+    None
+}

@@ -1,0 +1,77 @@
+//! Identity of a request: the client behind trusted proxies, the request's id, and the fields that tell hosts of both.
+
+use std::net::SocketAddr;
+
+use signalbox_common::hash;
+use signalbox_core::http::forwarded::{self, Hop};
+use signalbox_core::http1::edit::{FieldEdit, FieldName};
+use signalbox_core::model::http::HttpPolicy;
+
+use super::attempt::Request;
+use super::client::HttpConnection;
+
+/// Longest id of a request that is taken from a client.
+const MAX_ID_BYTES: usize = 128;
+
+impl HttpConnection<'_> {
+    /// Finds the client of a request: where the peer is a trusted proxy, the one that it names.
+    pub(super) fn client_of(&self, request: &Request, policy: &HttpPolicy) -> SocketAddr {
+        let Some(trusted) = &policy.trusted else {
+            return self.peer;
+        };
+        let address = forwarded::client_address(self.peer.ip(), trusted, &request.head.fields, &request.bytes);
+        if address == self.peer.ip().to_canonical() {
+            self.peer
+        } else {
+            // The port of a client behind a proxy is not known.
+            SocketAddr::new(address, 0)
+        }
+    }
+
+    /// Id of a request: the one that a believed client gives it, or else a new one. `None`: requests get none.
+    pub(super) fn id_of(&self, request: &Request, policy: &HttpPolicy) -> Option<Box<str>> {
+        let name = policy.request_id.as_deref()?;
+        let mut given = request.head.fields.values(&request.bytes, name);
+        let is_good = |id: &&[u8]| {
+            !id.is_empty() && id.len() <= MAX_ID_BYTES && id.iter().all(|b| b.is_ascii_graphic() && *b != b',')
+        };
+        let given = match (given.next().filter(is_good), given.next()) {
+            (Some(id), None) if self.is_believed(policy) => std::str::from_utf8(id).ok(),
+            _ => None,
+        };
+        Some(given.map_or_else(|| self.new_id(), Into::into))
+    }
+
+    /// Changes of a request's fields.
+    pub(super) fn request_fields(&self, request: &Request, policy: &HttpPolicy) -> Vec<FieldEdit> {
+        let (fields, bytes) = (&request.head.fields, &request.bytes[..]);
+        let hop = Hop {
+            peer: self.peer.ip(),
+            port: self.local.port(),
+            is_https: self.is_tls,
+            is_http2: false,
+            host: fields.values(bytes, "host").next(),
+        };
+        let mut edits = forwarded::edits(policy.forwarded, policy.trusted.as_deref(), &hop, fields, bytes);
+        let name = policy.request_id.as_deref().and_then(FieldName::parse);
+        if let Some((name, id)) = name.zip(request.id.as_deref()) {
+            edits.push(FieldEdit::Set(name, id.as_bytes().to_vec()));
+        }
+        edits
+    }
+
+    fn is_believed(&self, policy: &HttpPolicy) -> bool {
+        let address = self.peer.ip().to_canonical();
+        let trusted = policy.trusted.as_ref();
+        trusted.is_none_or(|trusted| trusted.iter().any(|prefix| prefix.contains(&address)))
+    }
+
+    /// Id that no other request has: 128 bits of a counter and of the process' secret.
+    fn new_id(&self) -> Box<str> {
+        let shared = &self.worker.shared;
+        let number = shared.request_ids.ticket();
+        let high = hash::mix(shared.seed ^ number);
+        let low = hash::mix(high ^ shared.seed.rotate_left(32));
+        format!("{high:016x}{low:016x}").into()
+    }
+}
