@@ -104,6 +104,8 @@ pub struct ClusterState {
     pub connect_seconds: Histogram,
     /// Requests that were sent again, because the host's connection had ended without a byte of an answer.
     pub retries: Counter,
+    /// Time of requests, from the end of their heads to the end of their answers.
+    pub request_seconds: Histogram,
     /// Connections to hosts that wait for a request (`routing: request`).
     pub pool_idle: Gauge,
     /// Connections to hosts that carry a request (`routing: request`).

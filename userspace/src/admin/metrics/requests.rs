@@ -29,6 +29,13 @@ impl Scrape {
             refused.collect::<Vec<_>>(),
         )?;
         let clusters = || snapshot.clusters.iter().map(|c| (c, c.name.as_str()));
+        out.seconds(
+            "request_duration",
+            "Time of requests, from the end of their heads to the end of their answers",
+            clusters()
+                .filter(|(c, _)| c.request_seconds.read().1 > 0)
+                .map(|(c, name)| (vec![("cluster", name)], &c.request_seconds)),
+        )?;
         out.counter(
             "retries",
             "Requests sent again over another connection",

@@ -42,6 +42,8 @@ pub(super) struct HostSide {
     arrival: HeadArrival,
     /// `None` until the final head has come.
     body: Option<Body>,
+    /// Whether the host has taken no more of the request: a reset may look like the end of its answer.
+    has_stopped: bool,
 }
 
 impl HostSide {
@@ -54,6 +56,7 @@ impl HostSide {
             bytes: Vec::new(),
             arrival: HeadArrival::default(),
             body: None,
+            has_stopped: false,
         }
     }
 
@@ -65,6 +68,7 @@ impl HostSide {
     /// Sends nothing more: the host does not take it. Its answer may be on its way.
     pub(super) fn stop(&mut self, turn: &mut Turn) {
         self.to_host.clear();
+        self.has_stopped = true;
         turn.on(TurnEvent::HostStopped);
     }
 
@@ -102,7 +106,9 @@ impl HostSide {
             let event = match self.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(_)) => TurnEvent::HostFailed,
-                Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed { is_clean: true },
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed {
+                    is_clean: !self.has_stopped,
+                },
                 Poll::Ready(Ok(())) => {
                     self.take(buf.filled(), client, turn, asked);
                     return true;

@@ -32,6 +32,7 @@ impl HttpConnection<'_> {
             .or(begun)
             .unwrap_or_else(|| ending.fault.map_or(500, TurnFault::status));
         self.listener.requests.count(cluster, status);
+        upstream.lease.cluster.request_seconds.observe(request.began.elapsed());
         if let Some(fault) = ending.fault {
             self.listener.request_refused.inc(label(fault));
         }

@@ -26,6 +26,9 @@ pub(in crate::datapath) const SWEEP_INTERVAL: Duration = Duration::from_millis(5
 /// Most idle connections to a host that a worker keeps.
 const MAX_IDLE: usize = 64;
 
+/// Most idle connections of a worker: hosts may be many, and descriptors are few.
+const MAX_IDLE_OF_WORKER: usize = 1024;
+
 /// Time that a connection waits for its next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,6 +43,8 @@ type PoolKey = (HostKey, Option<(usize, ServerName<'static>)>);
 #[derive(Default)]
 pub(in crate::datapath) struct HostPool {
     hosts: RefCell<HashMap<PoolKey, KeptHost, FixedState>>,
+    /// Number of idle connections to all hosts.
+    idle: Cell<usize>,
 }
 
 struct KeptHost {
@@ -78,6 +83,7 @@ impl HostPool {
         let kept = hosts.get_mut(&pool_key(lease, session))?;
         while let Some(mut idle) = kept.idle.pop_back() {
             kept.cluster.pool_idle.leave();
+            self.idle.set(self.idle.get() - 1);
             // tokio may not have seen yet that the host has closed it.
             if idle.stream.is_quiet(true) {
                 return Some(idle.stream);
@@ -88,6 +94,9 @@ impl HostPool {
 
     /// Keeps a connection for another request to the lease's host.
     pub(super) fn put(&self, lease: &Lease, session: Option<&HostSession>, stream: Leg) {
+        if self.idle.get() >= MAX_IDLE_OF_WORKER {
+            return;
+        }
         let mut hosts = self.hosts.borrow_mut();
         let kept = hosts.entry(pool_key(lease, session)).or_insert_with(|| KeptHost {
             _host: Arc::clone(&lease.host),
@@ -99,6 +108,7 @@ impl HostPool {
             kept.idle.pop_front();
         } else {
             kept.cluster.pool_idle.enter();
+            self.idle.set(self.idle.get() + 1);
         }
         let since = Instant::now();
         kept.idle.push_back(Idle { stream, since });
@@ -117,7 +127,9 @@ impl HostPool {
             let is_usable = is_current && usable.contains(&at.0);
             let is_good = |idle: &mut Idle| idle.since.elapsed() < IDLE_TIMEOUT && idle.stream.is_quiet(false);
             kept.idle.retain_mut(|idle| is_usable && is_good(idle));
-            (kept.idle.len()..before).for_each(|_| kept.cluster.pool_idle.leave());
+            let closed = before - kept.idle.len();
+            self.idle.set(self.idle.get() - closed);
+            (0..closed).for_each(|_| kept.cluster.pool_idle.leave());
             !kept.idle.is_empty()
         });
     }

@@ -4,6 +4,7 @@ mod answers;
 mod bodies;
 mod hosts;
 mod life;
+mod paths;
 mod refused;
 mod routes;
 pub(crate) mod scene;
