@@ -54,8 +54,9 @@ fn the_longest_path_decides_and_each_path_keeps_its_weights() {
         "{text}"
     );
     // A host that goes takes its path's requests along to the other cluster of that path.
-    let out = r#"{"action":"out","names":["west-1"],"timeout":1.0}"#;
-    assert!(sb.unix("POST", "/api/v1/rotations", out).status < 300);
+    let out = r#"{"action":"out","names":["cluster:west-1"],"timeout":1.0,"force":true}"#;
+    let answer = sb.unix("POST", "/api/v1/rotations", out);
+    assert!(answer.status < 300, "{}", answer.body);
     assert!(eventually(SOON, || (0..10).all(|_| host_of("a.test", "/api") == "east-2")));
 }
 
