@@ -17,6 +17,7 @@ pub mod health;
 pub mod hostname;
 pub mod http;
 pub mod http1;
+pub mod http2;
 pub mod join;
 pub mod labels;
 pub mod limit;

@@ -3,4 +3,5 @@
 
 pub mod coalescing;
 pub mod names;
+pub mod offer;
 pub mod profile;

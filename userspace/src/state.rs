@@ -67,6 +67,8 @@ pub struct Snapshot {
     /// Counters of the choices for each path of a route, which number them.
     pub path_tickets: HashMap<usize, Vec<Arc<Counter>>, FixedState>,
     pub tls: Arc<tls::TlsState>,
+    /// Where HTTP/2 is offered.
+    pub http2: Arc<tls::Http2Offers>,
 }
 
 impl Snapshot {

@@ -161,6 +161,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         drain: None,
         prefer: Vec::new(),
         labels: labels(text),
+        tls: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::hostname::Hostname;
+use crate::tls::coalescing::Http2;
 use crate::tls::profile::{KeyExchangeGroup, Profile};
 
 /// Place where a client's TLS ends.
@@ -66,6 +67,8 @@ pub struct TlsSettings {
     pub groups: Vec<KeyExchangeGroup>,
     /// Whether sessions are resumed by tickets.
     pub has_tickets: bool,
+    /// When HTTP/2 is offered.
+    pub http2: Http2,
     /// Places of certificates and their keys.
     pub certificates: Vec<CertificatePlace>,
 }
@@ -76,6 +79,7 @@ impl Default for TlsSettings {
             profile: Profile::default(),
             groups: KeyExchangeGroup::ALL.to_vec(),
             has_tickets: true,
+            http2: Http2::default(),
             certificates: Vec::new(),
         }
     }

@@ -24,6 +24,9 @@ pub enum Http2 {
 }
 
 impl Http2 {
+    /// All rules, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [("auto", Self::Auto), ("unique", Self::Unique), ("off", Self::Off)];
+
     /// Whether HTTP/2 may be offered with a certificate that has the `names` (all of its subjectAltName, because these
     /// are what a browser looks at) and answers for `routes` routes.
     #[must_use]
@@ -61,6 +64,17 @@ impl PassthroughNames {
             }
             HostnamePattern::Wildcard(suffix) => {
                 self.parents.contains(suffix) || self.one_label.contains(suffix) || self.is_in_any_depth(suffix.clone())
+            }
+        }
+    }
+
+    /// Whether all names that the name `name` of a certificate stands for are in this set.
+    #[must_use]
+    pub fn covers(&self, name: &HostnamePattern) -> bool {
+        match name {
+            HostnamePattern::Exact(_) => self.is_reached_by(name),
+            HostnamePattern::Wildcard(suffix) => {
+                self.one_label.contains(suffix) || self.is_in_any_depth(suffix.clone())
             }
         }
     }

@@ -6,6 +6,7 @@ use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::{
     BackendTls, CertificatePlace, ClientCertificates, InsecurePolicy, ListenerTls, RouteTls, Termination, TlsSettings,
 };
+use signalbox_core::tls::coalescing::Http2;
 use signalbox_core::tls::profile::KeyExchangeGroup;
 
 use super::map::MapDecoder;
@@ -43,6 +44,7 @@ pub(super) fn settings(
         let profile = map.take("profile");
         let groups = map.take("groups");
         let tickets = map.take("tickets");
+        let http2 = map.take("http2");
         map.finish(report);
         settings.profile = or_default(profile.as_ref(), settings.profile, |place| {
             let parsed = place.text(report)?.parse();
@@ -52,6 +54,9 @@ pub(super) fn settings(
             settings.groups = self::groups(&place, report)?;
         }
         settings.has_tickets = or_default(tickets.as_ref(), settings.has_tickets, |place| place.flag(report));
+        settings.http2 = or_default(http2.as_ref(), settings.http2, |place| {
+            place.keyword("a rule for HTTP/2", &Http2::ALL, report)
+        });
     }
     if let Some(place) = certificates {
         settings.certificates = certificate_places(place, report)?;

@@ -22,6 +22,7 @@ mod finish;
 mod handshake;
 mod head;
 mod host_tls;
+mod http2;
 mod identity;
 mod leg;
 mod linger;

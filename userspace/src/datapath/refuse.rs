@@ -28,7 +28,7 @@ pub enum RefuseReason {
     ConnectFailed,
     /// No certificate of a `https` listener names the host that the client asks for.
     NoCertificate,
-    /// The client speaks HTTP/2, which a listener that routes requests does not.
+    /// The client changes to HTTP/2 where it may not: in TLS without ALPN, or behind a request.
     Http2,
     /// The client's first bytes did not say what it asks for.
     Peek(PeekError),
@@ -54,7 +54,10 @@ impl RefuseReason {
             Self::NoRoute | Self::NoName | Self::NoCertificate => (404, "No application is routed under this name."),
             Self::NoHost => (503, "The application has no healthy router host right now."),
             Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
-            Self::Http2 => (505, "Requests are routed one by one here, which needs HTTP/1.1."),
+            Self::Http2 => (
+                505,
+                "HTTP/2 begins with a connection, and in TLS is agreed upon by ALPN.",
+            ),
             Self::Peek(PeekError::Timeout) => (408, "The request took too long to arrive."),
             Self::Peek(PeekError::Unacknowledged) => (408, "The acknowledgement of SETTINGS took too long to arrive."),
             Self::Peek(PeekError::Malformed(PeekParseError::TooLarge)) => (431, "The request's head is too large."),

@@ -131,9 +131,15 @@ async fn run(
     let beating = Rc::clone(&worker);
     tokio::task::spawn_local(async move {
         let mut beat = tokio::time::interval(SWEEP_INTERVAL);
+        let mut before = beating.shared.snapshot.load_full();
         loop {
             beat.tick().await;
-            beating.pool.sweep(&beating.shared.snapshot.load());
+            let snapshot = beating.shared.snapshot.load_full();
+            beating.pool.sweep(&snapshot);
+            if !Arc::ptr_eq(&before, &snapshot) {
+                beating.drain.snapshot_changed();
+            }
+            before = snapshot;
         }
     });
     let mut acceptors = Acceptors::new();

@@ -10,7 +10,7 @@ use signalbox_core::model::Tier;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 
 use super::outcome::{FlowEnd, Ineligible};
-use super::request_stats::RequestStats;
+use super::request_stats::{Http2Stats, RequestStats};
 use super::route_stats::{RouteLabel, RouteStats};
 use super::tls::HandshakeStats;
 use crate::sys::unix_ms;
@@ -142,6 +142,8 @@ pub struct ListenerState {
     pub request_refused: LabelledCounters,
     /// TLS handshakes of a listener with `protocol: https`.
     pub handshakes: HandshakeStats,
+    /// HTTP/2 of clients whose requests are routed one by one.
+    pub http2: Http2Stats,
     /// Flows that were not cut, by [`Ineligible`]. Without a lock, because every such connection
     /// counts here.
     pub not_cut: [Counter; Ineligible::LABELS.len()],

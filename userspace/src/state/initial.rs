@@ -51,6 +51,7 @@ impl Shared {
             draining: Vec::new(),
             path_tickets: HashMap::default(),
             tls: Arc::default(),
+            http2: Arc::default(),
         };
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Self {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use signalbox_core::stats::Counter;
+use signalbox_core::stats::{Counter, Gauge};
 
 /// Classes of status codes: metric labels.
 pub const CODE_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -14,6 +14,14 @@ struct ClusterRequests {
     /// Name of the cluster; empty for requests that went to none.
     cluster: String,
     by_class: [Counter; CODE_CLASSES.len()],
+}
+
+/// HTTP/2 of a listener's clients.
+#[derive(Debug, Default)]
+pub struct Http2Stats {
+    pub connections: Counter,
+    /// Streams that are not ended.
+    pub streams: Gauge,
 }
 
 /// Requests of a listener.

@@ -8,8 +8,12 @@ use rustls::ClientConfig;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::BackendTls;
 use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
+use signalbox_core::tls::offer::Http2Offer;
 use signalbox_tls::resolver::CertificateResolver;
 use signalbox_tls::server::ServerConfigs;
+
+/// Rules of `https` listeners for HTTP/2, by name.
+pub type Http2Offers = HashMap<String, Http2Offer, FixedState>;
 
 /// TLS of listeners and clusters, by name.
 #[derive(Debug, Default)]

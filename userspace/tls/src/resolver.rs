@@ -35,6 +35,17 @@ impl CertificateResolver {
         self.choose(&self.certificates.load(), name, &[]).is_none()
     }
 
+    /// Certificates of which a handshake with this name gets one.
+    pub fn candidates<'a>(
+        &self,
+        store: &'a CertificateStore,
+        name: Option<&Hostname>,
+    ) -> impl Iterator<Item = &'a Arc<Certificate>> {
+        let mut named = name.into_iter().flat_map(|name| store.named(name)).peekable();
+        let has_none = named.peek().is_none() && !self.strict_sni;
+        named.chain(store.defaults().filter(move |_| has_none))
+    }
+
     /// Certificate of a handshake: the first that the client can verify. If there is none such, the best one, which
     /// has the handshake fail with `handshake_failure`.
     #[must_use]

@@ -49,6 +49,22 @@ impl Scrape {
             "pool_connections",
             "Connections to hosts that wait for a request or carry one",
             pools,
+        )?;
+        let listeners = || {
+            snapshot
+                .listeners
+                .iter()
+                .map(|l| (vec![("listener", l.name.as_str())], &l.http2))
+        };
+        out.gauge(
+            "http2_streams_active",
+            "Streams of clients' HTTP/2 connections that are not ended",
+            listeners().map(|(labels, http2)| (labels, f64::from(http2.streams.get()))),
+        )?;
+        out.counter(
+            "http2_connections",
+            "Clients' HTTP/2 connections, at listeners where requests are routed",
+            listeners().map(|(labels, http2)| (labels, http2.connections.get())),
         )
     }
 }

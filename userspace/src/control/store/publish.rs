@@ -36,7 +36,7 @@ impl Store {
     }
 
     /// Publishes a snapshot for the workers.
-    pub(super) fn publish(&self) {
+    pub(super) fn publish(&mut self) {
         let hosts: Vec<Vec<Arc<HostState>>> = self
             .model
             .clusters
@@ -91,6 +91,7 @@ impl Store {
             hosts,
             path_tickets: self.path_tickets(),
             tls: Arc::clone(&self.tls.state),
+            http2: self.tls.http2_offers(&self.model),
         };
         self.shared.snapshot.store(Arc::new(snapshot));
         self.services.changed();

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use signalbox_core::model::Model;
 use signalbox_core::model::tls::{
     BackendTls, CertificatePlace, ClientCertificates, ListenerTls, Termination, TlsSettings,
 };
+use signalbox_core::model::{Listener, Model};
+use signalbox_core::tls::offer::Http2Offer;
 use signalbox_tls::client::backend_config;
 use signalbox_tls::directory::{CertificateFiles, CertificateLoader, LoadReport, NamesFrom};
 use signalbox_tls::resolver::CertificateResolver;
@@ -18,7 +19,7 @@ use signalbox_tls::watch::{now, watch};
 use tokio::task::JoinHandle;
 
 use crate::control::state_db::StateDb;
-use crate::state::tls::{HostTls, ListenerTlsState, TlsState};
+use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
 
 /// Kind of the record that holds the secret of session tickets.
@@ -34,6 +35,8 @@ pub(super) struct TlsSetup {
     secret: Option<TicketSecret>,
     /// Places of certificates that are watched.
     places: Vec<CertificateFiles>,
+    /// Rules for HTTP/2, and the model that they are of.
+    http2: Option<(Arc<Model>, Arc<Http2Offers>)>,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -53,6 +56,7 @@ impl TlsSetup {
             db,
             secret: None,
             places: Vec::new(),
+            http2: None,
             watch: None,
         }
     }
@@ -125,6 +129,20 @@ impl TlsSetup {
         let configs = ServerConfigs::new(&policy(settings, tls), Arc::clone(&resolver), tickets)
             .map_err(|error| format!("listener {name}: {error}"))?;
         Ok(ListenerTlsState { configs, resolver })
+    }
+
+    /// Returns where HTTP/2 is offered. Rules are made once for a model, however often snapshots are.
+    pub(super) fn http2_offers(&mut self, model: &Arc<Model>) -> Arc<Http2Offers> {
+        match &self.http2 {
+            Some((of, offers)) if Arc::ptr_eq(of, model) => Arc::clone(offers),
+            _ => {
+                let listeners = model.listeners.iter().filter(|listener| listener.tls.is_some());
+                let rule = |listener: &Listener| (listener.name.clone(), Http2Offer::new(model, listener));
+                let offers: Arc<Http2Offers> = Arc::new(listeners.map(rule).collect());
+                self.http2 = Some((Arc::clone(model), Arc::clone(&offers)));
+                offers
+            }
+        }
     }
 
     /// Puts what was prepared in force. Returns what was in force before.

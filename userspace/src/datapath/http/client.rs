@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::model::{Listener, Routing};
 use tokio::time::Sleep;
 
 use crate::datapath::worker_state::Worker;
@@ -21,6 +22,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) client: SocketAddr,
     /// Whether the client's TLS ends here.
     pub(super) is_tls: bool,
+    /// Whether the client speaks HTTP/2: this is one of its streams then.
+    pub(super) is_http2: bool,
     /// Address that the client connected to.
     pub(super) local: SocketAddr,
     pub(super) limits: MessageLimits,
@@ -28,4 +31,14 @@ pub(super) struct HttpConnection<'a> {
     pub(super) bytes: Vec<u8>,
     /// The one timer of the connection.
     pub(super) timer: Pin<Box<Sleep>>,
+}
+
+impl HttpConnection<'_> {
+    /// Whether a listener with these settings would still take a connection like this one.
+    pub(super) fn is_served_by(&self, listener: Option<&Listener>) -> bool {
+        listener.is_some_and(|listener| match self.is_tls {
+            true => listener.tls.is_some(),
+            false => listener.routing == Routing::Request,
+        })
+    }
 }

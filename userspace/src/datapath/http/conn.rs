@@ -46,7 +46,8 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
 /// Serves the requests of a client's connection until it ends.
 pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut ConnGuard) {
     let mut connection = HttpConnection {
-        is_tls: client.is_tls(),
+        is_tls: client.is_layered(),
+        is_http2: false,
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
         peer: arrival.true_client,
@@ -57,6 +58,9 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut Con
         bytes: Vec::new(),
     };
     drop(arrival);
+    if client.has_chosen_http2() {
+        return Box::pin(connection.http2(client)).await;
+    }
     let mut after = connection.first_request(client, guard).await;
     loop {
         after = match after {
@@ -90,7 +94,11 @@ impl HttpConnection<'_> {
             HeadRead::Ended(0) => listener.peek.inc(PeekError::Silent.label()),
             HeadRead::Ended(_) => listener.peek.inc(PeekError::Closed.label()),
             HeadRead::Slow => listener.peek.inc(PeekError::Timeout.label()),
-            HeadRead::Malformed(_) | HeadRead::Http2 => {}
+            HeadRead::Malformed(_) => {}
+            HeadRead::Http2 => {
+                Box::pin(self.http2(client)).await;
+                return AfterRequest::Closed;
+            }
         }
         self.serve_head(client, read).await
     }
@@ -115,7 +123,7 @@ impl HttpConnection<'_> {
     }
 
     /// Serves what has come in place of a request, or the request.
-    async fn serve_head(&mut self, client: Leg, read: HeadRead) -> AfterRequest {
+    pub(super) async fn serve_head(&mut self, client: Leg, read: HeadRead) -> AfterRequest {
         let fault = match read {
             HeadRead::Request(head) => {
                 let mut bytes = std::mem::take(&mut self.bytes);

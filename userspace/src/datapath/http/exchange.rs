@@ -12,7 +12,7 @@ use signalbox_core::http1::head::Version;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
 use signalbox_core::model::http::HttpPolicy;
-use signalbox_core::model::{Listener, Protocol, Route, Routing};
+use signalbox_core::model::{Listener, Protocol, Route};
 use signalbox_core::view::Destination;
 
 use super::after::AfterRequest;
@@ -61,11 +61,7 @@ impl HttpConnection<'_> {
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
         let listener = bound.map(|at| &snapshot.model.listeners[at]);
-        let is_served = listener.is_some_and(|listener| match self.is_tls {
-            true => listener.tls.is_some(),
-            false => listener.routing == Routing::Request,
-        });
-        let drains = self.worker.shared.stopping.load(Relaxed) || !is_served;
+        let drains = self.worker.shared.stopping.load(Relaxed) || !self.is_served_by(listener);
         let default_policy = HttpPolicy::default();
         let http = listener.map_or(&default_policy, |listener| &listener.http);
         self.client = self.client_of(&request, http);

@@ -9,6 +9,7 @@ use rustls::{AlertDescription, Error, HandshakeKind, ProtocolVersion, ServerConf
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::Termination;
+use signalbox_core::tls::offer::Http2Offer;
 use signalbox_tls::server::Alpn;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -84,7 +85,22 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
 fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Arc<ServerConfig>> {
     let snapshot = arrival.worker.shared.snapshot.load();
     let tls = snapshot.tls.listeners.get(&arrival.listener().name)?;
-    (!tls.resolver.refuses(name)).then(|| Arc::clone(tls.configs.get(Alpn::Http1)))
+    if tls.resolver.refuses(name) {
+        return None;
+    }
+    // Which of the certificates it is, only the handshake knows.
+    let store = arrival.worker.shared.certificates.load();
+    let offer = snapshot.http2.get(&arrival.listener().name);
+    let may_use = |offer: &Http2Offer| {
+        let mut candidates = tls.resolver.candidates(&store, name);
+        candidates.all(|certificate| offer.is_offered(&certificate.covers))
+    };
+    let alpn = if offer.is_some_and(may_use) {
+        Alpn::Http2
+    } else {
+        Alpn::Http1
+    };
+    Some(Arc::clone(tls.configs.get(alpn)))
 }
 
 fn count(stats: &HandshakeStats, stream: &TlsStream<TcpStream>) {

@@ -23,7 +23,7 @@ use crate::datapath::pump::with_scratch;
 const MAX_READ_BYTES: usize = 16 * 1024;
 
 /// Time that a kept connection has for a request that crosses the end of its listener or process.
-const DRAIN_GRACE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DRAIN_GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of a read: the next head, or what has come in its place.
 pub(super) enum HeadRead {
@@ -92,7 +92,7 @@ pub(super) async fn read(
 }
 
 /// Waits by a timer that is moved only when it must fire sooner, or has fired: most heads never touch it.
-async fn wait_until(until: Instant, mut timer: Pin<&mut Sleep>) {
+pub(super) async fn wait_until(until: Instant, mut timer: Pin<&mut Sleep>) {
     while Instant::now() < until {
         if timer.is_elapsed() || timer.deadline().into_std() > until {
             timer.as_mut().reset(until.into());

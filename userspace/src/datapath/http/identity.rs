@@ -49,7 +49,7 @@ impl HttpConnection<'_> {
             peer: self.peer.ip(),
             port: self.local.port(),
             is_https: self.is_tls,
-            is_http2: false,
+            is_http2: self.is_http2,
             host: fields.values(bytes, "host").next(),
         };
         let mut edits = forwarded::edits(policy.forwarded, policy.trusted.as_deref(), &hop, fields, bytes);

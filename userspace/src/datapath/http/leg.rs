@@ -1,7 +1,7 @@
 //! A connection that carries HTTP, to a client or to a host: in plain, or in TLS that ends here.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -9,28 +9,40 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{client, server};
 
+use super::http2::StreamLeg;
 use crate::sys;
 
-/// A connection that carries HTTP. What is written to TLS may wait in its records: see [`Self::poll_flush`].
+/// A connection that carries HTTP, or a stream of one. What is written to TLS may wait in its records: see
+/// [`Self::poll_flush`].
 pub(super) enum Leg {
     Plain(TcpStream),
     /// A client's connection, whose TLS ends here.
     Client(Box<server::TlsStream<TcpStream>>),
     /// A connection to a host, whose TLS begins here.
     Host(Box<client::TlsStream<TcpStream>>),
+    /// A stream of a client's HTTP/2 connection.
+    Stream(Box<StreamLeg>),
 }
 
 impl Leg {
-    pub(super) fn tcp(&self) -> &TcpStream {
+    /// Socket of a connection; a stream has none of its own.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Client(stream) => stream.get_ref().0,
-            Self::Host(stream) => stream.get_ref().0,
+            Self::Plain(stream) => Some(stream),
+            Self::Client(stream) => Some(stream.get_ref().0),
+            Self::Host(stream) => Some(stream.get_ref().0),
+            Self::Stream(_) => None,
         }
     }
 
-    pub(super) const fn is_tls(&self) -> bool {
+    /// Whether the socket alone says nothing of what there is to read.
+    pub(super) const fn is_layered(&self) -> bool {
         !matches!(self, Self::Plain(_))
+    }
+
+    /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).
+    pub(super) fn has_chosen_http2(&self) -> bool {
+        matches!(self, Self::Client(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2"))
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -38,6 +50,7 @@ impl Leg {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Client(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Host(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Stream(stream) => stream.poll_read(cx, buf),
         }
     }
 
@@ -51,6 +64,7 @@ impl Leg {
             },
             Self::Client(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
             Self::Host(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
+            Self::Stream(stream) => stream.try_write(bytes),
         }
     }
 
@@ -66,6 +80,24 @@ impl Leg {
             },
             Self::Client(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Host(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Stream(stream) => stream.poll_write(cx, bytes),
+        }
+    }
+
+    /// Writes several pieces at once. The task is woken when there is room.
+    pub(super) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Client(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Host(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Stream(stream) => {
+                let first = pieces.iter().find(|piece| !piece.is_empty());
+                stream.poll_write(cx, first.map_or(&[], |piece| piece))
+            }
         }
     }
 
@@ -75,6 +107,7 @@ impl Leg {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Client(stream) => Pin::new(stream).poll_flush(cx),
             Self::Host(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Stream(stream) => stream.poll_flush(cx),
         }
     }
 
@@ -84,6 +117,10 @@ impl Leg {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Client(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Host(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Stream(stream) => {
+                stream.end();
+                Poll::Ready(Ok(()))
+            }
         }
     }
 
@@ -92,6 +129,7 @@ impl Leg {
     pub(super) fn notify_close(&mut self) {
         match self {
             Self::Plain(_) => {}
+            Self::Stream(stream) => stream.end(),
             Self::Client(stream) => {
                 let (socket, session) = stream.get_mut();
                 session.send_close_notify();
@@ -109,10 +147,10 @@ impl Leg {
     /// has seen no event.
     pub(super) fn is_quiet(&mut self, is_sure: bool) -> bool {
         // Takes records that are no data, such as session tickets, off the socket.
-        if self.is_tls() && self.has_decrypted() {
+        if self.is_layered() && self.has_decrypted() {
             return false;
         }
-        let stream = self.tcp();
+        let Some(stream) = self.tcp() else { return true };
         let look = || sys::recv(stream.as_raw_fd(), &mut [0], libc::MSG_PEEK);
         let read = if is_sure {
             look()
@@ -127,12 +165,6 @@ impl Leg {
         let mut byte = [0];
         let cx = &mut Context::from_waker(Waker::noop());
         self.poll_read(cx, &mut ReadBuf::new(&mut byte)).is_ready()
-    }
-}
-
-impl AsRawFd for Leg {
-    fn as_raw_fd(&self) -> RawFd {
-        self.tcp().as_raw_fd()
     }
 }
 

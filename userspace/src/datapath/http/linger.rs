@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::leg::Leg;
@@ -20,12 +21,13 @@ const MAX_DISCARD_BYTES: usize = 16 * 1024 * 1024;
 /// destroy the answer (RFC 9112, section 9.6).
 pub(super) async fn linger(mut client: Leg) {
     client.notify_close();
-    if sys::shutdown_write(client.as_raw_fd()).is_err() {
+    let Some(stream) = client.tcp() else { return };
+    if sys::shutdown_write(stream.as_raw_fd()).is_err() {
         return;
     }
     let until_closed = async {
         // What comes is dropped, encrypted or not.
-        let (mut left, mut discarded, stream) = (MAX_DISCARD_BYTES, [0u8; 4096], client.tcp());
+        let (mut left, mut discarded) = (MAX_DISCARD_BYTES, [0u8; 4096]);
         while left > 0 {
             if stream.ready(Interest::READABLE).await.is_err() {
                 return;
@@ -42,15 +44,18 @@ pub(super) async fn linger(mut client: Leg) {
 
 /// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it.
 pub(super) async fn close(mut client: Leg, may_have_more: bool) {
-    if may_have_more || sys::unread(client.as_raw_fd()).is_ok_and(|bytes| bytes > 0) {
+    let is_unread = |stream: &TcpStream| sys::unread(stream.as_raw_fd()).is_ok_and(|bytes| bytes > 0);
+    if may_have_more || client.tcp().is_some_and(is_unread) {
         linger(client).await;
     } else {
         client.notify_close();
     }
 }
 
-/// Resets a connection: its client must see that the answer is not whole.
+/// Resets a connection or stream: its client must see that the answer is not whole.
 pub(super) fn reset(client: Leg) {
-    sys::reset_on_close(client.as_raw_fd());
+    if let Some(stream) = client.tcp() {
+        sys::reset_on_close(stream.as_raw_fd());
+    }
     drop(client);
 }

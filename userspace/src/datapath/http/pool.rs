@@ -165,12 +165,26 @@ fn usable_hosts(snapshot: &Snapshot) -> HashSet<HostKey, FixedState> {
 pub(in crate::datapath) struct DrainSignal {
     is_draining: Cell<bool>,
     notify: Notify,
+    changes: Notify,
 }
 
 impl DrainSignal {
     pub(in crate::datapath) fn set(&self) {
         self.is_draining.set(true);
         self.notify.notify_waiters();
+    }
+
+    /// Tells connections that live for long that another snapshot is in force.
+    pub(in crate::datapath) fn snapshot_changed(&self) {
+        self.changes.notify_waiters();
+    }
+
+    /// Waits until the signal is set or another snapshot is in force.
+    pub(super) async fn wait_change(&self) {
+        tokio::select! {
+            () = self.notify.notified() => {}
+            () = self.changes.notified() => {}
+        }
     }
 
     pub(super) fn is_set(&self) -> bool {

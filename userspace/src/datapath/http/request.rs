@@ -154,12 +154,11 @@ impl ClientSide {
 
     /// Notices that the client goes away while the host is waited for. A further request stays in the socket.
     fn watch(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
-        if self.stream.is_tls() {
-            self.watch_tls(cx, turn);
+        let Leg::Plain(stream) = &self.stream else {
+            self.watch_layered(cx, turn);
             return;
-        }
+        };
         while self.is_watched {
-            let stream = self.stream.tcp();
             match stream.poll_read_ready(cx) {
                 Poll::Pending => return,
                 Poll::Ready(_) => {
@@ -179,8 +178,9 @@ impl ClientSide {
         }
     }
 
-    /// Notices that the client goes away, which TLS tells only who reads on: a part of a further request is kept.
-    fn watch_tls(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
+    /// Notices that the client goes away, which TLS and streams tell only who reads on: a part of a further request is
+    /// kept.
+    fn watch_layered(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
         if !self.is_watched {
             return;
         }

@@ -15,6 +15,7 @@ use crate::datapath::choose::Lease;
 use crate::datapath::connection::{run_relay, until_closed};
 use crate::datapath::relay::{Relay, TierPolicy};
 use crate::state::Snapshot;
+use crate::state::outcome::FlowEnd;
 
 /// A tunnel that is to be carried. It holds no snapshot, since it may live for days.
 pub(super) struct Tunnel {
@@ -61,7 +62,11 @@ impl HttpConnection<'_> {
     pub(super) async fn tunnel(&self, tunnel: Tunnel) {
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
-        let descriptors = [tunnel.client.as_raw_fd(), tunnel.host.as_raw_fd()];
+        // Streams of HTTP/2 never become tunnels: they cannot ask for an upgrade.
+        let (Some(client), Some(host)) = (tunnel.client.tcp(), tunnel.host.tcp()) else {
+            return self.end_flow(&tunnel.link, FlowEnd::Failed);
+        };
+        let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
         let end = match (tunnel.client, tunnel.host) {
             (Leg::Plain(client), Leg::Plain(host)) => {
                 let relay = Relay::new(client, host, Rc::clone(&flow), tunnel.policy, 0)

@@ -102,25 +102,32 @@ fn what_could_smuggle_a_request_gets_400_and_reaches_no_host() {
 }
 
 #[test]
-fn http2_is_refused_in_its_own_words() {
-    if !privileged("http2_is_refused_in_its_own_words") {
+fn http2_begins_with_a_connection_or_not_at_all() {
+    if !privileged("http2_begins_with_a_connection_or_not_at_all") {
         return;
     }
     let lab = Lab::new();
     let (east, sb) = one_host(&lab);
-    let said = http::curl(
-        &lab,
-        "10.1.0.1",
-        &["--http2-prior-knowledge", "-w", "code=%{http_code}", "http://a.test/"],
-    );
+    let words = [
+        "--http2-prior-knowledge",
+        "-w",
+        " code=%{http_code} v=%{http_version}",
+        "http://a.test/",
+    ];
+    let said = http::curl(&lab, "10.1.0.1", &words);
     assert!(
-        said.code == 0 && said.body.contains("code=505"),
-        "{} {} {}",
-        said.code,
+        said.code == 0 && said.body.contains("host=east-1  code=200 v=2"),
+        "{} {}",
         said.body,
         said.trace
     );
-    assert_eq!(east.take(), [""; 0]);
+    let heads = east.take();
+    assert!(heads[0].contains("X-Forwarded-Proto: http\r\n"), "{heads:?}");
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.get("a.test", "/").status, 200);
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(!client.is_at_end(), "the refusal comes first");
+    assert_eq!(east.take().len(), 1);
     assert_eq!(
         sb.metric("signalbox_request_refused_total{reason=\"http2_unsupported\"}"),
         1.0

@@ -182,6 +182,13 @@ pub(crate) fn noise_digest(length: u64) -> String {
     body.hex()
 }
 
+/// Digest of the bytes of a file.
+pub(crate) fn file_digest(path: &std::path::Path) -> String {
+    let mut body = Digested::default();
+    body.add(&std::fs::read(path).unwrap());
+    body.hex()
+}
+
 /// Digest and length of a body.
 #[derive(Default)]
 pub(crate) struct Digested {

@@ -4,6 +4,8 @@ mod aliases;
 mod certificates;
 mod clients;
 mod edge;
+mod http2;
+mod http2_streams;
 mod passthrough;
 mod plain;
 mod reencrypt;

@@ -1,0 +1,171 @@
+//! The head of a stream's request in HTTP/1.1 (RFC 9113, section 8.3).
+
+use super::fault::StreamFault;
+use crate::http1::framing::{BodyLength, FramingError};
+use crate::http1::grammar::{is_field_value, is_token, trim_ows};
+use crate::http1::head_error::HeadError;
+
+/// Fields that say something about a connection of HTTP/1, and that no stream may have.
+pub const CONNECTION_FIELDS: [&str; 5] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Pseudo-header fields of a request, and what is known of its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamHead<'a> {
+    /// `:method`.
+    pub method: &'a [u8],
+    /// `:scheme`, where it is known.
+    pub scheme: Option<&'a [u8]>,
+    /// `:authority`.
+    pub authority: Option<&'a [u8]>,
+    /// `:path`; empty for CONNECT.
+    pub path: &'a [u8],
+    /// Whether the connection is in TLS.
+    pub is_tls: bool,
+    /// Whether the stream ends with its head: there is no body.
+    pub is_ended: bool,
+}
+
+/// Fields of a request that are not sent on as they stand.
+#[derive(Default)]
+struct OwnFields<'a> {
+    host: Option<&'a [u8]>,
+    length: Option<&'a [u8]>,
+    cookie: Vec<u8>,
+    takes_trailers: bool,
+}
+
+/// Writes the head in HTTP/1.1. Returns it with the length that it gives the body: of one whose length the client does
+/// not say, it announces chunks.
+///
+/// # Errors
+///
+/// The stream is to be refused.
+pub fn to_http1<'a>(
+    head: &StreamHead<'a>,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Result<(Vec<u8>, BodyLength), StreamFault> {
+    let scheme: &[u8] = if head.is_tls { b"https" } else { b"http" };
+    if head.scheme.is_some_and(|said| !said.eq_ignore_ascii_case(scheme)) {
+        return Err(StreamFault::Scheme);
+    }
+    let mut lines = Vec::new();
+    let own = pass_fields(&mut lines, fields)?;
+    let host = host(head.authority, own.host)?;
+    let mut out = request_line(head, host)?;
+    push_line(&mut out, b"host", host);
+    out.extend_from_slice(&lines);
+    if !own.cookie.is_empty() {
+        push_line(&mut out, b"cookie", &own.cookie);
+    }
+    if own.takes_trailers {
+        push_line(&mut out, b"te", b"trailers");
+    }
+    let length = match own.length {
+        Some(digits) => BodyLength::Known(decimal(digits)?),
+        None if head.is_ended => BodyLength::None,
+        None => BodyLength::Chunked,
+    };
+    match (length, own.length) {
+        (BodyLength::Known(1..), _) if head.is_ended => return Err(StreamFault::LengthMismatch),
+        (BodyLength::Chunked, _) => push_line(&mut out, b"transfer-encoding", b"chunked"),
+        (_, Some(digits)) => push_line(&mut out, b"content-length", digits),
+        _ => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok((out, length))
+}
+
+/// Writes the fields that pass, and returns the others.
+fn pass_fields<'a>(
+    lines: &mut Vec<u8>,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Result<OwnFields<'a>, StreamFault> {
+    let mut own = OwnFields::default();
+    for (name, value) in fields {
+        if !is_token(name) {
+            return Err(HeadError::FieldName.into());
+        }
+        if !is_field_value(value) || trim_ows(value) != value {
+            return Err(HeadError::FieldValue.into());
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if CONNECTION_FIELDS.into_iter().any(is) {
+            return Err(StreamFault::ConnectionField);
+        }
+        if is("host") {
+            if own.host.replace(value).is_some() {
+                return Err(HeadError::HostRepeated.into());
+            }
+        } else if is("content-length") {
+            if own.length.replace(value).is_some() {
+                return Err(FramingError::ContentLengthRepeated.into());
+            }
+        } else if is("cookie") {
+            //= https://www.rfc-editor.org/rfc/rfc9113#section-8.2.3
+            //# these MUST be concatenated into a single octet string using the two-octet delimiter of 0x3b, 0x20
+            if !own.cookie.is_empty() {
+                own.cookie.extend_from_slice(b"; ");
+            }
+            own.cookie.extend_from_slice(value);
+        } else if is("te") {
+            if !value.eq_ignore_ascii_case(b"trailers") {
+                return Err(StreamFault::ConnectionField);
+            }
+            own.takes_trailers = true;
+        } else {
+            push_line(lines, name, value);
+        }
+    }
+    Ok(own)
+}
+
+/// Host that the request is for: `:authority`, which a Host field may repeat.
+fn host<'a>(authority: Option<&'a [u8]>, host: Option<&'a [u8]>) -> Result<&'a [u8], StreamFault> {
+    let chosen = match (authority, host) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+            return Err(HeadError::AuthorityMismatch.into());
+        }
+        (Some(authority), _) => authority,
+        (None, Some(host)) => host,
+        (None, None) => return Err(HeadError::HostMissing.into()),
+    };
+    let is_plain = !chosen.is_empty() && chosen.iter().all(u8::is_ascii_graphic);
+    is_plain.then_some(chosen).ok_or_else(|| HeadError::HostInvalid.into())
+}
+
+fn request_line(head: &StreamHead<'_>, host: &[u8]) -> Result<Vec<u8>, StreamFault> {
+    if !is_token(head.method) {
+        return Err(HeadError::RequestLine.into());
+    }
+    let target = match head.method {
+        b"CONNECT" => host,
+        _ => head.path,
+    };
+    let is_path = target.starts_with(b"/") || (target == b"*" && head.method == b"OPTIONS");
+    if !(is_path || head.method == b"CONNECT") || !target.iter().all(u8::is_ascii_graphic) {
+        return Err(HeadError::TargetForm.into());
+    }
+    Ok([head.method, b" ", target, b" HTTP/1.1\r\n"].concat())
+}
+
+fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn decimal(digits: &[u8]) -> Result<u64, StreamFault> {
+    let is_decimal = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_decimal);
+    let number = text.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| FramingError::ContentLengthInvalid.into())
+}
+
+#[cfg(test)]
+mod tests;

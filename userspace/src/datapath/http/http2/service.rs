@@ -1,0 +1,150 @@
+//! Serves the streams of a connection: each is an exchange in a task of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::body::{Body as _, Incoming};
+use hyper::http::request::Parts;
+use hyper::rt::Executor;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use signalbox_core::http1::framing::BodyLength;
+use signalbox_core::http1::head_error::HeadError;
+use signalbox_core::http1::limits::MessageLimits;
+use signalbox_core::http1::method::Method;
+use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::http2::fault::StreamFault;
+use signalbox_core::http2::request::{StreamHead, to_http1};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep_until;
+
+use super::super::after::AfterRequest;
+use super::super::client::HttpConnection;
+use super::super::head::HeadRead;
+use super::super::leg::Leg;
+use super::super::{linger, pages, refusal::Refusal};
+use super::answer;
+use super::answer_body::AnswerBody;
+use super::pipe::pipe;
+use super::stream_leg::StreamLeg;
+use super::streams::{StreamCount, Streams};
+use crate::datapath::worker_state::Worker;
+use crate::state::ListenerState;
+
+/// Facts of a connection that its streams need.
+pub(super) struct StreamOrigin {
+    pub(super) worker: Rc<Worker>,
+    pub(super) listener: Arc<ListenerState>,
+    pub(super) client: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) is_tls: bool,
+    pub(super) streams: Rc<Streams>,
+    /// Room for exchanges, among them those that outlive the reset of their stream.
+    pub(super) exchanges: Arc<Semaphore>,
+}
+
+/// Service of a connection.
+pub(super) struct StreamService(pub(super) Rc<StreamOrigin>);
+
+/// Executor of the worker's thread.
+#[derive(Clone, Copy)]
+pub(super) struct LocalExecutor;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for LocalExecutor {
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}
+
+impl Service<Request<Incoming>> for StreamService {
+    type Response = Response<AnswerBody>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let count = self.0.streams.enter();
+        Box::pin(serve(Rc::clone(&self.0), request, count))
+    }
+}
+
+/// Serves a stream up to the head of its answer; the exchange goes on in its task.
+async fn serve(
+    origin: Rc<StreamOrigin>,
+    request: Request<Incoming>,
+    count: StreamCount,
+) -> io::Result<Response<AnswerBody>> {
+    let permit = Arc::clone(&origin.exchanges).acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
+    let (parts, body) = request.into_parts();
+    let method = Method::parse(parts.method.as_str().as_bytes());
+    let head = head(&parts, body.is_end_stream(), origin.is_tls);
+    let length = head.as_ref().map_or(BodyLength::None, |(_, length)| *length);
+    let (writer, reader) = pipe();
+    let leg = Leg::Stream(Box::new(StreamLeg::new(body, length, writer)));
+    tokio::task::spawn_local(exchange(origin, leg, head.map(|(bytes, _)| bytes), permit));
+    answer::read(reader, method, count).await
+}
+
+/// Head of a stream's request in HTTP/1.1.
+fn head(parts: &Parts, is_ended: bool, is_tls: bool) -> Result<(Vec<u8>, BodyLength), StreamFault> {
+    let uri = &parts.uri;
+    let head = StreamHead {
+        method: parts.method.as_str().as_bytes(),
+        scheme: uri.scheme_str().map(str::as_bytes),
+        authority: uri.authority().map(|authority| authority.as_str().as_bytes()),
+        path: uri.path_and_query().map_or(b"", |path| path.as_str().as_bytes()),
+        is_tls,
+        is_ended,
+    };
+    let fields = parts.headers.iter();
+    to_http1(
+        &head,
+        fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())),
+    )
+}
+
+/// Runs the exchange of a stream to its end.
+async fn exchange(
+    origin: Rc<StreamOrigin>,
+    leg: Leg,
+    head: Result<Vec<u8>, StreamFault>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let now = Instant::now();
+    let mut connection = HttpConnection {
+        worker: &origin.worker,
+        listener: Arc::clone(&origin.listener),
+        peer: origin.client,
+        client: origin.client,
+        is_tls: origin.is_tls,
+        is_http2: true,
+        local: origin.local,
+        limits: MessageLimits::default(),
+        bytes: Vec::new(),
+        // Moved to where it is needed before it fires.
+        timer: Box::pin(sleep_until((now + super::connection::PING_INTERVAL).into())),
+    };
+    let after = match head {
+        Ok(bytes) => {
+            let read = match parse::request(&bytes, &connection.limits) {
+                Ok(ParsedRequest::Head(head)) => HeadRead::Request(head),
+                Ok(_) => HeadRead::Malformed(HeadError::RequestLine),
+                Err(fault) => HeadRead::Malformed(fault),
+            };
+            connection.bytes = bytes;
+            connection.serve_head(leg, read).await
+        }
+        Err(fault) => {
+            let refusal = Refusal::new(fault.status(), fault.label(), pages::text(fault.status()));
+            connection.count_refused(refusal.reason, refusal.status, None, None);
+            refusal.send(leg).await
+        }
+    };
+    if let AfterRequest::Kept(leg) = after {
+        linger::close(leg, false).await;
+    }
+}

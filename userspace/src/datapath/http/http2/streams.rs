@@ -1,0 +1,70 @@
+//! Count of a connection's streams.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::state::ListenerState;
+
+/// Streams of a connection that are not ended.
+pub(super) struct Streams {
+    listener: Arc<ListenerState>,
+    active: Cell<usize>,
+    /// Whether there has been a stream.
+    has_begun: Cell<bool>,
+    idle_since: Cell<Instant>,
+    idle: Notify,
+}
+
+impl Streams {
+    pub(super) fn new(listener: &Arc<ListenerState>) -> Rc<Self> {
+        listener.http2.connections.inc();
+        Rc::new(Self {
+            listener: Arc::clone(listener),
+            active: Cell::new(0),
+            has_begun: Cell::new(false),
+            idle_since: Cell::new(Instant::now()),
+            idle: Notify::new(),
+        })
+    }
+
+    /// Counts a stream.
+    pub(super) fn enter(self: &Rc<Self>) -> StreamCount {
+        self.listener.http2.streams.enter();
+        self.active.set(self.active.get() + 1);
+        self.has_begun.set(true);
+        StreamCount(Rc::clone(self))
+    }
+
+    pub(super) const fn has_begun(&self) -> bool {
+        self.has_begun.get()
+    }
+
+    /// Time since which there is no stream; `None` while there is one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        (self.active.get() == 0).then(|| self.idle_since.get())
+    }
+
+    /// Waits until the last stream has ended.
+    pub(super) async fn become_idle(&self) {
+        self.idle.notified().await;
+    }
+}
+
+/// Counts a stream as long as it lives.
+pub(super) struct StreamCount(Rc<Streams>);
+
+impl Drop for StreamCount {
+    fn drop(&mut self) {
+        let streams = &self.0;
+        streams.listener.http2.streams.leave();
+        streams.active.set(streams.active.get() - 1);
+        if streams.active.get() == 0 {
+            streams.idle_since.set(Instant::now());
+            streams.idle.notify_one();
+        }
+    }
+}
