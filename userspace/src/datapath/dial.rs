@@ -127,15 +127,10 @@ fn connect_label(error: &std::io::Error) -> &'static str {
         Some(libc::ECONNREFUSED) => "refused",
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
         Some(libc::ETIMEDOUT) => "timeout",
-        None if is_tls_error(error) => "tls",
+        None if signalbox_tls::client::is_tls_error(error) => "tls",
         _ if sys::is_out_of_resources(error) => "no_resources",
         _ => "other",
     }
-}
-
-/// Whether a handshake with a host has failed: of the certificate, the name or the versions.
-fn is_tls_error(error: &std::io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// Connects to the host of a lease, through tier `cut` where the flow can be cut.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use rustls::ClientConfig;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::BackendTls;
 use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
 use signalbox_core::tls::offer::Http2Offer;
+use signalbox_tls::client::HostConfig;
 use signalbox_tls::resolver::CertificateResolver;
 use signalbox_tls::server::ServerConfigs;
 
@@ -49,14 +49,14 @@ pub struct ListenerTlsState {
 /// TLS to the hosts of a cluster.
 #[derive(Debug)]
 pub struct HostTls {
-    pub config: Arc<ClientConfig>,
+    pub config: HostConfig,
     /// Name that hosts are asked for; `None`: the name that the client asks for.
     pub name: Option<Hostname>,
 }
 
 impl HostTls {
     #[must_use]
-    pub fn new(config: Arc<ClientConfig>, settings: &BackendTls) -> Arc<Self> {
+    pub fn new(config: HostConfig, settings: &BackendTls) -> Arc<Self> {
         Arc::new(Self {
             config,
             name: settings.name.clone(),

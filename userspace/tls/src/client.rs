@@ -1,5 +1,7 @@
 //! TLS to hosts: which of them are trusted, and the certificate that signalbox shows them.
 
+use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,12 +10,16 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::BackendTls;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use crate::certificate::{Certificate, CertificateError, CertificateSource};
 use crate::provider::provider;
 use crate::roots;
+use crate::stream::TlsStream;
 
 /// Error of the TLS to a cluster's hosts.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +54,46 @@ pub enum BackendTlsError {
     Refused(String),
 }
 
+/// Configuration of handshakes with the hosts of a cluster.
+#[derive(Clone, Debug)]
+pub struct HostConfig(Arc<ClientConfig>);
+
+/// Name that a host is asked for (SNI), or its address, which its certificate must have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostIdentity(ServerName<'static>);
+
+impl HostIdentity {
+    /// Identity by name, or by address where there is no name.
+    #[must_use]
+    pub fn new(name: Option<&Hostname>, address: IpAddr) -> Self {
+        let named = name.and_then(|name| ServerName::try_from(name.as_str().to_owned()).ok());
+        Self(named.unwrap_or_else(|| ServerName::from(address)))
+    }
+}
+
+/// Shakes hands with a host.
+///
+/// # Errors
+///
+/// If the connection ends, or the handshake fails ([`is_tls_error`]).
+pub async fn connect(config: &HostConfig, host: HostIdentity, stream: TcpStream) -> io::Result<TlsStream> {
+    let connector = TlsConnector::from(Arc::clone(&config.0));
+    connector.connect(host.0, stream).await.map(TlsStream::new)
+}
+
+/// Whether an error is of TLS: of the certificate, the name or the versions.
+#[must_use]
+pub fn is_tls_error(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    inner.is_some()
+}
+
 /// Builds the configuration of handshakes with the hosts of a cluster, which are asked for HTTP/1.1 by ALPN.
-pub fn backend_config(settings: &BackendTls) -> Result<ClientConfig, BackendTlsError> {
+///
+/// # Errors
+///
+/// If a file that the settings name cannot be used, or the system has no authorities where these are asked for.
+pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsError> {
     let refused = |error: &dyn std::fmt::Display| BackendTlsError::Refused(error.to_string());
     let verifier: Arc<dyn ServerCertVerifier> = if settings.is_verified {
         let roots = match &settings.ca {
@@ -76,7 +120,7 @@ pub fn backend_config(settings: &BackendTls) -> Result<ClientConfig, BackendTlsE
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(HostConfig(Arc::new(config)))
 }
 
 fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTlsError> {

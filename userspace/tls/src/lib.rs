@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod accept;
 pub mod certificate;
 mod chain;
 pub mod client;
@@ -20,6 +21,7 @@ pub mod resolver;
 mod roots;
 pub mod server;
 pub mod store;
+pub mod stream;
 pub mod tickets;
 mod traditional;
 pub mod watch;

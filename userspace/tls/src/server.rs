@@ -79,6 +79,9 @@ pub enum ServerPolicyError {
     Refused(#[from] rustls::Error),
 }
 
+/// Configuration of handshakes, which they share.
+pub type HandshakeConfig = Arc<ServerConfig>;
+
 /// Configurations of a policy. Looked up without a lock.
 #[derive(Clone, Debug)]
 pub struct ServerConfigs([Arc<ServerConfig>; 3]);

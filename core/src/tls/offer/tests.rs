@@ -42,6 +42,7 @@ fn offer(
             termination: default,
             ..ListenerTls::default()
         }),
+        http: crate::model::http::HttpPolicy::default(),
     };
     Http2Offer::new(&model, &listener)
 }

@@ -9,7 +9,7 @@ use signalbox_core::model::tls::{
 };
 use signalbox_core::model::{Listener, Model};
 use signalbox_core::tls::offer::Http2Offer;
-use signalbox_tls::client::backend_config;
+use signalbox_tls::client::{HostConfig, backend_config};
 use signalbox_tls::directory::{CertificateFiles, CertificateLoader, LoadReport, NamesFrom};
 use signalbox_tls::resolver::CertificateResolver;
 use signalbox_tls::server::{ClientAuth, ServerConfigs, ServerPolicy};
@@ -89,9 +89,9 @@ impl TlsSetup {
         }
         if !state.listeners.is_empty() && has_reencryption(model) {
             let default = BackendTls::default();
-            let others = backend_config(&default).ok().map(Arc::new);
+            let others = backend_config(&default).ok();
             state.other_clusters = others.map(|config| HostTls::new(config, &default));
-            let mut known: HashMap<&BackendKey, Arc<rustls::ClientConfig>> = HashMap::new();
+            let mut known: HashMap<&BackendKey, HostConfig> = HashMap::new();
             let keys: Vec<_> = model
                 .clusters
                 .iter()
@@ -99,12 +99,11 @@ impl TlsSetup {
                 .collect();
             for (cluster, key) in model.clusters.iter().zip(&keys) {
                 let config = match known.get(key) {
-                    Some(config) => Arc::clone(config),
+                    Some(config) => config.clone(),
                     None => {
                         let config =
                             backend_config(&key.0).map_err(|error| format!("cluster {}: {error}", cluster.name))?;
-                        let config = Arc::new(config);
-                        known.insert(key, Arc::clone(&config));
+                        known.insert(key, config.clone());
                         config
                     }
                 };

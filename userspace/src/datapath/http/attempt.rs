@@ -50,7 +50,7 @@ impl HostLink {
 }
 
 impl Request {
-    /// What the connection log says of the request.
+    /// Line of the connection log for the request.
     pub(super) fn log_line(&self, is_tls: bool) -> RequestLine {
         let text = |range: ByteRange| String::from_utf8_lossy(range.of(&self.bytes)).into_owned();
         let mut target = text(self.head.target);

@@ -1,20 +1,16 @@
 //! TLS of a client at a listener with `protocol: https`: its ClientHello, which is still in the socket, decides whether
 //! TLS ends here or at the host.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustls::{AlertDescription, Error, HandshakeKind, ProtocolVersion, ServerConfig};
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::tls::offer::Http2Offer;
-use signalbox_tls::server::Alpn;
-use tokio::net::TcpStream;
+use signalbox_tls::accept::{HandshakeFacts, HandshakeFailure, accept};
+use signalbox_tls::server::{Alpn, HandshakeConfig};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use super::conn::serve_leg;
 use super::leg::Leg;
@@ -63,26 +59,22 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
     let Ok(client) = client.into_registered() else { return };
     let began = Instant::now();
     let limit = arrival.peek_timeout();
-    let accepted = timeout(limit, Box::pin(TlsAcceptor::from(config).accept(client))).await;
-    let stream = match accepted {
-        Ok(Ok(stream)) => stream,
-        failed => {
-            let label = match failed {
-                Ok(Err(error)) => failure(&error),
-                _ => "timeout",
-            };
+    let accepted = timeout(limit, Box::pin(accept(config, client))).await;
+    let (stream, facts) = match accepted.unwrap_or(Err(HandshakeFailure("timeout"))) {
+        Ok(accepted) => accepted,
+        Err(HandshakeFailure(label)) => {
             listener.handshakes.failed.inc(label);
             arrival.log().log_refused(name.as_ref(), None, label);
             return;
         }
     };
     listener.handshakes.seconds.observe(began.elapsed());
-    count(&listener.handshakes, &stream);
-    serve_leg(arrival, Leg::Client(Box::new(stream)), guard).await;
+    count(&listener.handshakes, facts);
+    serve_leg(arrival, Leg::Tls(Box::new(stream)), guard).await;
 }
 
 /// Configuration of the handshake; `None` if there is no certificate for the name.
-fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Arc<ServerConfig>> {
+fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<HandshakeConfig> {
     let snapshot = arrival.worker.shared.snapshot.load();
     let tls = snapshot.tls.listeners.get(&arrival.listener().name)?;
     if tls.resolver.refuses(name) {
@@ -103,28 +95,6 @@ fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Arc<S
     Some(Arc::clone(tls.configs.get(alpn)))
 }
 
-fn count(stats: &HandshakeStats, stream: &TlsStream<TcpStream>) {
-    let (_, session) = stream.get_ref();
-    let version = usize::from(session.protocol_version() == Some(ProtocolVersion::TLSv1_3));
-    let resumed = usize::from(session.handshake_kind() == Some(HandshakeKind::Resumed));
-    stats.done[version][resumed].inc();
-}
-
-/// Metric label of a failed handshake.
-fn failure(error: &io::Error) -> &'static str {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
-        Some(Error::PeerIncompatible(_)) => "incompatible",
-        Some(Error::NoCertificatesPresented) => "no_client_certificate",
-        Some(Error::InvalidCertificate(_)) => "bad_client_certificate",
-        Some(Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate)) => {
-            "certificate_refused"
-        }
-        Some(Error::AlertReceived(AlertDescription::CertificateExpired)) => "certificate_refused",
-        Some(Error::AlertReceived(AlertDescription::CertificateUnknown)) => "certificate_refused",
-        Some(Error::AlertReceived(_)) => "alert_received",
-        Some(Error::InvalidMessage(_) | Error::InappropriateMessage { .. } | Error::PeerMisbehaved(_)) => "malformed",
-        Some(_) => "other",
-        None => "closed",
-    }
+fn count(stats: &HandshakeStats, facts: HandshakeFacts) {
+    stats.done[usize::from(facts.is_tls13)][usize::from(facts.is_resumed)].inc();
 }

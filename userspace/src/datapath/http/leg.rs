@@ -5,9 +5,9 @@ use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
+use signalbox_tls::stream::TlsStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::{client, server};
 
 use super::http2::StreamLeg;
 use crate::sys;
@@ -16,10 +16,8 @@ use crate::sys;
 /// [`Self::poll_flush`].
 pub(super) enum Leg {
     Plain(TcpStream),
-    /// A client's connection, whose TLS ends here.
-    Client(Box<server::TlsStream<TcpStream>>),
-    /// A connection to a host, whose TLS begins here.
-    Host(Box<client::TlsStream<TcpStream>>),
+    /// A connection in TLS, of a client or to a host.
+    Tls(Box<TlsStream>),
     /// A stream of a client's HTTP/2 connection.
     Stream(Box<StreamLeg>),
 }
@@ -29,8 +27,7 @@ impl Leg {
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Client(stream) => Some(stream.get_ref().0),
-            Self::Host(stream) => Some(stream.get_ref().0),
+            Self::Tls(stream) => Some(stream.tcp()),
             Self::Stream(_) => None,
         }
     }
@@ -42,14 +39,13 @@ impl Leg {
 
     /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).
     pub(super) fn has_chosen_http2(&self) -> bool {
-        matches!(self, Self::Client(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2"))
+        matches!(self, Self::Tls(stream) if stream.has_chosen_http2())
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Client(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Host(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Stream(stream) => stream.poll_read(cx, buf),
         }
     }
@@ -62,8 +58,7 @@ impl Leg {
                 Err(error) if is_temporary(&error) => Ok(0),
                 written => written,
             },
-            Self::Client(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
-            Self::Host(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
+            Self::Tls(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
             Self::Stream(stream) => stream.try_write(bytes),
         }
     }
@@ -78,8 +73,7 @@ impl Leg {
                     written => return Poll::Ready(written),
                 }
             },
-            Self::Client(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Host(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Stream(stream) => stream.poll_write(cx, bytes),
         }
     }
@@ -92,8 +86,7 @@ impl Leg {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Client(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Host(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Stream(stream) => {
                 let first = pieces.iter().find(|piece| !piece.is_empty());
                 stream.poll_write(cx, first.map_or(&[], |piece| piece))
@@ -105,8 +98,7 @@ impl Leg {
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
-            Self::Client(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Host(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
             Self::Stream(stream) => stream.poll_flush(cx),
         }
     }
@@ -115,8 +107,7 @@ impl Leg {
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Client(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Host(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Stream(stream) => {
                 stream.end();
                 Poll::Ready(Ok(()))
@@ -130,16 +121,7 @@ impl Leg {
         match self {
             Self::Plain(_) => {}
             Self::Stream(stream) => stream.end(),
-            Self::Client(stream) => {
-                let (socket, session) = stream.get_mut();
-                session.send_close_notify();
-                let _ = session.write_tls(&mut TryWriter(socket));
-            }
-            Self::Host(stream) => {
-                let (socket, session) = stream.get_mut();
-                session.send_close_notify();
-                let _ = session.write_tls(&mut TryWriter(socket));
-            }
+            Self::Tls(stream) => stream.notify_close(),
         }
     }
 
@@ -165,19 +147,6 @@ impl Leg {
         let mut byte = [0];
         let cx = &mut Context::from_waker(Waker::noop());
         self.poll_read(cx, &mut ReadBuf::new(&mut byte)).is_ready()
-    }
-}
-
-/// Writer that does not wait, for what has to be said before a close.
-struct TryWriter<'a>(&'a TcpStream);
-
-impl io::Write for TryWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

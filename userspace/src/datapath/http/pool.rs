@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use rustls::pki_types::ServerName;
 use signalbox_core::model::Protocol;
+use signalbox_tls::client::HostIdentity;
 use tokio::sync::Notify;
 
 use super::host_tls::HostSession;
@@ -33,11 +33,11 @@ const MAX_IDLE_OF_WORKER: usize = 1024;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host by the address of its state, which the pool keeps alive, and the address that is connected to.
-type HostKey = (usize, SocketAddr);
+type HostAddress = (usize, SocketAddr);
 
 /// Key of connections that may be used for each other: of a host, and in TLS by the address of its configuration,
 /// which the pool keeps alive, and the name that was asked for.
-type PoolKey = (HostKey, Option<(usize, ServerName<'static>)>);
+type PoolKey = (HostAddress, Option<(usize, HostIdentity)>);
 
 /// Kept connections of a worker.
 #[derive(Default)]
@@ -135,17 +135,17 @@ impl HostPool {
     }
 }
 
-fn key(host: &Arc<HostState>, backend: SocketAddr) -> HostKey {
+fn key(host: &Arc<HostState>, backend: SocketAddr) -> HostAddress {
     (Arc::as_ptr(host) as usize, backend)
 }
 
 fn pool_key(lease: &Lease, session: Option<&HostSession>) -> PoolKey {
-    let tls = session.map(|session| (Arc::as_ptr(&session.tls) as usize, session.name.clone()));
+    let tls = session.map(|session| (Arc::as_ptr(&session.tls) as usize, session.host.clone()));
     (key(&lease.host, lease.backend), tls)
 }
 
 /// Hosts that take new requests.
-fn usable_hosts(snapshot: &Snapshot) -> HashSet<HostKey, FixedState> {
+fn usable_hosts(snapshot: &Snapshot) -> HashSet<HostAddress, FixedState> {
     let mut usable = HashSet::default();
     for (at, (cluster, states)) in snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate() {
         for protocol in [Protocol::Http, Protocol::Tls] {

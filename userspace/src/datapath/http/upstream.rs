@@ -79,7 +79,10 @@ impl Upstream<'_> {
                     None if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
                     None => connect_uncut(backend).await.map(Leg::Plain),
                     // The PROXY header goes before the handshake.
-                    Some(session) => session.connect(backend, std::mem::take(&mut preamble)).await,
+                    Some(session) => {
+                        let stream = connect_uncut(backend).await?;
+                        session.begin(stream, std::mem::take(&mut preamble)).await
+                    }
                 }
             };
             if let Ok((stream, connect)) = try_host(self.worker, self.snapshot, lease, dial).await {
