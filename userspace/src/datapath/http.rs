@@ -1,10 +1,11 @@
-//! Listeners with `routing: request`: each HTTP/1 request of a client's connection is routed for itself, with the
+//! Listeners with `routing: request`: each request of a client's connection is routed for itself, with the
 //! snapshot in force at that moment, and sent on over a connection to a host that other clients' requests use too.
 //!
 //! ```text
 //! conn ─► head ─► exchange ─► upstream ─► pool        one task a client's connection, no spawn, lock or channel
 //!                    └─► carry: request + answer      both directions in one future
 //!                          └─► tunnel                 behind a 101: the relay of other listeners
+//! http2 ─► exchange, a task for each stream           HTTP/2 is hyper's, up to the exchange
 //! ```
 //!
 //! Owns: sockets, time limits, bytes in flight. What is a message and what comes next is decided by

@@ -5,7 +5,7 @@ use crate::http1::framing::request_body;
 use crate::http1::limits::MessageLimits;
 use crate::http1::parse::{self, ParsedRequest};
 
-type FieldList<'a> = Vec<(&'a [u8], &'a [u8])>;
+type FieldPairs<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 const GET: StreamHead<'_> = StreamHead {
     method: b"GET",
@@ -22,7 +22,7 @@ const POST: StreamHead<'_> = StreamHead {
     ..GET
 };
 
-fn fields<'a>(pairs: &[(&'a str, &'a str)]) -> FieldList<'a> {
+fn fields<'a>(pairs: &[(&'a str, &'a str)]) -> FieldPairs<'a> {
     pairs
         .iter()
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))

@@ -89,6 +89,33 @@ fn trailers_pass_both_ways() {
 }
 
 #[test]
+fn streams_share_connections_to_a_host_and_end_well() {
+    if !privileged("streams_share_connections_to_a_host_and_end_well") {
+        return;
+    }
+    let lab = Lab::new();
+    let (east, sb) = one_host(&lab);
+    visit(&lab, async |sender| {
+        for (method, path) in [
+            ("GET", "/"),
+            ("HEAD", "/bytes/5"),
+            ("GET", "/status/204"),
+            ("GET", "/bytes/0"),
+            ("GET", "/bytes/200000"),
+            ("GET", "/chunked/200000"),
+            ("POST", "/digest"),
+        ] {
+            let (answer, _) = send(&sender, method, path, true).await;
+            read(answer.await.unwrap()).await.unwrap();
+        }
+    });
+    assert_eq!(east.take().len(), 7);
+    assert_eq!(sb.host("east-1")["total_connections"], 1);
+    let failed = sb.metric("signalbox_request_refused_total{listener=\"http\",reason=\"client_gone\"}");
+    assert!(failed < 0.5, "{failed}");
+}
+
+#[test]
 fn an_answer_that_is_cut_off_has_no_clean_end() {
     if !privileged("an_answer_that_is_cut_off_has_no_clean_end") {
         return;

@@ -33,7 +33,7 @@ enum AnswerLeft {
 
 impl AnswerBody {
     pub(super) fn new(length: BodyLength, ahead: Vec<u8>, pipe: PipeReader, count: StreamCount) -> Self {
-        Self {
+        let mut body = Self {
             left: match length {
                 BodyLength::None | BodyLength::Known(0) => AnswerLeft::Ended,
                 BodyLength::Known(bytes) => AnswerLeft::Known(bytes),
@@ -43,7 +43,16 @@ impl AnswerBody {
             ahead: Bytes::from(ahead),
             pipe,
             _count: count,
+        };
+        if body.is_end_stream() {
+            body.pipe.finish();
         }
+        body
+    }
+
+    fn end(&mut self) {
+        self.left = AnswerLeft::Ended;
+        self.pipe.finish();
     }
 
     /// Takes the next frame out of the bytes that were read; `None`: more are needed, or the body has ended.
@@ -55,10 +64,11 @@ impl AnswerBody {
                 AnswerLeft::Known(left) => {
                     let taken = usize::try_from(*left).map_or(self.ahead.len(), |left| left.min(self.ahead.len()));
                     *left -= taken as u64;
-                    if *left == 0 {
-                        self.left = AnswerLeft::Ended;
+                    let (is_last, data) = (*left == 0, self.ahead.split_to(taken));
+                    if is_last {
+                        self.end();
                     }
-                    return Ok(Some(Frame::data(self.ahead.split_to(taken))));
+                    return Ok(Some(Frame::data(data)));
                 }
                 AnswerLeft::Chunked(body) => {
                     let data = usize::try_from(body.data_ahead()).unwrap_or(usize::MAX);
@@ -71,7 +81,7 @@ impl AnswerBody {
                     body.scan(&self.ahead.split_to(1)).map_err(io::Error::other)?;
                     if body.is_done() {
                         let trailers = answer::fields(body.trailer_fields(), body.trailers())?;
-                        self.left = AnswerLeft::Ended;
+                        self.end();
                         return Ok((!trailers.is_empty()).then(|| Frame::trailers(trailers)));
                     }
                 }
@@ -95,7 +105,7 @@ impl Body for AnswerBody {
             }
             match ready!(self.pipe.poll_take(cx)) {
                 Piped::Bytes(bytes) => self.ahead = Bytes::from(bytes),
-                Piped::Ended if matches!(self.left, AnswerLeft::UntilClose) => self.left = AnswerLeft::Ended,
+                Piped::Ended if matches!(self.left, AnswerLeft::UntilClose) => self.end(),
                 Piped::Ended | Piped::CutOff => {
                     return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
                 }

@@ -82,12 +82,11 @@ impl HttpConnection<'_> {
                 connection.as_mut().graceful_shutdown();
                 continue;
             }
-            let far = Instant::now() + PING_INTERVAL;
             tokio::select! {
                 biased;
                 _ = connection.as_mut() => return,
                 () = streams.become_idle() => {}
-                () = wait_until(until.unwrap_or(far), self.timer.as_mut()), if until.is_some() => {}
+                () = wait_until(until.unwrap_or_else(Instant::now), self.timer.as_mut()), if until.is_some() => {}
                 () = self.worker.drain.wait_change() => {}
             }
         }

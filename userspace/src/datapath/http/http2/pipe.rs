@@ -9,20 +9,22 @@ use std::task::{Context, Poll, Waker};
 pub(super) const ROOM: usize = 64 * 1024;
 
 #[derive(Default)]
-struct Pipe {
+struct AnswerPipe {
     bytes: Vec<u8>,
     is_ended: bool,
     is_writer_gone: bool,
     is_reader_gone: bool,
+    /// Whether the reader has had the whole answer: its going means nothing then.
+    has_whole: bool,
     writer: Option<Waker>,
     reader: Option<Waker>,
 }
 
 /// Writing end. Dropped before [`Self::end`], it cuts the stream off.
-pub(super) struct PipeWriter(Rc<RefCell<Pipe>>);
+pub(super) struct PipeWriter(Rc<RefCell<AnswerPipe>>);
 
 /// Reading end.
-pub(super) struct PipeReader(Rc<RefCell<Pipe>>);
+pub(super) struct PipeReader(Rc<RefCell<AnswerPipe>>);
 
 /// Bytes of a pipe, or its end.
 pub(super) enum Piped {
@@ -44,6 +46,9 @@ impl PipeWriter {
         let mut pipe = self.0.borrow_mut();
         if pipe.is_reader_gone || pipe.is_ended {
             return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if pipe.has_whole {
+            return Ok(bytes.len());
         }
         let taken = bytes.len().min(ROOM.saturating_sub(pipe.bytes.len()));
         pipe.bytes.extend_from_slice(&bytes[..taken]);
@@ -120,12 +125,20 @@ impl PipeReader {
         pipe.reader = Some(cx.waker().clone());
         Poll::Pending
     }
+
+    /// Says that the answer is whole: the exchange may end in its own time.
+    pub(super) fn finish(&mut self) {
+        let mut pipe = self.0.borrow_mut();
+        pipe.has_whole = true;
+        pipe.bytes = Vec::new();
+        wake(pipe.writer.take());
+    }
 }
 
 impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut pipe = self.0.borrow_mut();
-        pipe.is_reader_gone = true;
+        pipe.is_reader_gone = !pipe.has_whole;
         pipe.bytes = Vec::new();
         wake(pipe.writer.take());
     }
@@ -160,5 +173,9 @@ mod tests {
         assert!(writer.poll_gone(cx).is_pending());
         drop(reader);
         assert!(writer.poll_gone(cx).is_ready() && writer.try_write(b"x").is_err());
+        let (mut writer, mut reader) = pipe();
+        reader.finish();
+        drop(reader);
+        assert!(writer.poll_gone(cx).is_pending() && writer.poll_flush(cx).is_ready());
     }
 }
