@@ -83,6 +83,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
         labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
         tls: said.get(host).and_then(|route| route.tls.clone()),
+        allow: said.get(host).and_then(|route| route.allow.clone()),
         paths: Vec::new(),
     });
     model.routes.extend(discovered_routes);

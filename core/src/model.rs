@@ -440,6 +440,8 @@ pub struct Route {
     pub prefer: Vec<Preference>,
     /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovery::Claim::labels`].
     pub labels: Labels,
+    /// Addresses of the clients that are served; `None`: all are.
+    pub allow: Option<Vec<IpNet>>,
     /// TLS of the route; `None`: what listeners say.
     pub tls: Option<RouteTls>,
     /// Clusters of requests by their path, where listeners route by request. [`Self::clusters`] gets the others; if
@@ -470,6 +472,14 @@ impl Route {
     pub fn preferred(&self, client: IpAddr) -> impl Iterator<Item = usize> + '_ {
         let is_meant = move |preference: &&Preference| preference.clients.iter().any(|net| net.contains(&client));
         self.prefer.iter().filter(is_meant).map(|preference| preference.cluster)
+    }
+
+    /// Whether a client may use the route.
+    #[must_use]
+    pub fn allows(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        let allow = self.allow.as_ref();
+        allow.is_none_or(|allow| allow.iter().any(|prefix| prefix.contains(&client)))
     }
 
     /// Whether the configuration leaves the route's clusters to be discovered by sources.

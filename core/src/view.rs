@@ -340,6 +340,7 @@ pub(crate) mod tests {
                 prefer: Vec::new(),
                 labels: crate::labels::Labels::new(),
                 tls: None,
+                allow: None,
                 paths: Vec::new(),
             }],
             unmatched: Unmatched::Any,

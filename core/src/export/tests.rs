@@ -9,6 +9,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         prefer: Vec::new(),
         labels: crate::labels::Labels::new(),
         tls: None,
+        allow: None,
         paths: Vec::new(),
         depth: crate::hostname::WildcardDepth::default(),
     }

@@ -162,6 +162,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         prefer: Vec::new(),
         labels: labels(text),
         tls: None,
+        allow: None,
         paths: Vec::new(),
     }
 }

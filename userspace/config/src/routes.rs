@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use ipnet::IpNet;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::{Labels, is_key, is_value};
 use signalbox_core::model::{PathRoute, Preference, Route, Unmatched};
@@ -65,8 +66,10 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
     let prefer = map.take("prefer");
     let labels = map.take("labels");
     let tls = map.take("tls");
+    let allow = map.take("allow");
     // A route that says something else of its name may leave its clusters to be discovered.
-    let may_be_discovered = path.is_none() && (prefer.is_some() || labels.is_some() || tls.is_some());
+    let may_be_discovered =
+        path.is_none() && (prefer.is_some() || labels.is_some() || tls.is_some() || allow.is_some());
     let clusters = if may_be_discovered {
         map.take("clusters")
     } else {
@@ -79,6 +82,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
             ("prefer", &prefer),
             ("labels", &labels),
             ("tls", &tls),
+            ("allow", &allow),
             ("drain", &drain),
         ] {
             if let Some(place) = place {
@@ -103,6 +107,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         None => Some(Labels::new()),
     };
     let tls = optional_value(tls.as_ref(), |place| tls::route(place, report));
+    let allow = optional_value(allow.as_ref(), |place| self::allow(place, report));
     let (clusters, paths) = match path {
         Some(path) => (
             Vec::new(),
@@ -120,9 +125,27 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         drain: drain.and_then(|place| place.duration(report)),
         prefer: prefer?,
         labels: labels?,
+        allow: allow?,
         tls: tls?,
         paths,
     })
+}
+
+/// Decodes the addresses of the clients that are served.
+fn allow(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<IpNet>> {
+    let mut items = place.items("prefixes", usize::MAX, report)?.peekable();
+    if items.peek().is_none() {
+        place.error(
+            report,
+            "an empty list serves nobody: name prefixes, or leave `allow` out to serve all",
+        );
+        return None;
+    }
+    let mut prefixes = Vec::new();
+    for item in items {
+        prefixes.push(item.prefix(report)?);
+    }
+    Some(prefixes)
 }
 
 /// Decodes a path: raw bytes as requests have them, without a query.

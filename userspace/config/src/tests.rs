@@ -16,6 +16,7 @@ mod services;
 mod settings;
 mod shield;
 mod subset;
+mod tls;
 mod yaml;
 
 use super::{Parsed, parse};

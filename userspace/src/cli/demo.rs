@@ -31,6 +31,9 @@ pub struct DemoArgs {
     pub verbose: bool,
 }
 
+/// File of the certificate for the name whose TLS ends at the balancer.
+const CERTIFICATE: &str = "edge.pem";
+
 /// The demo's configuration, as a user would write it.
 fn configuration(args: &DemoArgs, socket: &std::path::Path, hosts: &[(String, SocketAddr, SocketAddr)]) -> String {
     let host = |at: usize| {
@@ -43,18 +46,21 @@ fn configuration(args: &DemoArgs, socket: &std::path::Path, hosts: &[(String, So
     };
     let health = "health: { http: { path: /healthz }, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }";
     let store = socket.with_file_name("state.redb");
+    let certificate = socket.with_file_name(CERTIFICATE);
     format!(
         "version: 1
 admin: {{ listen: \"127.0.0.1:{admin}\", socket: {socket:?} }}
 store: {{ path: {store:?} }}
 listeners:
   - {{ name: http, protocol: http, listen: [\"127.0.0.1:{http}\"] }}
-  - {{ name: https, protocol: tls, listen: [\"127.0.0.1:{https}\"] }}
+  - {{ name: https, protocol: https, listen: [\"127.0.0.1:{https}\"] }}
+certificates: [{{ cert: {certificate:?} }}]
 clusters:
   - {{ name: blue, {health}, hosts: [{b1}, {b2}] }}
   - {{ name: green, {health}, hosts: [{g1}, {g2}] }}
 routes:
   - {{ host: app.localhost, clusters: {{ blue: 90, green: 10 }} }}
+  - {{ host: edge.localhost, clusters: {{ blue: 90, green: 10 }}, tls: {{ termination: edge }} }}
 ",
         admin = args.admin_port,
         http = args.http_port,
@@ -74,6 +80,9 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let socket = directory.join("admin.sock");
+    let made = rcgen::generate_simple_self_signed(vec!["edge.localhost".to_owned()])?;
+    let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+    std::fs::write(directory.join(CERTIFICATE), pem)?;
     let text = configuration(&args, &socket, &hosts);
     let model = config::parse(&text)
         .map_err(|errors| anyhow::anyhow!("{errors}"))?
@@ -112,9 +121,11 @@ In another terminal, try:
 
   curl --resolve app.localhost:{http}:127.0.0.1 http://app.localhost:{http}/
   curl --resolve app.localhost:{https}:127.0.0.1 -k https://app.localhost:{https}/
+  curl --resolve edge.localhost:{https}:127.0.0.1 -k https://edge.localhost:{https}/
   curl --unix-socket {socket} -X PUT -d '{{\"clusters\":{{\"blue\":1,\"green\":1}}}}' http://signalbox/api/v1/routes/app.localhost
 
-The third shifts the weights: repeat the first, and watch the table. Metrics: http://127.0.0.1:{admin}/metrics. Ctrl-C ends.
+The second's TLS ends at the host, the third's at the balancer, which chooses a host for each request. The fourth shifts
+the weights: repeat the first, and watch the table. Metrics: http://127.0.0.1:{admin}/metrics. Ctrl-C ends.
 ",
         http = args.http_port,
         https = args.https_port,

@@ -29,6 +29,7 @@ mod leg;
 mod linger;
 mod outbox;
 pub(super) mod pages;
+mod pass;
 pub(super) mod pool;
 mod refusal;
 mod request;

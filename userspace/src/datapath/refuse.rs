@@ -26,6 +26,8 @@ pub enum RefuseReason {
     NoHost,
     /// The route has usable hosts, but none took the connection.
     ConnectFailed,
+    /// The route does not serve the client's address.
+    NotAllowed,
     /// No certificate of a `https` listener names the host that the client asks for.
     NoCertificate,
     /// The client changes to HTTP/2 where it may not: in TLS without ALPN, or behind a request.
@@ -42,6 +44,7 @@ impl RefuseReason {
             Self::NoName => "no_name",
             Self::NoHost => "no_host",
             Self::ConnectFailed => "connect_failed",
+            Self::NotAllowed => "not_allowed",
             Self::NoCertificate => "no_certificate",
             Self::Http2 => "http2_unsupported",
             Self::Peek(why) => why.label(),
@@ -52,6 +55,7 @@ impl RefuseReason {
     pub(super) const fn http(self) -> Option<(u16, &'static str)> {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => (404, "No application is routed under this name."),
+            Self::NotAllowed => (403, "This application does not serve your address."),
             Self::NoHost => (503, "The application has no healthy router host right now."),
             Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
             Self::Http2 => (
@@ -83,6 +87,7 @@ impl RefuseReason {
     const fn alert(self) -> Option<u8> {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => 112, // unrecognized_name
+            Self::NotAllowed => 49,                                    // access_denied
             Self::NoHost | Self::ConnectFailed | Self::Http2 => 80,    // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.

@@ -83,6 +83,16 @@ impl Arrival<'_> {
             .find(self.local)
             .and_then(|at| snapshot.model.listeners[at].cluster);
         let to = snapshot.view.destination(request.hostname.as_ref(), fallback);
+        if let Some(route) = snapshot
+            .route(request.hostname.as_ref())
+            .filter(|_| protocol != Protocol::Tcp)
+            && !route.allows(self.true_client.ip())
+        {
+            let (why, name) = (RefuseReason::NotAllowed, request.hostname.as_ref());
+            self.log()
+                .log_refused(name, Some(&route.hostname.to_string()), why.label());
+            return Err(why);
+        }
         let chooser = Chooser::new(shared, &snapshot, to, protocol, self.true_client.ip());
         let route = match to {
             Destination::Route(route) => snapshot.routes.get(route),

@@ -40,7 +40,7 @@ fn listeners() {
         "listeners[0].routing",
         "`requests` is not a unit of routing; did you mean `request`? (allowed: connection or request)",
     );
-    let protocol = "`htpp` is not a protocol; did you mean `http`? (allowed: http, tls or tcp)";
+    let protocol = "`htpp` is not a protocol; did you mean `http`? (allowed: http, https, tls or tcp)";
     only_mistake(
         &bent("protocol: http", "protocol: htpp"),
         "listeners[0].protocol",

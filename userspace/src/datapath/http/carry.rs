@@ -38,10 +38,12 @@ pub(super) struct Carry<'a> {
     pub(super) awaits_continue: bool,
     /// Bytes written so far, to the host and to the client.
     pub(super) written: (u64, u64),
+    /// Whether the turn is given back as soon as the final answer has begun.
+    pub(super) until_answer: bool,
 }
 
 impl Carry<'_> {
-    /// Carries bytes until there is something else to do than to exchange them.
+    /// Carries bytes until there is something else to do than to exchange them, or the answer has begun.
     pub(super) async fn run(mut self, mut timer: Pin<&mut Sleep>) -> NextStep {
         let mut active = Instant::now();
         poll_fn(|cx| self.poll(cx, timer.as_mut(), &mut active)).await
@@ -57,7 +59,7 @@ impl Carry<'_> {
                 *active = Instant::now();
             }
             match self.turn.next() {
-                NextStep::Exchange { .. } => {}
+                NextStep::Exchange { .. } if !(self.until_answer && self.turn.has_answered()) => {}
                 step => return Poll::Ready(step),
             }
             if yielded {

@@ -24,11 +24,11 @@ use super::client::HttpConnection;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use super::pages;
+use super::pass::Reached;
 use super::refusal::Refusal;
 use super::request::ClientSide;
 use super::tls_policy::host_protocol;
-use super::tunnel::Tunnel;
-use super::upstream::{ProxiedClient, Upstream, authenticates_connection};
+use super::upstream::{LeasedHost, ProxiedClient, Upstream, authenticates_connection};
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
@@ -82,6 +82,17 @@ impl HttpConnection<'_> {
                 return self.refuse(client, &request, refusal, None, ahead).await;
             }
         };
+        if configured.is_some_and(|route| !route.allows(self.client.ip())) {
+            let why = RefuseReason::NotAllowed;
+            let (status, text) = why.http().unwrap_or((403, pages::text(403)));
+            let refusal = Refusal {
+                keeps_client: plan.keeps_client,
+                is_head: plan.asked.method == Method::Head,
+                ..Refusal::new(status, why.label(), text)
+            };
+            let route = configured.map(|route| route.hostname.to_string());
+            return self.refuse(client, &request, refusal, route.as_deref(), ahead).await;
+        }
         let mut chooser = {
             let shared = &self.worker.shared;
             Chooser::new(shared, &snapshot, to, protocol, self.client.ip())
@@ -107,21 +118,29 @@ impl HttpConnection<'_> {
             ..TurnPolicy::default()
         };
         let route = match to {
-            Destination::Route(route) | Destination::Path(route, _) => snapshot.routes.get(route).map(|route| &**route),
+            Destination::Route(route) | Destination::Path(route, _) => snapshot.routes.get(route).cloned(),
             _ => None,
         };
         let upstream = Upstream {
             worker: self.worker,
             snapshot: &snapshot,
             chooser,
-            route,
-            lease,
             is_tls: protocol == Protocol::Tls,
-            session: None,
+            leased: LeasedHost {
+                lease,
+                session: None,
+                route,
+            },
         };
         let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
         let turn = Turn::new(plan.facts, policy);
-        self.drive(&request, &plan, client, upstream, turn, to).await
+        let reached = self.reach(&request, &plan, client, upstream, turn, to).await;
+        // The rest of the answer may take hours, in which an old configuration is not kept.
+        drop(snapshot);
+        match reached {
+            Ok(reached) => self.pass(&request, &plan.asked, reached).await,
+            Err(after) => after,
+        }
     }
 
     /// Reads the facts off a head, and finds its route.
@@ -160,8 +179,8 @@ impl HttpConnection<'_> {
         Ok((plan, to))
     }
 
-    /// Takes the steps that the turn asks for, until the request is answered or given up.
-    async fn drive(
+    /// Takes the steps that the turn asks for, until the answer has begun or the request is given up.
+    async fn reach(
         &mut self,
         request: &Request,
         plan: &Plan<'_>,
@@ -169,13 +188,15 @@ impl HttpConnection<'_> {
         mut upstream: Upstream<'_>,
         mut turn: Turn,
         to: Destination,
-    ) -> AfterRequest {
+    ) -> Result<Reached, AfterRequest> {
         let mut attempt: Option<Attempt> = None;
-        loop {
+        let timeouts = upstream.snapshot.model.timeouts.http;
+        let awaits_continue = request.head.expects_continue(&request.bytes);
+        while !turn.has_answered() {
             match (turn.next(), &mut attempt) {
                 (NextStep::Connect { may_reuse }, lost) => {
                     if let Some(lost) = lost.take() {
-                        upstream.lease.cluster.retries.inc();
+                        upstream.leased.lease.cluster.retries.inc();
                         self.end_flow(&lost.link, FlowEnd::HostReset);
                     }
                     let proxied = ProxiedClient {
@@ -189,7 +210,7 @@ impl HttpConnection<'_> {
                             let mut begun = Attempt {
                                 host: HostSide::new(host.stream, Outbox::default()),
                                 link: HostLink {
-                                    listed: self.open_flow(&upstream),
+                                    listed: self.open_flow(&upstream.leased),
                                     log: self.log_context(request, host.connect),
                                     _active: host.active,
                                 },
@@ -207,38 +228,36 @@ impl HttpConnection<'_> {
                 }
                 (NextStep::Exchange { .. }, Some(attempt)) => {
                     let carry = Carry {
-                        awaits_continue: request.head.expects_continue(&request.bytes),
+                        awaits_continue,
                         written: (0, client.to_client.written()),
                         client: &mut client,
                         host: &mut attempt.host,
                         turn: &mut turn,
                         asked: &plan.asked,
                         flow: &attempt.link.listed.flow,
-                        timeouts: upstream.snapshot.model.timeouts.http,
+                        timeouts,
+                        until_answer: true,
                     };
                     tokio::select! {
                         biased;
                         _ = carry.run(self.timer.as_mut()) => {}
                         () = attempt.link.listed.flow.close.notified() => {
                             self.end_flow(&attempt.link, FlowEnd::Drained);
-                            return self.abort(client, &upstream.lease, "drained", attempt.host.status);
+                            let lease = &upstream.leased.lease;
+                            return Err(self.abort(client, lease, "drained", attempt.host.status));
                         }
                     }
                 }
-                (NextStep::Tunnel, _) => {
-                    let Some(attempt) = attempt else {
-                        return AfterRequest::Closed;
-                    };
-                    let policy = self.tunnel_policy(upstream.snapshot);
-                    let lease = upstream.lease;
-                    return AfterRequest::Tunnel(Box::new(Tunnel::new(client, attempt, lease, policy)));
-                }
-                (NextStep::Finished(ending), _) => {
-                    return self.finish(request, ending, client, attempt, upstream).await;
-                }
-                (NextStep::Exchange { .. }, None) => return AfterRequest::Closed,
+                (NextStep::Exchange { .. } | NextStep::Tunnel | NextStep::Finished(_), _) => break,
             }
         }
+        Ok(Reached {
+            client,
+            attempt,
+            turn,
+            leased: upstream.leased,
+            timeouts,
+        })
     }
 
     /// Changes of the fields of an answer.
@@ -262,8 +281,8 @@ impl HttpConnection<'_> {
         edited.slices(bytes).for_each(|slice| out.extend_from_slice(slice));
     }
 
-    fn open_flow(&self, upstream: &Upstream<'_>) -> FlowGuard {
-        let (worker, lease) = (self.worker, &upstream.lease);
+    fn open_flow(&self, leased: &LeasedHost) -> FlowGuard {
+        let (worker, lease) = (self.worker, &leased.lease);
         let listed = worker.flows.open(
             worker.index,
             FlowContext {
@@ -271,7 +290,7 @@ impl HttpConnection<'_> {
                 local: self.local,
                 backend: lease.backend,
                 listener: Arc::clone(&self.listener),
-                route: upstream.route.map(|route| route.hostname.as_str().into()),
+                route: leased.route.as_ref().map(|route| route.hostname.as_str().into()),
                 cluster: Arc::clone(&lease.cluster),
                 host: Arc::clone(&lease.host),
                 stats: lease.stats.clone(),
@@ -298,7 +317,13 @@ impl HttpConnection<'_> {
     }
 
     /// Resets a client whose exchange is given up from outside.
-    fn abort(&self, client: ClientSide, lease: &Lease, reason: &'static str, status: Option<u16>) -> AfterRequest {
+    pub(super) fn abort(
+        &self,
+        client: ClientSide,
+        lease: &Lease,
+        reason: &'static str,
+        status: Option<u16>,
+    ) -> AfterRequest {
         self.listener.request_refused.inc(reason);
         self.listener.requests.count(&lease.cluster.name, status.unwrap_or(503));
         super::linger::reset(client.stream);

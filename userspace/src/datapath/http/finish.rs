@@ -11,7 +11,7 @@ use super::linger::{close, linger, reset};
 use super::pages;
 use super::refusal::Refusal;
 use super::request::ClientSide;
-use super::upstream::Upstream;
+use super::upstream::LeasedHost;
 use crate::datapath::refuse::RefuseReason;
 use crate::state::outcome::FlowEnd;
 
@@ -23,16 +23,16 @@ impl HttpConnection<'_> {
         ending: TurnEnding,
         client: ClientSide,
         attempt: Option<Attempt>,
-        upstream: Upstream<'_>,
+        leased: LeasedHost,
     ) -> AfterRequest {
-        let cluster = &upstream.lease.cluster.name;
+        let cluster = &leased.lease.cluster.name;
         let begun = attempt.as_ref().and_then(|attempt| attempt.host.status);
         let status = ending
             .answer
             .or(begun)
             .unwrap_or_else(|| ending.fault.map_or(500, TurnFault::status));
         self.listener.requests.count(cluster, status);
-        upstream.lease.cluster.request_seconds.observe(request.began.elapsed());
+        leased.lease.cluster.request_seconds.observe(request.began.elapsed());
         if let Some(fault) = ending.fault {
             self.listener.request_refused.inc(label(fault));
         }
@@ -42,17 +42,17 @@ impl HttpConnection<'_> {
                 self.end_flow(&attempt.link, flow_end(ending.fault));
                 if ending.host == HostAfter::Reuse {
                     let is_personal = attempt.host.is_personal;
-                    upstream.keep(attempt.host.into_parts().0, is_personal);
+                    leased.keep(self.worker, attempt.host.into_parts().0, is_personal);
                 }
             }
             None => {
-                let route = upstream.route.map(|route| route.hostname.as_str());
+                let route = leased.route.as_ref().map(|route| route.hostname.as_str());
                 let why = RefuseReason::ConnectFailed.label();
                 self.log_refused(why, Some(status), route, Some(request));
             }
         }
         // The host is done with the request: it does not count while the client lingers.
-        drop(upstream);
+        drop(leased);
         let (stream, mut to_client, ahead) = client.into_parts();
         if let Some(status) = ending.answer {
             let refusal = Refusal {

@@ -40,6 +40,7 @@ const fn phrase(status: u16) -> &'static str {
         302 => "Found",
         307 => "Temporary Redirect",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         408 => "Request Timeout",
         414 => "URI Too Long",

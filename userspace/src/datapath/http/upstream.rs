@@ -1,5 +1,6 @@
 //! The way to a host: a lease, and a connection that was kept or is made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_core::hostname::Hostname;
@@ -27,12 +28,17 @@ pub(super) struct Upstream<'a> {
     pub(super) worker: &'a Worker,
     pub(super) snapshot: &'a Snapshot,
     pub(super) chooser: Chooser<'a>,
-    pub(super) route: Option<&'a RouteState>,
-    pub(super) lease: Lease,
     /// Whether hosts are spoken to in TLS.
     pub(super) is_tls: bool,
+    pub(super) leased: LeasedHost,
+}
+
+/// The host that a request has been sent to, or is to be. Holds no snapshot: an answer may take hours.
+pub(super) struct LeasedHost {
+    pub(super) lease: Lease,
     /// TLS of the connection in use.
     pub(super) session: Option<HostSession>,
+    pub(super) route: Option<Arc<RouteState>>,
 }
 
 /// A connection to the host of a lease.
@@ -51,15 +57,15 @@ impl Upstream<'_> {
     /// `None`: no host could be connected to.
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
         loop {
-            let lease = &mut self.lease;
-            if let (Some(route), None) = (self.route, &lease.stats) {
+            let LeasedHost { lease, session, route } = &mut self.leased;
+            if let (Some(route), None) = (route, &lease.stats) {
                 lease.count_for_route(route);
             }
-            self.session = self
+            *session = self
                 .is_tls
                 .then(|| HostSession::new(self.snapshot, lease, client.name))
                 .flatten();
-            let kept = || self.worker.pool.take(lease, self.session.as_ref());
+            let kept = || self.worker.pool.take(lease, session.as_ref());
             if let Some(stream) = (may_reuse && !lease.proxy_protocol).then(kept).flatten() {
                 return Some(HostStream {
                     stream,
@@ -73,7 +79,7 @@ impl Upstream<'_> {
             } else {
                 Vec::new()
             };
-            let (backend, session) = (lease.backend, self.session.clone());
+            let (backend, session) = (lease.backend, session.clone());
             let dial = async {
                 match session {
                     None if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
@@ -96,14 +102,16 @@ impl Upstream<'_> {
             if self.chooser.attempts() >= MAX_HOSTS_TRIED {
                 return None;
             }
-            self.lease = self.chooser.next_host()?;
+            self.leased.lease = self.chooser.next_host()?;
         }
     }
+}
 
+impl LeasedHost {
     /// Keeps a connection after an exchange, where other clients may use it.
-    pub(super) fn keep(&self, stream: Leg, is_personal: bool) {
+    pub(super) fn keep(&self, worker: &Worker, stream: Leg, is_personal: bool) {
         if !is_personal && !self.lease.proxy_protocol {
-            self.worker.pool.put(&self.lease, self.session.as_ref(), stream);
+            worker.pool.put(&self.lease, self.session.as_ref(), stream);
         }
     }
 }

@@ -111,3 +111,34 @@ fn clients_behind_trusted_proxies_are_known_and_others_cannot_lie() {
     assert_eq!(client.answer("GET").status, 404);
     assert!(eventually(SOON, || logged(r#""reason":"no_route""#) && logged(r#""status":404"#)));
 }
+
+#[test]
+fn clients_that_a_route_does_not_allow_reach_no_host() {
+    if !privileged("clients_that_a_route_does_not_allow_reach_no_host") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let routes = ["{ host: a.test, clusters: { east-1: 1 }, allow: [10.1.0.3/32, 192.0.2.0/24] }"];
+    let text = config_of("", &["east-1"], &routes);
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.get("a.test", "/").status, 403);
+    let mut other = Client::connect_from(&lab, "10.1.0.3");
+    assert_eq!(other.get("a.test", "/").status, 200);
+    // The same connection, by the address that a trusted proxy names.
+    sb.reload(&text.replace(
+        "routing: request,",
+        "routing: request, forwarded: { trusted: [10.1.0.2/32] },",
+    ));
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 200);
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: 192.0.2.7, 10.1.0.9\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 403);
+    // A connection that goes to one host as a whole.
+    sb.reload(&text.replace("routing: request,", ""));
+    assert_eq!(Client::connect(&lab).get("a.test", "/").status, 403);
+    assert_eq!(Client::connect_from(&lab, "10.1.0.3").get("a.test", "/").status, 200);
+    assert_eq!(east.take().len(), 3);
+}

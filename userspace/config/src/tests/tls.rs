@@ -1,0 +1,130 @@
+//! TLS termination and HTTP by request: what it means, and the message of each rule when it is broken.
+
+use signalbox_core::http::forwarded::ForwardedPolicy;
+use signalbox_core::model::Protocol;
+use signalbox_core::model::tls::{CertificatePlace, InsecurePolicy, Termination};
+
+use super::{only_mistakes, right};
+
+/// File with pieces in the places of a listener's, a cluster's and a route's keys, and of further lines.
+fn file(listener: &str, cluster: &str, route: &str, more: &str) -> String {
+    format!(
+        "version: 1\nlisteners:\n  - {{ name: edge, protocol: https, listen: [\"10.1.0.1:443\"]{listener} }}\nclusters:\n  \
+         - {{ name: east, hosts: [{{ name: e1, address: 10.2.0.1, http: 80, https: 443 }}]{cluster} }}\nroutes:\n  \
+         - {{ host: app.test, clusters: {{ east: 1 }}{route} }}\n{more}"
+    )
+}
+
+#[test]
+fn a_listener_that_ends_tls() {
+    let text = file(
+        ", termination: edge, strict_sni: true, client_certificates: { ca: ca.pem }, request_id: X-Id, forwarded: { policy: replace, trusted: [10.0.0.0/8] }",
+        ", backend_tls: { ca: east.pem, name: router.test }",
+        ", tls: { termination: reencrypt, insecure: redirect, hsts: \"max-age=60; includeSubDomains\" }, allow: [192.0.2.0/24]",
+        "  - { host: app.test, path: /api, clusters: { east: 7 } }\ncertificates: [{ cert: a.pem, default: true }, { directory: d }]\ntls: { profile: modern, groups: [X25519], tickets: false }\n",
+    );
+    let model = right(&text).model;
+    let listener = &model.listeners[0];
+    assert_eq!((listener.protocol, listener.protocol_name()), (Protocol::Tls, "https"));
+    let tls = listener.tls.as_ref().unwrap();
+    assert!(tls.has_strict_sni && tls.clients.as_ref().unwrap().is_required);
+    assert_eq!(listener.termination(None), Termination::Edge);
+    assert_eq!(listener.http.forwarded, ForwardedPolicy::Replace);
+    assert_eq!(model.routes.len(), 1, "paths belong to their name's route");
+    let route = &model.routes[0];
+    assert_eq!(listener.termination(Some(route)), Termination::Reencrypt);
+    assert_eq!(route.tls.as_ref().unwrap().insecure, InsecurePolicy::Redirect);
+    assert_eq!((&*route.paths[0].path, route.paths[0].clusters[0].1), ("/api", 7));
+    assert!(route.allows([192, 0, 2, 1].into()) && !route.allows([192, 0, 3, 1].into()));
+    let [
+        CertificatePlace::Files { cert, key, .. },
+        CertificatePlace::Directory(_),
+    ] = &model.tls.certificates[..]
+    else {
+        panic!("{:?}", model.tls.certificates)
+    };
+    assert_eq!(cert, key, "one file holds both");
+    assert!(model.clusters[0].backend_tls.is_verified && !model.tls.has_tickets);
+    assert_eq!(model.https_port(), Some(443));
+}
+
+#[test]
+fn what_says_nothing_of_tls_passes_it_through() {
+    let model = right(&file("", "", "", "")).model;
+    assert_eq!(
+        model.listeners[0].termination(Some(&model.routes[0])),
+        Termination::Passthrough
+    );
+    assert!(model.routes[0].allows([203, 0, 113, 1].into()));
+}
+
+#[test]
+fn mistakes_of_listeners() {
+    only_mistakes(
+        &|keys| file(keys, "", "", ""),
+        "
+        , termination: egde | listeners[0].termination | did you mean `edge`?
+        , strict_sni: maybe | listeners[0].strict_sni | is not a yes or no
+        , client_certificates: { required: true } | listeners[0].client_certificates | the key `ca` is missing
+        , routing: request | listeners[0].routing | has no meaning with `protocol: https`
+        , request_id: \"a b\" | listeners[0].request_id | is not the name of a field
+        , request_id: Content-Length | listeners[0].request_id | that may be set
+        , forwarded: { policy: keep } | listeners[0].forwarded.policy | is not a policy
+        ",
+    );
+    let plain =
+        |keys: &str| file("", "", "", "").replace("protocol: https, listen", &format!("protocol: tls{keys}, listen"));
+    only_mistakes(
+        &plain,
+        "
+        , termination: edge | listeners[0].termination | needs `protocol: https`: tls is not decrypted
+        , strict_sni: true | listeners[0].strict_sni | needs `protocol: https`
+        , request_id: X-Id | listeners[0].request_id | needs `routing: request` or `protocol: https`
+        ",
+    );
+}
+
+#[test]
+fn mistakes_of_routes_and_clusters() {
+    only_mistakes(
+        &|keys| file("", "", keys, ""),
+        "
+        , tls: { hsts: forever } | routes[0].tls.hsts | is not a value of Strict-Transport-Security
+        , tls: { hsts: \"max-age=1\", termination: passthrough } | routes[0].tls.hsts | needs TLS to end here
+        , tls: { insecure: never } | routes[0].tls.insecure | is not a treatment of plain HTTP
+        , path: api | routes[0].path | is not a path: it begins with `/`
+        , path: /a?b | routes[0].path | has no query
+        , \"path\": /a, drain: 1m | routes[0].drain | holds for a name as a whole
+        , allow: [] | routes[0].allow | an empty list serves nobody
+        ",
+    );
+    only_mistakes(
+        &|keys| file("", keys, "", ""),
+        "
+        , backend_tls: { cert: a.pem } | clusters[0].backend_tls | `cert` and `key` go together
+        , backend_tls: { ca: a.pem, verify: false } | clusters[0].backend_tls.ca | has no meaning with `verify: false`
+        , backend_tls: { name: \"a b\" } | clusters[0].backend_tls.name | a b
+        ",
+    );
+}
+
+#[test]
+fn mistakes_of_certificates_and_settings() {
+    only_mistakes(
+        &|lines| file("", "", "", lines),
+        "
+        certificates: [{ key: a.pem }] | certificates[0] | a certificate is { cert: FILE, key: FILE }
+        certificates: [{ cert: a.pem, directory: d }] | certificates[0] | `directory` stands alone
+        tls: { profile: old } | tls.profile | the profile `old` is not available
+        tls: { groups: [] } | tls.groups | no group is left
+        tls: { groups: [X25519, X25519] } | tls.groups[1] | in the list already
+        tls: { http2: always } | tls.http2 | always
+        ",
+    );
+    let twice = "  - { host: app.test, path: /a, clusters: { east: 1 } }\n  - { host: App.Test, path: /a, clusters: { east: 1 } }\n";
+    super::only_mistake(
+        &file("", "", "", twice),
+        "routes[2].host",
+        "already has a route for /a on line 8",
+    );
+}

@@ -1,0 +1,67 @@
+//! The second half of an exchange: the answer has begun, or the request has come to another end. No other host is asked
+//! any more, so no snapshot is held.
+
+use signalbox_core::http1::turn::{NextStep, Turn};
+use signalbox_core::model::HttpTimeouts;
+
+use super::after::AfterRequest;
+use super::answer::Asked;
+use super::attempt::{Attempt, Request};
+use super::carry::Carry;
+use super::client::HttpConnection;
+use super::request::ClientSide;
+use super::tunnel::Tunnel;
+use super::upstream::LeasedHost;
+use crate::state::outcome::FlowEnd;
+
+/// An exchange whose host has been found, or of which it is certain that there is none.
+pub(super) struct Reached {
+    pub(super) client: ClientSide,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) turn: Turn,
+    pub(super) leased: LeasedHost,
+    pub(super) timeouts: HttpTimeouts,
+}
+
+impl HttpConnection<'_> {
+    /// Passes the rest of an answer on, and ends the exchange.
+    pub(super) async fn pass(&mut self, request: &Request, asked: &Asked, reached: Reached) -> AfterRequest {
+        let Reached {
+            mut client,
+            mut attempt,
+            mut turn,
+            leased,
+            timeouts,
+        } = reached;
+        if let (NextStep::Exchange { .. }, Some(attempt)) = (turn.next(), &mut attempt) {
+            let carry = Carry {
+                awaits_continue: false,
+                written: (attempt.host.to_host.written(), client.to_client.written()),
+                client: &mut client,
+                host: &mut attempt.host,
+                turn: &mut turn,
+                asked,
+                flow: &attempt.link.listed.flow,
+                timeouts,
+                until_answer: false,
+            };
+            tokio::select! {
+                biased;
+                _ = carry.run(self.timer.as_mut()) => {}
+                () = attempt.link.listed.flow.close.notified() => {
+                    self.end_flow(&attempt.link, FlowEnd::Drained);
+                    return self.abort(client, &leased.lease, "drained", attempt.host.status);
+                }
+            }
+        }
+        match (turn.next(), attempt) {
+            (NextStep::Finished(ending), attempt) => self.finish(request, ending, client, attempt, leased).await,
+            (NextStep::Tunnel, Some(attempt)) => {
+                let policy = self.tunnel_policy(&self.worker.shared.snapshot.load());
+                AfterRequest::Tunnel(Box::new(Tunnel::new(client, attempt, leased.lease, policy)))
+            }
+            // Once an answer has begun there is no other attempt.
+            (NextStep::Tunnel | NextStep::Connect { .. } | NextStep::Exchange { .. }, _) => AfterRequest::Closed,
+        }
+    }
+}
