@@ -348,6 +348,7 @@ mod tests {
             include_str!("metrics/requests.rs"),
             include_str!("metrics/routes.rs"),
             include_str!("metrics/services.rs"),
+            include_str!("metrics/tls.rs"),
             include_str!("metrics/traffic.rs"),
         ]
         .concat();
