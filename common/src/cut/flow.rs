@@ -85,6 +85,10 @@ pub const EARLY_FIN: u32 = 256;
 /// Whether the client sent its FIN before the flow was cut is unknown to the programs: userspace asks leg A's socket.
 pub const EARLY_FIN_UNKNOWN: u32 = 1024;
 
+/// Both tuples of the flow lead to it, and [`EARLY_FIN`] and [`EARLY_FIN_UNKNOWN`] are decided: userspace may hand the
+/// flow off. [`state::CUT`] is set before that.
+pub const PAIRED: u32 = 8192;
+
 /// A SYN has arrived on the client's tuple while the flow seems alive: the client may be opening another connection.
 pub const SYN_ON_LIVE_FLOW: u32 = 512;
 

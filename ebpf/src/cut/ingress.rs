@@ -183,7 +183,7 @@ fn on_cut_packet<F: Family>(
     }
     if tcp.has(SYN) {
         if entry.dir == 1 {
-            return share::on_host_syn(tcp, flow);
+            return share::on_host_syn::<F>(ctx, tcp, flow);
         }
         // A stray SYN does no harm to a listening socket. A client in earnest confirms the answer.
         atomic::set(&mut flow.dirs[0].flags, SYN_ON_LIVE_FLOW);

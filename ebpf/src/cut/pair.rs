@@ -7,7 +7,7 @@ use signalbox_common::{
         CutFlow,
         flow::{
             CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, OFFERED_SACK, OFFERED_SCALE,
-            OFFERED_TIMESTAMPS, SYN_ACK_SEEN, ineligible, state,
+            OFFERED_TIMESTAMPS, PAIRED, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
     },
@@ -106,6 +106,8 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
         // The handshake was evicted, or begun anew by a SYN.
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
+    // Last of all: before this, userspace must neither read leg A's queue nor close a socket.
+    atomic::set(&mut flow.dirs[0].flags, PAIRED);
     Verdict::new(Reason::CutPaired, PASS)
 }
 

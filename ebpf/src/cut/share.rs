@@ -4,7 +4,7 @@
 //! the socket has sent and carries nothing. So the socket never acknowledges a byte that it does not own.
 
 use aya_ebpf::{
-    helpers::{bpf_clone_redirect, bpf_skb_change_tail, bpf_skb_store_bytes},
+    helpers::{bpf_clone_redirect, bpf_l4_csum_replace, bpf_skb_change_tail, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use signalbox_common::{
@@ -16,7 +16,7 @@ use signalbox_common::{
     },
     net::{
         Buffer, Diff, Tcp, atomic,
-        header::{ACK, RST, TCP_HEADER},
+        header::{ACK, AT_CHECKSUM, AT_FLAGS, FIN, RST, SYN, TCP_HEADER},
         seq,
     },
 };
@@ -111,13 +111,31 @@ pub fn is_clone(ctx: &TcContext) -> bool {
     context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_CLONE
 }
 
-/// Verdict on a host's SYN or SYN-ACK of a cut flow: a host that repeats its SYN-ACK has not seen the socket's answer.
-#[inline(always)]
-pub fn on_host_syn(tcp: &Tcp, flow: &CutFlow) -> Verdict {
+/// Verdict on a host's SYN or SYN-ACK of a cut flow. A host that repeats its SYN-ACK has not seen the socket's answer;
+/// once the socket is closed, the client has to give it.
+#[inline(never)]
+pub fn on_host_syn<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &CutFlow) -> Verdict {
+    let is_ours = tcp.ack == flow.isn_b && tcp.seq.wrapping_add(1) == flow.isn_host;
     if tcp.has(ACK) && flow.handoff_state < HANDED_OFF {
-        Verdict::new(Reason::CutToSocket, PASS)
-    } else {
-        Verdict::new(Reason::CutStray, DROP)
+        return Verdict::new(Reason::CutToSocket, PASS);
+    }
+    if tcp.flags & (SYN | ACK | RST | FIN) == SYN | ACK && is_ours && clear_syn::<F>(ctx, tcp) {
+        loop_clone(ctx);
+    }
+    Verdict::new(Reason::CutStray, DROP)
+}
+
+/// Makes a SYN-ACK a keep-alive probe (RFC 9293, section 3.8.4): the client has that number already, and its answer is
+/// the acknowledgement that the host waits for.
+#[inline(always)]
+fn clear_syn<F: Family>(ctx: &TcContext, tcp: &Tcp) -> bool {
+    let flags = tcp.flags & !SYN;
+    let mut diff = Diff::default();
+    diff.u16(u16::from(tcp.flags), u16::from(flags));
+    // SAFETY: the helpers read the value and check the offsets.
+    unsafe {
+        bpf_skb_store_bytes(ctx.skb.skb, F::TCP + AT_FLAGS, (&raw const flags).cast(), 1, 0) == 0
+            && bpf_l4_csum_replace(ctx.skb.skb, F::TCP + AT_CHECKSUM, 0, diff.for_kernel(), 0) == 0
     }
 }
 

@@ -149,14 +149,14 @@ async fn dial(
     };
     // A near host has answered by the time that other tasks have had their turn: the flow table says so.
     for _ in 0..MAX_POLLS {
-        if attempt.outcome().is_ok() {
+        if attempt.is_paired() {
             return Ok((host, Ok(attempt)));
         }
         tokio::task::yield_now().await;
     }
     let stream = host.registered()?;
     stream.writable().await?;
-    if let Err(ineligible) = attempt.outcome() {
+    if let Err(ineligible) = attempt.outcome().await {
         if let Some(error) = stream.take_error()? {
             return Err(error);
         }

@@ -184,6 +184,40 @@ fn a_server_may_speak_first() {
     expect_none(&sb);
 }
 
+/// The balancer's sockets have nothing to deliver, and are closed by the time that the host repeats its SYN-ACK.
+#[test]
+fn a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_was_lost() {
+    if !privileged("a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_was_lost") {
+        return;
+    }
+    let lab = cut::lab();
+    let greeting = noise(9, 5000);
+    let _servers = ["east-1", "west-1"].map(|host| {
+        let greeting = greeting.clone();
+        Server::start(lab.host(host), cut::BACKEND, move |stream| {
+            let _ = (&*stream).write_all(&greeting);
+        })
+    });
+    let (_health, sb) = cut::start(&lab, "");
+    for ((at, _), host) in cut::TCP.into_iter().zip(["east-1", "west-1"]) {
+        let machine = lab.host(host);
+        for words in [
+            "add table inet bad",
+            "add chain inet bad in { type filter hook input priority 0 ; }",
+            "add rule inet bad in tcp dport 3306 tcp flags & ( syn | ack ) == ack drop",
+        ] {
+            machine.must(&["nft", words]);
+        }
+        let client = connect(&lab, at);
+        client.set_read_timeout(Some(SOON)).unwrap();
+        expect_cut(&sb, &client);
+        std::thread::sleep(Duration::from_millis(300));
+        machine.must(&["nft", "delete table inet bad"]);
+        receive(&client, &greeting, at);
+    }
+    expect_none(&sb);
+}
+
 #[test]
 fn a_host_that_answers_before_it_has_read_anything() {
     if !privileged("a_host_that_answers_before_it_has_read_anything") {

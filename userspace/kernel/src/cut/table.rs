@@ -199,7 +199,7 @@ impl FlowTable {
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].flags)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].flags)) }.load(Ordering::Acquire)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use signalbox_common::cut::PendingFlow;
-use signalbox_common::cut::flow::{ineligible, state};
+use signalbox_common::cut::flow::{PAIRED, ineligible, state};
 
 use super::{CutRequest, Cutter};
 use crate::datapath::socket::Socket;
@@ -17,6 +18,12 @@ use crate::sys;
 /// Ports tried for one connection: a port may be in use by a connection in the making to another host, or by a socket
 /// of another process.
 const MAX_PORTS_TRIED: usize = 256;
+
+/// Interval of the check whether a program that has begun to cut a flow has done so.
+const PAIRING_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Time after which a flow counts as paired though no program says so: programs of an older version never do.
+const PAIRING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Guard of an entry and a source port until the flow is cut; dropped before that, it gives both back.
 pub struct CutAttempt {
@@ -142,14 +149,30 @@ impl CutAttempt {
         }
     }
 
-    /// Returns whether the flow is cut, once leg B is connected, or why not.
-    pub fn outcome(&self) -> Result<(), Ineligible> {
-        match self.cutter.kernel.table.state(self.index) {
-            state::CUT | state::CLOSING => Ok(()),
-            state::INELIGIBLE => Err(Ineligible::FoundByProgram(
-                self.cutter.kernel.table.ineligible(self.index),
-            )),
-            _ => Err(Ineligible::NoHook),
+    /// Returns whether the flow is cut and may be handed off.
+    #[must_use]
+    pub fn is_paired(&self) -> bool {
+        let table = &self.cutter.kernel.table;
+        match table.state(self.index) {
+            state::CUT => table.flags(self.index, 0) & PAIRED != 0,
+            state::CLOSING => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the flow is cut, once leg B is connected, or why not. Where the program has only begun to cut
+    /// it, this waits: the CPU that runs the program may itself wait for its hypervisor.
+    pub async fn outcome(&self) -> Result<(), Ineligible> {
+        let table = &self.cutter.kernel.table;
+        let began = Instant::now();
+        loop {
+            match table.state(self.index) {
+                state::CLOSING => return Ok(()),
+                state::CUT if self.is_paired() || began.elapsed() > PAIRING_TIMEOUT => return Ok(()),
+                state::CUT => tokio::time::sleep(PAIRING_CHECK_INTERVAL).await,
+                state::INELIGIBLE => return Err(Ineligible::FoundByProgram(table.ineligible(self.index))),
+                _ => return Err(Ineligible::NoHook),
+            }
         }
     }
 }

@@ -163,6 +163,8 @@ impl Cutter {
                         // programs know that it belongs to the hand-off.
                         total = total.wrapping_add(1);
                         self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
+                        // A socket that has not processed the host's SYN-ACK yet would be disconnected by `shutdown`.
+                        host.registered()?.writable().await?;
                         return sys::shutdown_write(host.as_raw_fd());
                     }
                     Ok(n) => piece.truncate(n),

@@ -3,8 +3,8 @@
 use log::Level;
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
-    CLIENT_FIN_SEEN, CutFlow, EARLY_FIN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN,
-    ineligible, state,
+    CLIENT_FIN_SEEN, CutFlow, EARLY_FIN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, PAIRED,
+    SYN_ACK_SEEN, ineligible, state,
 };
 use signalbox_common::cut::handshake;
 use signalbox_common::net::header::{ACK, CWR, ECE, FIN, SYN};
@@ -123,6 +123,7 @@ fn the_hosts_answer_cuts_the_flow() {
             ts_delta_out: flow.ts_delta_out,
             ..scene.flow()
         };
+        wanted.dirs[0].flags = PAIRED;
         wanted.dirs[1].ack = first_b;
         wanted.dirs[1].ts_val = flow.dirs[1].ts_val;
         for (wanted, way) in wanted.dirs.iter_mut().zip(flow.dirs) {
@@ -298,7 +299,7 @@ fn a_fin_before_the_flow_is_cut_is_known_to_it() {
         assert_eq!(scene.shake().unwrap().progress, SYN_ACK_SEEN | CLIENT_FIN_SEEN);
         let answer = scene.hosts_answer();
         scene.arrives(&answer).passed_as(Reason::CutPaired, &answer);
-        assert_eq!(scene.flow_now().dirs.map(|way| way.flags), [EARLY_FIN, 0]);
+        assert_eq!(scene.flow_now().dirs.map(|way| way.flags), [EARLY_FIN | PAIRED, 0]);
     });
 }
 

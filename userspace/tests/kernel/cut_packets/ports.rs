@@ -223,8 +223,17 @@ fn a_syn_of_the_hosts_is_never_forwarded() {
             let again = scene.hosts_answer();
             if drained < HANDED_OFF {
                 scene.arrives(&again).passed_as(Reason::CutToSocket, &again);
-            } else {
-                scene.arrives(&again).dropped(Reason::CutStray);
+            }
+            // An answer to another SYN than ours.
+            for (seq, ack) in [(1, 0), (0, 1)] {
+                let other = Packet {
+                    seq: again.seq.wrapping_add(seq),
+                    ack: again.ack.wrapping_add(ack),
+                    ..scene.hosts_answer()
+                };
+                if drained >= HANDED_OFF {
+                    scene.arrives(&other).dropped(Reason::CutStray);
+                }
             }
             assert_eq!(scene.flow_now(), flow);
         }

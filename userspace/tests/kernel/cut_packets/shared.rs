@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::outcome::Action;
 use super::packet::Packet;
-use super::scene::{CLIENT_ON_B, FROM_HOST, LEG_B, Scene, TO_CLIENT, WINDOW, ip, over_both};
+use super::scene::{CLIENT_ON_B, FROM_HOST, HOST_ON_A, LEG_B, Scene, TO_CLIENT, WINDOW, ip, over_both};
 
 /// Leg A's socket has acknowledged the client's bytes, so the client hears of no less.
 #[test]
@@ -49,6 +49,31 @@ fn an_icmp_error_on_leg_b_goes_to_the_client_and_to_the_socket() {
         let outcome = scene.programs.arrives(&comes, LEG_B);
         assert_eq!((outcome.action, outcome.bytes), (Action::Pass, comes));
         assert_eq!(wire.next_to_client(), goes);
+        wire.detach(&mut scene);
+    });
+}
+
+/// The socket that would answer is closed: the client is asked to, by a packet of a number that it has already.
+#[test]
+fn a_syn_ack_that_comes_again_when_the_socket_is_closed_is_a_probe_for_the_client() {
+    over_both(|mut scene| {
+        let flow = scene.flow();
+        scene.put(&flow);
+        let wire = Wire::with(&mut scene);
+        let answer = Packet {
+            ack: flow.isn_b,
+            options: Vec::new(),
+            ..scene.hosts_answer()
+        };
+        let outcome = scene.programs.arrives(&answer.bytes(), LEG_B);
+        assert_eq!(outcome.action, Action::Drop, "{:?}", outcome.reasons);
+        let probe = Packet {
+            seq: HOST_ON_A.wrapping_sub(1),
+            ..scene.client_receives(0, 0)
+        };
+        assert_eq!(Packet::read(&wire.next_to_client()), probe);
+        let host = scene.flow_now().dirs[1];
+        assert_eq!((host.packets, host.bytes, host.snd_max), (1, 0, flow.dirs[1].snd_max));
         wire.detach(&mut scene);
     });
 }
