@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lab::cut::{self, doors, expect_none};
 use lab::impair::{Impaired, Odds};
-use lab::privileged;
 use lab::transfers::{self, Load};
+use lab::{Signalbox, privileged};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,11 +35,11 @@ fn suffer(client: bool, hosts: bool, odds: Odds, seed: u64) {
             let wrong = load.run(&lab, &door, seed * 100 + n);
             assert!(
                 wrong.is_empty(),
-                "{} of {flows} at {}, such as: {}; flows that are left: {:?}",
+                "{} of {flows} at {}:\n{}\n{}",
                 wrong.len(),
                 door.at,
-                wrong[0],
-                sb.flows("limit=10")
+                wrong.join("\n"),
+                told(&sb, &wrong)
             );
             count += flows;
         }
@@ -61,6 +61,26 @@ fn suffer(client: bool, hosts: bool, odds: Odds, seed: u64) {
     for host in ["east-1", "west-1"] {
         assert_eq!(sb.host(host)["active_connections"], 0);
     }
+}
+
+/// What signalbox tells of flows that went wrong: their entries, how all connections ended, and what the programs did.
+fn told(sb: &Signalbox, wrong: &[String]) -> String {
+    let mut flows = sb.flows("limit=300000");
+    flows.retain(|flow| {
+        let client = flow["client"].as_str().unwrap_or_default();
+        wrong.iter().any(|case| case.contains(client))
+    });
+    let (_, metrics) = sb.get("/metrics");
+    let ends = [
+        "_closed_total",
+        "_connect_failures_total",
+        "_packets_total",
+        "_not_cut_total",
+    ];
+    let counted = metrics
+        .lines()
+        .filter(|line| ends.iter().any(|end| line.contains(end)) && !line.starts_with('#') && !line.ends_with(" 0"));
+    format!("{flows:#?}\n{}", counted.collect::<Vec<_>>().join("\n"))
 }
 
 macro_rules! cases {

@@ -81,12 +81,14 @@ impl Load {
         };
         let (up, down) = (size(), size());
         let start = Instant::now();
+        let mut local = None;
         let outcome = connect_here(door.at).and_then(|stream| {
+            local = stream.local_addr().ok();
             (&stream).write_all(&door.first)?;
             exchange::client(&stream, seed, up, down)
         });
         let took = start.elapsed();
-        let case = || format!("seed {seed}, {up} bytes up, {down} down, after {took:?}");
+        let case = || format!("seed {seed}, {up} bytes up, {down} down, client {local:?}, after {took:?}");
         match outcome {
             Err(error) => Some(format!("{error}: {}", case())),
             Ok(()) if took > self.patience => Some(format!("too slow: {}", case())),
