@@ -262,6 +262,14 @@ impl Listener {
         let of_route = route.and_then(|route| route.tls.as_ref()?.termination);
         of_route.unwrap_or(tls.termination)
     }
+
+    /// Whether each request of a plain HTTP client is routed for itself, whose first request is for a name with this
+    /// route.
+    #[must_use]
+    pub fn routes_requests(&self, route: Option<&Route>) -> bool {
+        self.routing == Routing::Request
+            || self.protocol == Protocol::Http && route.is_some_and(Route::needs_request_routing)
+    }
 }
 
 /// Unit that a listener chooses a host for.
@@ -447,6 +455,15 @@ pub struct Route {
     /// Clusters of requests by their path, where listeners route by request. [`Self::clusters`] gets the others; if
     /// that is empty, these have no route.
     pub paths: Vec<PathRoute>,
+}
+
+impl Route {
+    /// Whether plain HTTP for the name has to be routed by request: by path, or to be answered with a redirect or 404.
+    #[must_use]
+    pub fn needs_request_routing(&self) -> bool {
+        let insecure = self.tls.as_ref().map(|tls| tls.insecure);
+        !self.paths.is_empty() || insecure.is_some_and(|policy| policy != InsecurePolicy::Allow)
+    }
 }
 
 /// Route of the requests whose path begins with a path ([`crate::http::path::PathTable`]).

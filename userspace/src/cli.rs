@@ -1,6 +1,7 @@
 //! The command line. Data goes to standard output, everything else to standard error.
 
 mod agent;
+mod certificates;
 mod client;
 pub mod demo;
 pub mod doctor;
@@ -78,8 +79,13 @@ enum Command {
     Clusters(ShowArgs),
     /// Show the hosts of a running signalbox.
     Hosts(ShowArgs),
-    /// Show the certificates of a running signalbox, and when they end.
-    Certificates(ShowArgs),
+    /// Show the certificates of a running signalbox, and when they end, or give it others.
+    Certificates {
+        #[command(subcommand)]
+        what: Option<certificates::CertificateCommand>,
+        #[command(flatten)]
+        show: ShowArgs,
+    },
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
     Services(ShowArgs),
     /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
@@ -331,7 +337,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show,
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
-        Command::Certificates(show) => show::certificates(&show.socket, show.output),
+        Command::Certificates { what, show } => certificates::run(what, &show.socket, show.output),
         Command::Services(show) => services::print(&show.socket, show.output),
         Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),

@@ -8,6 +8,7 @@ pub mod fanout;
 pub mod features;
 pub mod file_watch;
 pub mod health;
+pub mod kept_certificates;
 pub mod listener_set;
 mod rotate;
 pub mod rotation_jobs;

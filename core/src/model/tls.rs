@@ -36,7 +36,7 @@ impl Termination {
     }
 }
 
-/// Treatment of plain HTTP for a name, at listeners with `routing: request`.
+/// Treatment of plain HTTP for a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InsecurePolicy {

@@ -322,6 +322,27 @@ fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            PUT,
+            "/api/v1/certificates/{name}",
+            "Keep a certificate, in place of that of the name; PEM texts, of which one may hold both",
+            RequestKind::Json(
+                r#"{ "certificate": "-----BEGIN CERTIFICATE-----...", "key": "-----BEGIN PRIVATE KEY-----...",
+                     "pass_phrase": null }"#,
+            ),
+        ),
+        certificates::put,
+    )
+    .with(
+        &change(
+            DELETE,
+            "/api/v1/certificates/{name}",
+            "Forget a certificate that has come by API",
+            RequestKind::Nothing,
+        ),
+        certificates::delete,
+    )
+    .with(
+        &change(
             POST,
             "/api/v1/rotations",
             "Take something out of rotation, or in; timeout is in seconds",

@@ -1,15 +1,26 @@
-//! `GET /api/v1/certificates`: the certificates in force, without their keys.
+//! Certificates by API: those in force, without their keys; more of them, and fewer.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use axum::extract::State;
-use axum::response::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Json, Response};
 use serde_json::{Value, json};
 use signalbox_core::tls::names::Validity;
 use signalbox_tls::certificate::Certificate;
+use signalbox_tls::store::CertificateStore;
 use signalbox_tls::watch::now;
 
+use super::problem::problem;
 use crate::control::Control;
+use crate::control::kept_certificates::{KeepError, KeptCertificates, PutCertificate};
+
+/// Time that an answer waits until a change is in force: files are watched.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Interval of looks at the certificates in force.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// `GET /api/v1/certificates`: the certificates in force, and files that cannot be used.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
@@ -20,6 +31,94 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
         "certificates": list,
         "errors": **control.shared.certificate_errors.load(),
     }))
+}
+
+/// `PUT /api/v1/certificates/{name}`: keeps a certificate, and answers when it is in force.
+pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+    let put: PutCertificate = match serde_json::from_str(&body) {
+        Ok(put) => put,
+        // The error of the decoder may quote the text, which is a key perhaps.
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let why = format!("not {{ certificate: PEM, key: PEM, pass_phrase: TEXT }}: line {line}, column {column}");
+            return problem(StatusCode::BAD_REQUEST, "The body is not understood", &why, &json!({}));
+        }
+    };
+    drop(zeroize::Zeroizing::new(body));
+    let kept = kept(&control);
+    let written = tokio::task::spawn_blocking(move || kept.put(&name, &put)).await;
+    match written {
+        Ok(Ok(certificate)) => {
+            let has = |store: &CertificateStore| {
+                let mut all = store.certificates().iter();
+                all.any(|one| one.label == certificate.label && one.is_same(&certificate))
+            };
+            let is_in_force = settles(&control, has).await;
+            let view = view(&certificate, now());
+            Json(json!({ "apiVersion": "v1", "in_force": is_in_force, "certificate": view })).into_response()
+        }
+        Ok(Err(error)) => refusal(&error),
+        Err(error) => refusal_of_server(&error.to_string()),
+    }
+}
+
+/// `DELETE /api/v1/certificates/{name}`: forgets a certificate that has come by API.
+pub(super) async fn delete(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
+    let kept = kept(&control);
+    match tokio::task::spawn_blocking(move || kept.remove(&name)).await {
+        Ok(Ok(Some(label))) => {
+            let is_gone = settles(&control, |store| {
+                store.certificates().iter().all(|one| one.label != label)
+            });
+            let is_gone = is_gone.await;
+            Json(json!({ "apiVersion": "v1", "removed": label, "in_force": !is_gone })).into_response()
+        }
+        Ok(Ok(None)) => {
+            let why = "no certificate of this name has come by API; those of files are removed with the files";
+            problem(StatusCode::NOT_FOUND, "There is no such certificate", why, &json!({}))
+        }
+        Ok(Err(error)) => refusal(&error),
+        Err(error) => refusal_of_server(&error.to_string()),
+    }
+}
+
+fn kept(control: &Control) -> KeptCertificates {
+    KeptCertificates::of(&control.shared.snapshot.load().model)
+}
+
+/// Waits until the certificates in force are as they should be. Returns whether they are.
+async fn settles(control: &Control, is_right: impl Fn(&CertificateStore) -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if is_right(&control.shared.certificates.load()) {
+            return true;
+        }
+        // Without a listener that needs certificates, none is in force.
+        let model = Arc::clone(&control.shared.snapshot.load().model);
+        if began.elapsed() > SETTLE_TIMEOUT || model.listeners.iter().all(|listener| listener.tls.is_none()) {
+            return false;
+        }
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+    }
+}
+
+fn refusal(error: &KeepError) -> Response {
+    let status = match error {
+        KeepError::Name(_) => StatusCode::BAD_REQUEST,
+        KeepError::Unusable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        KeepError::Disk { .. } => return refusal_of_server(&error.to_string()),
+    };
+    problem(
+        status,
+        "The certificate is not taken; what was in force stays in force",
+        &error.to_string(),
+        &json!({}),
+    )
+}
+
+fn refusal_of_server(why: &str) -> Response {
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    problem(status, "The certificate could not be written", why, &json!({}))
 }
 
 fn view(certificate: &Certificate, now: u64) -> Value {

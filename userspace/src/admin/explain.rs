@@ -17,7 +17,7 @@ use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
 use signalbox_core::merge::unserved_claims;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Listener, Protocol, Route, Routing, ipv4_mapped};
+use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::problem::problem;
@@ -224,14 +224,15 @@ fn at_listener(
     client: Option<IpAddr>,
 ) -> Value {
     let name = &question.name;
-    let termination = listener.termination(snapshot.route(Some(name)));
+    let route = snapshot.route(Some(name));
+    let termination = listener.termination(route);
     let protocol = match termination {
         // Requests whose TLS ends here go to the hosts' ports for plain HTTP.
         Termination::Edge => Protocol::Http,
         Termination::Passthrough | Termination::Reencrypt => listener.protocol,
     };
     let asked = (protocol != Protocol::Tcp).then_some(name);
-    let is_per_request = listener.routing == Routing::Request || termination != Termination::Passthrough;
+    let is_per_request = listener.routes_requests(route) || termination != Termination::Passthrough;
     let to = match question.path.as_ref().filter(|_| is_per_request) {
         Some(path) => snapshot
             .view
@@ -269,7 +270,7 @@ fn at_listener(
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
-    let tier = tier::view(control, snapshot, (listener, termination), client, at);
+    let tier = tier::view(control, snapshot, (listener, route), client, at);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,

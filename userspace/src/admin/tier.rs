@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use signalbox_common::cut::flow::ineligible;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Listener, Routing};
+use signalbox_core::model::{Listener, Route, Routing};
 
 use crate::control::Control;
 use crate::kernel::interfaces;
@@ -40,16 +40,30 @@ struct ConnectionEnds {
 pub(super) fn view(
     control: &Control,
     snapshot: &Snapshot,
-    (listener, termination): (&Listener, Termination),
+    (listener, route): (&Listener, Option<&Route>),
     client: Option<IpAddr>,
     host: Option<IpAddr>,
 ) -> Value {
+    let termination = listener.termination(route);
     if termination != Termination::Passthrough {
         return json!({
             "tier": "copy",
             "verdict": "would not be cut",
             "not_cut": Ineligible::Terminated.label(),
             "reason": format!("TLS ends here ({}): the balancer decrypts every byte", termination.as_str()),
+        });
+    }
+    if listener.routes_requests(route) {
+        let why = if listener.routing == Routing::Request {
+            "`routing: request`"
+        } else {
+            "a route with `path`, or with an `insecure` other than `allow`,"
+        };
+        return json!({
+            "tier": "copy",
+            "verdict": "would not be cut",
+            "not_cut": Ineligible::PerRequest.label(),
+            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts"),
         });
     }
     let why_not_available = control.cut.is_none().then(|| {
@@ -97,10 +111,6 @@ fn ineligible(
     not_available: Option<String>,
     ends: &ConnectionEnds,
 ) -> Option<(Ineligible, String)> {
-    if listener.routing == Routing::Request {
-        let why = "routing: request chooses a host for each request, and clients share connections to hosts";
-        return Some((Ineligible::PerRequest, why.to_owned()));
-    }
     if let Some(tier) = listener.datapath.tier {
         return Some((
             Ineligible::Disabled,

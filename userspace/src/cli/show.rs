@@ -20,21 +20,6 @@ pub(super) fn print(what: &str, path: &str, socket: &Path, output: OutputFormat)
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the certificates in force, and below them the files that cannot be used.
-pub(super) fn certificates(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let answer = client::get(socket, "/api/v1/certificates")?;
-    if !matches!(output, OutputFormat::Table) {
-        emit(&answer, output)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print_text(&table("certificates", &answer))?;
-    let errors = answer.get("errors").and_then(Value::as_array);
-    for error in errors.into_iter().flatten() {
-        print_text(&format!("cannot be used: {}", text(Some(error))))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Writes JSON or YAML.
 pub fn emit(value: &Value, output: OutputFormat) -> anyhow::Result<()> {
     match output {

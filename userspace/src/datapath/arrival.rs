@@ -198,6 +198,13 @@ impl<'a> Arrival<'a> {
         listener.termination(snapshot.route(name))
     }
 
+    /// Whether each request of a client is routed for itself that asks for this name first, by what is in force now.
+    pub(super) fn routes_requests(&self, name: Option<&Hostname>) -> bool {
+        let snapshot = self.worker.shared.snapshot.load();
+        let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
+        listener.is_some_and(|listener| listener.routes_requests(snapshot.route(name)))
+    }
+
     pub(super) fn peek_timeout(&self) -> Duration {
         let timeouts = &self.snapshot.model.timeouts;
         if self.configured().protocol == Protocol::Tls {

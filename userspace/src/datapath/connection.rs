@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::model::{Routing, Tier};
+use signalbox_core::model::{Protocol, Routing, Tier};
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
@@ -50,8 +50,11 @@ pub async fn serve(
         return Box::pin(super::http::serve(arrival, &mut guard)).await;
     }
     // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
-    let connected = if arrival.configured().tls.is_some() {
+    let configured = arrival.configured();
+    let connected = if configured.tls.is_some() {
         Box::pin(super::http::serve_https(arrival, &mut guard)).await
+    } else if configured.protocol == Protocol::Http {
+        Box::pin(super::http::serve_http(arrival, &mut guard)).await
     } else {
         Box::pin(arrival.connect(&mut guard)).await
     };

@@ -38,5 +38,5 @@ mod tls_tunnel;
 mod tunnel;
 mod upstream;
 
-pub(super) use conn::serve;
+pub(super) use conn::{serve, serve_http};
 pub(super) use handshake::serve_https;

@@ -145,7 +145,8 @@ impl Certificate {
     }
 
     /// Whether this is the same certificate for the same names.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
         self.names == other.names && self.is_default == other.is_default && self.key.cert == other.key.cert
     }
 

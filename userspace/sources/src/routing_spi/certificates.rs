@@ -5,12 +5,12 @@ mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use signalbox_core::spi::{AppKey, Application};
+use signalbox_sys::{private_directory, sync_directory, write_private};
 
 /// Longest part of a file's name that is the alias's own, in bytes: 255 less endings and a hash.
 const MAX_ALIAS_BYTES: usize = 200;
@@ -61,15 +61,10 @@ impl CertificateFiles {
             }
         }
         for (name, content) in &wanted {
-            write(&directory, name, content)?;
+            write_private(&directory, name, content.as_bytes())?;
         }
-        File::open(&directory)?.sync_all()
+        sync_directory(&directory)
     }
-}
-
-fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
 /// Names an application's directory. Namespaces and names have no `+`, so no two applications share a directory.
@@ -116,23 +111,4 @@ fn file_name(alias: &str) -> String {
         name.push_str(&format!("~{hash:016x}"));
     }
     name
-}
-
-/// Writes a file in one step, so that no reader finds half of it; not at all if it is up to date.
-fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
-    let path = directory.join(name);
-    let private = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600);
-    if private(&path) && fs::read(&path).is_ok_and(|found| found == content.as_bytes()) {
-        return Ok(());
-    }
-    let new = directory.join(format!("{name}%new"));
-    // A file left over from a crash may have another mode.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(content.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &path)
 }

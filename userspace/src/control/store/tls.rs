@@ -18,6 +18,7 @@ use signalbox_tls::tickets::TicketSecret;
 use signalbox_tls::watch::{now, watch};
 use tokio::task::JoinHandle;
 
+use crate::control::kept_certificates::KeptCertificates;
 use crate::control::state_db::StateDb;
 use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
@@ -63,6 +64,9 @@ impl TlsSetup {
 
     /// Builds what the configuration says, from the files as they are now.
     pub(super) fn prepare(&mut self, model: &Model) -> Result<PreparedTls, String> {
+        if model.listeners.iter().any(|listener| listener.tls.is_some()) {
+            make_directory(&KeptCertificates::of(model));
+        }
         let places = certificate_files(model);
         let is_watched = places == self.places && self.watch.as_ref().is_some_and(|watch| !watch.is_finished());
         let loaded = if is_watched || (places.is_empty() && self.places.is_empty()) {
@@ -236,8 +240,8 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
     }
 }
 
-/// Places of all certificates: those of the configuration, and the directory that routing events fill. None if no
-/// listener needs them.
+/// Places of all certificates: those of the configuration, and the directories that routing events and the API fill.
+/// None if no listener needs them.
 fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
     if model.listeners.iter().all(|listener| listener.tls.is_none()) {
         return Vec::new();
@@ -251,7 +255,24 @@ fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
         // Whoever owns one alias must not answer for others, whatever his certificate says.
         names: NamesFrom::FileName,
     });
-    model.tls.certificates.iter().map(files).chain(of_events).collect()
+    let kept = KeptCertificates::of(model);
+    // `signalbox check` may run where there is no such directory, or as a user who may not look into it.
+    let of_api = std::fs::read_dir(kept.path())
+        .is_ok()
+        .then(|| CertificateFiles::Directory {
+            path: kept.path().to_owned(),
+            names: NamesFrom::Certificate,
+        });
+    let configured = model.tls.certificates.iter().map(files);
+    configured.chain(of_events).chain(of_api).collect()
+}
+
+/// Makes the directory for certificates that arrive by API. Without it, there are none.
+fn make_directory(kept: &KeptCertificates) {
+    if let Err(error) = kept.make() {
+        let path = kept.path().display().to_string();
+        tracing::warn!(%error, path, "Certificates cannot be taken by API: the directory cannot be made.");
+    }
 }
 
 fn files(place: &CertificatePlace) -> CertificateFiles {

@@ -18,7 +18,7 @@ use crate::datapath::arrival::Arrival;
 use crate::datapath::conn_guard::ConnGuard;
 use crate::datapath::peek::PeekError;
 use crate::datapath::refuse::{RefuseReason, refuse_after};
-use crate::datapath::route::{count_and_refuse, count_name};
+use crate::datapath::route::{ConnectedHost, count_and_refuse, count_name};
 use crate::datapath::socket::Socket;
 use crate::state::outcome::Ineligible;
 
@@ -40,11 +40,41 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
     }
     listener.not_cut[Ineligible::PerRequest.index()].inc();
     let Ok(client) = client.into_registered() else { return };
-    serve_leg(arrival, Leg::Plain(client), guard).await;
+    serve_leg(arrival, Leg::Plain(client), false, guard).await;
 }
 
-/// Serves the requests of a client's connection until it ends.
-pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut ConnGuard) {
+/// Serves a client of a plain listener with `routing: connection`. One whose name needs it is served request by
+/// request until its connection ends; another is connected to a host, and carried by the caller.
+pub(in crate::datapath) async fn serve_http(
+    mut arrival: Arrival<'_>,
+    guard: &mut ConnGuard,
+) -> Option<(Socket, ConnectedHost)> {
+    arrival.admit(guard)?;
+    let identity = arrival.identify(guard).await?;
+    let named = identity.request.as_ref().ok();
+    let name = named.map(|request| request.hostname.clone());
+    let Some(name) = name.filter(|name| arrival.routes_requests(name.as_ref())) else {
+        return Box::pin(arrival.route(identity)).await;
+    };
+    let listener = Arc::clone(arrival.listener());
+    count_name(&listener, Protocol::Http, name.as_ref());
+    let client = std::mem::replace(&mut arrival.client, Socket::Closed);
+    if identity.greeted.is_some() {
+        // The client has been sent the beginning of a connection that only a host could go on with.
+        let why = RefuseReason::Http2;
+        arrival.log().log_refused(name.as_ref(), None, why.label());
+        let shared = &arrival.worker.shared;
+        count_and_refuse(shared, &listener, client, Protocol::Http, why, identity.greeted).await;
+        return None;
+    }
+    listener.not_cut[Ineligible::PerRequest.index()].inc();
+    let client = client.into_registered().ok()?;
+    serve_leg(arrival, Leg::Plain(client), true, guard).await;
+    None
+}
+
+/// Serves the requests of a client's connection until it ends. `is_identified`: the client's name has been counted.
+pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: bool, guard: &mut ConnGuard) {
     let mut connection = HttpConnection {
         is_tls: client.is_layered(),
         is_http2: false,
@@ -61,7 +91,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut Con
     if client.has_chosen_http2() {
         return Box::pin(connection.http2(client)).await;
     }
-    let mut after = connection.first_request(client, guard).await;
+    let mut after = connection.first_request(client, is_identified, guard).await;
     loop {
         after = match after {
             AfterRequest::Closed => return,
@@ -73,17 +103,24 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, guard: &mut Con
 
 impl HttpConnection<'_> {
     /// Serves the first request, which says what the connection is for.
-    async fn first_request(&mut self, mut client: Leg, guard: &mut ConnGuard) -> AfterRequest {
+    async fn first_request(&mut self, mut client: Leg, is_identified: bool, guard: &mut ConnGuard) -> AfterRequest {
         let began = Instant::now();
         let read = self.read_head(&mut client, true).await;
         guard.finish_peeking();
-        if self.is_tls {
-            // The ClientHello has been counted.
-            return self.serve_head(client, read).await;
+        if !is_identified {
+            self.count_first(&read, began);
         }
+        if matches!(read, HeadRead::Http2) && !self.is_tls {
+            Box::pin(self.http2(client)).await;
+            return AfterRequest::Closed;
+        }
+        self.serve_head(client, read).await
+    }
+
+    fn count_first(&self, read: &HeadRead, began: Instant) {
         let listener = &self.listener;
         listener.peek_seconds.observe(began.elapsed());
-        match &read {
+        match read {
             HeadRead::Request(head) => {
                 let name = head
                     .authority
@@ -94,13 +131,8 @@ impl HttpConnection<'_> {
             HeadRead::Ended(0) => listener.peek.inc(PeekError::Silent.label()),
             HeadRead::Ended(_) => listener.peek.inc(PeekError::Closed.label()),
             HeadRead::Slow => listener.peek.inc(PeekError::Timeout.label()),
-            HeadRead::Malformed(_) => {}
-            HeadRead::Http2 => {
-                Box::pin(self.http2(client)).await;
-                return AfterRequest::Closed;
-            }
+            HeadRead::Malformed(_) | HeadRead::Http2 => {}
         }
-        self.serve_head(client, read).await
     }
 
     async fn next_request(&mut self, mut client: Leg) -> AfterRequest {

@@ -70,7 +70,8 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
     };
     listener.handshakes.seconds.observe(began.elapsed());
     count(&listener.handshakes, facts);
-    serve_leg(arrival, Leg::Tls(Box::new(stream)), guard).await;
+    // The ClientHello has been counted.
+    serve_leg(arrival, Leg::Tls(Box::new(stream)), true, guard).await;
 }
 
 /// Configuration of the handshake; `None` if there is no certificate for the name.

@@ -118,3 +118,79 @@ fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
         "{checked:?}"
     );
 }
+
+#[test]
+fn certificates_come_and_go_by_api_and_outlive_the_process() {
+    if !privileged("certificates_come_and_go_by_api_and_outlive_the_process") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let text = body(", termination: edge, strict_sni: true", "", &[("east-1", "")], &[ROUTE]);
+    let mut sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    let mut settings = trusting(&lab);
+    settings.resumption = rustls::client::Resumption::disabled();
+    let settings = Arc::new(settings);
+    let (first, second) = (
+        certificate(&lab, "first", &["a.test"]),
+        certificate(&lab, "second", &["a.test"]),
+    );
+    let shown = |pem: &std::path::Path| {
+        let client = try_connect(&lab, "a.test", Arc::clone(&settings));
+        client.is_ok_and(|mut client| is_shown(&mut client, pem))
+    };
+    let cli = |sb: &Signalbox, words: &[&str]| {
+        let output = sb.cli(&[&["certificates"], words].concat());
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    for pem in [&first, &second] {
+        let (is_done, said) = cli(&sb, &["put", "a.test", "--cert", pem.to_str().unwrap()]);
+        assert!(is_done && said.contains("in force"), "{said}");
+        // Without a wait: the answer came when it was in force.
+        assert!(shown(pem));
+    }
+    // What cannot be used leaves what is in force. No text of the request comes back.
+    let pem = std::fs::read_to_string(&first).unwrap();
+    let other_key = std::fs::read_to_string(&second).unwrap();
+    let key = other_key.find("-----BEGIN PRIVATE KEY-----").expect("a key");
+    let certificate_alone = &pem[pem.find("-----BEGIN CERTIFICATE-----").unwrap()..];
+    let certificate_alone = &certificate_alone[..certificate_alone.find("-----END CERTIFICATE-----").unwrap() + 26];
+    for (name, body, status) in [
+        ("a.test", serde_json::json!({ "certificate": certificate_alone }), 422),
+        (
+            "a.test",
+            serde_json::json!({ "certificate": certificate_alone, "key": other_key[key..] }),
+            422,
+        ),
+        ("a.test", serde_json::json!({ "certificates": pem }), 400),
+        ("..%2Fx", serde_json::json!({ "certificate": pem }), 400),
+    ] {
+        let answer = sb.unix("PUT", &format!("/api/v1/certificates/{name}"), &body.to_string());
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert!(!answer.body.contains("BEGIN"), "{}", answer.body);
+        assert!(shown(&second));
+    }
+    // Only the admin socket takes them.
+    let over_tcp = sb.admin("DELETE", "/api/v1/certificates/a.test", "");
+    assert!(matches!(over_tcp.status, 403..=405), "{}", over_tcp.status);
+    let mode = |path: std::path::PathBuf| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    let directory = lab.dir().join("certificates");
+    assert_eq!(
+        (mode(directory.clone()), mode(directory.join("a.test.pem"))),
+        (0o700, 0o600)
+    );
+    sb.kill9();
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    assert!(shown(&second));
+    let (is_done, said) = cli(&sb, &["remove", "a.test"]);
+    assert!(is_done && said.contains("removed"), "{said}");
+    assert!(!shown(&second), "it is gone when the answer comes");
+    let (is_done, said) = cli(&sb, &["remove", "a.test"]);
+    assert!(!is_done && said.contains("no certificate of this name"), "{said}");
+}

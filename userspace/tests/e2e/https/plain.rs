@@ -46,3 +46,63 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
     assert_eq!((answer.status, field(&answer.head, "connection")), (307, Some("close")));
     assert!(client.is_at_end());
 }
+
+/// A configuration that says `redirect` means it at every listener.
+#[test]
+fn a_listener_that_routes_connections_redirects_all_the_same() {
+    if !privileged("a_listener_that_routes_connections_redirects_all_the_same") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let _west = WebHost::start(&lab, "west-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let edge = |name: &str, insecure: &str| {
+        format!("{{ host: {name}, clusters: {{ east-1: 1 }}, tls: {{ termination: edge, insecure: {insecure} }} }}")
+    };
+    let routes = [
+        edge("r.test", "redirect"),
+        edge("n.test", "none"),
+        edge("a.test", "allow"),
+        "{ host: p.test, clusters: { east-1: 1 } }".to_owned(),
+        "{ host: p.test, path: /api, clusters: { west-1: 1 } }".to_owned(),
+    ];
+    let routes: Vec<_> = routes.iter().map(String::as_str).collect();
+    let hosts = [("east-1", ""), ("west-1", "")];
+    let text = body("", &certificates(&pem), &hosts, &routes).replace(" routing: request,", "");
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1", "west-1"]);
+    let mut client = Client::connect(&lab);
+    let answer = client.get("r.test", "/a");
+    assert_eq!(
+        (answer.status, field(&answer.head, "location")),
+        (302, Some("https://r.test/a"))
+    );
+    // The connection is one of requests now, whatever they ask for.
+    assert_eq!(client.get("n.test", "/").status, 404);
+    assert_eq!(client.host_of("a.test"), "east-1");
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.get("n.test", "/").status, 404);
+    assert_eq!(east.take().len(), 1, "the others have reached no host");
+    let mut client = Client::connect(&lab);
+    for (path, host) in [("/", "east-1"), ("/api/x", "west-1"), ("/apis", "east-1")] {
+        let answer = client.get("p.test", path);
+        assert_eq!(crate::lab::http::field(&answer.text, "host"), host, "{path}");
+    }
+    let not_cut = "signalbox_not_cut_total{reason=\"routed_per_request\"}";
+    assert!(sb.metric(not_cut) >= 3.0);
+    assert_eq!(sb.metric("signalbox_peek_total{outcome=\"no_host\"}"), 0.0);
+    // Other names are carried as before.
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.host_of("a.test"), "east-1");
+    let tiers: Vec<_> = sb.flows("limit=10").iter().map(|flow| flow["tier"].clone()).collect();
+    assert!(tiers.contains(&"cut".into()), "{tiers:?}");
+    for (url, verdict) in [
+        ("http://r.test/", "routed_per_request"),
+        ("http://p.test/api", "routed_per_request"),
+    ] {
+        let explained = sb.cli(&["explain", url]);
+        let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+        assert!(text.contains("requests one by one") || text.contains(verdict), "{text}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `signalbox certificates`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::show::{emit, print_text, table};
+use super::{OutputFormat, client};
+use crate::source::client::percent_encoded;
+
+/// Changes of the certificates that have come by API.
+#[derive(Subcommand)]
+pub(super) enum CertificateCommand {
+    /// Give it a certificate, now and after restarts, in place of that of the name.
+    Put {
+        /// Name to remove or replace the certificate by, such as the host's.
+        name: String,
+        /// PEM file with the certificate and its intermediates; may hold the key, too.
+        #[arg(long, value_name = "FILE")]
+        cert: PathBuf,
+        /// PEM file with the private key.
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// File with the pass phrase of the key.
+        #[arg(long, value_name = "FILE")]
+        pass: Option<PathBuf>,
+    },
+    /// Remove a certificate that was put.
+    Remove { name: String },
+}
+
+pub(super) fn run(what: Option<CertificateCommand>, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
+    let path = |name: &str| format!("/api/v1/certificates/{}", percent_encoded(name));
+    let answer = match what {
+        None => return list(socket, output),
+        Some(CertificateCommand::Put { name, cert, key, pass }) => {
+            let phrase = pass.as_deref().map(read).transpose()?;
+            let body = json!({
+                "certificate": read(&cert)?,
+                "key": key.as_deref().map(read).transpose()?,
+                "pass_phrase": phrase.as_deref().map(|phrase| phrase.trim_end_matches(['\r', '\n'])),
+            });
+            client::change(socket, &Method::PUT, &path(&name), Some(&body))?
+        }
+        Some(CertificateCommand::Remove { name }) => client::change(socket, &Method::DELETE, &path(&name), None)?,
+    };
+    if output != OutputFormat::Table {
+        emit(&answer, output)?;
+    } else if answer["removed"].is_string() {
+        print_text("removed")?;
+    } else if answer["in_force"] == true {
+        print_text("in force")?;
+    } else {
+        print_text("kept; not in force: no listener has `protocol: https`, or the file is not read yet")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the certificates in force, and below them the files that cannot be used.
+fn list(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
+    let answer = client::get(socket, "/api/v1/certificates")?;
+    if !matches!(output, OutputFormat::Table) {
+        emit(&answer, output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print_text(&table("certificates", &answer))?;
+    let errors = answer.get("errors").and_then(Value::as_array);
+    for error in errors.into_iter().flatten().filter_map(Value::as_str) {
+        print_text(&format!("cannot be used: {error}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
