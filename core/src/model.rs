@@ -462,7 +462,7 @@ impl Route {
     #[must_use]
     pub fn needs_request_routing(&self) -> bool {
         let insecure = self.tls.as_ref().map(|tls| tls.insecure);
-        !self.paths.is_empty() || insecure.is_some_and(|policy| policy != InsecurePolicy::Allow)
+        !self.paths.is_empty() || insecure.is_some_and(|policy| policy != tls::InsecurePolicy::Allow)
     }
 }
 

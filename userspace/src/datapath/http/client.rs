@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use signalbox_core::http1::limits::MessageLimits;
-use signalbox_core::model::{Listener, Routing};
+use signalbox_core::model::{Listener, Protocol, Route, Routing};
 use tokio::time::Sleep;
 
 use crate::datapath::worker_state::Worker;
@@ -24,6 +24,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) is_tls: bool,
     /// Whether the client speaks HTTP/2: this is one of its streams then.
     pub(super) is_http2: bool,
+    /// Whether the listener routes connections, and the name of the first request needed more.
+    pub(super) is_by_name: bool,
     /// Address that the client connected to.
     pub(super) local: SocketAddr,
     pub(super) limits: MessageLimits,
@@ -34,10 +36,13 @@ pub(super) struct HttpConnection<'a> {
 }
 
 impl HttpConnection<'_> {
-    /// Whether a listener with these settings would still take a connection like this one.
-    pub(super) fn is_served_by(&self, listener: Option<&Listener>) -> bool {
+    /// Whether a listener with these settings would still take a connection like this one, for a name with this route.
+    pub(super) fn is_served_by(&self, listener: Option<&Listener>, route: Option<&Route>) -> bool {
         listener.is_some_and(|listener| match self.is_tls {
             true => listener.tls.is_some(),
+            false if self.is_by_name => {
+                listener.protocol == Protocol::Http && route.is_none_or(|_| listener.routes_requests(route))
+            }
             false => listener.routing == Routing::Request,
         })
     }

@@ -78,6 +78,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
     let mut connection = HttpConnection {
         is_tls: client.is_layered(),
         is_http2: false,
+        is_by_name: is_identified && !client.is_layered(),
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
         peer: arrival.true_client,

@@ -61,7 +61,8 @@ impl HttpConnection<'_> {
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
         let listener = bound.map(|at| &snapshot.model.listeners[at]);
-        let drains = self.worker.shared.stopping.load(Relaxed) || !self.is_served_by(listener);
+        let drains =
+            self.worker.shared.stopping.load(Relaxed) || !self.is_served_by(listener, snapshot.route(request.name()));
         let default_policy = HttpPolicy::default();
         let http = listener.map_or(&default_policy, |listener| &listener.http);
         self.client = self.client_of(&request, http);

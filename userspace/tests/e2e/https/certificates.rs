@@ -129,13 +129,13 @@ fn certificates_come_and_go_by_api_and_outlive_the_process() {
     let text = body(", termination: edge, strict_sni: true", "", &[("east-1", "")], &[ROUTE]);
     let mut sb = Signalbox::start(&lab, &text);
     sb.wait_healthy(&["east-1"]);
-    let mut settings = trusting(&lab);
-    settings.resumption = rustls::client::Resumption::disabled();
-    let settings = Arc::new(settings);
     let (first, second) = (
         certificate(&lab, "first", &["a.test"]),
         certificate(&lab, "second", &["a.test"]),
     );
+    let mut settings = trusting(&lab);
+    settings.resumption = rustls::client::Resumption::disabled();
+    let settings = Arc::new(settings);
     let shown = |pem: &std::path::Path| {
         let client = try_connect(&lab, "a.test", Arc::clone(&settings));
         client.is_ok_and(|mut client| is_shown(&mut client, pem))

@@ -1,5 +1,8 @@
 //! Tests of certificate files: they come and go, and nobody else may read them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use signalbox_core::spi::{Applications, parse};
 
 use super::*;

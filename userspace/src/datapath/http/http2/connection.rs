@@ -51,6 +51,7 @@ impl HttpConnection<'_> {
             client: self.peer,
             local: self.local,
             is_tls: self.is_tls,
+            is_by_name: self.is_by_name,
             streams: Rc::clone(&streams),
             exchanges: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         };
@@ -97,7 +98,7 @@ impl HttpConnection<'_> {
         let shared = &self.worker.shared;
         let snapshot = shared.snapshot.load();
         let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
-        shared.stopping.load(Relaxed) || self.worker.drain.is_set() || !self.is_served_by(listener)
+        shared.stopping.load(Relaxed) || self.worker.drain.is_set() || !self.is_served_by(listener, None)
     }
 
     /// Time that a connection has without a stream.

@@ -42,6 +42,8 @@ pub(super) struct StreamOrigin {
     pub(super) client: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) is_tls: bool,
+    /// As [`HttpConnection::is_by_name`].
+    pub(super) is_by_name: bool,
     pub(super) streams: Rc<Streams>,
     /// Room for exchanges, among them those that outlive the reset of their stream.
     pub(super) exchanges: Arc<Semaphore>,
@@ -122,6 +124,7 @@ async fn exchange(
         client: origin.client,
         is_tls: origin.is_tls,
         is_http2: true,
+        is_by_name: origin.is_by_name,
         local: origin.local,
         limits: MessageLimits::default(),
         bytes: Vec::new(),
