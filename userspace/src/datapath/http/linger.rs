@@ -18,9 +18,14 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_DISCARD_BYTES: usize = 16 * 1024 * 1024;
 
 /// Closes the sending side, and reads and drops what still comes for a while: a reset because of unread bytes would
-/// destroy the answer (RFC 9112, section 9.6).
+/// destroy the answer (RFC 9112, section 9.6). A stream is not reset meanwhile either: curl before 8 takes the reset of
+/// a stream whose body it has yet to send for a failure, whole as the answer is.
 pub(super) async fn linger(mut client: Leg) {
     client.notify_close();
+    if let Leg::Stream(stream) = &mut client {
+        let _ = timeout(LINGER_TIMEOUT, stream.discard(MAX_DISCARD_BYTES)).await;
+        return;
+    }
     let Some(stream) = client.tcp() else { return };
     if sys::shutdown_write(stream.as_raw_fd()).is_err() {
         return;

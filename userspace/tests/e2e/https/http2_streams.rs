@@ -1,5 +1,6 @@
 //! HTTP/2 from clients, stream by stream: trailers, answers that are cut off, flow control, resets, drain.
 
+use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -183,6 +184,38 @@ fn a_body_that_is_reset_does_not_look_whole_to_the_host() {
                 all.contains("5\r\nhello") && !all.contains("0\r\n\r\n"),
                 "{reason:?} {all}"
             );
+        }
+    });
+}
+
+#[test]
+fn an_early_answer_lets_the_client_send_the_rest_of_its_body() {
+    if !privileged("an_early_answer_lets_the_client_send_the_rest_of_its_body") {
+        return;
+    }
+    let lab = Lab::new();
+    let (_east, _sb) = one_host(&lab);
+    visit(&lab, async |sender| {
+        // The host answers before it has read; then the balancer, which has no such route.
+        for (host, status, length) in [("a.test", 413, 600_000), ("a.test", 413, 1), ("b.test", 404, 600_000)] {
+            let request = Request::post(format!("http://{host}/early")).body(()).unwrap();
+            let mut ready = sender.clone().ready().await.unwrap();
+            let (answer, mut body) = ready.send_request(request, false).unwrap();
+            let answer = answer.await.unwrap();
+            assert_eq!(answer.status(), status);
+            let (text, _) = read(answer).await.unwrap();
+            assert!(!text.is_empty());
+            // curl before 8 fails where a reset comes before it has sent its body.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            // The stream's window is less than the longer bodies.
+            let mut left = length;
+            while left > 0 {
+                body.reserve_capacity(left);
+                let room = poll_fn(|cx| body.poll_capacity(cx)).await.expect("the stream is reset");
+                let sent = left.min(room.unwrap());
+                left -= sent;
+                body.send_data(Bytes::from(vec![b'x'; sent]), left == 0).unwrap();
+            }
         }
     });
 }

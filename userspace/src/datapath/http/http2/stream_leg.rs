@@ -1,6 +1,7 @@
 //! A stream of a client's HTTP/2 connection as a leg of an exchange: its request's body is read in the framing of
 //! HTTP/1.1, and what is written is the answer.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -141,6 +142,16 @@ impl StreamLeg {
 
     pub(in crate::datapath::http) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.answer.poll_flush(cx)
+    }
+
+    /// Reads and drops the rest of the request's body, at most so many bytes.
+    pub(in crate::datapath::http) async fn discard(&mut self, mut left: usize) {
+        while left > 0 {
+            match poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await {
+                Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len)),
+                Some(Err(_)) | None => return,
+            }
+        }
     }
 
     /// Ends the answer. Without it, the stream is reset when the leg goes.
