@@ -7,10 +7,11 @@ use anyhow::{Result, bail, ensure};
 use clap::{Parser, Subcommand};
 
 use crate::campaign::programs;
-use crate::contender::{self, Contender, Setup};
+use crate::contender::{Contender, Setup};
 use crate::playground;
 use crate::product::signalbox;
-use crate::scenario::{self, Scenario};
+use crate::scenario::{Entry, Scenario};
+use crate::suite::Suite;
 
 /// Compare signalbox with HAProxy, nginx and plain forwarding, in network namespaces of its own.
 #[derive(Parser)]
@@ -23,6 +24,13 @@ use crate::scenario::{self, Scenario};
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     pub(crate) instead: Option<BenchCommand>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// Options of a run.
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
     /// Two short rounds: under 5 minutes, for a first look
     #[arg(long)]
     quick: bool,
@@ -35,8 +43,8 @@ pub(crate) struct BenchArgs {
     /// Only this scenario (such as `unique-100`) or family (`unique`); may be given several times
     #[arg(long, value_name = "SCENARIO")]
     only: Vec<String>,
-    /// Contenders that take part
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = contender::ALL)]
+    /// Contenders that take part [default: all but those that have to be asked for]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contenders: Vec<Contender>,
     /// Threads of the balancers; several numbers make several contenders [default: 2 everywhere, and 1 in the main
     /// scenarios; quick: one for each CPU]
@@ -48,7 +56,7 @@ pub(crate) struct BenchArgs {
     /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Directory for results [default: bench/results]
+    /// Directory for results [default: bench/results; http: bench/results/http]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// Do not install missing packages
@@ -59,6 +67,9 @@ pub(crate) struct BenchArgs {
 /// Subcommands instead of a benchmark of connections.
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
+    /// Measure HTTP by request, in plain and with TLS that ends at the balancer
+    #[command(override_usage = "cargo xtask bench http [OPTIONS]")]
+    Http(RunArgs),
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
     Lab(playground::PlaygroundArgs),
     /// Measure the cost of packets of layer-4 services
@@ -80,17 +91,17 @@ pub(crate) struct BenchPlan {
 /// Time to start and stop a contender, on top of warm-up and measurement.
 const RUN_OVERHEAD_INTERVAL: Duration = Duration::from_millis(450);
 
-impl BenchArgs {
+impl RunArgs {
     /// Checks the arguments, and builds signalbox where it is needed.
-    pub(crate) fn plan(&self) -> Result<BenchPlan> {
+    pub(crate) fn plan(&self, suite: Suite) -> Result<BenchPlan> {
         let (rounds, seconds, warm_up) = if self.quick { (2, 0.6, 250) } else { (4, 2.0, 750) };
         let seconds = self.seconds.unwrap_or(seconds);
         ensure!((0.2..=3600.0).contains(&seconds), "--seconds: from 0.2 to 3600");
         let rounds = self.rounds.unwrap_or(rounds);
         ensure!(rounds > 0, "--rounds: at least 1");
         Ok(BenchPlan {
-            scenarios: self.scenarios()?,
-            setups: self.setups()?,
+            scenarios: self.scenarios(suite)?,
+            setups: self.setups(suite)?,
             spare_time: self.threads.is_empty(),
             rounds,
             warm_up: Duration::from_millis(warm_up),
@@ -98,25 +109,31 @@ impl BenchArgs {
         })
     }
 
-    fn scenarios(&self) -> Result<Vec<Scenario>> {
+    fn scenarios(&self, suite: Suite) -> Result<Vec<Scenario>> {
+        let all = suite.scenarios();
         for word in &self.only {
-            if !scenario::ALL.iter().any(|s| s.is_meant(word)) {
-                let names: Vec<_> = scenario::ALL.iter().map(|s| s.name).collect();
+            if !all.iter().any(|s| s.is_meant(word)) {
+                let names: Vec<_> = all.iter().map(|s| s.name).collect();
                 bail!("there is no scenario `{word}`; there is: {}", names.join(", "));
             }
         }
         let wanted = |s: &Scenario| self.only.is_empty() || self.only.iter().any(|word| s.is_meant(word));
-        Ok(scenario::ALL.into_iter().filter(wanted).collect())
+        Ok(all.iter().filter(|s| wanted(s)).copied().collect())
     }
 
-    fn setups(&self) -> Result<Vec<Setup>> {
+    fn setups(&self, suite: Suite) -> Result<Vec<Setup>> {
+        let contenders = if self.contenders.is_empty() {
+            suite.contenders().split(',').map(str::parse).collect::<Result<_>>()?
+        } else {
+            self.contenders.clone()
+        };
         let threads = match self.threads.as_slice() {
             [] if self.quick => vec![std::thread::available_parallelism()?.get()],
             [] => vec![1, 2],
             some => some.to_vec(),
         };
         ensure!(!threads.contains(&0), "--threads: at least 1");
-        let ours = self.contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
+        let ours = contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
         let ours = if ours {
             signalbox(self.signalbox.as_deref())?
         } else {
@@ -125,7 +142,7 @@ impl BenchArgs {
         let against = self.against.as_deref().map(|path| signalbox(Some(path))).transpose()?;
         let others = against.iter().map(|_| &Contender::Other);
         let mut setups = Vec::new();
-        for contender in self.contenders.iter().filter(|c| **c != Contender::Other).chain(others) {
+        for contender in contenders.iter().filter(|c| **c != Contender::Other).chain(others) {
             // Forwarding has no threads of its own: once is enough.
             let threads = if *contender == Contender::Direct {
                 &[0][..]
@@ -135,6 +152,7 @@ impl BenchArgs {
             setups.extend(threads.iter().map(|&threads| Setup {
                 contender: contender.clone(),
                 threads,
+                suite,
                 signalbox: match (contender, &against) {
                     (Contender::Other, Some(other)) => other.clone(),
                     _ => ours.clone(),
@@ -165,7 +183,9 @@ impl BenchPlan {
     pub(crate) fn setups_of(&self, scenario: &Scenario) -> Vec<Setup> {
         let most = self.most_threads();
         let all = !self.spare_time || scenario.is_main();
-        let takes_part = |s: &&Setup| all || s.threads == most || s.contender == Contender::Direct;
+        // The hosts give no tickets: that full handshakes are full is theirs.
+        let fits = |s: &Setup| scenario.entry != Entry::ResumedTls || s.contender != Contender::Direct;
+        let takes_part = |s: &&Setup| fits(s) && (all || s.threads == most || s.contender == Contender::Direct);
         self.setups.iter().filter(takes_part).cloned().collect()
     }
 
@@ -197,7 +217,10 @@ mod tests {
 
     fn plan(words: &str) -> BenchPlan {
         let words = format!("bench --signalbox /proc/self/exe {words}");
-        BenchArgs::parse_from(words.split_whitespace()).plan().unwrap()
+        BenchArgs::parse_from(words.split_whitespace())
+            .run
+            .plan(Suite::Connections)
+            .unwrap()
     }
 
     #[test]
@@ -227,7 +250,10 @@ mod tests {
 
     #[test]
     fn unknown_scenarios_are_refused() {
-        let args = BenchArgs::parse_from(["bench", "--only", "reused", "--only", "nothing"]);
-        assert!(args.plan().is_err_and(|e| e.to_string().contains("nothing")));
+        let refuses = |suite: Suite, known: &str| {
+            let args = BenchArgs::parse_from(["bench", "--only", known, "--only", "nothing"]);
+            args.run.plan(suite).is_err_and(|e| e.to_string().contains("`nothing`"))
+        };
+        assert!(refuses(Suite::Connections, "reused") && refuses(Suite::Http, "edge"));
     }
 }

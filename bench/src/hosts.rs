@@ -14,6 +14,10 @@ use crate::process;
 
 /// Name in the Host header of all requests; the balancers know no other.
 pub(crate) const NAME: &str = "app.bench.example";
+/// Name that the hosts serve in TLS of their own where a balancer re-encrypts.
+pub(crate) const REENCRYPTED_NAME: &str = "tls.bench.example";
+/// File of the certificate and key of both names, in the run's directory.
+pub(crate) const CERTIFICATE: &str = "hosts.pem";
 /// Length of the large answer, in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
 
@@ -22,19 +26,19 @@ pub(crate) struct Hosts {
     servers: Vec<Proc>,
     /// Sinks of bulk streams.
     pub(crate) sinks: Vec<Sink>,
-    /// TLS client that trusts the hosts' certificate.
-    pub(crate) tls: tls::Client,
+    /// Certificate of the hosts, and of balancers that end TLS.
+    certificate: CertificateDer<'static>,
 }
 
 impl Hosts {
     /// Starts the hosts in the lab, with one certificate for all of them.
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         std::fs::write(lab.dir().join("1m"), vec![b'x'; LARGE])?;
-        let pem = router::certificate(lab.dir(), "hosts", &[NAME])?;
+        let pem = router::certificate(lab.dir(), "hosts", &[NAME, REENCRYPTED_NAME])?;
         let mut hosts = Self {
             servers: Vec::new(),
             sinks: Vec::new(),
-            tls: tls::Client::new(NAME, CertificateDer::from_pem_file(&pem)?)?,
+            certificate: CertificateDer::from_pem_file(&pem)?,
         };
         for (number, ns) in (1..).zip(&lab.hosts) {
             let name = format!("host{number}");
@@ -46,6 +50,11 @@ impl Hosts {
             hosts.sinks.push(Sink::start(ns, HOSTS[number - 1]));
         }
         Ok(hosts)
+    }
+
+    /// TLS client for a name that takes the hosts' certificate and no other.
+    pub(crate) fn tls(&self, name: &str, resumes: bool) -> Result<tls::Client> {
+        tls::Client::new(name, self.certificate.clone(), resumes)
     }
 
     /// Pids of all hosts' processes.

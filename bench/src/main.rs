@@ -25,6 +25,7 @@ mod product;
 mod report;
 mod scenario;
 mod stats;
+mod suite;
 mod xdp;
 
 use std::process::ExitCode;
@@ -34,16 +35,18 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use args::{BenchArgs, BenchCommand};
+use args::{BenchArgs, BenchCommand, RunArgs};
 use facts::Facts;
 use report::Report;
+use suite::Suite;
 
 fn main() -> ExitCode {
     let args = BenchArgs::parse();
     let outcome = match &args.instead {
         Some(BenchCommand::Lab(args)) => playground::run(args).map(|()| 0),
         Some(BenchCommand::Xdp(args)) => xdp::run(args).map(|()| 0),
-        None => run(&args),
+        Some(BenchCommand::Http(args)) => run(args, Suite::Http),
+        None => run(&args.run, Suite::Connections),
     };
     match outcome {
         Ok(0) => ExitCode::SUCCESS,
@@ -59,9 +62,9 @@ fn main() -> ExitCode {
 }
 
 /// Runs the benchmarks and writes the report: the number of rows that failed.
-fn run(args: &BenchArgs) -> Result<usize> {
+fn run(args: &RunArgs, suite: Suite) -> Result<usize> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
-    let plan = args.plan()?;
+    let plan = args.plan(suite)?;
     packages::ensure_installed(&packages::BENCH, !args.no_install)?;
     raise_limits()?;
     let facts = Facts::gather(&plan);
@@ -73,7 +76,7 @@ fn run(args: &BenchArgs) -> Result<usize> {
     let began = Instant::now();
     let findings = campaign::run(&plan)?;
     let report = Report::new(facts, began.elapsed().as_secs_f64(), findings);
-    let default = product::workspace().join("bench/results");
+    let default = product::workspace().join(suite.results());
     println!("{}", report.write(args.results.as_ref().unwrap_or(&default))?);
     Ok(report.failed())
 }

@@ -1,6 +1,7 @@
 //! Contenders: a name from the command line, a configuration, a process that is started for each measurement.
 
 mod haproxy;
+mod http;
 mod nginx;
 mod signalbox;
 mod sozu;
@@ -19,6 +20,7 @@ use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::idle::probe;
 use crate::process::{self, Running};
 use crate::product;
+use crate::suite::Suite;
 
 /// A contender by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +51,6 @@ pub(crate) const REFERENCE: &str = "haproxy";
 pub(crate) const BASELINE: &str = "direct";
 /// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
-/// Contenders that take part by default.
-pub(crate) const ALL: &str =
-    "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap";
 
 impl FromStr for Contender {
     type Err = anyhow::Error;
@@ -67,7 +66,10 @@ impl FromStr for Contender {
             // Whether there is such a tier is for signalbox to say: new ones need no change here.
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
-                _ => bail!("there is no contender `{name}`; there is: {ALL},sozu"),
+                _ => bail!(
+                    "there is no contender `{name}`; there is: {},sozu",
+                    Suite::Connections.contenders()
+                ),
             },
         })
     }
@@ -101,6 +103,8 @@ pub(crate) struct Setup {
     pub(crate) contender: Contender,
     /// Threads that carry traffic.
     pub(crate) threads: usize,
+    /// Suite that the contender is configured for.
+    pub(crate) suite: Suite,
     /// The signalbox to run.
     pub(crate) signalbox: PathBuf,
 }
@@ -123,13 +127,21 @@ pub(crate) struct RunningContender {
 impl Setup {
     /// Starts the contender, and waits until requests through it have reached both hosts.
     pub(crate) fn start(&self, lab: &Lab) -> Result<RunningContender> {
+        let is_http = self.suite == Suite::Http;
+        let signalbox = |tier| match is_http {
+            true => http::signalbox(lab, self.threads, tier, &self.signalbox),
+            false => signalbox::command(lab, self.threads, tier, &self.signalbox),
+        };
         let command = match &self.contender {
             Contender::Direct => None,
+            Contender::Haproxy { splice } if is_http => Some(http::haproxy(lab, self.threads, *splice)?),
             Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
+            Contender::Nginx if is_http => Some(http::nginx(lab, self.threads)?),
             Contender::Nginx => Some(nginx::command(lab, self.threads)?),
+            Contender::Sozu if is_http => bail!("there is no configuration of Sōzu for HTTP with TLS"),
             Contender::Sozu => Some(sozu::command(lab, self.threads)?),
-            Contender::Signalbox { tier } => Some(signalbox::command(lab, self.threads, tier, &self.signalbox)?),
-            Contender::Other => Some(signalbox::command(lab, self.threads, "auto", &self.signalbox)?),
+            Contender::Signalbox { tier } => Some(signalbox(tier)?),
+            Contender::Other => Some(signalbox("auto")?),
         };
         let start = |command: Command| process::start("contender", command, lab.dir());
         let mut running = RunningContender {
@@ -167,7 +179,7 @@ impl RunningContender {
     }
 
     fn wait(&mut self, lab: &Lab) -> Result<()> {
-        let (request, targets) = (request("/", true), self.targets(80));
+        let (request, targets) = (request(NAME, "/", true), self.targets(80));
         let limit = Instant::now() + Duration::from_secs(15);
         let mut seen = Vec::new();
         let mut turn = targets.iter().cycle();
@@ -204,9 +216,9 @@ impl RunningContender {
 }
 
 /// Bytes of a request that goes to the hosts.
-pub(crate) fn request(path: &str, once: bool) -> Vec<u8> {
+pub(crate) fn request(name: &str, path: &str, once: bool) -> Vec<u8> {
     let close = if once { "Connection: close\r\n" } else { "" };
-    format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\nUser-Agent: signalbox-bench\r\n{close}\r\n").into_bytes()
+    format!("GET {path} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: signalbox-bench\r\n{close}\r\n").into_bytes()
 }
 
 #[cfg(test)]
@@ -215,7 +227,11 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ALL.split(',').chain(["signalbox-new", OTHER]) {
+        for name in Suite::Connections
+            .contenders()
+            .split(',')
+            .chain(["signalbox-new", OTHER])
+        {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }
         assert!("signalbox-".parse::<Contender>().is_err() && "envoy".parse::<Contender>().is_err());

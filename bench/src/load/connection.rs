@@ -131,6 +131,11 @@ impl Connection {
         }
     }
 
+    /// Whether the connection's TLS handshake was a full one.
+    pub(crate) fn was_full_handshake(&self) -> bool {
+        self.wire.was_full_handshake()
+    }
+
     /// Phase that the connection waits in; `None` if it is ready.
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
         match self.state {

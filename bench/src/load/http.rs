@@ -100,6 +100,7 @@ impl<'a> HttpWorker<'a> {
             let now = Instant::now();
             if self.plan.window.has(now) {
                 self.latency.record(now - began);
+                self.slots.check_resumed(slot);
             }
             step = if !self.plan.once {
                 return self.ask(slot, Some(now));

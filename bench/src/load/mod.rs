@@ -10,6 +10,7 @@ pub(crate) mod response;
 mod schedule;
 pub(crate) mod slots;
 pub(crate) mod source;
+mod tickets;
 pub(crate) mod tls;
 mod wire;
 

@@ -46,7 +46,10 @@ impl Response {
         if !head.starts_with("HTTP/1.1 200 ") {
             return Err("status");
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then_some(value)
+        });
         self.body_left = Some(length.and_then(|n| n.parse().ok()).ok_or("no length")?);
         Ok(bytes.len() - (end - before))
     }

@@ -94,6 +94,14 @@ impl<'a> Slots<'a> {
         }
     }
 
+    /// Counts a full handshake where a session was to be resumed as a failure.
+    pub(super) fn check_resumed(&mut self, slot: usize) {
+        let is_full = self.slots[slot].as_ref().is_some_and(Connection::was_full_handshake);
+        if is_full && self.route.tls.as_ref().is_some_and(|tls| tls.resumes) {
+            self.errors.add("full handshake instead of a resumed session");
+        }
+    }
+
     /// Counts a failure and leaves the slot empty for now.
     pub(super) fn fail(&mut self, slot: usize, what: String) {
         self.errors.add(what);

@@ -10,16 +10,20 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
+use super::tickets::Tickets;
+
 /// TLS client for one server name.
 #[derive(Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// Whether connections resume sessions, as far as there are tickets.
+    pub(super) resumes: bool,
 }
 
 impl Client {
     /// A client that takes this certificate and no other: an answer then comes from a host of ours.
-    pub(crate) fn new(name: &str, certificate: CertificateDer<'static>) -> Result<Self> {
+    pub(crate) fn new(name: &str, certificate: CertificateDer<'static>, resumes: bool) -> Result<Self> {
         // X25519 alone: the peers of a comparison have no post-quantum group.
         let provider = CryptoProvider {
             kx_groups: vec![aws_lc_rs::kx_group::X25519],
@@ -30,10 +34,15 @@ impl Client {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned(certificate)))
             .with_no_client_auth();
-        config.resumption = Resumption::disabled();
+        config.resumption = if resumes {
+            Resumption::store(Arc::new(Tickets::default()))
+        } else {
+            Resumption::disabled()
+        };
         Ok(Self {
             config: Arc::new(config),
             name: ServerName::try_from(name.to_owned())?,
+            resumes,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
-use rustls::ClientConnection;
+use rustls::{ClientConnection, HandshakeKind};
 use socket2::Socket;
 
 /// A socket that does not block, and the state of TLS.
@@ -52,6 +52,12 @@ impl Wire {
                 .map_err(|e| Error::new(ErrorKind::InvalidData, e))?;
             flush(tls, &self.socket)?;
         }
+    }
+
+    /// Whether the handshake is over, and was a full one: no session was resumed.
+    pub(super) fn was_full_handshake(&self) -> bool {
+        let kind = self.tls.as_ref().and_then(|tls| tls.handshake_kind());
+        kind.is_some_and(|kind| kind != HandshakeKind::Resumed)
     }
 
     /// Whether a read that did not fill its buffer has emptied the socket.

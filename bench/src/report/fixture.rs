@@ -8,7 +8,8 @@ use crate::campaign::programs::Programs;
 use crate::contender::Setup;
 use crate::facts::Facts;
 use crate::measure::{Latency, Memory, Sample};
-use crate::scenario::{ALL, Scenario, ScenarioKind};
+use crate::scenario::{ALL, HTTP, Scenario, ScenarioKind};
+use crate::suite::Suite;
 
 /// A report with all made-up results.
 pub(super) fn report() -> Report {
@@ -49,7 +50,7 @@ pub(super) fn report() -> Report {
 
 /// Rows of every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
 pub(super) fn rows() -> Vec<Row> {
-    let all: Vec<_> = ALL.iter().flat_map(series).collect();
+    let all: Vec<_> = ALL.iter().chain(&HTTP).flat_map(series).collect();
     all.iter().map(|series| Row::new(series, &all)).collect()
 }
 
@@ -59,6 +60,7 @@ fn series(scenario: &Scenario) -> Vec<Series> {
         setup: Setup {
             contender: name.parse().unwrap(),
             threads,
+            suite: Suite::Connections,
             signalbox: "signalbox".into(),
         },
         samples: (0..2).map(|round| (round, sample(scenario, rate, cpu))).collect(),
@@ -88,6 +90,7 @@ fn sample(scenario: &Scenario, rate: f64, cpu: f64) -> Sample {
         offered: matches!(scenario.kind, ScenarioKind::Latency(_)).then_some(rate),
         latency: (!matches!(scenario.kind, ScenarioKind::Bulk(_) | ScenarioKind::Idle(_))).then_some(latency),
         cpu,
+        own_cpu: cpu / 2.0,
         memory: idle.then_some(Memory {
             resident: rate,
             kernel: rate,

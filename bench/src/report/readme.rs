@@ -33,7 +33,7 @@ const TAIL: ReadmeRow = ("p50 / p99 / p99.9 ms", |r| {
 });
 
 /// Scenarios, their names in the README, and their lines.
-const TABLES: [&[(&str, &str, &[ReadmeRow])]; 2] = [
+const TABLES: [&[(&str, &str, &[ReadmeRow])]; 3] = [
     &[
         ("unique-1", "unique connections, 1 at a time", REQUESTS),
         ("unique-100", "100 at a time", REQUESTS),
@@ -49,6 +49,34 @@ const TABLES: [&[(&str, &str, &[ReadmeRow])]; 2] = [
         ("tls-100", "TLS handshakes, 100 at a time", RATE),
         ("latency-half", "latency at half the rate", LATENCY),
     ],
+    &[
+        (
+            "plain-unique-100",
+            "plain, unique connections, 100 at a time",
+            HTTP_REQUESTS,
+        ),
+        ("plain-reused-64", "plain, 64 reused connections", HTTP_REQUESTS),
+        ("plain-large-4", "plain, 1 MiB, 4 connections", HTTP_LARGE),
+        ("edge-full-100", "edge, full handshakes, 100 at a time", HTTP_REQUESTS),
+        (
+            "edge-resumed-100",
+            "edge, resumed sessions, 100 at a time",
+            HTTP_REQUESTS,
+        ),
+        ("edge-reused-64", "edge, 64 reused connections", HTTP_REQUESTS),
+        ("edge-large-4", "edge, 1 MiB, 4 connections", HTTP_LARGE),
+        (
+            "reencrypt-full-100",
+            "re-encrypt, full handshakes, 100 at a time",
+            HTTP_REQUESTS,
+        ),
+        (
+            "reencrypt-reused-64",
+            "re-encrypt, 64 reused connections",
+            HTTP_REQUESTS,
+        ),
+        ("reencrypt-large-4", "re-encrypt, 1 MiB, 4 connections", HTTP_LARGE),
+    ],
 ];
 
 const GBIT: &[ReadmeRow] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
@@ -59,9 +87,23 @@ const LATENCY: &[ReadmeRow] = &[
     ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
     ("p99 x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
 ];
+const HTTP_REQUESTS: &[ReadmeRow] = &[
+    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
+    RATIO,
+    ("p50 / p99 ms", |r| {
+        let times = [r.summary.p50, r.summary.p99];
+        times.map(|time| number(time, 1e-3, 2)).join(" / ")
+    }),
+    ("balancer's CPU µs/request", |r| number(r.summary.own_cpu, 1.0, 1)),
+];
+const HTTP_LARGE: &[ReadmeRow] = &[
+    ("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)),
+    RATIO,
+    ("balancer's CPU ms/GB", |r| number(r.summary.own_cpu, 1e-3, 0)),
+];
 const RATIO: ReadmeRow = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
 
-/// Text of both tables, of rows with the most threads; scenarios that were not run are left out.
+/// Text of the tables, of rows with the most threads; scenarios that were not run are left out.
 pub(super) fn text(report: &Report) -> String {
     let rows = &report.rows;
     let threads = rows.iter().map(|row| row.threads).max().unwrap_or(0);
@@ -116,13 +158,13 @@ fn find<'a>(rows: &'a [Row], scenario: &str, who: &str, threads: usize) -> Optio
 mod tests {
     use super::super::fixture;
     use super::*;
-    use crate::scenario::ALL;
+    use crate::scenario::{ALL, HTTP};
 
     #[test]
     fn every_line_has_a_cell_for_everybody() {
         let rows = fixture::rows();
         for &(scenario, title, lines) in TABLES.iter().flat_map(|table| table.iter()) {
-            assert!(ALL.iter().any(|s| s.name == scenario), "{scenario}");
+            assert!(ALL.iter().chain(&HTTP).any(|s| s.name == scenario), "{scenario}");
             let mut text = String::new();
             write_lines(&mut text, title, lines, &|who| find(&rows, scenario, who, 2));
             for line in text.lines() {

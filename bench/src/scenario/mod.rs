@@ -21,6 +21,22 @@ pub(crate) struct Scenario {
     pub(crate) title: &'static str,
     /// Kind of load.
     pub(crate) kind: ScenarioKind,
+    /// Where the load enters.
+    pub(crate) entry: Entry,
+}
+
+/// Entry of a load: port, name and TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Entry {
+    /// Without TLS.
+    Plain,
+    /// In TLS. Each connection makes a full handshake.
+    Tls,
+    /// In TLS, resuming sessions.
+    ResumedTls,
+    /// In TLS, for the name that balancers encrypt anew.
+    Reencrypted,
 }
 
 /// Kinds of load, with their number of connections at a time.
@@ -44,7 +60,20 @@ pub(crate) enum ScenarioKind {
 }
 
 const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
-    Scenario { name, title, kind }
+    let entry = match kind {
+        ScenarioKind::Tls(_) => Entry::Tls,
+        _ => Entry::Plain,
+    };
+    Scenario {
+        name,
+        title,
+        kind,
+        entry,
+    }
+}
+
+const fn over(entry: Entry, scenario: Scenario) -> Scenario {
+    Scenario { entry, ..scenario }
 }
 
 /// Scenarios, in the order in which they run.
@@ -73,6 +102,73 @@ pub(crate) const ALL: [Scenario; 12] = [
     scenario("bulk-1", "Bulk, client to host: 1 stream", ScenarioKind::Bulk(1)),
     scenario("bulk-4", "Bulk, client to host: 4 streams", ScenarioKind::Bulk(4)),
     scenario("idle-2000", "Memory of 2000 idle connections", ScenarioKind::Idle(2000)),
+];
+
+/// Scenarios of HTTP by request, in the order in which they run.
+pub(crate) const HTTP: [Scenario; 10] = [
+    scenario(
+        "plain-unique-100",
+        "Plain, unique connections: 100",
+        ScenarioKind::Unique(100),
+    ),
+    scenario(
+        "plain-reused-64",
+        "Plain, reused connections: 64",
+        ScenarioKind::Reused(64),
+    ),
+    scenario(
+        "plain-large-4",
+        "Plain, 1 MiB over 4 connections",
+        ScenarioKind::Large(4),
+    ),
+    over(
+        Entry::Tls,
+        scenario("edge-full-100", "Edge, full handshakes: 100", ScenarioKind::Unique(100)),
+    ),
+    over(
+        Entry::ResumedTls,
+        scenario(
+            "edge-resumed-100",
+            "Edge, resumed sessions: 100",
+            ScenarioKind::Unique(100),
+        ),
+    ),
+    over(
+        Entry::Tls,
+        scenario(
+            "edge-reused-64",
+            "Edge, reused connections: 64",
+            ScenarioKind::Reused(64),
+        ),
+    ),
+    over(
+        Entry::Tls,
+        scenario("edge-large-4", "Edge, 1 MiB over 4 connections", ScenarioKind::Large(4)),
+    ),
+    over(
+        Entry::Reencrypted,
+        scenario(
+            "reencrypt-full-100",
+            "Re-encrypt, full handshakes: 100",
+            ScenarioKind::Unique(100),
+        ),
+    ),
+    over(
+        Entry::Reencrypted,
+        scenario(
+            "reencrypt-reused-64",
+            "Re-encrypt, reused connections: 64",
+            ScenarioKind::Reused(64),
+        ),
+    ),
+    over(
+        Entry::Reencrypted,
+        scenario(
+            "reencrypt-large-4",
+            "Re-encrypt, 1 MiB over 4 connections",
+            ScenarioKind::Large(4),
+        ),
+    ),
 ];
 
 /// Context of a scenario: network, hosts and contender.
@@ -111,11 +207,12 @@ impl Scenario {
     /// Runs the scenario once.
     pub(crate) fn run(&self, bench: &Bench<'_>) -> Result<Sample> {
         match self.kind {
-            ScenarioKind::Unique(connections) => run::requests(bench, connections, "/", true),
-            ScenarioKind::Reused(connections) => run::requests(bench, connections, "/", false),
+            ScenarioKind::Unique(connections) | ScenarioKind::Tls(connections) => {
+                run::requests(bench, self.entry, connections, "/", true)
+            }
+            ScenarioKind::Reused(connections) => run::requests(bench, self.entry, connections, "/", false),
             ScenarioKind::Latency(connections) => run::paced(bench, connections),
-            ScenarioKind::Tls(connections) => run::handshakes(bench, connections),
-            ScenarioKind::Large(connections) => run::large(bench, connections),
+            ScenarioKind::Large(connections) => run::large(bench, self.entry, connections),
             ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
             ScenarioKind::Idle(connections) => run::idle(bench, connections),
         }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::Bench;
+use super::{Bench, Entry};
 use crate::contender::request;
-use crate::hosts::LARGE;
+use crate::hosts::{LARGE, NAME, REENCRYPTED_NAME};
 use crate::load::slots::Route;
-use crate::load::{Window, bulk, http, idle::Idle, paced, tls};
+use crate::load::{Window, bulk, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
 
@@ -24,31 +24,32 @@ impl Bench<'_> {
         Window::after(self.warm_up, self.length)
     }
 
-    fn route(&self, port: u16, connections: usize, tls: Option<tls::Client>) -> Route {
-        Route {
+    fn route(&self, entry: Entry, connections: usize) -> Result<Route> {
+        let tls = |name, resumes| self.hosts.tls(name, resumes).map(Some);
+        let (port, tls) = match entry {
+            Entry::Plain => (80, None),
+            Entry::Tls => (443, tls(NAME, false)?),
+            Entry::ResumedTls => (443, tls(NAME, true)?),
+            Entry::Reencrypted => (443, tls(REENCRYPTED_NAME, false)?),
+        };
+        Ok(Route {
             targets: self.running.targets(port),
             connections,
             tls,
-        }
+        })
     }
 }
 
-/// Runs a closed loop over connections without TLS: each gets its next request as soon as it has answered.
-pub(super) fn requests(bench: &Bench<'_>, connections: usize, path: &str, once: bool) -> Result<Sample> {
-    closed_loop(bench, bench.route(80, connections, None), path, once)
-}
-
-/// Runs a closed loop over connections with a full TLS handshake each, one for each request.
-pub(super) fn handshakes(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
-    let tls = Some(bench.hosts.tls.clone());
-    closed_loop(bench, bench.route(443, connections, tls), "/", true)
-}
-
-fn closed_loop(bench: &Bench<'_>, route: Route, path: &str, once: bool) -> Result<Sample> {
+/// Runs a closed loop: each connection gets its next request as soon as it has answered, or is `once` replaced.
+pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path: &str, once: bool) -> Result<Sample> {
     let meter = bench.meter();
+    let name = match entry {
+        Entry::Reencrypted => REENCRYPTED_NAME,
+        Entry::Plain | Entry::Tls | Entry::ResumedTls => NAME,
+    };
     let plan = http::HttpPlan {
-        route,
-        request: request(path, once),
+        route: bench.route(entry, connections)?,
+        request: request(name, path, once),
         once,
         window: bench.window(),
     };
@@ -68,8 +69,8 @@ pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     ensure!(bench.offered > 0.0, "nobody got through `{}`", super::CLOSED_LOOP);
     let meter = bench.meter();
     let plan = paced::PacedPlan {
-        route: bench.route(80, connections, None),
-        request: request("/", false),
+        route: bench.route(Entry::Plain, connections)?,
+        request: request(NAME, "/", false),
         rate: bench.offered,
         window: bench.window(),
     };
@@ -83,8 +84,8 @@ pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
 }
 
 /// Runs a closed loop of large answers. The rate stays that of responses; the cost is that of a GB.
-pub(super) fn large(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
-    let mut sample = requests(bench, connections, "/1m", false)?;
+pub(super) fn large(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
+    let mut sample = requests(bench, entry, connections, "/1m", false)?;
     let gigabytes = LARGE as f64 / 1e9;
     sample.gbit = sample.rate * gigabytes * 8.0;
     sample.cpu /= gigabytes;
@@ -112,7 +113,7 @@ pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> 
 pub(super) fn idle(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let pids = bench.running.pids();
     let targets = bench.running.targets(80);
-    let request = request("/", false);
+    let request = request(NAME, "/", false);
     let before = (process::resident(&pids), machine::kernel_memory());
     let idle = bench.lab.client.run(|| Idle::open(&targets, connections, &request))?;
     // Time for a balancer that hands connections over to the kernel to let go of them.

@@ -1,0 +1,42 @@
+//! Suites: connections that a balancer passes on, and HTTP by request with TLS that ends at the balancer.
+
+use serde::Serialize;
+
+use crate::scenario::{self, Scenario};
+
+/// A suite: its scenarios, and how contenders are configured for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Suite {
+    /// TCP, of which only the first bytes are looked at.
+    Connections,
+    /// HTTP by request, in plain and in TLS that ends at the balancer.
+    Http,
+}
+
+impl Suite {
+    /// Scenarios, in the order in which they run.
+    pub(crate) const fn scenarios(self) -> &'static [Scenario] {
+        match self {
+            Self::Connections => &scenario::ALL,
+            Self::Http => &scenario::HTTP,
+        }
+    }
+
+    /// Names of the contenders that take part by default.
+    pub(crate) const fn contenders(self) -> &'static str {
+        match self {
+            Self::Connections => {
+                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap"
+            }
+            Self::Http => "direct,haproxy,haproxy-splice,nginx,signalbox-auto",
+        }
+    }
+
+    /// Directory of the results, below the workspace.
+    pub(crate) const fn results(self) -> &'static str {
+        match self {
+            Self::Connections => "bench/results",
+            Self::Http => "bench/results/http",
+        }
+    }
+}
