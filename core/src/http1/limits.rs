@@ -1,7 +1,7 @@
 //! How much of a message is read before it is refused.
 
-/// Most fields that a head may have whatever the configuration says: the parser's room.
-pub const MAX_FIELDS: usize = 128;
+/// Most fields that a head may have: the parser's room. It is more than a peer may send, for the balancer adds some.
+pub const MAX_FIELDS: usize = 144;
 
 /// Limits of heads and chunked bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Default for MessageLimits {
         Self {
             head_bytes: 32 * 1024,
             target_bytes: 16 * 1024,
-            fields: MAX_FIELDS,
+            fields: 128,
             chunk_extension_bytes: 256,
             trailer_bytes: 8 * 1024,
             trailer_fields: 32,

@@ -2,7 +2,8 @@
 
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
-use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, RoutingEvents, Unmatched};
+use signalbox_core::model::tls::Termination;
+use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, Route, RoutingEvents, Unmatched};
 
 use super::error::ConfigError;
 use super::node::{NodePath, Position};
@@ -151,6 +152,12 @@ fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
     })
 }
 
+/// Whether the listener ends TLS for hosts with the port `http`.
+fn ends_tls_for_plain_hosts(listener: &Listener, model: &Model, routed: &RoutedProtocols) -> bool {
+    let is_edge = |route: &Route| listener.termination(Some(route)) == Termination::Edge;
+    routed.http && (listener.termination(None) == Termination::Edge || model.routes.iter().any(is_edge))
+}
+
 fn listener_leads_nowhere(listener: &Listener, model: &Model, routed: &RoutedProtocols) -> Option<String> {
     let name = quote(&listener.name);
     let key = match listener.protocol {
@@ -165,7 +172,7 @@ fn listener_leads_nowhere(listener: &Listener, model: &Model, routed: &RoutedPro
     }
     let reachable = match listener.protocol {
         Protocol::Http => routed.http,
-        Protocol::Tls => routed.tls,
+        Protocol::Tls => routed.tls || ends_tls_for_plain_hosts(listener, model, routed),
         Protocol::Tcp => true,
     };
     match (reachable, routed.any) {

@@ -18,6 +18,21 @@ fn a_listener_whose_hosts_lack_the_port() {
 }
 
 #[test]
+fn a_listener_that_ends_tls_needs_no_port_https() {
+    let text = EXAMPLE
+        .replace(", https: 443", "")
+        .replace("protocol: tls", "protocol: https");
+    let refuses = |text: &str| {
+        oddities(text)
+            .iter()
+            .any(|oddity| oddity.contains("refuses everything"))
+    };
+    assert!(refuses(&text));
+    let edge = "  - { host: edge.test, clusters: { east: 1 }, tls: { termination: edge } }\n";
+    assert!(!refuses(&text.replace("routes:\n", &format!("routes:\n{edge}"))));
+}
+
+#[test]
 fn nothing_leads_anywhere() {
     let text = EXAMPLE.split("routes:").next().unwrap_or_default();
     let found = oddities(text);

@@ -1,18 +1,18 @@
-//! HTTP/2 from clients: hyper speaks it, and each stream becomes an HTTP/1.1 exchange like any other.
+//! HTTP/2 from clients: the crate h2 speaks it, and each stream becomes an HTTP/1.1 exchange like any other.
 //!
 //! ```text
-//! connection ─► hyper ─► service ─┬─► exchange, a task: StreamLeg reads the request's body, writes to Pipe
-//!                                 └─► Answer reads Pipe ─► hyper
+//! connection ─► Driver ─► exchange, a task for each stream, whose client is a StreamLeg:
+//!                           request's body ◄─ h2, read when the host takes it
+//!                           answer ─► AnswerWriter ─► h2, as far as the client's window goes
 //! ```
 //!
-//! Memory is bounded: a stream's body is taken from hyper when the host takes it, and a pipe holds [`pipe::ROOM`].
+//! Memory is bounded: what the windows have no room for waits at the host.
 
 mod answer;
-mod answer_body;
 mod connection;
+mod drive;
 mod io;
-mod pipe;
-mod service;
+mod stream;
 mod stream_leg;
 mod streams;
 

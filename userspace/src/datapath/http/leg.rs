@@ -59,7 +59,7 @@ impl Leg {
                 written => written,
             },
             Self::Tls(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
-            Self::Stream(stream) => stream.try_write(bytes),
+            Self::Stream(stream) => not_pending(stream.poll_write(cx, bytes)),
         }
     }
 
@@ -97,9 +97,8 @@ impl Leg {
     /// Passes to the socket what waits in TLS records.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Stream(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Stream(stream) => stream.poll_flush(cx),
         }
     }
 

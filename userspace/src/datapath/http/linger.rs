@@ -47,10 +47,12 @@ pub(super) async fn linger(mut client: Leg) {
     let _ = timeout(LINGER_TIMEOUT, until_closed).await;
 }
 
-/// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it.
+/// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it, and a
+/// stream is reset whose client has not said that it has ended.
 pub(super) async fn close(mut client: Leg, may_have_more: bool) {
     let is_unread = |stream: &TcpStream| sys::unread(stream.as_raw_fd()).is_ok_and(|bytes| bytes > 0);
-    if may_have_more || client.tcp().is_some_and(is_unread) {
+    let is_begun = matches!(&client, Leg::Stream(stream) if !stream.is_request_ended());
+    if may_have_more || is_begun || client.tcp().is_some_and(is_unread) {
         linger(client).await;
     } else {
         client.notify_close();

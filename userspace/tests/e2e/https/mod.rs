@@ -6,6 +6,7 @@ mod clients;
 mod edge;
 mod http2;
 mod http2_streams;
+mod http2_windows;
 mod passthrough;
 mod plain;
 mod reencrypt;

@@ -1,16 +1,17 @@
-//! The connection under HTTP/2, shared with hyper so that it can be taken back and ended well.
+//! The connection under HTTP/2, shared with h2 so that it can be taken back and ended well.
 
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::leg::Leg;
 
-/// A client's connection that hyper speaks HTTP/2 on.
+/// A client's connection that h2 speaks HTTP/2 on.
 #[derive(Clone)]
 pub(super) struct SharedLeg(Rc<RefCell<Inner>>);
 
@@ -18,14 +19,40 @@ struct Inner {
     leg: Option<Leg>,
     /// Bytes that were read before.
     before: Vec<u8>,
+    /// Times at which bytes were last read and written.
+    read_at: Instant,
+    written_at: Instant,
 }
 
 impl SharedLeg {
     pub(super) fn new(leg: Leg, before: Vec<u8>) -> Self {
-        Self(Rc::new(RefCell::new(Inner { leg: Some(leg), before })))
+        let now = Instant::now();
+        Self(Rc::new(RefCell::new(Inner {
+            leg: Some(leg),
+            before,
+            read_at: now,
+            written_at: now,
+        })))
     }
 
-    /// Takes the connection back: hyper finds it closed.
+    /// Time at which bytes were last read.
+    pub(super) fn read_at(&self) -> Instant {
+        self.0.borrow().read_at
+    }
+
+    /// Time at which bytes were last written.
+    pub(super) fn written_at(&self) -> Instant {
+        self.0.borrow().written_at
+    }
+
+    fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.0.borrow_mut().written_at = Instant::now();
+        }
+        written
+    }
+
+    /// Takes the connection back: h2 finds it closed.
     pub(super) fn take(&self) -> Option<Leg> {
         self.0.borrow_mut().leg.take()
     }
@@ -52,13 +79,17 @@ impl AsyncRead for SharedLeg {
                 return Poll::Ready(Ok(()));
             }
         }
-        self.with(|leg| leg.poll_read(cx, buf))
+        let read = self.with(|leg| leg.poll_read(cx, buf));
+        if read.is_ready() {
+            self.0.borrow_mut().read_at = Instant::now();
+        }
+        read
     }
 }
 
 impl AsyncWrite for SharedLeg {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.with(|leg| leg.poll_write(cx, bytes))
+        self.note_written(self.with(|leg| leg.poll_write(cx, bytes)))
     }
 
     fn poll_write_vectored(
@@ -66,7 +97,7 @@ impl AsyncWrite for SharedLeg {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.with(|leg| leg.poll_write_vectored(cx, pieces))
+        self.note_written(self.with(|leg| leg.poll_write_vectored(cx, pieces)))
     }
 
     fn is_write_vectored(&self) -> bool {

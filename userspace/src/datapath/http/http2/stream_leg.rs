@@ -3,25 +3,25 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use hyper::HeaderMap;
-use hyper::body::{Body as _, Bytes, Incoming};
+use h2::RecvStream;
+use http::HeaderMap;
+use hyper::body::Bytes;
 use signalbox_core::http1::framing::BodyLength;
 use tokio::io::ReadBuf;
 
-use super::pipe::PipeWriter;
+use super::answer::AnswerWriter;
 
 /// A stream of a client's HTTP/2 connection.
 pub(in crate::datapath::http) struct StreamLeg {
-    body: Incoming,
+    body: RecvStream,
     left: BodyLeft,
     /// Bytes that come next: framing, data, and framing behind it.
     before: Vec<u8>,
     data: Bytes,
     behind: &'static [u8],
-    answer: PipeWriter,
+    answer: AnswerWriter,
 }
 
 /// Rest of a request's body.
@@ -34,7 +34,7 @@ enum BodyLeft {
 }
 
 impl StreamLeg {
-    pub(super) fn new(body: Incoming, length: BodyLength, answer: PipeWriter) -> Self {
+    pub(super) fn new(body: RecvStream, length: BodyLength, answer: AnswerWriter) -> Self {
         Self {
             body,
             left: match length {
@@ -63,18 +63,16 @@ impl StreamLeg {
                 ready!(self.answer.poll_gone(cx));
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.take_data(data)?,
-                    Err(frame) => self.take_end(frame.trailers_ref())?,
-                },
-                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
-                // A reset may look like an end: hyper ends the body at RST_STREAM with NO_ERROR.
-                None if !self.body.is_end_stream() => {
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
-                None => self.take_end(None)?,
+            if let Some(data) = ready!(self.poll_data(cx)) {
+                self.take_data(data?)?;
+                continue;
             }
+            let trailers = ready!(self.body.poll_trailers(cx)).map_err(io::Error::other)?;
+            // A reset may look like an end: RST_STREAM with NO_ERROR is none to h2.
+            if trailers.is_none() && !self.body.is_end_stream() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.take_end(trailers.as_ref())?;
         }
     }
 
@@ -128,10 +126,6 @@ impl StreamLeg {
         Ok(())
     }
 
-    pub(in crate::datapath::http) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.answer.try_write(bytes)
-    }
-
     pub(in crate::datapath::http) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -140,18 +134,31 @@ impl StreamLeg {
         self.answer.poll_write(cx, bytes)
     }
 
-    pub(in crate::datapath::http) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.answer.poll_flush(cx)
-    }
-
     /// Reads and drops the rest of the request's body, at most so many bytes.
     pub(in crate::datapath::http) async fn discard(&mut self, mut left: usize) {
         while left > 0 {
-            match poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await {
-                Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len)),
+            match poll_fn(|cx| self.poll_data(cx)).await {
+                Some(Ok(data)) => left = left.saturating_sub(data.len()),
                 Some(Err(_)) | None => return,
             }
         }
+    }
+
+    /// Whether the client has ended its request.
+    pub(in crate::datapath::http) fn is_request_ended(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    /// Reads data, and lets the client send as much again.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.body.poll_data(cx).map(|data| {
+            let data = data?.map_err(io::Error::other);
+            if let Ok(data) = &data {
+                // An error is ignored: there is no such stream any more.
+                let _ = self.body.flow_control().release_capacity(data.len());
+            }
+            Some(data)
+        })
     }
 
     /// Ends the answer. Without it, the stream is reset when the leg goes.

@@ -9,13 +9,13 @@ use tokio::sync::Notify;
 
 use crate::state::ListenerState;
 
-/// Streams of a connection that are not ended.
+/// Streams of a connection whose exchange has not ended.
 pub(super) struct Streams {
     listener: Arc<ListenerState>,
     active: Cell<usize>,
     /// Whether there has been a stream.
     has_begun: Cell<bool>,
-    idle_since: Cell<Instant>,
+    ended_at: Cell<Instant>,
     idle: Notify,
 }
 
@@ -26,7 +26,7 @@ impl Streams {
             listener: Arc::clone(listener),
             active: Cell::new(0),
             has_begun: Cell::new(false),
-            idle_since: Cell::new(Instant::now()),
+            ended_at: Cell::new(Instant::now()),
             idle: Notify::new(),
         })
     }
@@ -43,9 +43,14 @@ impl Streams {
         self.has_begun.get()
     }
 
-    /// Time since which there is no stream; `None` while there is one.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        (self.active.get() == 0).then(|| self.idle_since.get())
+    /// Time at which the last exchange ended.
+    pub(super) const fn ended_at(&self) -> Instant {
+        self.ended_at.get()
+    }
+
+    /// Whether there are exchanges.
+    pub(super) const fn are_active(&self) -> bool {
+        self.active.get() > 0
     }
 
     /// Waits until the last stream has ended.
@@ -63,7 +68,7 @@ impl Drop for StreamCount {
         streams.listener.http2.streams.leave();
         streams.active.set(streams.active.get() - 1);
         if streams.active.get() == 0 {
-            streams.idle_since.set(Instant::now());
+            streams.ended_at.set(Instant::now());
             streams.idle.notify_one();
         }
     }

@@ -1,17 +1,16 @@
-//! Serves the streams of a connection: each is an exchange in a task of its own.
+//! Serves a stream: its request becomes an exchange like one of HTTP/1.1, in a task of its own.
 
-use std::io;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::body::{Body as _, Incoming};
-use hyper::http::request::Parts;
-use hyper::rt::Executor;
-use hyper::service::Service;
-use hyper::{Request, Response};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::Request;
+use http::request::Parts;
+use hyper::body::Bytes;
 use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::http1::head_error::HeadError;
 use signalbox_core::http1::limits::MessageLimits;
@@ -19,7 +18,7 @@ use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, ParsedRequest};
 use signalbox_core::http2::fault::StreamFault;
 use signalbox_core::http2::request::{StreamHead, to_http1};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
 use super::super::after::AfterRequest;
@@ -27,9 +26,7 @@ use super::super::client::HttpConnection;
 use super::super::head::HeadRead;
 use super::super::leg::Leg;
 use super::super::{linger, pages, refusal::Refusal};
-use super::answer;
-use super::answer_body::AnswerBody;
-use super::pipe::pipe;
+use super::answer::AnswerWriter;
 use super::stream_leg::StreamLeg;
 use super::streams::{StreamCount, Streams};
 use crate::datapath::worker_state::Worker;
@@ -49,46 +46,25 @@ pub(super) struct StreamOrigin {
     pub(super) exchanges: Arc<Semaphore>,
 }
 
-/// Service of a connection.
-pub(super) struct StreamService(pub(super) Rc<StreamOrigin>);
-
-/// Executor of the worker's thread.
-#[derive(Clone, Copy)]
-pub(super) struct LocalExecutor;
-
-impl<F: Future<Output = ()> + 'static> Executor<F> for LocalExecutor {
-    fn execute(&self, task: F) {
-        tokio::task::spawn_local(task);
-    }
-}
-
-impl Service<Request<Incoming>> for StreamService {
-    type Response = Response<AnswerBody>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>>>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let count = self.0.streams.enter();
-        Box::pin(serve(Rc::clone(&self.0), request, count))
-    }
-}
-
-/// Serves a stream up to the head of its answer; the exchange goes on in its task.
-async fn serve(
+/// Serves a stream to its end.
+pub(super) async fn serve(
     origin: Rc<StreamOrigin>,
-    request: Request<Incoming>,
-    count: StreamCount,
-) -> io::Result<Response<AnswerBody>> {
-    let permit = Arc::clone(&origin.exchanges).acquire_owned().await;
-    let permit = permit.map_err(io::Error::other)?;
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    _count: StreamCount,
+) {
+    let room = Arc::clone(&origin.exchanges).acquire_owned();
+    let _permit = tokio::select! {
+        biased;
+        _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+        permit = room => permit,
+    };
     let (parts, body) = request.into_parts();
     let method = Method::parse(parts.method.as_str().as_bytes());
     let head = head(&parts, body.is_end_stream(), origin.is_tls);
     let length = head.as_ref().map_or(BodyLength::None, |(_, length)| *length);
-    let (writer, reader) = pipe();
-    let leg = Leg::Stream(Box::new(StreamLeg::new(body, length, writer)));
-    tokio::task::spawn_local(exchange(origin, leg, head.map(|(bytes, _)| bytes), permit));
-    answer::read(reader, method, count).await
+    let leg = StreamLeg::new(body, length, AnswerWriter::new(respond, method));
+    exchange(&origin, Leg::Stream(Box::new(leg)), head.map(|(bytes, _)| bytes)).await;
 }
 
 /// Head of a stream's request in HTTP/1.1.
@@ -109,14 +85,7 @@ fn head(parts: &Parts, is_ended: bool, is_tls: bool) -> Result<(Vec<u8>, BodyLen
     )
 }
 
-/// Runs the exchange of a stream to its end.
-async fn exchange(
-    origin: Rc<StreamOrigin>,
-    leg: Leg,
-    head: Result<Vec<u8>, StreamFault>,
-    _permit: OwnedSemaphorePermit,
-) {
-    let now = Instant::now();
+async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamFault>) {
     let mut connection = HttpConnection {
         worker: &origin.worker,
         listener: Arc::clone(&origin.listener),
@@ -129,7 +98,7 @@ async fn exchange(
         limits: MessageLimits::default(),
         bytes: Vec::new(),
         // Moved to where it is needed before it fires.
-        timer: Box::pin(sleep_until((now + super::connection::PING_INTERVAL).into())),
+        timer: Box::pin(sleep_until((Instant::now() + super::drive::PING_INTERVAL).into())),
     };
     let after = match head {
         Ok(bytes) => {
