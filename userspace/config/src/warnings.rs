@@ -2,8 +2,8 @@
 
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
-use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, Route, RoutingEvents, Unmatched};
+use signalbox_core::model::tls::{InsecurePolicy, Termination};
+use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, Route, Routing, RoutingEvents, Unmatched};
 
 use super::error::ConfigError;
 use super::node::{NodePath, Position};
@@ -34,6 +34,9 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
     let root = NodePath::ROOT.key("listeners");
     for (at, (listener, spot)) in model.listeners.iter().zip(spots.listeners).enumerate() {
         if let Some(message) = listener_leads_nowhere(listener, model, &routed) {
+            warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
+        }
+        if let Some(message) = rules_of_first_names(listener, model) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
@@ -150,6 +153,24 @@ fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
     model.clusters.get(cluster).is_some_and(|cluster| {
         cluster.accepts_discovery() || cluster.hosts.iter().any(|host| host.port(protocol).is_some())
     })
+}
+
+/// Warning about names whose rules hold only for clients that ask for them first.
+fn rules_of_first_names(listener: &Listener, model: &Model) -> Option<String> {
+    if listener.protocol != Protocol::Http || listener.routing == Routing::Request {
+        return None;
+    }
+    let has_rule = |route: &&Route| {
+        let insecure = route.tls.as_ref().map(|tls| tls.insecure);
+        route.allow.is_some() || insecure.is_some_and(|policy| policy != InsecurePolicy::Allow)
+    };
+    let route = model.routes.iter().find(has_rule)?;
+    Some(format!(
+        "listener {} routes connections by their first request: `allow` and `insecure` of {} and others do not hold \
+         for a later request on the connection of another name; `routing: request` applies them to each",
+        quote(&listener.name),
+        quote(&route.hostname.to_string()),
+    ))
 }
 
 /// Whether the listener ends TLS for hosts with the port `http`.

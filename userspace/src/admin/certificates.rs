@@ -105,7 +105,7 @@ async fn settles(control: &Control, is_right: impl Fn(&CertificateStore) -> bool
 fn refusal(error: &KeepError) -> Response {
     let status = match error {
         KeepError::Name(_) => StatusCode::BAD_REQUEST,
-        KeepError::Unusable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        KeepError::Unusable(_) | KeepError::TooLong => StatusCode::UNPROCESSABLE_ENTITY,
         KeepError::Disk { .. } => return refusal_of_server(&error.to_string()),
     };
     problem(

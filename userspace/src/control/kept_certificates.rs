@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use signalbox_core::model::Model;
 use signalbox_tls::certificate::{Certificate, CertificateError, CertificateSource};
+use signalbox_tls::directory::MAX_FILE_BYTES;
 use zeroize::Zeroizing;
 
 use crate::sys::{private_directory, sync_directory, write_private};
@@ -32,8 +33,11 @@ pub enum KeepError {
     #[error("{0:?} is no name for a certificate: letters, digits, `.`, `-` and `_`, 100 at most, no `.` first")]
     Name(String),
     /// The certificate or its key cannot be used.
-    #[error("certificate {0}")]
+    #[error("{0}")]
     Unusable(#[from] CertificateError),
+    /// The texts are longer than files of certificates may be.
+    #[error("the certificate with its key is longer than 1 MiB")]
+    TooLong,
     /// The files cannot be written.
     #[error("{path}: {error}")]
     Disk { path: String, error: io::Error },
@@ -65,6 +69,9 @@ impl KeptCertificates {
     pub fn put(&self, name: &str, put: &PutCertificate) -> Result<Certificate, KeepError> {
         let path = self.file(name)?;
         let text = put.text();
+        if text.len() as u64 > MAX_FILE_BYTES {
+            return Err(KeepError::TooLong);
+        }
         let bytes = |text: &Zeroizing<String>| Zeroizing::new(text.as_bytes().to_vec());
         let certificate = Certificate::load(&CertificateSource {
             label: path.display().to_string(),
@@ -163,6 +170,17 @@ mod tests {
         for bad in ["", ".", "..", "../x", ".hidden", "a/b", "a b", "ä", &"x".repeat(101)] {
             assert!(matches!(kept.file(bad), Err(KeepError::Name(_))), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_text_that_no_file_may_have_is_refused_unread() {
+        let put = PutCertificate {
+            certificate: Zeroizing::new("x".repeat(2 << 20)),
+            key: None,
+            pass_phrase: None,
+        };
+        let kept = KeptCertificates(PathBuf::from("/nowhere"));
+        assert!(matches!(kept.put("a", &put), Err(KeepError::TooLong)));
     }
 
     #[test]

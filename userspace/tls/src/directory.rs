@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::certificate::{Certificate, CertificateError, CertificateFault};
 use crate::store::CertificateStore;
 
+pub use files::MAX_FILE_BYTES;
 use files::{CertificatePaths, Stamp};
 
 /// Where certificates stand.

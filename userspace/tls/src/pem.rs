@@ -58,8 +58,8 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
             continue;
         };
         let end = |line: &str| boundary(line, "-----END ") == Some(label);
-        // As long as the text, so that the base64 of a key is not left behind by a growing buffer.
-        let mut body = Zeroizing::new(String::with_capacity(text.len()));
+        // As long as the section, so that the base64 of a key is not left behind by a growing buffer.
+        let mut body = Zeroizing::new(String::with_capacity(section_length(text, line)));
         let mut headers = Vec::new();
         let line = at + 1;
         let label = label.to_owned();
@@ -88,6 +88,13 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
     Ok(all)
 }
 
+/// Bytes from a line of the text to the next line that ends a section.
+fn section_length(text: &str, line: &str) -> usize {
+    let start = line.as_ptr().addr() - text.as_ptr().addr();
+    let rest = text.get(start..).unwrap_or(text);
+    rest.find("\n-----END ").unwrap_or(rest.len())
+}
+
 fn boundary<'a>(line: &'a str, start: &str) -> Option<&'a str> {
     line.strip_prefix(start)?.strip_suffix("-----")
 }
@@ -106,6 +113,15 @@ mod tests {
         assert_eq!(all[0].header("proc-type"), Some("4,ENCRYPTED"));
         assert_eq!(*all[0].content, b"hello");
         assert_eq!((all[1].label.as_str(), all[1].line, all[1].content.len()), ("C", 11, 0));
+    }
+
+    #[test]
+    fn the_buffer_of_a_section_is_as_long_as_the_section() {
+        let many = "-----BEGIN A-----\naGVsbG8=\n-----END A-----\n".repeat(3);
+        for (at, line) in many.lines().enumerate().step_by(3) {
+            assert_eq!(section_length(&many, line), "-----BEGIN A-----\naGVsbG8=".len(), "{at}");
+        }
+        assert_eq!(section_length(&many[..17], &many[..17]), 17);
     }
 
     #[test]

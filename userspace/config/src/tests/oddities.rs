@@ -33,6 +33,27 @@ fn a_listener_that_ends_tls_needs_no_port_https() {
 }
 
 #[test]
+fn rules_that_hold_for_the_first_name_of_a_connection_only() {
+    let with = |keys: &str| {
+        let route = format!("routes:\n  - {{ host: kept.test, clusters: {{ east: 1 }}, {keys} }}\n");
+        EXAMPLE.replace("routes:\n", &route)
+    };
+    for keys in [
+        "allow: [10.0.0.0/8]",
+        "tls: { termination: passthrough, insecure: none }",
+    ] {
+        let found = oddities(&with(keys));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("`allow` and `insecure` of `kept.test` and others do not hold"),
+            "{found:?}"
+        );
+        assert!(oddities(&with(keys).replace("protocol: http,", "protocol: http, routing: request,")).is_empty());
+    }
+    assert!(oddities(&with("drain: 1m")).is_empty());
+}
+
+#[test]
 fn nothing_leads_anywhere() {
     let text = EXAMPLE.split("routes:").next().unwrap_or_default();
     let found = oddities(text);

@@ -11,7 +11,7 @@ use super::NamesFrom;
 use crate::certificate::{CertificateFault, CertificateSource};
 
 /// Largest file that is read; a chain with its key has some 10 KiB.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Age from which on a file's times tell that it has not changed: file systems count in steps of some milliseconds.
 const SETTLED_SECONDS: u64 = 2;
