@@ -135,7 +135,8 @@ fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpS
         for (from, to) in [(client, &**host), (&**host, client)] {
             // Behind what had been sent before.
             let (mut told, mut last) = (false, Vec::new());
-            let arrives = eventually(SOON, || {
+            // Retransmissions double their interval as long as the complaints last.
+            let arrives = eventually(Duration::from_secs(90), || {
                 while let Ok(n @ 1..) = (&*to).read(&mut chunk) {
                     last.extend_from_slice(&chunk[..n]);
                     last.drain(..last.len().saturating_sub(WORD.len()));

@@ -46,8 +46,9 @@ pub(crate) struct WebHost {
 
 impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
-    /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/close` with an answer that ends with
-    /// the connection, `/early` before it has read the body, `/ws` with 101 and an echo, `/interim` with 103 first.
+    /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/fields/N` with so many fields,
+    /// `/close` with an answer that ends with the connection, `/early` before it has read the body, `/ws` with 101 and
+    /// an echo, `/interim` with 103 first.
     pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (kept, own) = (Arc::clone(&heads), name.to_owned());
@@ -112,6 +113,10 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
     if let Some(status) = number("/status/") {
         let length = if status == 204 { "" } else { "Content-Length: 7\r\n" };
         return stream.write_all(format!("HTTP/1.1 {status} Said\r\n{length}\r\n").as_bytes());
+    }
+    if let Some(count) = number("/fields/") {
+        let more: String = (1..count).map(|n| format!("X-{n}: {n}\r\n")).collect();
+        return stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{more}\r\n").as_bytes());
     }
     if path == "/interim" {
         stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")?;
