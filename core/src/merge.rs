@@ -85,6 +85,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         tls: said.get(host).and_then(|route| route.tls.clone()),
         allow: said.get(host).and_then(|route| route.allow.clone()),
         paths: Vec::new(),
+        requests: said.get(host).map(|route| route.requests.clone()).unwrap_or_default(),
     });
     model.routes.extend(discovered_routes);
     if !weights.is_empty() {

@@ -34,6 +34,7 @@ pub use health_check::{
     CheckProxyHeader, Ejection, HealthCheck, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT, TlsProbe,
 };
 pub use health_page::HealthPage;
+use http::RequestPolicy;
 use kubernetes::KubernetesSource;
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
@@ -455,14 +456,29 @@ pub struct Route {
     /// Clusters of requests by their path, where listeners route by request. [`Self::clusters`] gets the others; if
     /// that is empty, these have no route.
     pub paths: Vec<PathRoute>,
+    /// Treatment of requests whose path is none of [`Self::paths`].
+    pub requests: RequestPolicy,
 }
 
 impl Route {
-    /// Whether plain HTTP for the name has to be routed by request: by path, or to be answered with a redirect or 404.
+    /// Whether plain HTTP for the name has to be routed by request: by path, by cookie, with changes, or to be answered
+    /// with a redirect or 404.
     #[must_use]
     pub fn needs_request_routing(&self) -> bool {
         let insecure = self.tls.as_ref().map(|tls| tls.insecure);
-        !self.paths.is_empty() || insecure.is_some_and(|policy| policy != tls::InsecurePolicy::Allow)
+        self.treats_requests() || insecure.is_some_and(|policy| policy != tls::InsecurePolicy::Allow)
+    }
+
+    /// Whether the route says something that holds for requests, and not for whole connections.
+    #[must_use]
+    pub fn treats_requests(&self) -> bool {
+        !self.paths.is_empty() || self.requests != RequestPolicy::NONE
+    }
+
+    /// Treatments of requests, of the name and of its paths.
+    pub fn policies(&self) -> impl Iterator<Item = &RequestPolicy> {
+        let of_paths = self.paths.iter().map(|path| &path.requests);
+        [&self.requests].into_iter().chain(of_paths)
     }
 }
 
@@ -473,6 +489,8 @@ pub struct PathRoute {
     pub path: String,
     /// Clusters with their weights, 0 to 100: 0 gets nothing.
     pub clusters: Vec<(usize, u32)>,
+    /// Treatment of the path's requests.
+    pub requests: RequestPolicy,
 }
 
 /// Preference: clients that are sent to a cluster as long as it has a usable host.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
+use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
 use crate::balance::{HostPicker, PickContext};
 use crate::hostname::Hostname;
 use crate::http::path::PathTable;
@@ -25,6 +26,7 @@ pub struct RoutingView {
     closed: HashSet<RouteId, FixedState>,
     /// Usable hosts of each cluster, for each protocol.
     clusters: Vec<[HostPicker; 3]>,
+    affinity: AffinityTable,
     unmatched: Unmatched,
     /// Usable hosts as (cluster, host, weight).
     usable_hosts: Vec<(usize, u16, u32)>,
@@ -159,6 +161,7 @@ impl RoutingView {
             routes,
             paths,
             clusters,
+            affinity: AffinityTable::new(model),
             unmatched: model.unmatched,
             usable_hosts: all,
             eligible: in_rotation,
@@ -208,6 +211,27 @@ impl RoutingView {
             Destination::Cluster(cluster) => Some(cluster),
             Destination::Any | Destination::Closed | Destination::NoRoute => None,
         }
+    }
+
+    /// Cluster and host that the value of a client's cookie stands for, if the route's `clusters` have the cluster, with
+    /// any weight, and it has usable hosts; with a host only if that is one of them.
+    #[must_use]
+    pub fn stickiness(
+        &self,
+        value: &[u8],
+        scope: AffinityScope,
+        clusters: &[(usize, u32)],
+        protocol: Protocol,
+    ) -> Option<Stickiness> {
+        let found = self.affinity.find(value)?;
+        let usable = self.usable(found.cluster, protocol);
+        let is_usable = match (scope, found.host) {
+            (AffinityScope::Cluster, None) => !usable.is_empty(),
+            (AffinityScope::Host, Some(host)) => usable.iter().any(|(usable, _)| *usable == host),
+            _ => false,
+        };
+        let has_cluster = clusters.iter().any(|(cluster, _)| *cluster == found.cluster);
+        (is_usable && has_cluster).then_some(found)
     }
 
     /// Host of a cluster that takes a connection.
@@ -342,6 +366,7 @@ pub(crate) mod tests {
                 tls: None,
                 allow: None,
                 paths: Vec::new(),
+                requests: http::RequestPolicy::default(),
             }],
             unmatched: Unmatched::Any,
             timeouts: Timeouts {

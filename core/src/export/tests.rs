@@ -11,6 +11,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         tls: None,
         allow: None,
         paths: Vec::new(),
+        requests: Default::default(),
         depth: crate::hostname::WildcardDepth::default(),
     }
 }

@@ -20,6 +20,9 @@ pub enum SameSite {
 }
 
 impl SameSite {
+    /// All of them, with their words in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [("lax", Self::Lax), ("none", Self::None), ("strict", Self::Strict)];
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Lax => "Lax",
@@ -34,17 +37,15 @@ impl SameSite {
 pub struct StickyCookie {
     name: Box<str>,
     same_site: Option<SameSite>,
-    is_secure: bool,
 }
 
 impl StickyCookie {
-    /// Cookie of a name; `None` if that is no token. `is_secure`: browsers send it over TLS only.
+    /// Cookie of a name; `None` if that is no token.
     #[must_use]
-    pub fn new(name: &str, same_site: Option<SameSite>, is_secure: bool) -> Option<Self> {
+    pub fn new(name: &str, same_site: Option<SameSite>) -> Option<Self> {
         is_token(name.as_bytes()).then(|| Self {
             name: name.into(),
             same_site,
-            is_secure,
         })
     }
 
@@ -76,19 +77,26 @@ impl StickyCookie {
         })
     }
 
-    /// Set-Cookie field that gives a client a value, for the browser's session and all paths; `None` if the value has
-    /// characters that no cookie may have (RFC 6265, section 4.1.1).
+    /// Set-Cookie field that gives a client a value, for the browser's session and what is below a path; `None` if the
+    /// value has characters that no cookie may have (RFC 6265, section 4.1.1). A path that no attribute may hold becomes
+    /// `/`. `is_secure`: browsers send the cookie over TLS only; without it they refuse `SameSite=None`, which is then
+    /// left out.
     #[must_use]
-    pub fn set(&self, value: &str) -> Option<FieldEdit> {
+    pub fn set(&self, value: &str, path: &str, is_secure: bool) -> Option<FieldEdit> {
         let is_octet = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
         if !value.as_bytes().iter().all(is_octet) {
             return None;
         }
-        let mut text = format!("{}={value}; Path=/; HttpOnly", self.name);
-        if self.is_secure {
+        let is_path = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic() && b != b';');
+        let path = if is_path { path } else { "/" };
+        let mut text = format!("{}={value}; Path={path}; HttpOnly", self.name);
+        if is_secure {
             text.push_str("; Secure");
         }
-        if let Some(same_site) = self.same_site {
+        let same_site = self
+            .same_site
+            .filter(|same_site| is_secure || *same_site != SameSite::None);
+        if let Some(same_site) = same_site {
             text.push_str("; SameSite=");
             text.push_str(same_site.as_str());
         }
@@ -117,7 +125,7 @@ mod tests {
     use crate::http1::parse::{self, ParsedRequest};
 
     fn sb() -> StickyCookie {
-        StickyCookie::new("sb", Some(SameSite::Lax), true).unwrap()
+        StickyCookie::new("sb", Some(SameSite::Lax)).unwrap()
     }
 
     fn of<T>(cookies: &[&str], run: impl FnOnce(&FieldSection, &[u8]) -> T) -> T {
@@ -162,16 +170,24 @@ mod tests {
 
     #[test]
     fn a_cookie_is_set_for_the_session_and_read_again() {
-        let set = |cookie: &StickyCookie, value: &str| cookie.set(value);
+        let set = |cookie: &StickyCookie, value: &str| cookie.set(value, "/", true);
         let text = |text: &str| Some(FieldEdit::Add(SET_COOKIE, text.into()));
         assert_eq!(set(&sb(), "x7"), text("sb=x7; Path=/; HttpOnly; Secure; SameSite=Lax"));
-        let plain = StickyCookie::new("JSESSION-1_a", None, false).unwrap();
-        assert_eq!(set(&plain, "x"), text("JSESSION-1_a=x; Path=/; HttpOnly"));
+        let plain = StickyCookie::new("JSESSION-1_a", Some(SameSite::None)).unwrap();
+        for (path, is_secure, rest) in [
+            ("/", false, "Path=/; HttpOnly"),
+            ("/api", true, "Path=/api; HttpOnly; Secure; SameSite=None"),
+            ("/a;b", false, "Path=/; HttpOnly"),
+            ("", false, "Path=/; HttpOnly"),
+        ] {
+            let expected = text(&format!("JSESSION-1_a=x; {rest}"));
+            assert_eq!(plain.set("x", path, is_secure), expected, "{path}");
+        }
         assert_eq!(value(&["sb=x7"]).as_deref(), Some("x7"));
         for bad in ["a b", "a;b", "a,b", "a\"", "a\r\n", "\u{fc}"] {
             assert_eq!(set(&sb(), bad), None, "{bad:?}");
         }
-        assert_eq!(StickyCookie::new("a=b", None, false), None);
-        assert_eq!(StickyCookie::new("", None, false), None);
+        assert_eq!(StickyCookie::new("a=b", None), None);
+        assert_eq!(StickyCookie::new("", None), None);
     }
 }

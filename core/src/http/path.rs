@@ -40,6 +40,22 @@ impl<T> PathTable<T> {
     }
 }
 
+/// Target whose path begins with `replacement` in place of a route's path `prefix`, as OpenShift's router and nginx
+/// rewrite: one slash between both parts, the query stays. `None` for a target that is not below the route's path, such
+/// as `*`.
+#[must_use]
+pub fn rewrite(prefix: &[u8], replacement: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+    let mut rest = target.strip_prefix(prefix)?;
+    if target.is_empty() || !matches!(rest.first(), None | Some(b'/' | b'?')) {
+        return None;
+    }
+    if replacement.ends_with(b"/") {
+        rest = rest.strip_prefix(b"/").unwrap_or(rest);
+    }
+    Some([replacement, rest].concat())
+}
+
 /// Whether a route's path ends at the end of a segment of the request's path, of which `rest` is left.
 fn is_whole(route: &[u8], rest: &[u8]) -> bool {
     route.is_empty() || route.ends_with(b"/") || rest.is_empty() || rest.starts_with(b"/")
@@ -85,6 +101,30 @@ mod tests {
 
     fn table(paths: &[&str]) -> PathTable<String> {
         PathTable::new(paths.iter().map(|path| (path.as_bytes().into(), (*path).to_owned())))
+    }
+
+    #[test]
+    fn a_path_is_rewritten_as_openshifts_router_does() {
+        for (prefix, replacement, target, expected) in [
+            ("/foo", "/", "/foo", Some("/")),
+            ("/foo", "/", "/foo/", Some("/")),
+            ("/foo", "/", "/foo/bar?x=/foo", Some("/bar?x=/foo")),
+            ("/foo", "/", "/foo?x", Some("/?x")),
+            ("/foo", "/bar", "/foo", Some("/bar")),
+            ("/foo", "/bar", "/foo/", Some("/bar/")),
+            ("/foo", "/baz", "/foo/bar/", Some("/baz/bar/")),
+            ("/foo/", "/", "/foo/bar", Some("/bar")),
+            ("/foo/", "/bar", "/foo/", Some("/bar/")),
+            ("/", "/v2", "/x", Some("/v2/x")),
+            ("/", "/v2/", "/", Some("/v2/")),
+            ("/foo", "/", "/foobar", None),
+            ("/", "/v2", "*", None),
+            ("/", "/v2", "", None),
+        ] {
+            let found = rewrite(prefix.as_bytes(), replacement.as_bytes(), target.as_bytes());
+            let found = found.map(|target| String::from_utf8(target).unwrap());
+            assert_eq!(found.as_deref(), expected, "{prefix} -> {replacement}: {target}");
+        }
     }
 
     #[test]

@@ -164,6 +164,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         tls: None,
         allow: None,
         paths: Vec::new(),
+        requests: Default::default(),
     }
 }
 

@@ -25,6 +25,7 @@ mod node;
 mod observe;
 mod read;
 mod report;
+mod requests;
 mod routes;
 mod routing_events;
 mod scalar;

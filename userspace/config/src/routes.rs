@@ -5,12 +5,15 @@ use std::collections::HashMap;
 use ipnet::IpNet;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::{Labels, is_key, is_value};
+use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{PathRoute, Preference, Route, Unmatched};
 
 use super::clusters::ClusterNames;
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, did_you_mean, quote};
+use super::requests::RequestKeys;
 use super::scalar::optional_value;
 use super::tls;
 
@@ -56,6 +59,9 @@ fn join_paths(routes: Vec<Route>) -> Vec<Route> {
             known.paths.append(&mut route.paths);
         }
     }
+    for Route { paths, requests, .. } in &mut joined {
+        paths.iter_mut().for_each(|path| path.requests.inherit(requests));
+    }
     joined
 }
 
@@ -67,9 +73,10 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
     let labels = map.take("labels");
     let tls = map.take("tls");
     let allow = map.take("allow");
+    let requests = RequestKeys::take(&mut map);
     // A route that says something else of its name may leave its clusters to be discovered.
-    let may_be_discovered =
-        path.is_none() && (prefer.is_some() || labels.is_some() || tls.is_some() || allow.is_some());
+    let says_more = prefer.is_some() || labels.is_some() || tls.is_some() || allow.is_some();
+    let may_be_discovered = path.is_none() && (says_more || requests.first().is_some());
     let clusters = if may_be_discovered {
         map.take("clusters")
     } else {
@@ -106,17 +113,26 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         Some(place) => self::labels(&place, report),
         None => Some(Labels::new()),
     };
+    let requests_policy = requests.decode(report);
     let tls = optional_value(tls.as_ref(), |place| tls::route(place, report));
+    if let (Some(Some(tls)), Some((key, place))) = (&tls, requests.first())
+        && tls.termination == Some(Termination::Passthrough)
+    {
+        let message = format!("`{key}` needs TLS to end here: with `termination: passthrough` no request can be read");
+        place.error(report, message);
+        return None;
+    }
     let allow = optional_value(allow.as_ref(), |place| self::allow(place, report));
-    let (clusters, paths) = match path {
-        Some(path) => (
-            Vec::new(),
-            vec![PathRoute {
+    let (clusters, paths, requests) = match path {
+        Some(path) => {
+            let path = PathRoute {
                 path,
                 clusters: clusters?,
-            }],
-        ),
-        None => (clusters?, Vec::new()),
+                requests: requests_policy?,
+            };
+            (Vec::new(), vec![path], RequestPolicy::NONE)
+        }
+        None => (clusters?, Vec::new(), requests_policy?),
     };
     Some(Route {
         hostname: host?,
@@ -128,6 +144,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         allow: allow?,
         tls: tls?,
         paths,
+        requests,
     })
 }
 
@@ -149,7 +166,7 @@ fn allow(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<IpNet>> {
 }
 
 /// Decodes a path: raw bytes as requests have them, without a query.
-fn path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
+pub(super) fn path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let is_good = text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#'));
     if is_good {

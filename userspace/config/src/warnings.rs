@@ -36,7 +36,8 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
         if let Some(message) = listener_leads_nowhere(listener, model, &routed) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
-        if let Some(message) = rules_of_first_names(listener, model) {
+        let unmet = rules_of_first_names(listener, model).or_else(|| requests_that_are_not_read(listener, model));
+        if let Some(message) = unmet {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
@@ -168,6 +169,24 @@ fn rules_of_first_names(listener: &Listener, model: &Model) -> Option<String> {
     Some(format!(
         "listener {} routes connections by their first request: `allow` and `insecure` of {} and others do not hold \
          for a later request on the connection of another name; `routing: request` applies them to each",
+        quote(&listener.name),
+        quote(&route.hostname.to_string()),
+    ))
+}
+
+/// Warning about names whose requests a listener cannot read, since their TLS ends at the hosts, and that say something
+/// of requests.
+fn requests_that_are_not_read(listener: &Listener, model: &Model) -> Option<String> {
+    let is_unread = |route: &&Route| {
+        listener.protocol == Protocol::Tls
+            && listener.termination(Some(route)) == Termination::Passthrough
+            && route.treats_requests()
+    };
+    let route = model.routes.iter().find(is_unread)?;
+    Some(format!(
+        "listener {} passes on the TLS of {}, whose requests it cannot read: `path`, `affinity`, `headers`, `rewrite` \
+         and `timeouts` of its routes do not hold there; `tls: {{ termination: edge }}` or `reencrypt`, at a listener \
+         with `protocol: https`, ends TLS here",
         quote(&listener.name),
         quote(&route.hostname.to_string()),
     ))

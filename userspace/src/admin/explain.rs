@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -278,11 +279,42 @@ fn at_listener(
         "protocol": listener.protocol_name(),
         "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
         "verdict": verdict,
+        "requests": if is_per_request { policy_texts(snapshot, to) } else { Vec::new() },
         "clusters": clusters,
         "preferred_cluster": preferred,
         "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
         "datapath": tier,
     })
+}
+
+/// Returns what a destination's route says of requests.
+fn policy_texts(snapshot: &Snapshot, to: Destination) -> Vec<String> {
+    let routes = &snapshot.model.routes;
+    let policy = match to {
+        Destination::Route(at) => routes.get(at).map(|route| &route.requests),
+        Destination::Path(at, path) => routes.get(at).and_then(|route| Some(&route.paths.get(path)?.requests)),
+        _ => None,
+    };
+    let Some(policy) = policy else { return Vec::new() };
+    let affinity = policy.affinity.as_ref().map(|affinity| {
+        let (name, scope) = (affinity.cookie.name(), affinity.scope.as_str());
+        format!("cookie {name} keeps a client at its {scope}")
+    });
+    let rewrite = policy.rewrite.as_ref().map(|path| format!("the path becomes {path}"));
+    let headers = policy.headers.as_ref().map(|headers| {
+        let (request, response) = (headers.request.len(), headers.response.len());
+        format!("{request} changes of request fields, {response} of answer fields")
+    });
+    let limit = |what: &str, limit: Option<Duration>| limit.map(|limit| format!("{what} within {limit:?}"));
+    let limits = [
+        limit("an answer begins", policy.timeouts.answer),
+        limit("a tunnel carries something", policy.timeouts.tunnel),
+    ];
+    [affinity, rewrite, headers]
+        .into_iter()
+        .chain(limits)
+        .flatten()
+        .collect()
 }
 
 fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32, total: u32) -> Value {

@@ -134,6 +134,9 @@ fn name_text(answer: &Value) -> String {
                 text(&shield["reason"])
             );
         }
+        for said in list(&listener["requests"]) {
+            let _ = writeln!(out, "  {}", text(said));
+        }
         for cluster in list(&listener["clusters"]) {
             let _ = writeln!(
                 out,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::hash;
+use signalbox_core::affinity::Stickiness;
 use signalbox_core::balance::PickContext;
 use signalbox_core::model::{Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
@@ -56,8 +57,10 @@ pub struct Chooser<'a> {
     protocol: Protocol,
     /// The ticket that drew the cluster.
     ticket: u64,
-    /// Cluster that the route prefers for this client over all others.
+    /// Cluster that the route prefers for this client over all others, or that the client's cookie names.
     preferred: Option<usize>,
+    /// Host that the client's cookie names.
+    stays_at: Option<(usize, u16)>,
     source: u64,
     seed: u64,
     tried: Vec<(usize, u16)>,
@@ -65,19 +68,35 @@ pub struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     pub fn new(shared: &Shared, snapshot: &'a Snapshot, to: Destination, protocol: Protocol, client: IpAddr) -> Self {
+        Self::sticky(shared, snapshot, to, protocol, client, None)
+    }
+
+    /// Choices for a client that stays where its cookie says. A cluster that the route prefers for the client goes
+    /// before. Such a client takes no ticket: weights share out the others.
+    pub fn sticky(
+        shared: &Shared,
+        snapshot: &'a Snapshot,
+        to: Destination,
+        protocol: Protocol,
+        client: IpAddr,
+        stays_at: Option<Stickiness>,
+    ) -> Self {
+        let preferred = match to {
+            Destination::Route(route) => snapshot.preferred(route, protocol, client),
+            _ => None,
+        };
+        let stays_at = stays_at.filter(|at| preferred.is_none_or(|preferred| preferred == at.cluster));
         let ticket = match to {
+            _ if stays_at.is_some() => 0,
             Destination::Route(route) => snapshot.routes.get(route).map_or(0, |route| route.total.ticket()),
             Destination::Path(route, path) => snapshot.path_ticket(route, path),
             Destination::Any => shared.any_ticket.ticket(),
             Destination::Cluster(_) | Destination::Closed | Destination::NoRoute => 0,
         };
-        let preferred = match to {
-            Destination::Route(route) => snapshot.preferred(route, protocol, client),
-            _ => None,
-        };
         Self {
             snapshot,
-            preferred,
+            preferred: preferred.or_else(|| stays_at.map(|at| at.cluster)),
+            stays_at: stays_at.and_then(|at| Some((at.cluster, at.host?))),
             to,
             protocol,
             ticket,
@@ -95,7 +114,14 @@ impl<'a> Chooser<'a> {
     /// Returns a host that has not been tried yet, and counts the connection against it at once, so that concurrent
     /// choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
-        let at = match self.to {
+        let first = self.stays_at.take();
+        let at = first.or_else(|| self.draw())?;
+        self.tried.push(at);
+        self.lease(at)
+    }
+
+    fn draw(&self) -> Option<(usize, u16)> {
+        match self.to {
             Destination::Closed | Destination::NoRoute => None,
             Destination::Any => self.choose_any(),
             Destination::Cluster(cluster) => self.choose_in_cluster(cluster),
@@ -107,9 +133,7 @@ impl<'a> Chooser<'a> {
                     .and_then(|cluster| self.choose_in_cluster(cluster))
                     .or_else(|| self.choose_in_other_cluster(drawn))
             }
-        }?;
-        self.tried.push(at);
-        self.lease(at)
+        }
     }
 
     fn choose_in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {

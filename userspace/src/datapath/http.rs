@@ -33,6 +33,7 @@ mod pass;
 pub(super) mod pool;
 mod refusal;
 mod request;
+mod request_route;
 mod tls_policy;
 mod tls_tunnel;
 mod tunnel;

@@ -54,6 +54,26 @@ fn rules_that_hold_for_the_first_name_of_a_connection_only() {
 }
 
 #[test]
+fn requests_that_a_listener_cannot_read() {
+    for keys in ["affinity: { cookie: sb }", "path: /api"] {
+        let route = format!("routes:\n  - {{ host: kept.test, clusters: {{ east: 1 }}, {keys} }}\n");
+        let found = oddities(&EXAMPLE.replace("routes:\n", &route));
+        assert!(
+            found.len() == 1 && found[0].contains("passes on the TLS of `kept.test`, whose requests it cannot read"),
+            "{keys}: {found:?}"
+        );
+    }
+    let route = "routes:\n  - { host: kept.test, clusters: { east: 1 }, tls: { termination: edge }, rewrite: /x }\n";
+    let found = oddities(&EXAMPLE.replace("routes:\n", route));
+    assert!(
+        found
+            .iter()
+            .any(|warning| warning.contains("another path than clients")),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn nothing_leads_anywhere() {
     let text = EXAMPLE.split("routes:").next().unwrap_or_default();
     let found = oddities(text);

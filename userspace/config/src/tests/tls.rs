@@ -1,7 +1,12 @@
 //! TLS termination and HTTP by request: what it means, and the message of each rule when it is broken.
 
+use std::time::Duration;
+
+use signalbox_core::affinity::AffinityScope;
 use signalbox_core::http::forwarded::ForwardedPolicy;
+use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::Protocol;
+use signalbox_core::model::http::HeaderEdits;
 use signalbox_core::model::tls::{CertificatePlace, InsecurePolicy, Termination};
 
 use super::{only_mistakes, right};
@@ -46,6 +51,39 @@ fn a_listener_that_ends_tls() {
     assert_eq!(cert, key, "one file holds both");
     assert!(model.clusters[0].backend_tls.is_verified && !model.tls.has_tickets);
     assert_eq!(model.https_port(), Some(443));
+}
+
+#[test]
+fn treatment_of_requests() {
+    let text = file(
+        "",
+        "",
+        ", affinity: { cookie: sb, to: host }, headers: { request: { add: { X-A: \"\" }, remove: [X-A] } }, timeouts: { tunnel: 2h }",
+        "  - { host: app.test, path: /api, clusters: { east: 7 }, rewrite: /, headers: {}, timeouts: { answer: 1s } }\n",
+    );
+    let text = text.replace("[\"10.1.0.1:443\"]", "[\"10.1.0.1:443\"], termination: edge");
+    let route = right(&text).model.routes.remove(0);
+    assert_eq!(route.requests.affinity.as_ref().unwrap().scope, AffinityScope::Host);
+    let name = FieldName::parse("X-A").unwrap();
+    let edits = [FieldEdit::Remove(name.clone()), FieldEdit::Add(name, Vec::new())];
+    assert_eq!(
+        route.requests.headers.as_ref().unwrap().request,
+        edits,
+        "removed before it is added"
+    );
+    let path = &route.paths[0].requests;
+    assert_eq!(path.affinity, route.requests.affinity, "as the name says");
+    assert_eq!(path.headers, Some(HeaderEdits::default()), "as the path says");
+    assert_eq!(
+        (path.rewrite.as_deref(), route.requests.rewrite.as_deref()),
+        (Some("/"), None)
+    );
+    let (answer, tunnel) = (Duration::from_secs(1), Duration::from_secs(7200));
+    assert_eq!(
+        (path.timeouts.answer, path.timeouts.tunnel),
+        (Some(answer), Some(tunnel))
+    );
+    assert!(route.needs_request_routing());
 }
 
 #[test]
@@ -96,6 +134,19 @@ fn mistakes_of_routes_and_clusters() {
         , path: /a?b | routes[0].path | has no query
         , \"path\": /a, drain: 1m | routes[0].drain | holds for a name as a whole
         , allow: [] | routes[0].allow | an empty list serves nobody
+        , affinity: { to: host } | routes[0].affinity | the key `cookie` is missing
+        , affinity: { cookie: \"a b\" } | routes[0].affinity.cookie | is not the name of a cookie
+        , affinity: { cookie: sb, to: pod } | routes[0].affinity.to | is not a part of a route
+        , affinity: { cookie: sb, same_site: never } | routes[0].affinity.same_site | is not a value of SameSite
+        , affinity: { cookie: sb }, tls: { termination: passthrough } | routes[0].affinity | no request can be read
+        , headers: { request: { set: { Host: x.test } } } | routes[0].headers.request.set.Host | cannot be changed: app
+        , headers: { request: { remove: [cookie] } } | routes[0].headers.request.remove[0] | belong to clients
+        , headers: { response: { add: { Content-Length: 1 } } } | routes[0].headers.response.add.Content-Length | says how
+        , headers: { response: { set: { \"a b\": c } } } | routes[0].headers.response.set[\"a b\"] | is not the name of a field
+        , headers: { response: { set: { a: \"b\\nc\" } } } | routes[0].headers.response.set.a | is one line
+        , headers: { response: { set: [a] } } | routes[0].headers.response.set | names of fields with values
+        , rewrite: api | routes[0].rewrite | is not a path
+        , timeouts: { answer: 5 } | routes[0].timeouts.answer | has no unit
         ",
     );
     only_mistakes(

@@ -25,7 +25,7 @@ pub(super) struct Asked {
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
     pub(super) limits: MessageLimits,
-    /// Changes of the answer's fields.
+    /// Changes of the answer's fields, whichever host gives it.
     pub(super) fields: Vec<FieldEdit>,
 }
 
@@ -37,6 +37,8 @@ pub(super) struct HostSide {
     pub(super) status: Option<u16>,
     /// Whether the connection is this client's alone: the answer asks it to authenticate the connection.
     pub(super) is_personal: bool,
+    /// Changes of the answer's fields.
+    fields: Vec<FieldEdit>,
     /// Bytes of a head that is not whole yet; behind a 101, the first bytes of the tunnel.
     bytes: Vec<u8>,
     arrival: HeadArrival,
@@ -47,10 +49,11 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    pub(super) fn new(stream: Leg, to_host: Outbox) -> Self {
+    pub(super) fn new(stream: Leg, to_host: Outbox, fields: Vec<FieldEdit>) -> Self {
         Self {
             stream,
             to_host,
+            fields,
             status: None,
             is_personal: false,
             bytes: Vec::new(),
@@ -155,7 +158,8 @@ impl HostSide {
                 AnswerAction::Refuse => return,
                 AnswerAction::Drop => {}
                 AnswerAction::Pass(connection) => {
-                    let fields = &asked.fields[..];
+                    let is_interim = matches!(kind, AnswerKind::Interim);
+                    let fields = if is_interim { &[] } else { &self.fields[..] };
                     let edited = edit::response(&head, bytes, &ResponseRewrite { fields, connection });
                     edited.slices(bytes).for_each(|slice| client.to_client.push(slice));
                 }

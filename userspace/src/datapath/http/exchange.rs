@@ -27,6 +27,7 @@ use super::pages;
 use super::pass::Reached;
 use super::refusal::Refusal;
 use super::request::ClientSide;
+use super::request_route::RequestRoute;
 use super::tls_policy::host_protocol;
 use super::upstream::{LeasedHost, ProxiedClient, Upstream, authenticates_connection};
 use crate::datapath::choose::{Chooser, Lease};
@@ -48,10 +49,26 @@ struct Plan<'a> {
     asked: Asked,
     /// Changes of the request's fields.
     fields: Vec<FieldEdit>,
+    /// Target for the host; `None`: the client's own.
+    target: Option<Vec<u8>>,
     /// Whether the connection may be kept after an answer of the balancer's own.
     keeps_client: bool,
     /// Whether the host's connection would be this client's alone.
     is_personal: bool,
+}
+
+impl Plan<'_> {
+    /// Appends the head that is sent to the host.
+    fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
+        let (head, bytes) = (&request.head, &request.bytes[..]);
+        let rewrite = RequestRewrite {
+            fields: &self.fields,
+            connection: turn.request_connection(),
+            target: self.target.as_deref(),
+        };
+        let edited = edit::request(head, bytes, &rewrite);
+        edited.slices(bytes).for_each(|slice| out.extend_from_slice(slice));
+    }
 }
 
 impl HttpConnection<'_> {
@@ -95,8 +112,9 @@ impl HttpConnection<'_> {
             return self.refuse(client, &request, refusal, route.as_deref(), ahead).await;
         }
         let mut chooser = {
-            let shared = &self.worker.shared;
-            Chooser::new(shared, &snapshot, to, protocol, self.client.ip())
+            let stays_at = RequestRoute::find(&snapshot, to).stickiness(&request, &snapshot, protocol);
+            let (shared, client) = (&self.worker.shared, self.client.ip());
+            Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at)
         };
         let Some(lease) = chooser.next_host() else {
             let why = match to {
@@ -161,6 +179,11 @@ impl HttpConnection<'_> {
         let has_body = !matches!(length, BodyLength::None | BodyLength::Known(0));
         let is_kept = head.is_persistent() && head.version == Version::Http11;
         let name = request.name();
+        let fallback = listener.and_then(|listener| listener.cluster);
+        let to = snapshot.view.request_destination(name, head.path(bytes), fallback);
+        let route = RequestRoute::find(snapshot, to);
+        let mut fields = listener.map_or_else(Vec::new, |listener| self.request_fields(request, &listener.http));
+        fields.extend(route.request_edits(request));
         let plan = Plan {
             name,
             length,
@@ -169,14 +192,16 @@ impl HttpConnection<'_> {
                 method: head.method,
                 takes_trailers: request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
                 limits: self.limits,
-                fields: self.answer_fields(snapshot.route(name)),
+                fields: self
+                    .answer_fields(snapshot.route(name))
+                    .chain(route.answer_edits())
+                    .collect(),
             },
-            fields: listener.map_or_else(Vec::new, |listener| self.request_fields(request, &listener.http)),
+            fields,
+            target: route.target(request),
             keeps_client: is_kept && !has_body && !drains,
             is_personal: request.has("authorization", authenticates_connection),
         };
-        let fallback = listener.and_then(|listener| listener.cluster);
-        let to = snapshot.view.request_destination(name, head.path(bytes), fallback);
         Ok((plan, to))
     }
 
@@ -191,7 +216,8 @@ impl HttpConnection<'_> {
         to: Destination,
     ) -> Result<Reached, AfterRequest> {
         let mut attempt: Option<Attempt> = None;
-        let timeouts = upstream.snapshot.model.timeouts.http;
+        let route = RequestRoute::find(upstream.snapshot, to);
+        let timeouts = route.policy.timeouts(upstream.snapshot.model.timeouts.http);
         let awaits_continue = request.head.expects_continue(&request.bytes);
         while !turn.has_answered() {
             match (turn.next(), &mut attempt) {
@@ -208,8 +234,10 @@ impl HttpConnection<'_> {
                     match upstream.connect(may_reuse, proxied).await {
                         Some(host) => {
                             turn.on(TurnEvent::HostConnected);
+                            let mut fields = plan.asked.fields.clone();
+                            fields.extend(route.cookie_edits(request, &upstream.leased.lease, self.is_tls));
                             let mut begun = Attempt {
-                                host: HostSide::new(host.stream, Outbox::default()),
+                                host: HostSide::new(host.stream, Outbox::default(), fields),
                                 link: HostLink {
                                     listed: self.open_flow(&upstream.leased),
                                     log: self.log_context(request, host.connect),
@@ -217,7 +245,7 @@ impl HttpConnection<'_> {
                                 },
                             };
                             let mut head = host.preamble;
-                            Self::write_head(request, &plan.fields, &turn, &mut head);
+                            plan.write_head(request, &turn, &mut head);
                             client.begin(&head, &mut begun.host, &mut turn);
                             attempt = Some(begun);
                         }
@@ -261,25 +289,12 @@ impl HttpConnection<'_> {
         })
     }
 
-    /// Changes of the fields of an answer.
-    fn answer_fields(&self, route: Option<&Route>) -> Vec<FieldEdit> {
+    /// Changes of the fields of an answer by the name's TLS.
+    fn answer_fields(&self, route: Option<&Route>) -> impl Iterator<Item = FieldEdit> {
         let hsts = route.and_then(|route| route.tls.as_ref()?.hsts.as_ref());
         let hsts = hsts.filter(|_| self.is_tls);
-        hsts.map(|value| FieldEdit::Set(STRICT_TRANSPORT_SECURITY, value.clone().into_bytes()))
-            .into_iter()
-            .collect()
-    }
-
-    /// Appends the head that is sent to the host.
-    fn write_head(request: &Request, fields: &[FieldEdit], turn: &Turn, out: &mut Vec<u8>) {
-        let (head, bytes) = (&request.head, &request.bytes[..]);
-        let rewrite = RequestRewrite {
-            fields,
-            connection: turn.request_connection(),
-            target: None,
-        };
-        let edited = edit::request(head, bytes, &rewrite);
-        edited.slices(bytes).for_each(|slice| out.extend_from_slice(slice));
+        let set = hsts.map(|value| FieldEdit::Set(STRICT_TRANSPORT_SECURITY, value.clone().into_bytes()));
+        set.into_iter()
     }
 
     fn open_flow(&self, leased: &LeasedHost) -> FlowGuard {

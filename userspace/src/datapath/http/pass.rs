@@ -57,7 +57,7 @@ impl HttpConnection<'_> {
         match (turn.next(), attempt) {
             (NextStep::Finished(ending), attempt) => self.finish(request, ending, client, attempt, leased).await,
             (NextStep::Tunnel, Some(attempt)) => {
-                let policy = self.tunnel_policy(&self.worker.shared.snapshot.load());
+                let policy = self.tunnel_policy(&self.worker.shared.snapshot.load(), timeouts.tunnel);
                 AfterRequest::Tunnel(Box::new(Tunnel::new(client, attempt, leased.lease, policy)))
             }
             // Once an answer has begun there is no other attempt.

@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd as _;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use signalbox_core::model::Tier;
 
@@ -46,7 +47,7 @@ impl Tunnel {
 }
 
 impl HttpConnection<'_> {
-    pub(super) fn tunnel_policy(&self, snapshot: &Snapshot) -> TierPolicy {
+    pub(super) fn tunnel_policy(&self, snapshot: &Snapshot, idle: Duration) -> TierPolicy {
         let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
         TierPolicy {
             // The socket map counts from the first byte of a connection, which heads have moved.
@@ -54,7 +55,7 @@ impl HttpConnection<'_> {
                 .and_then(|listener| listener.datapath.tier)
                 .filter(|tier| *tier != Tier::Sockmap),
             sockmap_available: false,
-            idle: snapshot.model.timeouts.http.tunnel,
+            idle,
         }
     }
 

@@ -5,6 +5,7 @@ mod bodies;
 mod hosts;
 mod life;
 mod paths;
+mod policies;
 mod refused;
 mod routes;
 pub(crate) mod scene;

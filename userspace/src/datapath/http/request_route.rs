@@ -1,0 +1,87 @@
+//! Treatment of a request by its route: the cookie that keeps a client at its host, changed fields, another path.
+
+use signalbox_core::affinity::{AffinityScope, Stickiness, cookie_value};
+use signalbox_core::http::path;
+use signalbox_core::http1::edit::{FieldEdit, FieldName};
+use signalbox_core::model::Protocol;
+use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::view::Destination;
+
+use super::attempt::Request;
+use crate::datapath::choose::Lease;
+use crate::state::Snapshot;
+
+const CACHE_CONTROL: FieldName = FieldName::constant("Cache-Control");
+
+/// Path of a route that has none: all paths are below it.
+const ROOT: &str = "/";
+
+/// Route of a request, as far as requests are concerned.
+#[derive(Clone, Copy)]
+pub(super) struct RequestRoute<'a> {
+    pub(super) policy: &'a RequestPolicy,
+    path: &'a str,
+    clusters: &'a [(usize, u32)],
+}
+
+impl<'a> RequestRoute<'a> {
+    /// Finds the route of a destination. A destination without a route treats requests as they are.
+    pub(super) fn find(snapshot: &'a Snapshot, to: Destination) -> Self {
+        let routes = &snapshot.model.routes;
+        let found = match to {
+            Destination::Route(at) => routes.get(at).map(|route| (&route.requests, ROOT, &route.clusters[..])),
+            Destination::Path(at, path) => {
+                let path = routes.get(at).and_then(|route| route.paths.get(path));
+                path.map(|path| (&path.requests, &*path.path, &path.clusters[..]))
+            }
+            _ => None,
+        };
+        let (policy, path, clusters) = found.unwrap_or((&RequestPolicy::NONE, ROOT, &[]));
+        Self { policy, path, clusters }
+    }
+
+    /// Cluster and host that the client's cookie stands for, where they can take the request.
+    pub(super) fn stickiness(self, request: &Request, snapshot: &Snapshot, protocol: Protocol) -> Option<Stickiness> {
+        let affinity = self.policy.affinity.as_ref()?;
+        let value = affinity.cookie.value(&request.head.fields, &request.bytes)?;
+        snapshot.view.stickiness(value, affinity.scope, self.clusters, protocol)
+    }
+
+    /// Changes of the request's fields.
+    pub(super) fn request_edits(self, request: &Request) -> impl Iterator<Item = FieldEdit> + use<'a> {
+        let affinity = self.policy.affinity.as_ref();
+        let hidden = affinity.and_then(|affinity| affinity.cookie.hide(&request.head.fields, &request.bytes));
+        let headers = self.policy.headers.as_ref();
+        let configured = headers.map_or(&[][..], |headers| &headers.request);
+        hidden.into_iter().chain(configured.iter().cloned())
+    }
+
+    /// Target for the host; `None`: the client's own.
+    pub(super) fn target(self, request: &Request) -> Option<Vec<u8>> {
+        let rewrite = self.policy.rewrite.as_ref()?;
+        let (root, rest) = request.head.path_and_query(&request.bytes);
+        path::rewrite(self.path.as_bytes(), rewrite.as_bytes(), &[root, rest].concat())
+    }
+
+    /// Changes of the fields of an answer, but for the cookie.
+    pub(super) fn answer_edits(self) -> impl Iterator<Item = FieldEdit> + use<'a> {
+        let headers = self.policy.headers.as_ref();
+        headers.map_or(&[][..], |headers| &headers.response).iter().cloned()
+    }
+
+    /// Cookie for a client whose request has another one, or none. Caches between must not give it to others.
+    pub(super) fn cookie_edits(self, request: &Request, lease: &Lease, is_tls: bool) -> Vec<FieldEdit> {
+        let Some(affinity) = &self.policy.affinity else {
+            return Vec::new();
+        };
+        let host = (affinity.scope == AffinityScope::Host).then_some(&*lease.host.name);
+        let value = cookie_value(&lease.cluster.name, host);
+        let brought = affinity.cookie.value(&request.head.fields, &request.bytes);
+        if brought == Some(value.as_bytes()) {
+            return Vec::new();
+        }
+        let cookie = affinity.cookie.set(&value, self.path, is_tls);
+        let private = FieldEdit::Add(CACHE_CONTROL, b"private".to_vec());
+        cookie.into_iter().chain([private]).collect()
+    }
+}
