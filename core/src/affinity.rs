@@ -12,7 +12,7 @@ const VALUE_BYTES: usize = 16;
 
 /// Affinity of the requests of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Affinity {
+pub struct CookieAffinity {
     /// Cookie that clients carry.
     pub cookie: StickyCookie,
     /// Part of the route that a client stays at.
@@ -118,7 +118,7 @@ mod tests {
             "no route has an affinity"
         );
         model.routes[0].requests = RequestPolicy {
-            affinity: Some(Affinity {
+            affinity: Some(CookieAffinity {
                 cookie: StickyCookie::new("sb", None).unwrap(),
                 scope: AffinityScope::Host,
             }),

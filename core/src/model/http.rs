@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::HttpTimeouts;
-use crate::affinity::Affinity;
+use crate::affinity::CookieAffinity;
 use crate::http::forwarded::ForwardedPolicy;
 use crate::http1::edit::FieldEdit;
 
@@ -24,7 +24,7 @@ pub struct HttpPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
     /// Cookie that keeps a client at its cluster or host; `None`: each request is balanced.
-    pub affinity: Option<Affinity>,
+    pub affinity: Option<CookieAffinity>,
     /// Changes of fields; `None`: none.
     pub headers: Option<HeaderEdits>,
     /// Path that the host gets in place of the route's own.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use signalbox_core::affinity::{Affinity, AffinityScope};
+use signalbox_core::affinity::{AffinityScope, CookieAffinity};
 use signalbox_core::http::cookie::{SameSite, StickyCookie};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::http1::grammar::is_field_value;
@@ -69,7 +69,7 @@ impl<'a> RequestKeys<'a> {
     }
 }
 
-fn affinity(place: &NodeRef<'_>, report: &mut Report) -> Option<Affinity> {
+fn affinity(place: &NodeRef<'_>, report: &mut Report) -> Option<CookieAffinity> {
     let mut map = MapDecoder::open(place, report)?;
     let cookie = map.require("cookie");
     let to = map.take("to");
@@ -88,7 +88,7 @@ fn affinity(place: &NodeRef<'_>, report: &mut Report) -> Option<Affinity> {
         place.error(report, format!("{name} is not the name of a cookie, such as sb"));
         return None;
     };
-    Some(Affinity { cookie, scope })
+    Some(CookieAffinity { cookie, scope })
 }
 
 fn headers(place: &NodeRef<'_>, report: &mut Report) -> Option<HeaderEdits> {
