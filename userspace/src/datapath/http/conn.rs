@@ -97,7 +97,8 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         after = match after {
             AfterRequest::Closed => return,
             AfterRequest::Kept(client) => connection.next_request(client).await,
-            AfterRequest::Tunnel(tunnel) => return connection.tunnel(*tunnel).await,
+            // Boxed, because few connections become one.
+            AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel)).await,
         };
     }
 }

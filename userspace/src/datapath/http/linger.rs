@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::leg::Leg;
+use crate::datapath::pump::with_scratch;
 use crate::sys;
 
 /// Time that a client has to read its last answer.
@@ -32,12 +33,13 @@ pub(super) async fn linger(mut client: Leg) {
     }
     let until_closed = async {
         // What comes is dropped, encrypted or not.
-        let (mut left, mut discarded) = (MAX_DISCARD_BYTES, [0u8; 4096]);
+        let mut left = MAX_DISCARD_BYTES;
         while left > 0 {
             if stream.ready(Interest::READABLE).await.is_err() {
                 return;
             }
-            match stream.try_read(&mut discarded) {
+            // A buffer here would be part of every connection's state, idle or not.
+            match with_scratch(|scratch| stream.try_read(scratch)) {
                 Ok(n) if n > 0 => left = left.saturating_sub(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 _ => return,
