@@ -21,16 +21,18 @@ pub struct Credit {
     pub passed: u64,
     /// 1 while bytes are passed up instead of redirected. Written by the program.
     pub blocked: u32,
-    /// Always zero.
-    pub _pad0: u32,
+    /// TCP sequence number of the next byte of the stream. Written by the program, and by userspace at the join.
+    pub next_sequence: u32,
     /// `sent` may not exceed this by more than one packet. Written by userspace.
     pub limit: u64,
     /// Passed bytes that userspace has consumed and relayed. Written by userspace.
     pub consumed: u64,
     /// Packets redirected so far. Written by the program.
     pub packets: u64,
+    /// 1 if bytes were lost, so that the flow has to be reset. Written by the program.
+    pub failed: u32,
     /// Fills the cache line.
-    pub _pad1: [u64; 2],
+    pub _pad: [u32; 3],
 }
 
 /// The credit that a socket's received bytes draw on: value of `SOCKMAP_LEGS`, by socket cookie.
@@ -65,6 +67,23 @@ pub enum CreditVerdict {
 }
 
 impl Credit {
+    /// Moves on by a packet of these sequence numbers (`end` includes a FIN) and `len` bytes. Returns the difference to
+    /// its length: below zero, as many bytes at its start as the stream has had already.
+    ///
+    /// A packet that is sent again may hold new bytes behind old ones. TCP queues it whole, and `tcp_read_skb`
+    /// (`net/ipv4/tcp.c`), unlike every other reader, hands it on whole.
+    #[inline(always)]
+    pub fn take(&mut self, seq: u32, end: u32, len: u32) -> i32 {
+        let mut difference = seq.wrapping_sub(self.next_sequence).cast_signed();
+        let rest = len.wrapping_add_signed(difference);
+        // Numbers that cannot be: the kernel keeps something else there.
+        if end.wrapping_sub(seq).wrapping_sub(len) > 1 || rest > len {
+            difference = 0;
+        }
+        self.next_sequence = self.next_sequence.wrapping_add(len.wrapping_add_signed(difference));
+        difference
+    }
+
     /// Decides about the next `len` bytes: the whole policy of credits, shared by the program and its host tests.
     #[inline(always)]
     pub fn decide(&mut self, len: u64, consumed: u64, limit: u64) -> CreditVerdict {
@@ -120,6 +139,22 @@ mod tests {
         assert_eq!(credit.decide(1, 5, 100), CreditVerdict::Pass, "5 of 13 consumed");
         assert_eq!(credit.decide(1, 13, 100), CreditVerdict::Redirect);
         assert_eq!((credit.sent, credit.passed, credit.blocked), (11, 13, 0));
+    }
+
+    #[test]
+    fn bytes_at_a_packets_start_that_the_stream_has_had_are_counted() {
+        let mut credit = Credit {
+            next_sequence: u32::MAX - 4,
+            ..Credit::default()
+        };
+        assert_eq!(credit.take(u32::MAX - 4, 5, 10), 0, "in order, past the number's end");
+        assert_eq!(credit.next_sequence, 5);
+        assert_eq!(credit.take(u32::MAX - 4, 15, 20), -10);
+        assert_eq!(credit.take(15, 16, 0), 0, "a FIN alone");
+        assert_eq!(credit.take(10, 16, 5), -5, "nothing new but a FIN");
+        assert_eq!(credit.next_sequence, 15);
+        assert_eq!(credit.take(10, 999, 20), 0, "numbers that are not a packet's");
+        assert_eq!(credit.next_sequence, 35);
     }
 
     proptest! {

@@ -151,6 +151,8 @@ reasons! {
     ShieldPassed = 59, "shield", "passed";
     /// A packet of a cut flow exceeds the next link's MTU: its sender was told, as a router tells it.
     CutTooBig = 60, "cut_in", "too_big";
+    /// Bytes that the stream has had already could not be taken off a packet: the flow is reset.
+    SockmapFailed = 61, "sockmap_verdict", "failed";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

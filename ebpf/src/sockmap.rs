@@ -1,6 +1,6 @@
 //! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, as far as the credit reaches.
 //!
-//! Keyed by socket cookie. Never drops bytes: they would be acknowledged already (`net/core/skmsg.c`).
+//! Keyed by socket cookie. Bytes are not dropped: they are acknowledged already (`net/core/skmsg.c`).
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -50,7 +50,7 @@ static SOCKMAP_LEGS: HashMap<u64, SockmapLeg> = HashMap::with_max_entries(MAX_CR
 /// Credits of directions, which bound the bytes in flight.
 ///
 /// - Entry: index -> bytes sent, passed and consumed, limit
-/// - Writer: sockmap_verdict (sent, passed, blocked); datapath/sockmap.rs (limit, consumed); kernel/src/sockmap.rs begins a
+/// - Writer: sockmap_verdict (sent, passed, blocked, failed); datapath/sockmap.rs (limit, consumed); kernel/src/sockmap.rs begins a
 ///   flow's
 /// - Reader: both of them
 /// - Size: 65536, mapped into userspace; not pinned: a flow of this tier ends with its process
@@ -73,7 +73,8 @@ pub fn sockmap_verdict(ctx: SkBuffContext) -> u32 {
     // A FIN without bytes is dropped: TCP has acted on it already. Passed, it would be queued behind whatever this
     // socket has yet to send, be taken for a failed transmission of 0 bytes there, and end with EPIPE and that data
     // lost (`net/core/skmsg.c`, `sk_psock_backlog`).
-    if reason as u32 == Reason::SockmapEmpty as u32 {
+    // Bytes of a flow that is about to be reset are dropped, too.
+    if reason as u32 == Reason::SockmapEmpty as u32 || reason as u32 == Reason::SockmapFailed as u32 {
         return sk_action::SK_DROP;
     }
     // A redirect has been noted by the helper; the verdict is "pass" either way.
@@ -96,6 +97,19 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     let Some(credit) = SOCKMAP_CREDITS.get_ptr_mut(index) else {
         return Reason::SockmapNoCredit;
     };
+    let [seq, end] = tcp_numbers(ctx);
+    // SAFETY: as for the verdict below.
+    let less = unsafe { (*credit).take(seq, end, len) };
+    if less < 0 && take_off_start(ctx, less).is_err() {
+        // SAFETY: as above.
+        unsafe { (*credit).failed = 1 };
+        notify_blocked(index);
+        return Reason::SockmapFailed;
+    }
+    let len = len.wrapping_add_signed(less);
+    if len == 0 {
+        return Reason::SockmapEmpty;
+    }
     // SAFETY: non-null element of the array; the program's fields have no other writer (this runs under the
     // socket's lock), userspace's two are read once each, volatile, because it writes them through its mapping.
     let verdict = unsafe {
@@ -125,8 +139,38 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     }
 }
 
-/// Tells userspace that a credit is exhausted, and wakes it. A full ring loses the event; userspace's sweep finds the
-/// blocked direction all the same.
+/// Returns the sequence numbers of a packet and of what follows it: TCP keeps them where programs see `cb`
+/// (`include/net/tcp.h`, `struct tcp_skb_cb`; `include/net/strparser.h`, `struct sk_skb_cb`).
+#[inline(always)]
+fn tcp_numbers(ctx: &SkBuffContext) -> [u32; 2] {
+    // SAFETY: the context pointer is the one the kernel gave.
+    unsafe { [(*ctx.skb.skb).cb[0], (*ctx.skb.skb).cb[1]] }
+}
+
+/// Takes bytes off a packet's start, as many as `less` is below zero (`sk_skb_adjust_room`, 5.10+; 4095 at a time).
+/// Fails for want of memory.
+#[inline(always)]
+fn take_off_start(ctx: &SkBuffContext, mut less: i32) -> Result<(), ()> {
+    const MAX_SHRINK_BYTES: i32 = 0xfff;
+    /// More than a packet of 512 KiB (BIG TCP) holds.
+    const MAX_SHRINKS: u32 = 129;
+    for _ in 0..MAX_SHRINKS {
+        if less == 0 {
+            break;
+        }
+        let now = if less > -MAX_SHRINK_BYTES {
+            less
+        } else {
+            -MAX_SHRINK_BYTES
+        };
+        ctx.adjust_room(now, 0, 0).map_err(drop)?;
+        less -= now;
+    }
+    if less == 0 { Ok(()) } else { Err(()) }
+}
+
+/// Tells userspace that a credit is exhausted or has failed, and wakes it. A full ring loses the event; userspace's
+/// sweep finds the direction all the same.
 #[inline(always)]
 fn notify_blocked(credit: u32) {
     let _ = SOCKMAP_CREDIT_EVENTS.output::<CreditEvent>(CreditEvent { credit, _pad: 0 }, 0);

@@ -399,10 +399,11 @@ impl Credits {
         unsafe { self.credit(index).read_volatile() }
     }
 
-    /// Prepares a credit that no program uses yet.
-    pub fn reset(&self, index: u32, limit: u64) {
+    /// Prepares a credit that no program uses yet, of a stream whose next byte has this sequence number.
+    pub fn reset(&self, index: u32, limit: u64, next_sequence: u32) {
         let fresh = Credit {
             limit,
+            next_sequence,
             ..Credit::default()
         };
         // SAFETY: as above; no entry of `SOCKMAP_LEGS` points here, so no program writes.

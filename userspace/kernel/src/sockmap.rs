@@ -44,8 +44,10 @@ impl SockmapPair {
     /// for bytes that arrived before, which the program has not seen.
     pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<JoinOutcome> {
         let [(a, cookie_a, credit_a), (b, cookie_b, credit_b)] = legs;
-        self.credits.reset(credit_a, limit);
-        self.credits.reset(credit_b, limit);
+        for (socket, _, credit) in legs {
+            let next = sys::next_unread_sequence(socket.as_raw_fd())?;
+            self.credits.reset(credit, limit, next);
+        }
         let prepared = self
             .legs
             .update(

@@ -181,6 +181,9 @@ impl SockmapFlow {
             {
                 return Err(direction.end_of_error(&error));
             }
+            if self.sockmap.credits.read(direction.credit).failed != 0 {
+                return Err(FlowEnd::Failed);
+            }
             let did = direction
                 .advance(&self.sockmap, far, &self.flow)
                 .map_err(|error| direction.end_of_error(&error))?;

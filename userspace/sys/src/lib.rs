@@ -134,6 +134,42 @@ pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// Returns the sequence numbers of the next byte that a connection sends, and of the next that it expects.
+///
+/// Needs `CAP_NET_ADMIN`: the numbers are told in repair mode only (`tcp_getsockopt`, `TCP_QUEUE_SEQ`). What arrives
+/// meanwhile is received, what is queued is sent a moment later.
+pub fn sequence_numbers(fd: RawFd) -> io::Result<(u32, u32)> {
+    /// Leaves repair mode without sending a window probe (4.19+).
+    const TCP_REPAIR_OFF_NO_WP: c_int = -1;
+    const TCP_RECV_QUEUE: c_int = 1;
+    const TCP_SEND_QUEUE: c_int = 2;
+    let number = |queue| {
+        set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue)?;
+        get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ)
+    };
+    // Repair mode changes whether the address may be bound again, too.
+    let reuse: c_int = get::<u32>(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?.cast_signed();
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, 1)?;
+    let numbers = number(TCP_SEND_QUEUE).and_then(|sent| Ok((sent, number(TCP_RECV_QUEUE)?)));
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, TCP_REPAIR_OFF_NO_WP)?;
+    set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse)?;
+    numbers
+}
+
+/// Returns the sequence number of the first byte that has not been read from a connection. Needs `CAP_NET_ADMIN`.
+pub fn next_unread_sequence(fd: RawFd) -> io::Result<u32> {
+    const MAX_READINGS: usize = 1000;
+    for _ in 0..MAX_READINGS {
+        let info = tcp_info(fd)?;
+        let left = unread(fd)?;
+        let (_, expected) = sequence_numbers(fd)?;
+        if tcp_info(fd)?.bytes_received == info.bytes_received && unread(fd)? == left {
+            return Ok(expected.wrapping_sub(left).wrapping_sub(info.peer_finished().into()));
+        }
+    }
+    Err(io::Error::other("bytes arrive faster than they can be counted"))
+}
+
 /// Bytes that have arrived in order and have not been read (`SIOCINQ`).
 pub fn unread(fd: RawFd) -> io::Result<u32> {
     let mut bytes: c_int = 0;

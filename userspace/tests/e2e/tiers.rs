@@ -6,11 +6,14 @@ use crate::lab;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use signalbox::sys::sequence_numbers;
 
 use lab::exchange::{self, Noise};
+use lab::raw::{ACK, Segment};
 use lab::tiers::{BACKEND, flow, ping, reaches, start, tiers};
 use lab::{Lab, SOON, Server, eventually, privileged, servers};
 
@@ -65,6 +68,54 @@ fn every_byte_arrives_both_ways_at_once_in_every_size() {
     let least = tiers().count() as u64 * 256 * MIB;
     assert!(host["bytes_in"].as_u64().unwrap() > least, "{host}");
     assert!(host["bytes_out"].as_u64().unwrap() > least, "{host}");
+}
+
+/// A sender that has not heard that bytes have arrived may send them again together with new ones (RFC 9293, 3.10.7.4:
+/// the receiver takes what is new).
+#[test]
+fn bytes_that_are_sent_again_together_with_new_ones_arrive_once() {
+    if !privileged("bytes_that_are_sent_again_together_with_new_ones_arrive_once") {
+        return;
+    }
+    let lab = Lab::new();
+    let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
+    let (_health, sb) = start(&lab, "");
+    for (tier, at) in tiers() {
+        let (client, host) = flow(&lab, &sb, &backends, tier, at);
+        let (seq, ack) = lab.client.run(|| sequence_numbers(client.as_raw_fd()).unwrap());
+        let stream: Vec<u8> = (0..9000u32).flat_map(u32::to_be_bytes).collect();
+        let segment = |from: u32, until: u32| Segment {
+            from: client.local_addr().unwrap(),
+            to: client.peer_addr().unwrap(),
+            seq: seq.wrapping_add(from),
+            ack,
+            flags: ACK,
+            payload: &stream[from as usize..until as usize],
+        };
+        let stretches = [
+            (0, 1000),
+            (500, 1500),
+            (1499, 1501),
+            (1, 1600),
+            (2000, 2500),
+            (1600, 2200),
+            (2300, 3000),
+        ];
+        let mut received = Vec::new();
+        for (from, until) in stretches {
+            segment(from, until).send(&lab.client);
+        }
+        let mut buffer = [0; 4096];
+        while received.len() < 3000 {
+            let n = (&*host).read(&mut buffer).unwrap();
+            assert!(n > 0, "{tier}: the stream has ended after {} bytes", received.len());
+            received.extend_from_slice(&buffer[..n]);
+        }
+        assert!(received == stream[..3000], "{tier}: other bytes than were sent");
+        host.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let more = (&*host).read(&mut buffer);
+        assert!(more.is_err(), "{tier}: more than was sent: {more:?}");
+    }
 }
 
 #[test]

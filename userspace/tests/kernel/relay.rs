@@ -5,7 +5,7 @@ use crate::namespace;
 
 use std::hint::spin_loop;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,12 @@ use signalbox::kernel::counters::Counters;
 use signalbox::kernel::sockmap::{JoinOutcome, SockmapPair};
 use signalbox::sys;
 use signalbox_common::{Reason, hash};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::cut_packets::packet::Packet;
+
+const FIN: u8 = 1;
+const ACK: u8 = 16;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -123,6 +128,54 @@ fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
             }
         });
         assert_eq!(kernel.exits(Reason::SockmapEmpty), 30);
+    });
+}
+
+/// The kernel hands programs a packet whole, also where the stream has had its first bytes already (`tcp_read_skb`).
+#[test]
+fn bytes_that_come_again_are_carried_once() {
+    with_kernel(|kernel| {
+        for (again, new) in [
+            (1, 1),
+            (100, 1000),
+            (4095, 1),
+            (4096, 1),
+            (30_000, 30_000),
+            (60_000, 10),
+            (1000, 0),
+        ] {
+            let flow = Flow::new(0);
+            flow.join(kernel, u64::MAX);
+            send(&flow.client, 11, 0..60_000);
+            receive(&flow.host, 11, 0..60_000);
+            let (next, ack) = sys::sequence_numbers(flow.client.as_raw_fd()).unwrap();
+            let packet = Packet {
+                macs: [0; 12],
+                from: flow.client.local_addr().unwrap(),
+                to: flow.client.peer_addr().unwrap(),
+                hops: 64,
+                seq: next.wrapping_sub(again),
+                ack,
+                flags: if new == 0 { ACK | FIN } else { ACK },
+                window: u16::MAX,
+                options: Vec::new(),
+                payload: stream(11, 60_000 - u64::from(again)..60_000 + new),
+            };
+            let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::TCP)).unwrap();
+            let to = SocketAddr::new(packet.to.ip(), 0);
+            raw.send_to(&packet.tcp(), &to.into()).unwrap();
+            receive(&flow.host, 11, 60_000..60_000 + new);
+            eventually("the packet", || {
+                received(&flow.legs[0]) == 60_000 + new + u64::from(new == 0)
+            });
+            let credit = kernel.joiner().credits.read(0);
+            assert_eq!((credit.sent, credit.passed), (60_000 + new, 0), "{again} + {new}");
+            flow.has_no_errors();
+        }
+        assert_eq!(
+            (kernel.exits(Reason::SockmapFailed), kernel.exits(Reason::SockmapEmpty)),
+            (0, 1)
+        );
     });
 }
 

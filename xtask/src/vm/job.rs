@@ -57,6 +57,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
         "cut_packets::joining",
         "cut_packets::icmp",
         "l4_packets::nat",
+        "relay::bytes_that",
         "steer::",
         "syn::",
     ][..];

@@ -7,7 +7,7 @@ mod clock;
 mod flows;
 mod options;
 mod outcome;
-mod packet;
+pub(crate) mod packet;
 mod programs;
 mod raw;
 mod scene;
