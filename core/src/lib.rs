@@ -28,6 +28,7 @@ pub mod model;
 pub mod peek;
 pub mod plan;
 pub mod prefixes;
+pub mod request_limit;
 pub mod rotation;
 pub mod route_table;
 pub mod schedule;

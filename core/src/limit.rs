@@ -13,6 +13,8 @@ use crate::model::{PerSource, ipv4_mapped};
 
 const ROWS: usize = 3;
 const COLUMNS: usize = 1 << 15;
+/// Cells of a sketch.
+pub(crate) const CELLS: usize = ROWS * COLUMNS;
 const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
 
 /// Cells of a source in the sketch. A source is a /32 of IPv4 or a /64 of IPv6.
@@ -38,6 +40,11 @@ impl SourceCells {
         Self::from_bytes(seed, ipv4_mapped(net.map_or(addr, |net| net.network())))
     }
 
+    /// The source's cells of a sketch.
+    pub(crate) fn cells<T>(self, sketch: &[T]) -> impl Iterator<Item = &T> {
+        self.0.into_iter().filter_map(|cell| sketch.get(cell))
+    }
+
     fn from_bytes(seed: u64, bytes: [u8; 16]) -> Self {
         let mut row = 0;
         Self(SEEDS.map(|s| {
@@ -47,10 +54,10 @@ impl SourceCells {
     }
 }
 
-/// Mixes the name of a listener into a seed, so that each listener has sources of its own.
+/// Mixes the name of a listener or route into a seed, so that each has sources of its own.
 #[must_use]
-pub fn listener_seed(seed: u64, listener: &str) -> u64 {
-    hash::bytes(seed, listener.as_bytes())
+pub fn seed_of(seed: u64, name: &str) -> u64 {
+    hash::bytes(seed, name.as_bytes())
 }
 
 /// Reason for refusing a connection.
@@ -74,11 +81,10 @@ pub struct Limiter {
 
 impl Default for Limiter {
     fn default() -> Self {
-        let cells = ROWS * COLUMNS;
         Self {
-            concurrent: (0..cells).map(|_| AtomicU32::new(0)).collect(),
-            peeking: (0..cells).map(|_| AtomicU32::new(0)).collect(),
-            buckets: (0..cells).map(|_| AtomicU64::new(0)).collect(),
+            concurrent: (0..CELLS).map(|_| AtomicU32::new(0)).collect(),
+            peeking: (0..CELLS).map(|_| AtomicU32::new(0)).collect(),
+            buckets: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
@@ -89,11 +95,11 @@ impl Limiter {
         if limits.per_second > 0 && !self.take_token(source, limits.per_second, now) {
             return Err(LimitExceeded::Rate);
         }
-        if !increment_below(&self.concurrent, source, limits.concurrent) {
+        if !self.concurrent.increment_below(source, limits.concurrent) {
             return Err(LimitExceeded::Concurrent);
         }
-        if !increment_below(&self.peeking, source, limits.peeking) {
-            decrement(&self.concurrent, source);
+        if !self.peeking.increment_below(source, limits.peeking) {
+            self.concurrent.decrement(source);
             return Err(LimitExceeded::Peeking);
         }
         Ok(())
@@ -101,7 +107,7 @@ impl Limiter {
 
     /// Counts a connection as open unless its source is at the limit.
     pub fn try_acquire(&self, source: SourceCells, limit: u32) -> Result<(), LimitExceeded> {
-        if increment_below(&self.concurrent, source, limit) {
+        if self.concurrent.increment_below(source, limit) {
             Ok(())
         } else {
             Err(LimitExceeded::Concurrent)
@@ -111,18 +117,21 @@ impl Limiter {
     /// Number of counted connections of a source: never too low.
     #[must_use]
     pub fn open_connections(&self, source: SourceCells) -> u32 {
-        let cells = source.0.iter().filter_map(|cell| self.concurrent.get(*cell));
-        cells.map(|cell| cell.load(Ordering::Relaxed)).min().unwrap_or(0)
+        source
+            .cells(&self.concurrent)
+            .map(|cell| cell.load(Ordering::Relaxed))
+            .min()
+            .unwrap_or(0)
     }
 
     /// Notes that the peek of an admitted connection has ended.
     pub fn peek_ended(&self, source: SourceCells) {
-        decrement(&self.peeking, source);
+        self.peeking.decrement(source);
     }
 
     /// Notes that an admitted connection has ended (after its peek).
     pub fn connection_closed(&self, source: SourceCells) {
-        decrement(&self.concurrent, source);
+        self.concurrent.decrement(source);
     }
 
     /// Takes a token, unless every row's bucket is empty. A bucket holds one second's worth.
@@ -130,8 +139,7 @@ impl Limiter {
         let now_ms = now.as_millis() as u32;
         let full = u64::from(rate) * 256;
         let mut granted = false;
-        for cell in source.0 {
-            let Some(bucket) = self.buckets.get(cell) else { continue };
+        for bucket in source.cells(&self.buckets) {
             let outcome = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
                 let (used, then) = (old >> 32, old as u32);
                 // Another worker's clock may be a moment ahead: no time has passed then.
@@ -150,25 +158,28 @@ impl Limiter {
     }
 }
 
-/// Adds one unless the estimate is at the limit; 0 means no limit. The cell is raised first and lowered again on
-/// refusal, so that the count is exact under races.
-fn increment_below(cells: &[AtomicU32], source: SourceCells, limit: u32) -> bool {
-    let mut least = u32::MAX;
-    for cell in source.0 {
-        if let Some(cell) = cells.get(cell) {
-            least = least.min(cell.fetch_add(1, Ordering::Relaxed));
-        }
-    }
-    if limit == 0 || least < limit {
-        return true;
-    }
-    decrement(cells, source);
-    false
+/// Cells that count what a source has in flight.
+pub(crate) trait SketchCells {
+    /// Adds one unless the estimate is at the limit; 0 means no limit. The cell is raised first and lowered again on
+    /// refusal, so that the count is exact under races.
+    fn increment_below(&self, source: SourceCells, limit: u32) -> bool;
+
+    fn decrement(&self, source: SourceCells);
 }
 
-fn decrement(cells: &[AtomicU32], source: SourceCells) {
-    for cell in source.0 {
-        if let Some(cell) = cells.get(cell) {
+impl SketchCells for [AtomicU32] {
+    fn increment_below(&self, source: SourceCells, limit: u32) -> bool {
+        let raised = source.cells(self).map(|cell| cell.fetch_add(1, Ordering::Relaxed));
+        let least = raised.min().unwrap_or(0);
+        if limit == 0 || least < limit {
+            return true;
+        }
+        self.decrement(source);
+        false
+    }
+
+    fn decrement(&self, source: SourceCells) {
+        for cell in source.cells(self) {
             cell.fetch_sub(1, Ordering::Relaxed);
         }
     }

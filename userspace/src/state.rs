@@ -14,7 +14,7 @@ pub mod tls;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
@@ -25,6 +25,7 @@ use signalbox_core::limit::Limiter;
 use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::{Bind, Model, Protocol, Route};
+use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::subset::HostOrder;
@@ -168,6 +169,8 @@ pub struct Shared {
     /// Counter of requests that got an id, which numbers them.
     pub request_ids: Counter,
     pub limiter: Limiter,
+    /// Limits of routes' requests; made for the first route that has some.
+    pub request_limiter: LazyLock<RequestLimiter>,
     /// The connection log.
     pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of routes that are gone.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::HttpTimeouts;
+use super::shield::RateLimit;
 use crate::affinity::CookieAffinity;
 use crate::http::forwarded::ForwardedPolicy;
 use crate::http1::edit::FieldEdit;
@@ -31,6 +32,17 @@ pub struct RequestPolicy {
     pub rewrite: Option<String>,
     /// Time limits in place of those of all routes.
     pub timeouts: RouteTimeouts,
+    /// Limits of each client's requests; `None`: none.
+    pub limits: Option<RequestLimits>,
+}
+
+/// Limits of a client's requests of a route. A client is a /32 of IPv4 or a /64 of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Requests in a second, and at once.
+    pub requests: Option<RateLimit>,
+    /// Most requests in flight, tunnels included; 0: any number.
+    pub concurrent: u32,
 }
 
 /// Changes of the fields of requests and answers.
@@ -61,9 +73,11 @@ impl RequestPolicy {
             answer: None,
             tunnel: None,
         },
+        limits: None,
     };
 
-    /// Fills what a path leaves out with what is said of its name. Not [`Self::rewrite`], which belongs to one path.
+    /// Fills what a path leaves out with what is said of its name. Not [`Self::rewrite`], which belongs to one path, and
+    /// not [`Self::limits`], for whose sake requests of paths without limits are counted with their name's.
     pub fn inherit(&mut self, of_name: &Self) {
         self.affinity = self.affinity.take().or_else(|| of_name.affinity.clone());
         self.headers = self.headers.take().or_else(|| of_name.headers.clone());

@@ -1,4 +1,4 @@
-//! Treatment of a route's requests: `affinity`, `headers`, `rewrite` and `timeouts`.
+//! Treatment of a route's requests: `affinity`, `headers`, `rewrite`, `timeouts` and `limits`.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,13 @@ use signalbox_core::affinity::{AffinityScope, CookieAffinity};
 use signalbox_core::http::cookie::{SameSite, StickyCookie};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::http1::grammar::is_field_value;
-use signalbox_core::model::http::{HeaderEdits, RequestPolicy, RouteTimeouts};
+use signalbox_core::model::http::{HeaderEdits, RequestLimits, RequestPolicy, RouteTimeouts};
 
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef};
 use super::report::{Report, quote};
 use super::scalar::{optional_value, or_default};
+use super::shield::rate_limit;
 
 /// Most changes of fields in each direction, because each request's fields are compared with them.
 const MAX_EDITS: usize = 64;
@@ -32,6 +33,7 @@ pub(super) struct RequestKeys<'a> {
     headers: Option<NodeRef<'a>>,
     rewrite: Option<NodeRef<'a>>,
     timeouts: Option<NodeRef<'a>>,
+    limits: Option<NodeRef<'a>>,
 }
 
 impl<'a> RequestKeys<'a> {
@@ -41,6 +43,7 @@ impl<'a> RequestKeys<'a> {
             headers: map.take("headers"),
             rewrite: map.take("rewrite"),
             timeouts: map.take("timeouts"),
+            limits: map.take("limits"),
         }
     }
 
@@ -51,6 +54,7 @@ impl<'a> RequestKeys<'a> {
             ("headers", &self.headers),
             ("rewrite", &self.rewrite),
             ("timeouts", &self.timeouts),
+            ("limits", &self.limits),
         ];
         keys.into_iter().find_map(|(key, place)| Some((key, place.as_ref()?)))
     }
@@ -60,11 +64,13 @@ impl<'a> RequestKeys<'a> {
         let headers = optional_value(self.headers.as_ref(), |place| headers(place, report));
         let rewrite = optional_value(self.rewrite.as_ref(), |place| rewrite(place, report));
         let timeouts = optional_value(self.timeouts.as_ref(), |place| timeouts(place, report));
+        let limits = optional_value(self.limits.as_ref(), |place| limits(place, report));
         Some(RequestPolicy {
             affinity: affinity?,
             headers: headers?,
             rewrite: rewrite?,
             timeouts: timeouts?.unwrap_or_default(),
+            limits: limits?,
         })
     }
 }
@@ -186,5 +192,27 @@ fn timeouts(place: &NodeRef<'_>, report: &mut Report) -> Option<RouteTimeouts> {
     Some(RouteTimeouts {
         answer: optional_value(answer.as_ref(), |place| place.duration(report))?,
         tunnel: optional_value(tunnel.as_ref(), |place| place.duration(report))?,
+    })
+}
+
+fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
+    /// A token's time is some nanoseconds at the least.
+    const MAX_RATE: u64 = 1_000_000;
+    let mut map = MapDecoder::open(place, report)?;
+    let requests = map.take("requests");
+    let concurrent = map.take("concurrent");
+    map.finish(report);
+    if requests.is_none() && concurrent.is_none() {
+        place.error(
+            report,
+            "say `requests: { rate: 100, burst: 200 }`, `concurrent: 50` or both",
+        );
+        return None;
+    }
+    let requests = optional_value(requests.as_ref(), |place| rate_limit(place, 1, MAX_RATE, report))?;
+    let concurrent = optional_value(concurrent.as_ref(), |place| place.number(1, 1_000_000, report))?;
+    Some(RequestLimits {
+        requests,
+        concurrent: concurrent.unwrap_or(0),
     })
 }

@@ -146,13 +146,18 @@ fn rate(place: Option<&NodeRef<'_>>, default: Option<RateLimit>, least: u64, rep
     if place.plain() == Some("off") {
         return None;
     }
+    rate_limit(place, least, MAX_RATE, report)
+}
+
+/// Decodes a rate of at most `most`, with a burst of at least `least`.
+pub(super) fn rate_limit(place: &NodeRef<'_>, least: u64, most: u64, report: &mut Report) -> Option<RateLimit> {
     let mut map = MapDecoder::open(place, report)?;
     let rate = map.require("rate");
     let burst = map.take("burst");
     map.finish(report);
-    let rate = rate?.number(1, MAX_RATE, report)?;
+    let rate = rate?.number(1, most, report)?;
     let burst = or_default(burst.as_ref(), rate.max(least), |place| {
-        place.number(least, MAX_RATE, report)
+        place.number(least, most, report)
     });
     Some(RateLimit { rate, burst })
 }

@@ -184,8 +184,8 @@ fn requests_that_are_not_read(listener: &Listener, model: &Model) -> Option<Stri
     };
     let route = model.routes.iter().find(is_unread)?;
     Some(format!(
-        "listener {} passes on the TLS of {}, whose requests it cannot read: `path`, `affinity`, `headers`, `rewrite` \
-         and `timeouts` of its routes do not hold there; `tls: {{ termination: edge }}` or `reencrypt`, at a listener \
+        "listener {} passes on the TLS of {}, whose requests it cannot read: `path`, `affinity`, `headers`, `rewrite`, \
+         `timeouts` and `limits` of its routes do not hold there; `tls: {{ termination: edge }}` or `reencrypt`, at a listener \
          with `protocol: https`, ends TLS here",
         quote(&listener.name),
         quote(&route.hostname.to_string()),

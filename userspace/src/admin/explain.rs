@@ -310,7 +310,15 @@ fn policy_texts(snapshot: &Snapshot, to: Destination) -> Vec<String> {
         limit("an answer begins", policy.timeouts.answer),
         limit("a tunnel carries something", policy.timeouts.tunnel),
     ];
-    [affinity, rewrite, headers]
+    let counted = policy.limits.map(|limits| {
+        let rate = limits
+            .requests
+            .map(|rate| format!("{} requests a second, {} at once", rate.rate, rate.burst));
+        let concurrent = (limits.concurrent > 0).then(|| format!("{} in flight", limits.concurrent));
+        let limits: Vec<_> = rate.into_iter().chain(concurrent).collect();
+        format!("each client may send {}", limits.join(", and have "))
+    });
+    [affinity, rewrite, headers, counted]
         .into_iter()
         .chain(limits)
         .flatten()

@@ -11,6 +11,7 @@
 //! Owns: sockets, time limits, bytes in flight. What is a message and what comes next is decided by
 //! `signalbox_core::http1`, whose `Turn` is driven here.
 
+mod admission;
 mod after;
 mod answer;
 mod attempt;
@@ -18,6 +19,7 @@ mod body;
 mod carry;
 mod client;
 mod conn;
+mod counted;
 mod exchange;
 mod finish;
 mod handshake;

@@ -111,6 +111,7 @@ impl RefuseReason {
                     keeps_client: false,
                     is_head: false,
                     location: None,
+                    retry_after_seconds: None,
                 };
                 page.to_bytes()
             }),

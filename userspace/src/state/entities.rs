@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use std::sync::{Mutex, OnceLock};
 
 use signalbox_core::health::Health;
-use signalbox_core::limit::{SourceCells, listener_seed};
+use signalbox_core::limit::{self, SourceCells};
 use signalbox_core::model::Tier;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 
@@ -159,6 +159,10 @@ impl ListenerState {
     #[must_use]
     pub fn source(&self, seed: u64, address: IpAddr) -> Option<SourceCells> {
         let bits = *self.source_bits.get()?;
-        Some(SourceCells::with_prefix(listener_seed(seed, &self.name), address, bits))
+        Some(SourceCells::with_prefix(
+            limit::seed_of(seed, &self.name),
+            address,
+            bits,
+        ))
     }
 }

@@ -1,12 +1,13 @@
 //! The state that all threads share, as it is at the start.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use signalbox_core::limit::Limiter;
 use signalbox_core::model::Model;
+use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
@@ -60,6 +61,7 @@ impl Shared {
             any_ticket: Counter::default(),
             request_ids: Counter::default(),
             limiter: Limiter::default(),
+            request_limiter: LazyLock::new(RequestLimiter::default),
             log: Arc::default(),
             route_labels: RouteLabels::default(),
             over_limit: OverLimit::default(),

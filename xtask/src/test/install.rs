@@ -44,8 +44,12 @@ const PACKAGES: [AptPackage; 25] = [
 ];
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
-/// kube-apiserver.
-const NIGHTLY: [AptPackage; 2] = [package("golang-go"), package("golang-google-grpc-dev")];
+/// kube-apiserver; a suite for TLS.
+const NIGHTLY: [AptPackage; 3] = [
+    package("golang-go"),
+    package("golang-google-grpc-dev"),
+    package("testssl.sh"),
+];
 
 /// Version of nextest that `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";

@@ -138,6 +138,10 @@ fn mistakes_of_routes_and_clusters() {
         , affinity: { cookie: \"a b\" } | routes[0].affinity.cookie | is not the name of a cookie
         , affinity: { cookie: sb, to: pod } | routes[0].affinity.to | is not a part of a route
         , affinity: { cookie: sb, same_site: never } | routes[0].affinity.same_site | is not a value of SameSite
+        , limits: {} | routes[0].limits | say `requests: { rate: 100
+        , limits: { concurrent: 0 } | routes[0].limits.concurrent | 1 to 1000000
+        , limits: { requests: { burst: 2 } } | routes[0].limits.requests | the key `rate` is missing
+        , limits: { requests: 5 } | routes[0].limits.requests |
         , affinity: { cookie: sb }, tls: { termination: passthrough } | routes[0].affinity | no request can be read
         , headers: { request: { set: { Host: x.test } } } | routes[0].headers.request.set.Host | cannot be changed: app
         , headers: { request: { remove: [cookie] } } | routes[0].headers.request.remove[0] | belong to clients

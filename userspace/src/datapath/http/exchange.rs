@@ -58,6 +58,16 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Completes an answer of the balancer's own to this request.
+    fn refusal(&self, refusal: Refusal) -> Refusal {
+        Refusal {
+            // Who is told to connect anew must not go on here (RFC 9110, section 15.5.20).
+            keeps_client: self.keeps_client && refusal.status != 421,
+            is_head: self.asked.method == Method::Head,
+            ..refusal
+        }
+    }
+
     /// Appends the head that is sent to the host.
     fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
         let (head, bytes) = (&request.head, &request.bytes[..]);
@@ -91,28 +101,22 @@ impl HttpConnection<'_> {
         let configured = snapshot.route(plan.name);
         let protocol = match host_protocol(&request, self.is_tls, listener, configured, &snapshot.model) {
             Ok(protocol) => protocol,
+            Err(refusal) => return self.refuse(client, &request, plan.refusal(refusal), None, ahead).await,
+        };
+        let route = RequestRoute::find(&snapshot, to);
+        // Until the answer or its tunnel has ended.
+        let counted = match self.admit(configured, route) {
+            Ok(counted) => counted,
             Err(refusal) => {
-                let refusal = Refusal {
-                    keeps_client: plan.keeps_client && refusal.status != 421,
-                    is_head: plan.asked.method == Method::Head,
-                    ..refusal
-                };
-                return self.refuse(client, &request, refusal, None, ahead).await;
+                let (refusal, route) = (
+                    plan.refusal(refusal),
+                    configured.map(|route| route.hostname.to_string()),
+                );
+                return self.refuse(client, &request, refusal, route.as_deref(), ahead).await;
             }
         };
-        if configured.is_some_and(|route| !route.allows(self.client.ip())) {
-            let why = RefuseReason::NotAllowed;
-            let (status, text) = why.http().unwrap_or((403, pages::text(403)));
-            let refusal = Refusal {
-                keeps_client: plan.keeps_client,
-                is_head: plan.asked.method == Method::Head,
-                ..Refusal::new(status, why.label(), text)
-            };
-            let route = configured.map(|route| route.hostname.to_string());
-            return self.refuse(client, &request, refusal, route.as_deref(), ahead).await;
-        }
         let mut chooser = {
-            let stays_at = RequestRoute::find(&snapshot, to).stickiness(&request, &snapshot, protocol);
+            let stays_at = route.stickiness(&request, &snapshot, protocol);
             let (shared, client) = (&self.worker.shared, self.client.ip());
             Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at)
         };
@@ -124,11 +128,7 @@ impl HttpConnection<'_> {
             };
             let route = count_refused(&snapshot, to, plan.name, false);
             let (status, text) = why.http().unwrap_or((503, pages::text(503)));
-            let refusal = Refusal {
-                keeps_client: plan.keeps_client,
-                is_head: plan.asked.method == Method::Head,
-                ..Refusal::new(status, why.label(), text)
-            };
+            let refusal = plan.refusal(Refusal::new(status, why.label(), text));
             return self.refuse(client, &request, refusal, route, ahead).await;
         };
         let policy = TurnPolicy {
@@ -156,10 +156,14 @@ impl HttpConnection<'_> {
         let reached = self.reach(&request, &plan, client, upstream, turn, to).await;
         // The rest of the answer may take hours, in which an old configuration is not kept.
         drop(snapshot);
-        match reached {
+        let mut after = match reached {
             Ok(reached) => self.pass(&request, &plan.asked, reached).await,
             Err(after) => after,
+        };
+        if let AfterRequest::Tunnel(tunnel) = &mut after {
+            tunnel.keep_counted(counted);
         }
+        after
     }
 
     /// Reads the facts off a head, and finds its route.

@@ -11,6 +11,8 @@ pub(in crate::datapath) struct Page<'a> {
     pub(in crate::datapath) is_head: bool,
     /// URL that the client is sent to.
     pub(in crate::datapath) location: Option<&'a str>,
+    /// Time after which the client may try again.
+    pub(in crate::datapath) retry_after_seconds: Option<u64>,
 }
 
 impl Page<'_> {
@@ -25,8 +27,12 @@ impl Page<'_> {
             .location
             .map(|url| format!("Location: {url}\r\n"))
             .unwrap_or_default();
+        let wait = self
+            .retry_after_seconds
+            .map(|seconds| format!("Retry-After: {seconds}\r\n"));
+        let wait = wait.unwrap_or_default();
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{connection}\r\n{}",
+            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{wait}{connection}\r\n{}",
             page.len(),
             if self.is_head { "" } else { &page }
         )
@@ -45,6 +51,7 @@ const fn phrase(status: u16) -> &'static str {
         408 => "Request Timeout",
         414 => "URI Too Long",
         421 => "Misdirected Request",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         502 => "Bad Gateway",
@@ -62,6 +69,7 @@ pub(super) const fn text(status: u16) -> &'static str {
         302 | 307 => "This application is served over TLS only.",
         414 => "The request's target is too long.",
         421 => "This connection is not for the host of the request: connect anew.",
+        429 => "Too many requests have come from your address: try again later.",
         431 => "The request's head is too large.",
         501 => "The request asks for something that is not supported.",
         502 => "The application's router host gave no proper answer.",
@@ -86,6 +94,7 @@ mod tests {
                 keeps_client,
                 is_head,
                 location: None,
+                retry_after_seconds: None,
             };
             String::from_utf8(page.to_bytes()).unwrap()
         };

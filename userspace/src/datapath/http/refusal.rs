@@ -27,6 +27,8 @@ pub(super) struct Refusal {
     pub(super) is_head: bool,
     /// URL that the client is sent to.
     pub(super) location: Option<String>,
+    /// Time after which the client may try again.
+    pub(super) retry_after_seconds: Option<u64>,
     /// Bytes that go before the answer.
     pub(super) before: Vec<u8>,
 }
@@ -41,6 +43,7 @@ impl Refusal {
             keeps_client: false,
             is_head: false,
             location: None,
+            retry_after_seconds: None,
             before: Vec::new(),
         }
     }
@@ -53,6 +56,7 @@ impl Refusal {
             keeps_client: self.keeps_client,
             is_head: self.is_head,
             location: self.location.as_deref(),
+            retry_after_seconds: self.retry_after_seconds,
         };
         self.before.extend(page.to_bytes());
         let mut answer = Outbox::default();

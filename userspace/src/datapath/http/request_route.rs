@@ -1,10 +1,12 @@
 //! Treatment of a request by its route: the cookie that keeps a client at its host, changed fields, another path.
 
 use signalbox_core::affinity::{AffinityScope, Stickiness, cookie_value};
+use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::http::path;
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
+use signalbox_core::limit;
 use signalbox_core::model::Protocol;
-use signalbox_core::model::http::RequestPolicy;
+use signalbox_core::model::http::{RequestLimits, RequestPolicy};
 use signalbox_core::view::Destination;
 
 use super::attempt::Request;
@@ -16,28 +18,73 @@ const CACHE_CONTROL: FieldName = FieldName::constant("Cache-Control");
 /// Path of a route that has none: all paths are below it.
 const ROOT: &str = "/";
 
+/// Limits of a client's requests, and the route that they are said of: requests of its name, or of one of its paths.
+#[derive(Clone, Copy)]
+pub(super) struct LimitScope<'a> {
+    pub(super) limits: &'a RequestLimits,
+    name: &'a HostnamePattern,
+    path: &'a str,
+}
+
+impl LimitScope<'_> {
+    /// Mixes the route into a seed, so that each has sources of its own.
+    pub(super) fn seed(self, seed: u64) -> u64 {
+        let of_name = match self.name {
+            HostnamePattern::Exact(name) => limit::seed_of(seed, name.as_str()),
+            HostnamePattern::Wildcard(suffix) => limit::seed_of(!seed, suffix.as_str()),
+        };
+        limit::seed_of(of_name, self.path)
+    }
+}
+
 /// Route of a request, as far as requests are concerned.
 #[derive(Clone, Copy)]
 pub(super) struct RequestRoute<'a> {
     pub(super) policy: &'a RequestPolicy,
+    pub(super) limits: Option<LimitScope<'a>>,
     path: &'a str,
     clusters: &'a [(usize, u32)],
 }
 
 impl<'a> RequestRoute<'a> {
+    /// Requests as they are.
+    const NONE: Self = Self {
+        policy: &RequestPolicy::NONE,
+        limits: None,
+        path: ROOT,
+        clusters: &[],
+    };
+
     /// Finds the route of a destination. A destination without a route treats requests as they are.
     pub(super) fn find(snapshot: &'a Snapshot, to: Destination) -> Self {
-        let routes = &snapshot.model.routes;
-        let found = match to {
-            Destination::Route(at) => routes.get(at).map(|route| (&route.requests, ROOT, &route.clusters[..])),
-            Destination::Path(at, path) => {
-                let path = routes.get(at).and_then(|route| route.paths.get(path));
-                path.map(|path| (&path.requests, &*path.path, &path.clusters[..]))
-            }
-            _ => None,
+        let (at, path) = match to {
+            Destination::Route(at) => (at, None),
+            Destination::Path(at, path) => (at, Some(path)),
+            _ => return Self::NONE,
         };
-        let (policy, path, clusters) = found.unwrap_or((&RequestPolicy::NONE, ROOT, &[]));
-        Self { policy, path, clusters }
+        let Some(route) = snapshot.model.routes.get(at) else {
+            return Self::NONE;
+        };
+        let scope = |policy: &'a RequestPolicy, path| {
+            policy.limits.as_ref().map(|limits| LimitScope {
+                limits,
+                name: &route.hostname,
+                path,
+            })
+        };
+        let of_name = Self {
+            policy: &route.requests,
+            limits: scope(&route.requests, ROOT),
+            path: ROOT,
+            clusters: &route.clusters,
+        };
+        path.and_then(|path| route.paths.get(path))
+            .map_or(of_name, |path| Self {
+                policy: &path.requests,
+                limits: scope(&path.requests, &path.path).or(of_name.limits),
+                path: &path.path,
+                clusters: &path.clusters,
+            })
     }
 
     /// Cluster and host that the client's cookie stands for, where they can take the request.

@@ -9,6 +9,7 @@ use signalbox_core::model::Tier;
 
 use super::attempt::{Attempt, HostLink};
 use super::client::HttpConnection;
+use super::counted::CountedRequest;
 use super::leg::Leg;
 use super::request::ClientSide;
 use super::tls_tunnel::TlsTunnel;
@@ -28,9 +29,16 @@ pub(super) struct Tunnel {
     /// Counts the tunnel against its host.
     lease: Lease,
     policy: TierPolicy,
+    /// Counts the tunnel for its route's limits.
+    counted: Option<CountedRequest>,
 }
 
 impl Tunnel {
+    /// Goes on to count the request that the tunnel came of.
+    pub(super) fn keep_counted(&mut self, request: Option<CountedRequest>) {
+        self.counted = request;
+    }
+
     pub(super) fn new(client: ClientSide, attempt: Attempt, lease: Lease, policy: TierPolicy) -> Self {
         let (client, mut to_client, from_client) = client.into_parts();
         let (host, from_host) = attempt.host.into_parts();
@@ -42,6 +50,7 @@ impl Tunnel {
             link: attempt.link,
             lease,
             policy,
+            counted: None,
         }
     }
 }
@@ -60,7 +69,8 @@ impl HttpConnection<'_> {
     }
 
     /// Carries a tunnel until it ends; its connections are kept for nothing else.
-    pub(super) async fn tunnel(&self, tunnel: Tunnel) {
+    pub(super) async fn tunnel(&self, mut tunnel: Tunnel) {
+        let _counted = tunnel.counted.take();
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
         // Streams of HTTP/2 never become tunnels: they cannot ask for an upgrade.

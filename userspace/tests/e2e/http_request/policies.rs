@@ -1,4 +1,7 @@
-//! What a route says of its requests: cookies that keep clients, changed fields, another path, time limits.
+//! What a route says of its requests: cookies that keep clients, changed fields, another path, time limits, limits of
+//! each client.
+
+use std::time::Instant;
 
 use super::scene::{Answer, Client, WebHost, body_of, config_of, field};
 use crate::lab::{Lab, SOON, Signalbox, config, eventually, http, privileged, servers};
@@ -219,4 +222,81 @@ fn a_route_has_time_limits_of_its_own() {
     let waiting = slow.stream().peek(&mut [0]).unwrap_err();
     assert_eq!(waiting.kind(), std::io::ErrorKind::WouldBlock);
     drop(sb);
+}
+
+#[test]
+fn each_client_may_send_so_many_requests_in_a_time() {
+    if !privileged("each_client_may_send_so_many_requests_in_a_time") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let routes = [
+        "{ host: a.test, clusters: { east-1: 1 }, limits: { requests: { rate: 1, burst: 20 } } }",
+        "{ host: a.test, path: /counted, clusters: { east-1: 1 } }",
+        "{ host: a.test, path: /apart, clusters: { east-1: 1 }, limits: { requests: { rate: 1, burst: 3 } } }",
+    ];
+    let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &routes));
+    sb.wait_healthy(&["east-1"]);
+    let began = Instant::now();
+    let mut client = Client::connect(&lab);
+    let mut served = |path: &str, requests: usize| {
+        let answers = (0..requests).map(|_| client.get("a.test", path));
+        answers.filter(|answer| answer.status == 200).count()
+    };
+    // A path without limits of its own is counted with its name.
+    let (of_name, of_path, apart) = (served("/", 10), served("/counted", 90), served("/apart", 50));
+    let seconds = began.elapsed().as_secs() as usize + 1;
+    assert_eq!(of_name, 10);
+    assert!((20..=20 + seconds).contains(&(of_name + of_path)), "{of_path}");
+    assert!((3..=3 + seconds).contains(&apart), "{apart}");
+    assert_eq!(east.take().len(), of_name + of_path + apart, "no host sees the others");
+    let refused = client.get("a.test", "/apart");
+    assert_eq!(refused.status, 429);
+    assert_eq!(field(&refused.head, "retry-after"), Some("1"), "{}", refused.head);
+    assert_eq!(
+        Client::connect_from(&lab, "10.1.0.3").get("a.test", "/apart").status,
+        200
+    );
+    let refusals = (150 + 1 - of_name - of_path - apart) as f64;
+    assert_eq!(
+        sb.metric("signalbox_request_refused_total{reason=\"request_rate\"}"),
+        refusals
+    );
+    let explained = sb.cli(&["explain", "http://a.test/apart"]);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(
+        text.contains("each client may send 1 requests a second, 3 at once"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_client_may_have_so_many_requests_in_flight() {
+    if !privileged("each_client_may_have_so_many_requests_in_flight") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let route = "{ host: a.test, clusters: { east-1: 1 }, limits: { concurrent: 2 } }";
+    let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &[route]));
+    sb.wait_healthy(&["east-1"]);
+    let tunnel = || {
+        let mut client = Client::connect(&lab);
+        client.send("GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        assert_eq!(client.answer("HEAD").status, 101);
+        client
+    };
+    let (first, second) = (tunnel(), tunnel());
+    let mut third = Client::connect(&lab);
+    let refused = third.get("a.test", "/");
+    assert_eq!((refused.status, field(&refused.head, "retry-after")), (429, Some("1")));
+    assert_eq!(Client::connect_from(&lab, "10.1.0.3").get("a.test", "/").status, 200);
+    drop(first);
+    assert!(
+        eventually(SOON, || third.get("a.test", "/").status == 200),
+        "the refused client's connection is still there"
+    );
+    drop(second);
+    assert_eq!(sb.metric("signalbox_requests_total{cluster=\"\",code=\"5xx\"}"), 0.0);
 }

@@ -11,4 +11,5 @@ mod passthrough;
 mod plain;
 mod reencrypt;
 mod scene;
+mod suites;
 mod tickets;

@@ -1,0 +1,191 @@
+//! Limits of a route's requests by source, without a lock: a count-min sketch as in [`crate::limit`].
+//!
+//! Rates are buckets by the generic cell rate algorithm (ITU-T I.371): a cell holds the time at which its bucket will
+//! be full again. Routes of different rates may share a cell: each sees the other's requests, and never too few.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::limit::{self, SketchCells, SourceCells};
+use crate::model::http::RequestLimits;
+use crate::model::shield::RateLimit;
+
+/// Reason for refusing a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestLimitExceeded {
+    /// Too many requests of this source in a time; the bucket has room for another one after this.
+    Rate(Duration),
+    /// Too many requests of this source at once.
+    Concurrent,
+}
+
+/// Sketch of the sources of requests, shared by all workers.
+pub struct RequestLimiter {
+    /// Times at which buckets are full again, in ns of the caller's clock.
+    full_at: Box<[AtomicU64]>,
+    in_flight: Box<[AtomicU32]>,
+}
+
+impl Default for RequestLimiter {
+    fn default() -> Self {
+        Self {
+            full_at: (0..limit::CELLS).map(|_| AtomicU64::new(0)).collect(),
+            in_flight: (0..limit::CELLS).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+}
+
+impl RequestLimiter {
+    /// Admits a request, which is then counted as in flight if the route limits these, or refuses it.
+    pub fn admit(
+        &self,
+        source: SourceCells,
+        limits: &RequestLimits,
+        now: Duration,
+    ) -> Result<(), RequestLimitExceeded> {
+        if limits.concurrent > 0 && !self.in_flight.increment_below(source, limits.concurrent) {
+            return Err(RequestLimitExceeded::Concurrent);
+        }
+        let taken = limits.requests.map_or(Ok(()), |rate| self.take(source, rate, now));
+        if taken.is_err() && limits.concurrent > 0 {
+            self.in_flight.decrement(source);
+        }
+        taken.map_err(RequestLimitExceeded::Rate)
+    }
+
+    /// Notes that a request has ended that was counted as in flight.
+    pub fn ended(&self, source: SourceCells) {
+        self.in_flight.decrement(source);
+    }
+
+    /// Takes a token, or says how long to wait for one.
+    ///
+    /// Cells are raised first and lowered again on refusal, so that the count is exact under races.
+    fn take(&self, source: SourceCells, limit: RateLimit, now: Duration) -> Result<(), Duration> {
+        let now = nanoseconds(now);
+        let cost = (nanoseconds(Duration::from_secs(1)) / limit.rate.max(1)).max(1);
+        let most = cost.saturating_mul(limit.burst.max(1));
+        let raised = |old: u64| old.max(now).saturating_add(cost);
+        let mut least = u64::MAX;
+        for cell in source.cells(&self.full_at) {
+            let (relaxed, raise) = (Ordering::Relaxed, |old| Some(raised(old)));
+            let old = cell.fetch_update(relaxed, relaxed, raise).unwrap_or_else(|old| old);
+            least = least.min(raised(old));
+        }
+        let excess = least.saturating_sub(now).saturating_sub(most);
+        if excess == 0 {
+            return Ok(());
+        }
+        for cell in source.cells(&self.full_at) {
+            cell.fetch_sub(cost, Ordering::Relaxed);
+        }
+        Err(Duration::from_nanos(excess))
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    fn source(last: u8) -> SourceCells {
+        SourceCells::new(7, IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn limits(rate: u64, burst: u64, concurrent: u32) -> RequestLimits {
+        let requests = (rate > 0).then_some(RateLimit { rate, burst });
+        RequestLimits { requests, concurrent }
+    }
+
+    fn admitted(limiter: &RequestLimiter, limits: &RequestLimits, at_ms: u64) -> usize {
+        let at = Duration::from_millis(at_ms);
+        let grants = (0..100).filter(|_| limiter.admit(source(1), limits, at).is_ok());
+        grants.count()
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate() {
+        let (limiter, limits) = (RequestLimiter::default(), limits(10, 30, 0));
+        assert_eq!(admitted(&limiter, &limits, 5000), 30);
+        assert_eq!(admitted(&limiter, &limits, 5500), 5);
+        assert_eq!(admitted(&limiter, &limits, 5000), 0, "a clock that runs behind");
+        assert_eq!(admitted(&limiter, &limits, 60_000), 30, "never more than the burst");
+        assert_eq!(
+            limiter.admit(source(2), &limits, Duration::from_secs(60)),
+            Ok(()),
+            "another source"
+        );
+    }
+
+    #[test]
+    fn who_is_refused_learns_how_long_to_wait() {
+        let (limiter, limits) = (RequestLimiter::default(), limits(2, 1, 0));
+        let at = |ms| limiter.admit(source(1), &limits, Duration::from_millis(ms));
+        assert_eq!(at(1000), Ok(()));
+        let wait = |ms| Err(RequestLimitExceeded::Rate(Duration::from_millis(ms)));
+        assert_eq!(at(1000), wait(500));
+        assert_eq!(at(1400), wait(100), "a refused request costs nothing");
+        assert_eq!(at(1500), Ok(()));
+    }
+
+    #[test]
+    fn requests_in_flight_are_counted_and_given_back() {
+        let (limiter, limits) = (RequestLimiter::default(), limits(0, 0, 2));
+        assert_eq!(admitted(&limiter, &limits, 0), 2);
+        limiter.ended(source(1));
+        assert_eq!(admitted(&limiter, &limits, 0), 1);
+    }
+
+    #[test]
+    fn a_request_over_the_rate_is_not_in_flight() {
+        let (limiter, limits) = (RequestLimiter::default(), limits(1, 1, 2));
+        assert_eq!(admitted(&limiter, &limits, 1000), 1);
+        assert_eq!(
+            admitted(&limiter, &limits, 2000),
+            1,
+            "one of two was in flight, whatever was refused"
+        );
+        assert_eq!(
+            limiter.admit(source(1), &limits, Duration::from_secs(9)),
+            Err(RequestLimitExceeded::Concurrent)
+        );
+    }
+
+    proptest! {
+        /// In any time a source gets its burst and the rate, and not one more.
+        #[test]
+        fn no_more_than_burst_and_rate(
+            rate in 1u64..2000, burst in 1u64..50, gaps in prop::collection::vec(0u64..20_000, 1..300),
+        ) {
+            let (limiter, limits) = (RequestLimiter::default(), limits(rate, burst, 0));
+            let (mut now, mut granted) = (Duration::from_secs(1), 0);
+            let began = now;
+            for gap in gaps {
+                now += Duration::from_micros(gap);
+                granted += u64::from(limiter.admit(source(1), &limits, now).is_ok());
+                let most = burst as f64 + (now - began).as_secs_f64() * rate as f64;
+                // A token's time is rounded down to a nanosecond.
+                prop_assert!(granted as f64 <= most * 1.0001 + 1e-6, "{granted} of {most}");
+            }
+        }
+
+        /// Who waits as long as they were told is served.
+        #[test]
+        fn the_wait_is_enough(rate in 1u64..2000, burst in 1u64..20) {
+            let (limiter, limits) = (RequestLimiter::default(), limits(rate, burst, 0));
+            let mut now = Duration::from_secs(1);
+            for _ in 0..100 {
+                if let Err(refused) = limiter.admit(source(1), &limits, now) {
+                    let RequestLimitExceeded::Rate(wait) = refused else { panic!("{refused:?}") };
+                    now += wait;
+                    prop_assert_eq!(limiter.admit(source(1), &limits, now), Ok(()));
+                }
+            }
+        }
+    }
+}

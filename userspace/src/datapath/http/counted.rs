@@ -1,0 +1,26 @@
+//! Guard that counts a request for its route's limits for as long as it, or its tunnel, lasts.
+
+use std::sync::Arc;
+
+use signalbox_core::limit::SourceCells;
+
+use crate::state::Shared;
+
+/// A request in flight.
+pub(super) struct CountedRequest {
+    shared: Arc<Shared>,
+    source: SourceCells,
+}
+
+impl Drop for CountedRequest {
+    fn drop(&mut self) {
+        self.shared.request_limiter.ended(self.source);
+    }
+}
+
+impl CountedRequest {
+    /// Guard of a request that the limiter has admitted.
+    pub(super) fn new(shared: Arc<Shared>, source: SourceCells) -> Self {
+        Self { shared, source }
+    }
+}
