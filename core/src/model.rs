@@ -84,6 +84,8 @@ pub struct Model {
     pub connection_log: Option<ConnectionLog>,
     /// TLS settings that listeners share.
     pub tls: TlsSettings,
+    /// Files with the pages of answers of the balancer's own, by status code.
+    pub pages: BTreeMap<u16, PathBuf>,
 }
 
 impl Model {

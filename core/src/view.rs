@@ -404,6 +404,7 @@ pub(crate) mod tests {
             routing_events: None,
             metrics: Metrics::DEFAULT,
             connection_log: None,
+            pages: std::collections::BTreeMap::new(),
             tls: crate::model::tls::TlsSettings::default(),
         }
     }

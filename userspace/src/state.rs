@@ -5,6 +5,7 @@
 
 pub mod connection_log;
 mod entities;
+pub mod error_pages;
 mod initial;
 pub mod outcome;
 pub mod request_stats;
@@ -37,6 +38,7 @@ pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteSta
 
 use crate::source::SourceStatus;
 use crate::state::connection_log::ConnectionLog;
+use crate::state::error_pages::ErrorPages;
 use crate::state::route_stats::labels::RouteLabels;
 use crate::sys::unix_ms;
 
@@ -171,6 +173,8 @@ pub struct Shared {
     pub limiter: Limiter,
     /// Limits of routes' requests; made for the first route that has some.
     pub request_limiter: LazyLock<RequestLimiter>,
+    /// Error pages in force.
+    pub error_pages: ArcSwap<ErrorPages>,
     /// The connection log.
     pub log: Arc<ConnectionLog>,
     /// Labels of routes in `/metrics`, and the figures of routes that are gone.

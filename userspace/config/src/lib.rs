@@ -23,6 +23,7 @@ mod load;
 mod map;
 mod node;
 mod observe;
+mod pages;
 mod read;
 mod report;
 mod requests;
@@ -108,6 +109,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let log = map.take("log");
     let tls = map.take("tls");
     let certificates = map.take("certificates");
+    let pages = map.take("pages");
     map.finish(report);
 
     if let Some(version) = version {
@@ -124,6 +126,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let metrics = observe::metrics(metrics.as_ref(), report);
     let connection_log = observe::log(log.as_ref(), report);
     let tls = tls::settings(tls.as_ref(), certificates.as_ref(), report);
+    let pages = optional_value(pages.as_ref(), |place| pages::decode(place, report));
     let (mut names, clusters) = clusters::decode_all(clusters.as_ref(), report);
     names.has_applications = routing_events.is_some();
     let (shield, guarded) = shield::common(shield.as_ref(), report);
@@ -172,6 +175,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         metrics,
         connection_log: connection_log?,
         tls: tls?,
+        pages: pages?.unwrap_or_default(),
     };
     let expose_spots = expose_spots.unwrap_or_default();
     let spots = warnings::Positions {

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use super::http::pages::Page;
 use super::peek::PeekError;
 use super::pump::with_scratch;
+use crate::state::Shared;
+use crate::state::error_pages::ErrorPages;
 use crate::sys;
 
 /// Reason why a connection is refused.
@@ -97,7 +99,13 @@ impl RefuseReason {
 
     /// Answer for a client that has sent `first`, apart from the bytes that were taken off its stream while it was
     /// greeted.
-    fn answer(self, protocol: Protocol, first: &[u8], greeted: Option<&GreetedClient>) -> Option<Vec<u8>> {
+    fn answer(
+        self,
+        protocol: Protocol,
+        first: &[u8],
+        greeted: Option<&GreetedClient>,
+        pages: &ErrorPages,
+    ) -> Option<Vec<u8>> {
         match protocol {
             Protocol::Tcp => None,
             Protocol::Tls => self.alert().map(|description| vec![21, 3, 3, 0, 2, 2, description]),
@@ -113,7 +121,7 @@ impl RefuseReason {
                     location: None,
                     retry_after_seconds: None,
                 };
-                page.to_bytes()
+                page.to_bytes(pages)
             }),
         }
     }
@@ -126,19 +134,27 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_DISCARD_BYTES: usize = 256 * 1024;
 
 /// Sends the answer of a refusal and closes the connection.
-pub async fn refuse(stream: TcpStream, protocol: Protocol, why: RefuseReason, greeted: Option<GreetedClient>) {
-    refuse_after(Vec::new(), stream, protocol, why, greeted).await;
+pub async fn refuse(
+    shared: &Shared,
+    stream: TcpStream,
+    protocol: Protocol,
+    why: RefuseReason,
+    greeted: Option<GreetedClient>,
+) {
+    refuse_after(shared, Vec::new(), stream, protocol, why, greeted).await;
 }
 
 /// Refuses a client whose first bytes have been taken off its stream.
 pub(super) async fn refuse_after(
+    shared: &Shared,
     mut first: Vec<u8>,
     mut stream: TcpStream,
     protocol: Protocol,
     why: RefuseReason,
     greeted: Option<GreetedClient>,
 ) {
-    if why.answer(protocol, &[], None).is_none() {
+    let pages = shared.error_pages.load_full();
+    if why.answer(protocol, &[], None, &pages).is_none() {
         return;
     }
     // Closing with unread bytes would send RST, which overtakes the answer.
@@ -157,7 +173,7 @@ pub(super) async fn refuse_after(
             }
         }
     });
-    let Some(answer) = why.answer(protocol, &first, greeted.as_ref()) else {
+    let Some(answer) = why.answer(protocol, &first, greeted.as_ref(), &pages) else {
         return;
     };
     if sys::send(stream.as_raw_fd(), &answer).is_err() || sys::shutdown_write(stream.as_raw_fd()).is_err() {
@@ -181,22 +197,35 @@ mod tests {
 
     #[test]
     fn answers_are_proper_for_the_protocol() {
+        let pages = ErrorPages::default();
         assert_eq!(
-            RefuseReason::NoRoute.answer(Protocol::Tls, &[], None),
+            RefuseReason::NoRoute.answer(Protocol::Tls, &[], None, &pages),
             Some(vec![21, 3, 3, 0, 2, 2, 112])
         );
-        let page = String::from_utf8(RefuseReason::NoHost.answer(Protocol::Http, b"GET /", None).unwrap()).unwrap();
+        let page = String::from_utf8(
+            RefuseReason::NoHost
+                .answer(Protocol::Http, b"GET /", None, &pages)
+                .unwrap(),
+        )
+        .unwrap();
         assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("Connection: close\r\n"));
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
-        assert_eq!(RefuseReason::NoRoute.answer(Protocol::Tcp, &[], None), None);
+        assert_eq!(RefuseReason::NoRoute.answer(Protocol::Tcp, &[], None, &pages), None);
         assert_eq!(
-            RefuseReason::Peek(PeekError::Malformed(PeekParseError::WrongProtocol)).answer(Protocol::Tls, &[], None),
+            RefuseReason::Peek(PeekError::Malformed(PeekParseError::WrongProtocol)).answer(
+                Protocol::Tls,
+                &[],
+                None,
+                &pages
+            ),
             None
         );
-        let frames = RefuseReason::NoRoute.answer(Protocol::Http, h2::PREFACE, None).unwrap();
+        let frames = RefuseReason::NoRoute
+            .answer(Protocol::Http, h2::PREFACE, None, &pages)
+            .unwrap();
         assert_eq!(frames[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS come first");
         let closed = RefuseReason::Peek(PeekError::Closed);
-        assert_eq!(closed.answer(Protocol::Http, h2::PREFACE, None), None);
+        assert_eq!(closed.answer(Protocol::Http, h2::PREFACE, None, &pages), None);
     }
 }

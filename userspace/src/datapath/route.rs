@@ -199,7 +199,7 @@ pub(super) async fn count_and_refuse(
     shared.totals.refused.inc();
     listener.refused.inc(why.label());
     if let Ok(client) = client.into_registered() {
-        refuse(client, protocol, why, greeted).await;
+        refuse(shared, client, protocol, why, greeted).await;
     }
 }
 

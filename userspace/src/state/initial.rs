@@ -62,6 +62,7 @@ impl Shared {
             request_ids: Counter::default(),
             limiter: Limiter::default(),
             request_limiter: LazyLock::new(RequestLimiter::default),
+            error_pages: ArcSwap::default(),
             log: Arc::default(),
             route_labels: RouteLabels::default(),
             over_limit: OverLimit::default(),

@@ -123,6 +123,27 @@ fn mistakes_of_listeners() {
 }
 
 #[test]
+fn pages() {
+    let model = right(&file("", "", "", "pages: { 404: /a.html, 503: /b }\n"));
+    let files: Vec<_> = model
+        .model
+        .pages
+        .iter()
+        .map(|(status, path)| (*status, path.to_str().unwrap()))
+        .collect();
+    assert_eq!(files, [(404, "/a.html"), (503, "/b")]);
+    only_mistakes(
+        &|pages| file("", "", "", &format!("pages: {pages}\n")),
+        "
+        /503.html | pages | these are status codes with files
+        { 200: /a } | pages.200 | is no status code of the balancer's own
+        { x: /a } | pages.x | is no status code of the balancer's own
+        { 503: a.html } | pages.503 | whole path
+        ",
+    );
+}
+
+#[test]
 fn mistakes_of_routes_and_clusters() {
     only_mistakes(
         &|keys| file("", "", keys, ""),

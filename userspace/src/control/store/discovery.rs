@@ -11,6 +11,7 @@ use super::persistent_state::{ConfigOverride, Persist};
 use super::{Applied, Store};
 use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::{SOURCE, why_waiting};
+use crate::state::error_pages::ErrorPages;
 
 impl Store {
     /// Applies a new configuration, whole or not at all. A text that replaces the file's is on disk before it is in
@@ -50,11 +51,15 @@ impl Store {
             }
         }
         // Before the listeners open: none of them serves without its certificates.
-        let tls = tokio::task::block_in_place(|| self.tls.prepare(&model))?;
+        let (tls, pages) = tokio::task::block_in_place(|| {
+            let pages = ErrorPages::load(&model.pages)?;
+            self.tls.prepare(&model).map(|tls| (tls, pages))
+        })?;
         let tls_before = self.tls.commit(tls);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
         match self.rebuild() {
             Ok(applied) => {
+                self.shared.error_pages.store(std::sync::Arc::new(pages));
                 self.set_rebuilt();
                 self.follow_sources();
                 self.warn_of_unknown_applications();

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::kept_certificates::KeptCertificates;
 use crate::control::state_db::StateDb;
+use crate::state::error_pages::ErrorPages;
 use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
 
@@ -169,7 +170,7 @@ impl TlsSetup {
 /// Mistakes in the files that a configuration names for TLS, as they are now.
 #[must_use]
 pub fn file_problems(model: &Model) -> Vec<String> {
-    let mut problems = Vec::new();
+    let mut problems: Vec<_> = ErrorPages::load(&model.pages).err().into_iter().collect();
     let report = CertificateLoader::new(certificate_files(model)).load(now());
     problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
     let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));

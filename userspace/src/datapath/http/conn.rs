@@ -177,7 +177,7 @@ impl HttpConnection<'_> {
                 self.count_refused(why.label(), 505, None, None);
                 let first = std::mem::take(&mut self.bytes);
                 if let Leg::Plain(client) = client {
-                    refuse_after(first, client, Protocol::Http, why, None).await;
+                    refuse_after(&self.worker.shared, first, client, Protocol::Http, why, None).await;
                 }
                 return AfterRequest::Closed;
             }
@@ -185,7 +185,7 @@ impl HttpConnection<'_> {
             HeadRead::Malformed(fault) => Refusal::new(fault.status(), fault.label(), pages::text(fault.status())),
         };
         self.count_refused(fault.reason, fault.status, None, None);
-        fault.send(client).await;
+        fault.send(&self.worker.shared, client).await;
         AfterRequest::Closed
     }
 }

@@ -63,7 +63,7 @@ impl HttpConnection<'_> {
                 ..Refusal::new(status, "", pages::text(status))
             };
             self.bytes = ahead;
-            return refusal.send(stream).await;
+            return refusal.send(&self.worker.shared, stream).await;
         }
         match ending.client {
             ClientAfter::Keep => {
@@ -88,7 +88,7 @@ impl HttpConnection<'_> {
     ) -> AfterRequest {
         self.count_refused(refusal.reason, refusal.status, route, Some(request));
         self.bytes = ahead;
-        refusal.send(client).await
+        refusal.send(&self.worker.shared, client).await
     }
 
     /// Counts and logs the end of an attempt at a host.

@@ -1,5 +1,9 @@
 //! Answers of the balancer's own.
 
+use std::borrow::Cow;
+
+use crate::state::error_pages::ErrorPages;
+
 /// An answer of the balancer's own.
 pub(in crate::datapath) struct Page<'a> {
     pub(in crate::datapath) status: u16,
@@ -16,12 +20,18 @@ pub(in crate::datapath) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Bytes of the answer.
-    pub(in crate::datapath) fn to_bytes(&self) -> Vec<u8> {
+    /// Bytes of the answer, with the operator's page where there is one.
+    pub(in crate::datapath) fn to_bytes(&self, pages: &ErrorPages) -> Vec<u8> {
         let (status, text) = (format!("{} {}", self.status, phrase(self.status)), self.text);
-        let page = format!(
-            "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{text}</p></body></html>\n"
-        );
+        let of_balancer = || {
+            format!(
+                "<!doctype html><html><head><title>{status}</title></head><body><h1>{status}</h1><p>{text}</p></body></html>\n"
+            )
+        };
+        let (content_type, body) = match pages.get(self.status) {
+            Some(page) => (page.content_type, Cow::Borrowed(&page.body[..])),
+            None => ("text/html; charset=utf-8", of_balancer().into_bytes().into()),
+        };
         let connection = if self.keeps_client { "" } else { "Connection: close\r\n" };
         let location = self
             .location
@@ -31,12 +41,15 @@ impl Page<'_> {
             .retry_after_seconds
             .map(|seconds| format!("Retry-After: {seconds}\r\n"));
         let wait = wait.unwrap_or_default();
-        format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{wait}{connection}\r\n{}",
-            page.len(),
-            if self.is_head { "" } else { &page }
+        let mut bytes = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{location}{wait}{connection}\r\n",
+            body.len(),
         )
-        .into_bytes()
+        .into_bytes();
+        if !self.is_head {
+            bytes.extend_from_slice(&body);
+        }
+        bytes
     }
 }
 
@@ -96,7 +109,7 @@ mod tests {
                 location: None,
                 retry_after_seconds: None,
             };
-            String::from_utf8(page.to_bytes()).unwrap()
+            String::from_utf8(page.to_bytes(&ErrorPages::default())).unwrap()
         };
         let (head, body) = (page(false, true), page(true, false));
         assert!(head.starts_with("HTTP/1.1 504 Gateway Timeout\r\n") && head.ends_with("Connection: close\r\n\r\n"));

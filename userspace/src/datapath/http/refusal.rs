@@ -13,6 +13,7 @@ use super::linger::linger;
 use super::outbox::Outbox;
 use super::pages::Page;
 use crate::datapath::log_context::PendingConnection;
+use crate::state::Shared;
 
 /// Time that a client has to take an answer of the balancer's own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ impl Refusal {
     }
 
     /// Sends the answer.
-    pub(super) async fn send(mut self, mut client: Leg) -> AfterRequest {
+    pub(super) async fn send(mut self, shared: &Shared, mut client: Leg) -> AfterRequest {
         let page = Page {
             status: self.status,
             text: self.text,
@@ -58,7 +59,7 @@ impl Refusal {
             location: self.location.as_deref(),
             retry_after_seconds: self.retry_after_seconds,
         };
-        self.before.extend(page.to_bytes());
+        self.before.extend(page.to_bytes(&shared.error_pages.load()));
         let mut answer = Outbox::default();
         answer.push(&self.before);
         let sent = timeout(ANSWER_TIMEOUT, answer.write_all(&mut client)).await;

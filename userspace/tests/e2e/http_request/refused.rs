@@ -153,3 +153,64 @@ fn routing_by_request_needs_http() {
         );
     }
 }
+
+#[test]
+fn error_pages_are_the_operators_own() {
+    if !privileged("error_pages_are_the_operators_own") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let page = |name: &str, text: &str| {
+        let path = lab.dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (lost, sorry) = (page("404.json", "{\"lost\":true}"), page("503.html", "<p>sorry</p>"));
+    let pages = format!("pages: {{ 404: {lost}, 503: {sorry} }}");
+    let routes = [
+        "{ host: a.test, clusters: { east-1: 1 } }",
+        "{ host: b.test, clusters: { west-1: 1 } }",
+    ];
+    let text = config_of(&pages, &["east-1", "west-1"], &routes);
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    let mut client = Client::connect(&lab);
+    for _ in 0..2 {
+        let answer = client.get("x.test", "/");
+        assert_eq!((answer.status, &*answer.text), (404, "{\"lost\":true}"));
+        assert_eq!(field(&answer.head, "content-type"), Some("application/json"));
+    }
+    let answer = client.get("b.test", "/");
+    assert_eq!((answer.status, &*answer.text), (503, "<p>sorry</p>"));
+    client.send("HEAD / HTTP/1.1\r\nHost: b.test\r\n\r\n");
+    let answer = client.answer("HEAD");
+    assert_eq!(
+        (answer.status, field(&answer.head, "content-length")),
+        (503, Some("12"))
+    );
+    client.send("HEAD /status/503 HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let answer = client.answer("HEAD");
+    let length = field(&answer.head, "content-length");
+    assert_eq!(
+        (answer.status, length),
+        (503, Some("7")),
+        "a host's answer is the host's"
+    );
+    // Another text is read with the next configuration, and a file that is gone changes nothing.
+    page("503.html", "later");
+    sb.reload(&format!("{text}\n"));
+    assert_eq!(client.get("b.test", "/").text, "later");
+    let wrong = text.replace(&sorry, "/nowhere.html");
+    let refused = sb.unix("PUT", "/api/v1/config", &sb.document(&wrong));
+    assert!(
+        refused.status >= 400 && refused.body.contains("/nowhere.html"),
+        "{}",
+        refused.body
+    );
+    assert_eq!(client.get("b.test", "/").text, "later");
+    // Of a connection that is refused as one.
+    sb.reload(&text.replace(" routing: request,", ""));
+    let answer = Client::connect(&lab).get("x.test", "/");
+    assert_eq!((answer.status, &*answer.text), (404, "{\"lost\":true}"));
+}

@@ -113,7 +113,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         Err(fault) => {
             let refusal = Refusal::new(fault.status(), fault.label(), pages::text(fault.status()));
             connection.count_refused(refusal.reason, refusal.status, None, None);
-            refusal.send(leg).await
+            refusal.send(&connection.worker.shared, leg).await
         }
     };
     if let AfterRequest::Kept(leg) = after {
