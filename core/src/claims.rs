@@ -17,7 +17,9 @@ mod tests;
 
 pub use annotations::is_known_annotation;
 pub use gateways::{Gateway, GatewayListener};
-pub use object::{Admission, IngressClass, Node, Object, ObjectKind, Parent, RouterPod, RouterStatus};
+pub use object::{
+    Admission, IngressClass, NamedCertificate, Node, Object, ObjectKind, Parent, RouterPod, RouterStatus,
+};
 
 use crate::discovery::ClusterDiscovery;
 use crate::model::kubernetes::{AddressType, ShardFilter};
@@ -31,6 +33,8 @@ pub struct ClaimRules {
     pub filtered_by_label: bool,
     /// Whether wildcard names are served.
     pub wildcards: bool,
+    /// Whether TLS of the names whose TLS ends at the routers is to end here before.
+    pub takes_certificates: bool,
     /// Type of the node address at which a router is reached.
     pub address_type: AddressType,
     /// Port of the hosts for `http` listeners; `None`: the router pod's own.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
 use crate::model::Host;
+use crate::model::tls::Termination;
 
 /// Range of the weights of a route's clusters; a cluster with 0 gets nothing.
 pub const WEIGHT_RANGE: std::ops::RangeInclusive<u32> = 0..=100;
@@ -75,6 +76,24 @@ pub struct Claim {
     /// Labels of the objects that the claim comes from, for selectors of names.
     #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
     pub labels: LabelSets,
+    /// Place where TLS ends, if the source knows. [`Termination::Edge`] and [`Termination::Reencrypt`] hold only where
+    /// some certificate is for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination: Option<Termination>,
+    /// Certificate of the name. Only the source itself follows it, so it is neither told nor kept.
+    #[serde(skip)]
+    pub certificate: Option<CertificateOrigin>,
+}
+
+/// Object of a cluster that holds a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateOrigin {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// Whether the object is a Secret; otherwise it is a Route.
+    pub is_secret: bool,
 }
 
 /// Object or name that does not become a route.

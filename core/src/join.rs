@@ -79,6 +79,8 @@ mod tests {
             origin: format!("Route {owner}/web"),
             notes: Vec::new(),
             labels: crate::labels::LabelSets::default(),
+            termination: None,
+            certificate: None,
         }
     }
 

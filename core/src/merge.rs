@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RANGE};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::join::{self, ClaimShare};
+use crate::model::tls::Termination;
 use crate::model::{Cluster, JoinPolicy, Model, Route};
 
 /// Most clusters, and most hosts of a cluster, as in the configuration. Further ones are left out.
@@ -83,6 +84,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
         labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
         tls: said.get(host).and_then(|route| route.tls.clone()),
+        claimed_termination: claimed_termination(&claims),
         allow: said.get(host).and_then(|route| route.allow.clone()),
         paths: Vec::new(),
         requests: said.get(host).map(|route| route.requests.clone()).unwrap_or_default(),
@@ -108,6 +110,19 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
 /// answers deeper names as names that nobody has.
 fn widest_depth(claims: &[(usize, &Claim)]) -> WildcardDepth {
     claims.iter().map(|(_, claim)| claim.depth).max().unwrap_or_default()
+}
+
+/// Place where TLS ends by the claims: at the host if any of them says so, else where all agree.
+fn claimed_termination(claims: &[(usize, &Claim)]) -> Option<Termination> {
+    let mut said = claims.iter().map(|(_, claim)| claim.termination);
+    if said
+        .clone()
+        .any(|termination| termination == Some(Termination::Passthrough))
+    {
+        return Some(Termination::Passthrough);
+    }
+    let first = said.next()??;
+    said.all(|termination| termination == Some(first)).then_some(first)
 }
 
 /// Clusters that claim a name, with their weights.

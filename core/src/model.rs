@@ -262,8 +262,23 @@ impl Listener {
         let Some(tls) = &self.tls else {
             return Termination::Passthrough;
         };
-        let of_route = route.and_then(|route| route.tls.as_ref()?.termination);
+        let of_route = route.and_then(|route| {
+            let said = route.tls.as_ref().and_then(|tls| tls.termination);
+            said.or(route.claimed_termination)
+        });
         of_route.unwrap_or(tls.termination)
+    }
+
+    /// Whether TLS of a name with this route ends here only if some certificate is for the name: the cluster's objects
+    /// say so, not the configuration.
+    #[must_use]
+    pub fn needs_certificate(&self, route: Option<&Route>) -> bool {
+        let is_said = |route: &Route| route.tls.as_ref().is_some_and(|tls| tls.termination.is_some());
+        let claims_end = |route: &Route| {
+            let claimed = route.claimed_termination;
+            claimed.is_some_and(|claimed| claimed != Termination::Passthrough)
+        };
+        self.tls.is_some() && route.is_some_and(|route| !is_said(route) && claims_end(route))
     }
 
     /// Whether each request of a plain HTTP client is routed for itself, whose first request is for a name with this
@@ -455,6 +470,8 @@ pub struct Route {
     pub allow: Option<Vec<IpNet>>,
     /// TLS of the route; `None`: what listeners say.
     pub tls: Option<RouteTls>,
+    /// Place where TLS ends by the objects of the clusters, where [`Self::tls`] says nothing of it.
+    pub claimed_termination: Option<Termination>,
     /// Clusters of requests by their path, where listeners route by request. [`Self::clusters`] gets the others; if
     /// that is empty, these have no route.
     pub paths: Vec<PathRoute>,

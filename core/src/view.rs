@@ -364,6 +364,7 @@ pub(crate) mod tests {
                 prefer: Vec::new(),
                 labels: crate::labels::Labels::new(),
                 tls: None,
+                claimed_termination: None,
                 allow: None,
                 paths: Vec::new(),
                 requests: http::RequestPolicy::default(),

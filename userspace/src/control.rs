@@ -1,5 +1,6 @@
 //! Control handle: signals, files, the admin API and the demo control a running signalbox by it.
 
+mod cluster_certificates;
 mod cut_flows;
 pub mod degraded;
 pub mod etcd;

@@ -25,7 +25,8 @@ use signalbox_core::hostname::Hostname;
 use signalbox_core::limit::Limiter;
 use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
-use signalbox_core::model::{Bind, Model, Protocol, Route};
+use signalbox_core::model::tls::Termination;
+use signalbox_core::model::{Bind, Listener, Model, Protocol, Route};
 use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
@@ -218,6 +219,17 @@ impl Shared {
         let state = snapshot.listeners.iter().find(|state| state.name == listener);
         let source = state.and_then(|state| state.source(self.seed, source));
         source.map_or(0, |source| self.limiter.open_connections(source))
+    }
+
+    /// Place where TLS ends at a listener for a client that asks for this name.
+    #[must_use]
+    pub fn termination(&self, snapshot: &Snapshot, listener: &Listener, name: Option<&Hostname>) -> Termination {
+        let route = snapshot.route(name);
+        let has_certificate = |name| self.certificates.load().named(name).next().is_some();
+        if listener.needs_certificate(route) && !name.is_some_and(has_certificate) {
+            return Termination::Passthrough;
+        }
+        listener.termination(route)
     }
 
     /// Announces a change to all listeners.

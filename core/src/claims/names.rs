@@ -7,8 +7,9 @@ use foldhash::fast::FixedState;
 use super::owners::{NameOwners, OwnerTable};
 use super::shard::ShardMatcher;
 use super::{ClaimRules, Object, ObjectKind, annotations, reason};
-use crate::discovery::{Claim, Rejected};
+use crate::discovery::{CertificateOrigin, Claim, Rejected};
 use crate::hostname::{Hostname, HostnamePattern};
+use crate::model::tls::Termination;
 
 /// Claims that are served, each name once and in order, and names that are rejected.
 pub(super) fn resolve_claims(
@@ -62,7 +63,8 @@ pub(super) fn resolve_claims(
             }
         }
     }
-    let mut claims: Vec<Claim> = owners.into_names().map(|(host, holder)| claim(host, &holder)).collect();
+    let claims = owners.into_names().map(|(host, holder)| claim(host, &holder, rules));
+    let mut claims: Vec<Claim> = claims.collect();
     claims.sort_unstable_by(|a, b| a.hostname.cmp(&b.hostname));
     (claims, rejected)
 }
@@ -143,7 +145,7 @@ fn hostname_pattern(object: &Object, text: &str, rules: &ClaimRules) -> Result<H
     Ok(pattern)
 }
 
-fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>) -> Claim {
+fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules) -> Claim {
     let first = holder.oldest;
     let (weight, mut notes) = annotations::parse_annotations(&first.annotations);
     notes.extend(path_note(first));
@@ -155,6 +157,7 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>) -> Claim {
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
     }
     let all = || std::iter::once(first).chain(holder.others.iter().copied());
+    let (termination, certificate) = tls(all(), &hostname, rules);
     Claim {
         depth: all()
             .map(|object| object.kind.depth())
@@ -168,7 +171,30 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>) -> Claim {
         origin: first.origin(),
         notes,
         labels: all().map(|object| object.labels.clone()).collect(),
+        termination,
+        certificate,
     }
+}
+
+/// Place where TLS of a name ends, if the objects that share it say so, and the oldest certificate among theirs. One of
+/// them that passes TLS through decides for all, because a connection's name is all that is known before.
+fn tls<'a>(
+    holders: impl Iterator<Item = &'a Object> + Clone,
+    hostname: &HostnamePattern,
+    rules: &ClaimRules,
+) -> (Option<Termination>, Option<CertificateOrigin>) {
+    let mut said = holders.map(|object| object.tls(hostname));
+    let passes = said
+        .clone()
+        .any(|(termination, _)| termination == Some(Termination::Passthrough));
+    if passes {
+        return (Some(Termination::Passthrough), None);
+    }
+    if !rules.takes_certificates {
+        return (None, None);
+    }
+    let termination = said.clone().find_map(|(termination, _)| termination);
+    (termination, said.find_map(|(_, certificate)| certificate))
 }
 
 fn path_note(object: &Object) -> Option<String> {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::hostname::WildcardDepth;
+use crate::discovery::CertificateOrigin;
+use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::Labels;
 use crate::model::kubernetes::GatewayName;
+use crate::model::tls::Termination;
 
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,10 @@ pub struct Object {
     pub subdomain: bool,
     /// Whether TLS ends at the application, so that no router sees a path.
     pub passthrough: bool,
+    /// Certificates that routers use for the object's names, where TLS ends at them.
+    pub certificates: Vec<NamedCertificate>,
+    /// Whether TLS of names without one of [`Self::certificates`] ends at the routers, too: with their own.
+    pub ends_tls: bool,
     /// Annotations, at least those for which [`super::is_known_annotation`] holds.
     pub annotations: BTreeMap<String, String>,
     /// Labels of the object, all of them.
@@ -41,6 +47,15 @@ pub struct Object {
     pub parents: Vec<Parent>,
     /// Uid of the Ingress that a Route was made from.
     pub ingress: Option<String>,
+}
+
+/// Certificate of an object, by its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCertificate {
+    /// Names as the object writes them; empty for all of the object's.
+    pub hostnames: Vec<String>,
+    /// Name of a Secret in the object's namespace; `None`: the object itself holds the certificate.
+    pub secret: Option<String>,
 }
 
 /// Kinds of objects that ask for names.
@@ -106,6 +121,29 @@ impl Object {
     #[must_use]
     pub fn origin(&self) -> String {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+
+    /// Place where routers end TLS for one of the object's names, and their certificate for it.
+    pub(super) fn tls(&self, hostname: &HostnamePattern) -> (Option<Termination>, Option<CertificateOrigin>) {
+        if self.passthrough || self.kind == ObjectKind::TlsRoute {
+            return (Some(Termination::Passthrough), None);
+        }
+        let is_for = |certificate: &&NamedCertificate| {
+            let of_all = certificate.hostnames.is_empty();
+            let mut names = certificate.hostnames.iter();
+            of_all || names.any(|name| HostnamePattern::parse(name).is_ok_and(|name| name == *hostname))
+        };
+        let certificate = self
+            .certificates
+            .iter()
+            .find(is_for)
+            .map(|certificate| CertificateOrigin {
+                namespace: self.namespace.clone(),
+                name: certificate.secret.clone().unwrap_or_else(|| self.name.clone()),
+                is_secret: certificate.secret.is_some(),
+            });
+        let ends = self.ends_tls || certificate.is_some();
+        (ends.then_some(Termination::Reencrypt), certificate)
     }
 
     /// Creation time in seconds of Unix time; 0 where the object has none.

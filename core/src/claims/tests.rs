@@ -1,5 +1,6 @@
 //! The rules one by one; `naive` checks them all against a plain reading of them.
 
+mod certificates;
 mod choice;
 mod gateways;
 mod naive;
@@ -22,6 +23,8 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         path: Some(String::new()),
         subdomain: false,
         passthrough: false,
+        certificates: Vec::new(),
+        ends_tls: false,
         annotations: std::collections::BTreeMap::new(),
         labels: crate::labels::Labels::new(),
         router_statuses: Vec::new(),

@@ -9,6 +9,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         prefer: Vec::new(),
         labels: crate::labels::Labels::new(),
         tls: None,
+        claimed_termination: None,
         allow: None,
         paths: Vec::new(),
         requests: Default::default(),

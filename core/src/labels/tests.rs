@@ -150,6 +150,8 @@ fn claim(host: &str, all: &[&str]) -> Claim {
         origin: format!("Route shop/{host}"),
         notes: Vec::new(),
         labels: sets(all),
+        termination: None,
+        certificate: None,
     }
 }
 
@@ -162,6 +164,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         prefer: Vec::new(),
         labels: labels(text),
         tls: None,
+        claimed_termination: None,
         allow: None,
         paths: Vec::new(),
         requests: Default::default(),

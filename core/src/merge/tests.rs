@@ -35,6 +35,8 @@ fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<ClusterDiscovery> {
         origin: format!("Route test/{host}"),
         notes: Vec::new(),
         labels: LabelSets::default(),
+        termination: None,
+        certificate: None,
     };
     Arc::new(ClusterDiscovery {
         hosts: hosts.to_vec(),
@@ -248,4 +250,28 @@ fn weights_that_an_operator_has_set_win_as_long_as_a_cluster_of_them_is_there() 
         Some(vec![("west", 1)]),
         "also of the file's routes"
     );
+}
+
+#[test]
+fn tls_ends_where_all_claims_say_and_at_the_host_where_any_does() {
+    use Termination::{Edge, Passthrough, Reencrypt};
+    let ends = |said: &[Option<Termination>]| {
+        let claims: Vec<Claim> = said
+            .iter()
+            .map(|termination| {
+                let learned = learned(&[], &[("a.test", 1)]);
+                let mut claim = learned.routes[0].clone();
+                claim.termination = *termination;
+                claim
+            })
+            .collect();
+        claimed_termination(&claims.iter().enumerate().collect::<Vec<_>>())
+    };
+    assert_eq!(ends(&[]), None);
+    assert_eq!(ends(&[Some(Reencrypt)]), Some(Reencrypt));
+    assert_eq!(ends(&[Some(Reencrypt), Some(Reencrypt)]), Some(Reencrypt));
+    assert_eq!(ends(&[Some(Reencrypt), None]), None);
+    assert_eq!(ends(&[None, Some(Reencrypt)]), None);
+    assert_eq!(ends(&[Some(Reencrypt), Some(Edge)]), None);
+    assert_eq!(ends(&[Some(Reencrypt), None, Some(Passthrough)]), Some(Passthrough));
 }

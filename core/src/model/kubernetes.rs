@@ -17,6 +17,8 @@ pub struct KubernetesSource {
     pub shard: ShardFilter,
     /// Whether wildcards are served.
     pub wildcards: bool,
+    /// Whether certificates are read, so that TLS which ends at the routers can end here before.
+    pub certificates: bool,
     /// Router pods of the cluster.
     pub routers: Routers,
 }

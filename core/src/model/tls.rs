@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::hostname::Hostname;
 use crate::tls::coalescing::Http2;
 use crate::tls::profile::{KeyExchangeGroup, Profile};
 
 /// Place where a client's TLS ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Termination {
     /// At the host: nothing is decrypted here.

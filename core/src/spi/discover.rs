@@ -76,6 +76,8 @@ pub fn discover(
                 origin: origin.clone(),
                 notes: Vec::new(),
                 labels: LabelSets::default(),
+                termination: None,
+                certificate: None,
             }),
             Ok(_) => {}
             Err(error) => discovery.rejected.push(Rejected {

@@ -31,14 +31,23 @@ fn decode(root: &NodeRef<'_>, report: &mut Report) -> Option<Agent> {
     let mut map = MapDecoder::open(root, report)?;
     let version = map.require("version");
     let cluster = map.require("cluster");
-    let kubernetes = map.require("kubernetes");
+    let kubernetes_at = map.require("kubernetes");
     let balancers_at = map.require("balancers");
     map.finish(report);
     if let Some(version) = version {
         check_version(&version, report);
     }
     let cluster = cluster.and_then(|place| place.name(report).map(str::to_owned));
-    let source: Option<KubernetesSource> = kubernetes.and_then(|place| kubernetes::source(&place, report));
+    let source: Option<KubernetesSource> = kubernetes_at
+        .as_ref()
+        .and_then(|place| kubernetes::source(place, report));
+    if source.as_ref().is_some_and(|source| source.certificates)
+        && let Some(place) = &kubernetes_at
+    {
+        let message =
+            "`certificates` is for a balancer that watches the cluster itself: an agent sends no private keys";
+        place.error(report, message);
+    }
     let balancers = balancers::decode_all(balancers_at.as_ref(), report)?;
     if balancers.is_empty()
         && let Some(place) = &balancers_at
@@ -76,6 +85,10 @@ mod tests {
         }
         let errors = parse("version: 1\ncluster: e\nkubernetes: { in_cluster: true }\nbalancers: []\n").unwrap_err();
         assert!(errors.to_string().contains("at least one balancer"));
+        let errors = parse(
+            "version: 1\ncluster: e\nkubernetes: { in_cluster: true, certificates: true }\nbalancers: [{ url: 'http://x:1', token_file: /t }]\n",
+        );
+        assert!(errors.unwrap_err().to_string().contains("sends no private keys"));
         let errors = parse("").unwrap_err().to_string();
         assert!(
             errors.contains("it needs `version`, `cluster`, `kubernetes` and"),

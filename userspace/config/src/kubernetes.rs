@@ -33,6 +33,7 @@ pub(super) fn source(place: &NodeRef<'_>, report: &mut Report) -> Option<Kuberne
     let labels = map.take("labels");
     let choice = shard::ShardKeys::take(&mut map);
     let wildcards = map.take("wildcards");
+    let certificates = map.take("certificates");
     let routers = map.take("routers");
     let known = map.finish(report);
 
@@ -42,6 +43,7 @@ pub(super) fn source(place: &NodeRef<'_>, report: &mut Report) -> Option<Kuberne
     let labels = optional_value(labels.as_ref(), |place| selector::labels(place, report));
     let choice = choice.decode(resources.as_ref().and_then(Option::as_deref), report);
     let wildcards = or_default(wildcards.as_ref(), false, |place| place.flag(report));
+    let certificates = or_default(certificates.as_ref(), false, |place| place.flag(report));
     let routers = or_default(routers.as_ref(), DEFAULT_ROUTERS, |place| self::routers(place, report));
     Some(KubernetesSource {
         access: connection?,
@@ -50,6 +52,7 @@ pub(super) fn source(place: &NodeRef<'_>, report: &mut Report) -> Option<Kuberne
         labels: labels?,
         shard: choice?,
         wildcards,
+        certificates,
         routers,
     })
 }

@@ -143,6 +143,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         labels: labels?,
         allow: allow?,
         tls: tls?,
+        claimed_termination: None,
         paths,
         requests,
     })

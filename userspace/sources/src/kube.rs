@@ -12,6 +12,7 @@
 //! limit of length. One object whose metadata are malformed fails the whole list, without its name.
 
 mod access;
+mod certificate_writer;
 mod client;
 mod connect;
 mod decode;
@@ -28,6 +29,7 @@ mod resource_kind;
 mod watch_error;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +57,8 @@ pub struct Settings {
     pub source: KubernetesSource,
     /// Intervals and time limits.
     pub timings: Timings,
+    /// Directory for certificates, if the configuration of the source asks for them.
+    pub certificates: Option<PathBuf>,
 }
 
 impl Settings {
@@ -64,6 +68,7 @@ impl Settings {
         Self {
             source,
             timings: Timings::default(),
+            certificates: None,
         }
     }
 
@@ -77,6 +82,7 @@ impl Settings {
             shard: self.source.shard.clone(),
             filtered_by_label: self.source.labels.is_some(),
             wildcards: self.source.wildcards,
+            takes_certificates: self.source.certificates,
             address_type: address,
             http,
             https,
@@ -172,6 +178,7 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             namespace: namespace.cloned(),
             labels: source.labels.clone(),
             necessity: Necessity::Required,
+            has_certificates: source.certificates,
         }));
     }
     let need = match source.routers.pods {
@@ -183,6 +190,7 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
         namespace: Some(pods.namespace),
         labels: Some(pods.labels),
         necessity: need,
+        has_certificates: false,
     }));
     // A pod's status has its node's internal address; for the external one the account needs the right to read nodes.
     if source.routers.address == AddressType::External {
@@ -191,7 +199,18 @@ fn feeds(source: &KubernetesSource) -> Vec<Feed> {
             namespace: None,
             labels: None,
             necessity: Necessity::Required,
+            has_certificates: false,
         });
+    }
+    // Without the right to read Secrets, names that need them are passed through to the routers.
+    if source.certificates {
+        feeds.extend(namespaces.iter().map(|namespace| Feed {
+            resource: ResourceKind::Secrets,
+            namespace: namespace.cloned(),
+            labels: None,
+            necessity: Necessity::Optional,
+            has_certificates: true,
+        }));
     }
     feeds.extend(deciding_feeds(source, resources));
     feeds
@@ -205,6 +224,7 @@ fn deciding_feeds(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed
         namespace: None,
         labels,
         necessity: need,
+        has_certificates: false,
     };
     let mut feeds = Vec::new();
     if let Some(labels) = &choice.namespace_labels {
@@ -229,6 +249,7 @@ fn deciding_feeds(source: &KubernetesSource, resources: &[Resource]) -> Vec<Feed
             namespace: Some(namespace.clone()),
             labels: None,
             necessity: Necessity::Optional,
+            has_certificates: false,
         }));
     }
     feeds

@@ -5,6 +5,7 @@
 //! last knowledge stays in force.
 
 pub mod agent;
+mod alias_file;
 pub mod backoff;
 pub mod body;
 pub mod client;

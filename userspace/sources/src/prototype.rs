@@ -117,6 +117,8 @@ pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
                     origin: format!("route {key}"),
                     notes: Vec::new(),
                     labels: route.labels.unwrap_or_default(),
+                    termination: None,
+                    certificate: None,
                 });
                 continue;
             }

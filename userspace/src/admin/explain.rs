@@ -145,7 +145,7 @@ impl AskedUrl {
 
 /// Returns where TLS ends for a name at a listener, and the certificate that a client gets there.
 fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &Hostname) -> Value {
-    let termination = listener.termination(snapshot.route(Some(name)));
+    let termination = control.shared.termination(snapshot, listener, Some(name));
     let certificate = (termination != Termination::Passthrough).then(|| {
         let tls = snapshot.tls.listeners.get(&listener.name)?;
         let certificates = control.shared.certificates.load();
@@ -226,7 +226,7 @@ fn at_listener(
 ) -> Value {
     let name = &question.name;
     let route = snapshot.route(Some(name));
-    let termination = listener.termination(route);
+    let termination = control.shared.termination(snapshot, listener, Some(name));
     let protocol = match termination {
         // Requests whose TLS ends here go to the hosts' ports for plain HTTP.
         Termination::Edge => Protocol::Http,
@@ -271,7 +271,7 @@ fn at_listener(
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
-    let tier = tier::view(control, snapshot, (listener, route), client, at);
+    let tier = tier::view(control, snapshot, (listener, route, termination), client, at);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,

@@ -40,11 +40,10 @@ struct ConnectionEnds {
 pub(super) fn view(
     control: &Control,
     snapshot: &Snapshot,
-    (listener, route): (&Listener, Option<&Route>),
+    (listener, route, termination): (&Listener, Option<&Route>, Termination),
     client: Option<IpAddr>,
     host: Option<IpAddr>,
 ) -> Value {
-    let termination = listener.termination(route);
     if termination != Termination::Passthrough {
         return json!({
             "tier": "copy",

@@ -8,6 +8,7 @@ use signalbox_core::model::kubernetes::KubernetesSource;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::cluster_certificates;
 use super::routing::{CurrentSource, RoutingSupervisor};
 use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
@@ -71,12 +72,14 @@ impl Watchers {
             }
             stays
         });
+        cluster_certificates::remove_others(model);
         for (cluster, source) in wanted {
             if self.running.contains_key(cluster) {
                 continue;
             }
             let standing = self.shared.source(&format!("{KUBE_PREFIX}{cluster}"), "kubernetes");
-            let settings = source::kube::Settings::new(source.clone());
+            let mut settings = source::kube::Settings::new(source.clone());
+            settings.certificates = Some(cluster_certificates::directory(model, cluster));
             let task = source::kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
             self.running.insert(cluster.to_owned(), (source.clone(), task));
         }

@@ -195,7 +195,7 @@ impl<'a> Arrival<'a> {
         let Some(listener) = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]) else {
             return Termination::Passthrough;
         };
-        listener.termination(snapshot.route(name))
+        self.worker.shared.termination(&snapshot, listener, name)
     }
 
     /// Whether each request of a client is routed for itself that asks for this name first, by what is in force now.

@@ -72,7 +72,7 @@ impl Cluster {
         self.done.recv().unwrap();
     }
 
-    fn put_routers(&self, hosts: &[&str]) {
+    pub(crate) fn put_routers(&self, hosts: &[&str]) {
         for host in hosts {
             let pod = router(&format!("router-{host}"), host, address(host), true);
             self.api.change(|store| store.put("pods", pod));

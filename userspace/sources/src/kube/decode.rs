@@ -1,5 +1,6 @@
 //! Decodes the API's objects into the core's types. Fields that are not used are not examined, and may be anything.
 
+mod certificates;
 mod claiming_objects;
 mod classes;
 mod gateways;
@@ -9,8 +10,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use signalbox_core::claims::{Gateway, IngressClass, Node, Object, RouterPod};
+use signalbox_core::claims::{Gateway, IngressClass, Node, Object, ObjectKind, RouterPod};
 
+pub(super) use certificates::HeldCertificate;
 pub use claiming_objects::object;
 pub use classes::class;
 pub use gateways::gateway;
@@ -21,8 +23,10 @@ use super::resource_kind::ResourceKind;
 /// An object of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchedObject {
-    /// Boxed, because it is by far the largest.
-    Names(Box<Object>),
+    /// Boxed, because it is by far the largest; with the certificate that the object itself holds.
+    Names(Box<Object>, Option<HeldCertificate>),
+    /// Certificate of a Secret.
+    Certificate(HeldCertificate),
     Pod(RouterPod),
     Node(Node),
     /// Name of a namespace: only its existence matters.
@@ -34,12 +38,26 @@ pub(super) enum WatchedObject {
 impl WatchedObject {
     pub(super) fn decode(what: ResourceKind, value: &Value) -> Result<Self, serde_json::Error> {
         match what {
-            ResourceKind::Claiming(kind) => object(kind, value).map(|object| Self::Names(Box::new(object))),
+            ResourceKind::Claiming(kind) => object(kind, value).map(|object| Self::Names(Box::new(object), None)),
+            ResourceKind::Secrets => certificates::of_secret(value).map(Self::Certificate),
             ResourceKind::Pods => pod(value).map(Self::Pod),
             ResourceKind::Nodes => node(value).map(Self::Node),
             ResourceKind::Namespaces => namespace(value).map(Self::Namespace),
             ResourceKind::Gateways => gateway(value).map(Self::Gateway),
             ResourceKind::IngressClasses => class(value).map(Self::Class),
+        }
+    }
+}
+
+impl WatchedObject {
+    /// Adds the certificate that a Route holds, which is left out where nobody needs it.
+    pub(super) fn with_certificate(self, value: &Value) -> Self {
+        match self {
+            Self::Names(object, _) if object.kind == ObjectKind::Route => {
+                let certificate = certificates::of_route(value);
+                Self::Names(object, certificate)
+            }
+            other => other,
         }
     }
 }

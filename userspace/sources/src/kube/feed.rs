@@ -16,6 +16,8 @@ pub(super) struct Feed {
     pub(super) namespace: Option<String>,
     pub(super) labels: Option<String>,
     pub(super) necessity: Necessity,
+    /// Whether certificates that objects hold are kept.
+    pub(super) has_certificates: bool,
 }
 
 /// Loss where a feed's objects may not be read.
@@ -44,9 +46,10 @@ impl Feed {
         let namespace = self.namespace.as_ref().map(|name| format!("/namespaces/{name}"));
         let selector = self.labels.as_deref().map(percent_encoded);
         format!(
-            "/{home}{}/{}?{query}{}",
+            "/{home}{}/{}?{query}{}{}",
             namespace.unwrap_or_default(),
             self.resource.plural(),
+            self.resource.field_selector(),
             selector.map_or_else(String::new, |labels| format!("&labelSelector={labels}")),
         )
     }

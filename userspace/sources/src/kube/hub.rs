@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_core::claims::{self, ClaimRules, ClusterObjects};
-use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::discovery::{CertificateOrigin, Claim, ClusterDiscovery};
+use signalbox_core::spi::Secret;
 use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tokio::time::{Instant, sleep_until};
 
+use super::certificate_writer::{CertificateWriter, NamedTexts};
 use super::decode::WatchedObject;
 use super::feed::{Feed, FeedUpdate, Necessity};
 use super::resource_kind::ResourceKind;
@@ -59,6 +61,8 @@ pub(super) struct Hub {
     examined_at: Option<Instant>,
     /// Troubles that the log has.
     logged: BTreeSet<String>,
+    /// Files of certificates; `None`: no certificates are read.
+    certificates: Option<CertificateWriter>,
 }
 
 impl Hub {
@@ -74,6 +78,11 @@ impl Hub {
         };
         Self {
             source: format!("kube:{cluster}"),
+            certificates: settings
+                .certificates
+                .as_ref()
+                .filter(|_| settings.source.certificates)
+                .map(|directory| CertificateWriter::new(directory.clone(), Arc::clone(&status))),
             cluster,
             rules: settings.rules(),
             settle: settings.timings.settle,
@@ -257,7 +266,8 @@ impl Hub {
         };
         for item in self.feeds.iter().flat_map(|feed| feed.items.values()) {
             match item {
-                WatchedObject::Names(object) => seen.objects.push(object),
+                WatchedObject::Names(object, _) => seen.objects.push(object),
+                WatchedObject::Certificate(_) => {}
                 WatchedObject::Pod(pod) => seen.pods.push(pod),
                 WatchedObject::Node(node) => seen.nodes.push(node),
                 WatchedObject::Namespace(name) => seen.namespaces.iter_mut().for_each(|all| all.push(name)),
@@ -268,10 +278,31 @@ impl Hub {
         seen
     }
 
+    /// Returns the certificates of the names that the cluster serves.
+    fn certificate_texts(&self, learned: &ClusterDiscovery) -> NamedTexts {
+        let items = self.feeds.iter().flat_map(|feed| feed.items.values());
+        let held: HashMap<&CertificateOrigin, &Secret> = items
+            .filter_map(|item| match item {
+                WatchedObject::Names(_, held) => held.as_ref(),
+                WatchedObject::Certificate(held) => Some(held),
+                _ => None,
+            })
+            .map(|held| (&held.origin, &held.pem))
+            .collect();
+        let of_name = |claim: &Claim| {
+            let text = held.get(claim.certificate.as_ref()?)?;
+            Some((claim.hostname.to_string(), (*text).clone()))
+        };
+        learned.routes.iter().filter_map(of_name).collect()
+    }
+
     fn publish(&mut self, out: &UnboundedSender<DiscoveryUpdate>) {
         // Set even if nothing changed: the computation is the cost that the pause is for.
         self.examined_at = Some(Instant::now());
         let learned = claims::discover(self.cluster_objects(), &self.rules);
+        if let Some(files) = &self.certificates {
+            files.set(self.certificate_texts(&learned));
+        }
         if self.published.as_deref() == Some(&learned) {
             return;
         }

@@ -123,7 +123,7 @@ impl Reader {
         }
         Err(match self.feed.resource {
             ResourceKind::Claiming(_) | ResourceKind::IngressClasses | ResourceKind::Gateways => WatchError::Absent,
-            ResourceKind::Pods | ResourceKind::Nodes | ResourceKind::Namespaces => {
+            ResourceKind::Pods | ResourceKind::Nodes | ResourceKind::Namespaces | ResourceKind::Secrets => {
                 let plural = self.feed.resource.plural();
                 WatchError::Failed(format!(
                     "the server has no {plural}, as every API server has: check its address"
@@ -154,7 +154,7 @@ impl Reader {
                 }
             };
             for object in &objects {
-                match (object_key(object), WatchedObject::decode(self.feed.resource, object)) {
+                match (object_key(object), self.decode(object)) {
                     (Some((key, _)), Ok(item)) => {
                         items.insert(key, item);
                     }
@@ -170,6 +170,15 @@ impl Reader {
             }
             next = page.metadata.next;
         }
+    }
+
+    fn decode(&self, object: &Value) -> Result<WatchedObject, serde_json::Error> {
+        let item = WatchedObject::decode(self.feed.resource, object)?;
+        Ok(if self.feed.has_certificates {
+            item.with_certificate(object)
+        } else {
+            item
+        })
     }
 
     async fn page(&self, query: &str) -> Result<ListPage, WatchError> {
@@ -256,7 +265,7 @@ impl Reader {
             return Err(garbled("has no name or version"));
         };
         self.status.events.inc(label);
-        let item = match WatchedObject::decode(self.feed.resource, &object) {
+        let item = match self.decode(&object) {
             _ if kind == "DELETED" => None,
             Ok(item) => Some(item),
             Err(error) => {

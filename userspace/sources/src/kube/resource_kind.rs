@@ -12,6 +12,8 @@ pub(super) enum ResourceKind {
     Namespaces,
     IngressClasses,
     Gateways,
+    /// Secrets with certificates.
+    Secrets,
 }
 
 impl ResourceKind {
@@ -36,6 +38,15 @@ impl ResourceKind {
             Self::Namespaces => "namespaces",
             Self::IngressClasses => "ingressclasses",
             Self::Gateways => "gateways",
+            Self::Secrets => "secrets",
+        }
+    }
+
+    /// Returns the condition on fields by which objects are chosen, for a query.
+    pub(super) const fn field_selector(self) -> &'static str {
+        match self {
+            Self::Secrets => "&fieldSelector=type%3Dkubernetes.io%2Ftls",
+            _ => "",
         }
     }
 
@@ -72,7 +83,7 @@ impl ResourceKind {
                 "apis/gateway.networking.k8s.io/v1beta1",
             ],
             Self::IngressClasses => &["apis/networking.k8s.io/v1", "apis/networking.k8s.io/v1beta1"],
-            Self::Pods | Self::Nodes | Self::Namespaces => &["api/v1"],
+            Self::Pods | Self::Nodes | Self::Namespaces | Self::Secrets => &["api/v1"],
         }
     }
 }

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use signalbox_core::spi::{AppKey, Application};
 use signalbox_sys::{private_directory, sync_directory, write_private};
 
-/// Longest part of a file's name that is the alias's own, in bytes: 255 less endings and a hash.
-const MAX_ALIAS_BYTES: usize = 200;
+use crate::alias_file::file_name;
 
 /// Directory of certificate files: `DIR/NAMESPACE+APP/ALIAS.crt`, `.key` and `.pass`.
 #[derive(Debug)]
@@ -89,26 +88,4 @@ fn files(application: &Application) -> BTreeMap<String, &str> {
         ]
     });
     files.flatten().collect()
-}
-
-/// Encodes an alias, which may be any text: everything but letters, digits, `-` and `_` between dots becomes `%XX`.
-fn file_name(alias: &str) -> String {
-    let mut name = String::new();
-    for (at, byte) in alias.bytes().enumerate() {
-        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
-        if plain {
-            name.push(char::from(byte));
-        } else {
-            name.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    if name.len() > MAX_ALIAS_BYTES {
-        // FNV-1a, because file names must not change from one version to the next.
-        let hash = alias.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        name.truncate(MAX_ALIAS_BYTES);
-        name.push_str(&format!("~{hash:016x}"));
-    }
-    name
 }

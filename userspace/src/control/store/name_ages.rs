@@ -85,6 +85,8 @@ mod tests {
             origin: "Route shop/web".into(),
             notes: Vec::new(),
             labels: signalbox_core::labels::LabelSets::default(),
+            termination: None,
+            certificate: None,
         };
         Arc::new(ClusterDiscovery {
             routes: vec![claim],

@@ -18,11 +18,13 @@ use signalbox_tls::tickets::TicketSecret;
 use signalbox_tls::watch::{now, watch};
 use tokio::task::JoinHandle;
 
+use crate::control::cluster_certificates;
 use crate::control::kept_certificates::KeptCertificates;
 use crate::control::state_db::StateDb;
 use crate::state::error_pages::ErrorPages;
 use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
+use crate::sys::private_directory;
 
 /// Kind of the record that holds the secret of session tickets.
 const TICKET_SECRET_RECORD: &str = "ticket_secret";
@@ -67,6 +69,12 @@ impl TlsSetup {
     pub(super) fn prepare(&mut self, model: &Model) -> Result<PreparedTls, String> {
         if model.listeners.iter().any(|listener| listener.tls.is_some()) {
             make_directory(&KeptCertificates::of(model));
+            for directory in cluster_certificates::directories(model) {
+                if let Err(error) = private_directory(&directory) {
+                    let path = directory.display();
+                    tracing::warn!(%error, %path, "Certificates of a cluster cannot be taken: the directory cannot be made.");
+                }
+            }
         }
         let places = certificate_files(model);
         let is_watched = places == self.places && self.watch.as_ref().is_some_and(|watch| !watch.is_finished());
@@ -264,8 +272,13 @@ fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
             path: kept.path().to_owned(),
             names: NamesFrom::Certificate,
         });
+    let of_clusters = cluster_certificates::directories(model).filter(|path| path.is_dir());
+    let of_clusters = of_clusters.map(|path| CertificateFiles::Directory {
+        path,
+        names: NamesFrom::FileName,
+    });
     let configured = model.tls.certificates.iter().map(files);
-    configured.chain(of_events).chain(of_api).collect()
+    configured.chain(of_events).chain(of_clusters).chain(of_api).collect()
 }
 
 /// Makes the directory for certificates that arrive by API. Without it, there are none.
@@ -306,10 +319,10 @@ fn certificate_file(place: &CertificateFiles) -> Option<PathBuf> {
 fn has_reencryption(model: &Model) -> bool {
     let of_listeners = model.listeners.iter().filter_map(|listener| listener.tls.as_ref());
     let of_routes = model.routes.iter().filter_map(|route| route.tls.as_ref()?.termination);
-    of_listeners
-        .map(|tls| tls.termination)
-        .chain(of_routes)
-        .any(|termination| termination == Termination::Reencrypt)
+    let mut all = of_listeners.map(|tls| tls.termination).chain(of_routes);
+    // Names of clusters whose certificates are read may come to be re-encrypted.
+    all.any(|termination| termination == Termination::Reencrypt)
+        || cluster_certificates::directories(model).next().is_some()
 }
 
 /// Secret of session tickets: of the state database, so that sessions outlive the process. Where that cannot be read,

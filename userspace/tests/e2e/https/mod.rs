@@ -3,6 +3,7 @@
 mod aliases;
 mod certificates;
 mod clients;
+mod clusters;
 mod edge;
 mod http2;
 mod http2_streams;

@@ -156,6 +156,7 @@ fn discovery(store: &Store, home: &str) -> Response<Body> {
         ("v1", "pods"),
         ("v1", "nodes"),
         ("v1", "namespaces"),
+        ("v1", "secrets"),
         ("networking.k8s.io/v1", "ingressclasses"),
         ("gateway.networking.k8s.io/v1", "gateways"),
     ];

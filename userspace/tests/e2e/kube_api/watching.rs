@@ -34,6 +34,7 @@ pub(crate) fn settings(api: &Api) -> Settings {
             labels: None,
             shard: ShardFilter::default(),
             wildcards: false,
+            certificates: false,
             routers: Routers {
                 pods: None,
                 address: AddressType::Internal,
@@ -41,6 +42,7 @@ pub(crate) fn settings(api: &Api) -> Settings {
                 https: None,
             },
         },
+        certificates: None,
         timings: Timings {
             settle: Duration::from_millis(5),
             retry: Duration::from_millis(5),

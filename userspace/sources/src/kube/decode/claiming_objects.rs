@@ -5,7 +5,7 @@ use serde_json::Value;
 use signalbox_core::claims::{self, Admission, Object, ObjectKind, RouterStatus};
 
 use super::gateways::{ParentRef, parents};
-use super::{Condition, Metadata, or_null};
+use super::{Condition, Metadata, certificates, or_null};
 
 /// Condition by which a Gateway's controller says whether it serves a route.
 const ACCEPTED: &str = "Accepted";
@@ -72,6 +72,7 @@ struct RawRouterStatus {
 /// The object has no name, or a field that is used has not the type of the API.
 pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Error> {
     let RawObject { metadata, spec, status } = RawObject::deserialize(value)?;
+    let (certificates, ends_tls) = certificates::named(kind, &spec.tls)?;
     let ingress = metadata
         .owner_references
         .into_iter()
@@ -102,6 +103,8 @@ pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Err
         path: (kind == ObjectKind::Route).then(|| spec.path.unwrap_or_default()),
         subdomain: kind == ObjectKind::Route && spec.wildcard_policy.as_deref() == Some("Subdomain"),
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
+        certificates,
+        ends_tls,
         router_statuses: said,
         parents,
         // The older annotation counts before the field, as the API has it.

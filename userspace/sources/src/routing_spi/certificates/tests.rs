@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use signalbox_core::spi::{Applications, parse};
 
 use super::*;
+use crate::alias_file::MAX_ALIAS_BYTES;
 
 fn application(aliases: &[&str]) -> Application {
     let mut applications = Applications::default();
