@@ -225,11 +225,17 @@ impl Shared {
     #[must_use]
     pub fn termination(&self, snapshot: &Snapshot, listener: &Listener, name: Option<&Hostname>) -> Termination {
         let route = snapshot.route(name);
-        let has_certificate = |name| self.certificates.load().named(name).next().is_some();
-        if listener.needs_certificate(route) && !name.is_some_and(has_certificate) {
-            return Termination::Passthrough;
+        let termination = listener.termination(route);
+        if !listener.needs_certificate(route) {
+            return termination;
         }
-        listener.termination(route)
+        let has_certificate = |name| self.certificates.load().named(name).next().is_some();
+        let reaches_hosts = termination != Termination::Reencrypt || snapshot.tls.reencrypts();
+        if reaches_hosts && name.is_some_and(has_certificate) {
+            termination
+        } else {
+            Termination::Passthrough
+        }
     }
 
     /// Announces a change to all listeners.

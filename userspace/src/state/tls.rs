@@ -31,6 +31,12 @@ impl TlsState {
         self.clusters.get(cluster).or(self.other_clusters.as_ref())
     }
 
+    /// Returns whether hosts of some cluster are spoken to in TLS.
+    #[must_use]
+    pub fn reencrypts(&self) -> bool {
+        !self.clusters.is_empty() || self.other_clusters.is_some()
+    }
+
     /// Returns whether this TLS is in force for some cluster.
     #[must_use]
     pub fn is_current(&self, hosts: &Arc<HostTls>) -> bool {

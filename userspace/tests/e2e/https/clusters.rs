@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::scene::{HTTPS, certificate, is_shown, trusting, try_connect};
+use super::scene::{HTTPS, certificate, certificates, is_shown, trusting, try_connect};
 use crate::kube::Cluster;
 use crate::kube_api::objects::route;
 use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
@@ -125,4 +125,44 @@ fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets
     sb.reload(&text(&lab, &cluster, false));
     assert!(eventually(SOON, || is_served("secret.example.com", &host)));
     assert_eq!(directories(), 0);
+}
+
+#[test]
+fn who_tells_a_name_may_say_where_its_tls_ends() {
+    if !privileged("who_tells_a_name_may_say_where_its_tls_ends") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = Router::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let sb = Signalbox::start(
+        &lab,
+        &format!(
+            "{}\nlisteners:\n  - {{ name: https, protocol: https, listen: [\"{HTTPS}\"] }}\nclusters:\n  \
+             - {{ name: east, {}, learn: true }}\n",
+            certificates(&pem),
+            config::FAST_HEALTH,
+        ),
+    );
+    let address = crate::kube::address("east-1");
+    let hosts = json!([{ "name": "east-1", "address": address, "http": 80, "https": 443, "weight": 1 }]);
+    let shown_where_ended = |name: &str, termination: &str| {
+        let routes = json!([{ "host": name, "origin": "test", "termination": termination }]);
+        let learned = json!({ "hosts": hosts, "routes": routes }).to_string();
+        let response = sb.unix("PUT", "/api/v1/clusters/east/learned", &learned);
+        assert_eq!(response.status, 200, "{}", response.body);
+        sb.wait_healthy(&["east-1"]);
+        let mut client = try_connect(&lab, name, Arc::new(trusting(&lab))).unwrap();
+        assert_eq!(client.get(name, "/").status, 200, "{name} {termination}");
+        is_shown(&mut client, &pem)
+    };
+    assert!(shown_where_ended("a.test", "edge"));
+    assert!(!shown_where_ended("a.test", "passthrough"));
+    // Nothing says how hosts are verified, and no certificate is for the other name.
+    assert!(!shown_where_ended("a.test", "reencrypt"));
+    assert!(!shown_where_ended("b.example.com", "edge"));
+    let learned = json!({ "hosts": hosts, "routes": [{ "host": "a.test", "origin": "test", "termination": "here" }] });
+    let response = sb.unix("PUT", "/api/v1/clusters/east/learned", &learned.to_string());
+    assert_eq!(response.status, 400);
+    assert!(response.body.contains("`reencrypt`"), "{}", response.body);
 }
