@@ -33,7 +33,7 @@ pub struct ClaimRules {
     pub filtered_by_label: bool,
     /// Whether wildcard names are served.
     pub wildcards: bool,
-    /// Whether TLS of the names whose TLS ends at the routers is to end here before.
+    /// Whether the balancer itself ends the TLS of names whose TLS would end at the routers.
     pub takes_certificates: bool,
     /// Type of the node address at which a router is reached.
     pub address_type: AddressType,

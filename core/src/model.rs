@@ -104,6 +104,12 @@ impl Model {
         Some(first)
     }
 
+    /// File or directory of this name beside the store.
+    #[must_use]
+    pub fn beside_store(&self, name: &str) -> PathBuf {
+        self.store.with_file_name(name)
+    }
+
     /// Whether there are layer-4 services, or may be as soon as routing events tell of applications.
     #[must_use]
     pub fn has_services(&self) -> bool {

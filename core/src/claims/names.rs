@@ -177,24 +177,21 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
 }
 
 /// Place where TLS of a name ends, if the objects that share it say so, and the oldest certificate among theirs. One of
-/// them that passes TLS through decides for all, because a connection's name is all that is known before.
+/// them that passes TLS through decides for all: before TLS ends, a connection's path is not known.
 fn tls<'a>(
     holders: impl Iterator<Item = &'a Object> + Clone,
     hostname: &HostnamePattern,
     rules: &ClaimRules,
 ) -> (Option<Termination>, Option<CertificateOrigin>) {
-    let mut said = holders.map(|object| object.tls(hostname));
-    let passes = said
-        .clone()
-        .any(|(termination, _)| termination == Some(Termination::Passthrough));
-    if passes {
+    if holders.clone().any(Object::passes_tls) {
         return (Some(Termination::Passthrough), None);
     }
     if !rules.takes_certificates {
         return (None, None);
     }
-    let termination = said.clone().find_map(|(termination, _)| termination);
-    (termination, said.find_map(|(_, certificate)| certificate))
+    let certificate = holders.clone().find_map(|object| object.certificate(hostname));
+    let ends = certificate.is_some() || holders.clone().any(|object| object.ends_tls);
+    (ends.then_some(Termination::Reencrypt), certificate)
 }
 
 fn path_note(object: &Object) -> Option<String> {

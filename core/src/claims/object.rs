@@ -7,7 +7,6 @@ use crate::discovery::CertificateOrigin;
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::Labels;
 use crate::model::kubernetes::GatewayName;
-use crate::model::tls::Termination;
 
 /// An object that asks for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,27 +122,24 @@ impl Object {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 
-    /// Place where routers end TLS for one of the object's names, and their certificate for it.
-    pub(super) fn tls(&self, hostname: &HostnamePattern) -> (Option<Termination>, Option<CertificateOrigin>) {
-        if self.passthrough || self.kind == ObjectKind::TlsRoute {
-            return (Some(Termination::Passthrough), None);
-        }
+    /// Whether TLS of the object's names ends behind the routers.
+    pub(super) fn passes_tls(&self) -> bool {
+        self.passthrough || self.kind == ObjectKind::TlsRoute
+    }
+
+    /// Certificate that routers use for one of the object's names.
+    pub(super) fn certificate(&self, hostname: &HostnamePattern) -> Option<CertificateOrigin> {
         let is_for = |certificate: &&NamedCertificate| {
             let of_all = certificate.hostnames.is_empty();
             let mut names = certificate.hostnames.iter();
             of_all || names.any(|name| HostnamePattern::parse(name).is_ok_and(|name| name == *hostname))
         };
-        let certificate = self
-            .certificates
-            .iter()
-            .find(is_for)
-            .map(|certificate| CertificateOrigin {
-                namespace: self.namespace.clone(),
-                name: certificate.secret.clone().unwrap_or_else(|| self.name.clone()),
-                is_secret: certificate.secret.is_some(),
-            });
-        let ends = self.ends_tls || certificate.is_some();
-        (ends.then_some(Termination::Reencrypt), certificate)
+        let certificate = self.certificates.iter().find(is_for)?;
+        Some(CertificateOrigin {
+            namespace: self.namespace.clone(),
+            name: certificate.secret.clone().unwrap_or_else(|| self.name.clone()),
+            is_secret: certificate.secret.is_some(),
+        })
     }
 
     /// Creation time in seconds of Unix time; 0 where the object has none.

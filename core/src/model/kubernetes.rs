@@ -17,7 +17,7 @@ pub struct KubernetesSource {
     pub shard: ShardFilter,
     /// Whether wildcards are served.
     pub wildcards: bool,
-    /// Whether certificates are read, so that TLS which ends at the routers can end here before.
+    /// Whether certificates are read, so that the balancer itself ends TLS that would end at the routers.
     pub certificates: bool,
     /// Router pods of the cluster.
     pub routers: Routers,

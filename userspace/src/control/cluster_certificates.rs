@@ -1,7 +1,7 @@
 //! Directories of the certificates that are read from clusters, beside the store.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use signalbox_core::model::Model;
 use signalbox_core::model::kubernetes::KubernetesSource;
@@ -15,7 +15,7 @@ const PREFIX: &str = "cluster-";
 /// Directory of a cluster's certificates.
 #[must_use]
 pub(super) fn directory(model: &Model, cluster: &str) -> PathBuf {
-    root(model).join(format!("{PREFIX}{cluster}"))
+    model.beside_store(DIRECTORY).join(format!("{PREFIX}{cluster}"))
 }
 
 /// Directories of all clusters whose certificates are read.
@@ -30,7 +30,7 @@ pub(super) fn directories(model: &Model) -> impl Iterator<Item = PathBuf> + '_ {
 /// Removes the keys of clusters whose certificates are no longer read.
 pub(super) fn remove_others(model: &Model) {
     let wanted: Vec<PathBuf> = directories(model).collect();
-    let Ok(entries) = fs::read_dir(root(model)) else {
+    let Ok(entries) = fs::read_dir(model.beside_store(DIRECTORY)) else {
         return;
     };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -41,9 +41,4 @@ pub(super) fn remove_others(model: &Model) {
             tracing::error!(%error, path = %path.display(), "Certificates that are no longer used cannot be removed: remove them.");
         }
     }
-}
-
-fn root(model: &Model) -> PathBuf {
-    let parent = model.store.parent().unwrap_or_else(|| Path::new("."));
-    parent.join(DIRECTORY)
 }

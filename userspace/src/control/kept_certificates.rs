@@ -50,8 +50,7 @@ impl KeptCertificates {
     /// Directory beside the store.
     #[must_use]
     pub fn of(model: &Model) -> Self {
-        let parent = model.store.parent().unwrap_or_else(|| Path::new("."));
-        Self(parent.join("certificates"))
+        Self(model.beside_store("certificates"))
     }
 
     /// Path of the directory.

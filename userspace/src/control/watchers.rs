@@ -79,7 +79,9 @@ impl Watchers {
             }
             let standing = self.shared.source(&format!("{KUBE_PREFIX}{cluster}"), "kubernetes");
             let mut settings = source::kube::Settings::new(source.clone());
-            settings.certificates = Some(cluster_certificates::directory(model, cluster));
+            settings.certificates = source
+                .certificates
+                .then(|| cluster_certificates::directory(model, cluster));
             let task = source::kube::spawn(settings, cluster.to_owned(), standing, self.out.clone());
             self.running.insert(cluster.to_owned(), (source.clone(), task));
         }

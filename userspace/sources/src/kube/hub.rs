@@ -81,7 +81,6 @@ impl Hub {
             certificates: settings
                 .certificates
                 .as_ref()
-                .filter(|_| settings.source.certificates)
                 .map(|directory| CertificateWriter::new(directory.clone(), Arc::clone(&status))),
             cluster,
             rules: settings.rules(),

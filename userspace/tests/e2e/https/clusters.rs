@@ -121,7 +121,7 @@ fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets
         places.iter().filter(|place| of_east(place)).count()
     };
     assert_eq!(directories(), 1);
-    // Who no longer wants certificates has none left on disk.
+    // `certificates: false` leaves no key of the cluster on disk.
     sb.reload(&text(&lab, &cluster, false));
     assert!(eventually(SOON, || is_served("secret.example.com", &host)));
     assert_eq!(directories(), 0);
@@ -146,7 +146,7 @@ fn who_tells_a_name_may_say_where_its_tls_ends() {
     );
     let address = crate::kube::address("east-1");
     let hosts = json!([{ "name": "east-1", "address": address, "http": 80, "https": 443, "weight": 1 }]);
-    let shown_where_ended = |name: &str, termination: &str| {
+    let ends_here = |name: &str, termination: &str| {
         let routes = json!([{ "host": name, "origin": "test", "termination": termination }]);
         let learned = json!({ "hosts": hosts, "routes": routes }).to_string();
         let response = sb.unix("PUT", "/api/v1/clusters/east/learned", &learned);
@@ -156,11 +156,12 @@ fn who_tells_a_name_may_say_where_its_tls_ends() {
         assert_eq!(client.get(name, "/").status, 200, "{name} {termination}");
         is_shown(&mut client, &pem)
     };
-    assert!(shown_where_ended("a.test", "edge"));
-    assert!(!shown_where_ended("a.test", "passthrough"));
-    // Nothing says how hosts are verified, and no certificate is for the other name.
-    assert!(!shown_where_ended("a.test", "reencrypt"));
-    assert!(!shown_where_ended("b.example.com", "edge"));
+    assert!(ends_here("a.test", "edge"));
+    assert!(!ends_here("a.test", "passthrough"));
+    // The configuration re-encrypts nothing, so that there are no settings to verify hosts by; and no certificate is for
+    // the other name.
+    assert!(!ends_here("a.test", "reencrypt"));
+    assert!(!ends_here("b.example.com", "edge"));
     let learned = json!({ "hosts": hosts, "routes": [{ "host": "a.test", "origin": "test", "termination": "here" }] });
     let response = sb.unix("PUT", "/api/v1/clusters/east/learned", &learned.to_string());
     assert_eq!(response.status, 400);
