@@ -153,6 +153,8 @@ reasons! {
     CutTooBig = 60, "cut_in", "too_big";
     /// Bytes that the stream has had already could not be taken off a packet: the flow is reset.
     SockmapFailed = 61, "sockmap_verdict", "failed";
+    /// A host's SYN-ACK completed a flow that its sockets carry until userspace cuts it.
+    CutHeld = 62, "cut_in", "held";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

@@ -37,6 +37,9 @@ pub mod state {
     pub const CLOSING: u32 = 6;
     /// The flow's entries of `CUT_CT` are being removed: the slot may not be reused before that is done.
     pub const DELETING: u32 = 7;
+    /// Both legs are known and agree, and their sockets carry the flow: userspace cuts it later, if at all. While an
+    /// entry of `CUT_CT` leads here, packets are dropped.
+    pub const HELD: u32 = 8;
 }
 
 /// Why a flow was not cut. The number stands in [`CutFlow::ineligible`].
@@ -98,6 +101,14 @@ pub const MTU_EXCEEDED: u32 = 2048;
 /// Packets of this direction cannot be made fragmentable, for the host's GSO super-packets have no IP identification:
 /// the host gets the router's ICMP message instead.
 pub const NO_IP_ID: u32 = 4096;
+
+/// The flow was cut late, in the middle of its streams ([`super::late`]): it has an idle timeout of its own. A flag of
+/// the client's direction.
+pub const CUT_LATE: u32 = 16_384;
+
+/// The offset that is added to the host's TSval is not known: the host's first packet says it. A flag of the host's
+/// direction, of flows that are cut late.
+pub const TS_DELTA_UNKNOWN: u32 = 32_768;
 
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
@@ -217,9 +228,11 @@ pub struct CutFlow {
     pub handoff_end: u32,
     /// Sequence number on leg B behind the last byte that leg B's socket has sent.
     pub snd_nxt_b: u32,
-    /// Sequence number of the first byte of the balancer's stream on leg B.
+    /// Sequence number of the first byte of the balancer's stream on leg B; of a flow with [`CUT_LATE`] see
+    /// [`CutFlow::idle_limit`].
     pub isn_b: u32,
-    /// Sequence number of the first byte of the host's stream on leg B.
+    /// Sequence number of the first byte of the host's stream on leg B; of a flow with [`CUT_LATE`] see
+    /// [`CutFlow::leg_a_clock`].
     pub isn_host: u32,
     /// Client's address, as in [`Tuple`].
     pub client: [u32; 4],

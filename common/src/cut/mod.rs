@@ -11,6 +11,7 @@
 
 pub mod flow;
 pub mod handshake;
+pub mod late;
 pub mod pending;
 pub mod rewrite;
 pub mod track;

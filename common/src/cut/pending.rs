@@ -6,6 +6,10 @@ use core::mem::offset_of;
 use super::flow::{CutFlow, DirState, arriving_tuple};
 use crate::net::Tuple;
 
+/// Bit of [`PendingFlow::agreed`]: the host's SYN-ACK leaves the flow [`HELD`](super::flow::state::HELD) instead of
+/// cutting it. Set by userspace, beside the `OFFERED_*` bits.
+pub const HOLD: u32 = 1 << 8;
+
 /// Entry in state `REQUESTED`, `CONNECTING` or `INELIGIBLE`. Fields that a [`CutFlow`] has too lie at the same offsets.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +55,7 @@ pub struct PendingFlow {
     pub isn_vip: u32,
     /// Sequence number of the balancer's first byte on leg B. Known from leg B's SYN on.
     pub isn_b: u32,
-    /// `OFFERED_*` bits: options that leg A's ends have agreed on. Known from leg B's SYN on.
+    /// `OFFERED_*` bits: options that leg A's ends have agreed on, known from leg B's SYN on; and [`HOLD`].
     pub agreed: u32,
     /// Client's address, as in [`Tuple`].
     pub client: [u32; 4],

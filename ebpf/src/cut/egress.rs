@@ -13,6 +13,7 @@ use signalbox_common::{
             SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
+        pending::HOLD,
     },
     net::{
         Buffer, Diff, Tcp, Tuple, atomic,
@@ -355,7 +356,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
             0
         };
         flow.mss_vip = handshake.mss_vip;
-        flow.agreed = u32::from(handshake.agreed);
+        flow.agreed = flow.agreed & HOLD | u32::from(handshake.agreed);
         flow.dirs[0].hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
         flow.dirs[0].macs = hop;
         flow.dirs[0].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);

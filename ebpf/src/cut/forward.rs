@@ -10,7 +10,7 @@ use signalbox_common::{
     Reason,
     cut::{
         CutFlow, DirState,
-        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, TS_DELTA_KNOWN},
+        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN},
         rewrite::{self, HeaderRewrite, TimestampRewrite},
         track::{self, FlowProgress},
     },
@@ -89,8 +89,9 @@ pub fn forward_packet<F: Family>(
     }
     // SAFETY: fields of the array's element, which do not change while the flow lives.
     let (source, destination) = unsafe { (&*source, &*destination) };
-    let (fixed, t1, t2) = (
+    let (fixed, host_fixed, t1, t2) = (
         flow.dirs[0].flags & TS_DELTA_KNOWN != 0,
+        flow.dirs[1].flags & TS_DELTA_UNKNOWN == 0,
         flow.ts_delta_in,
         flow.ts_delta_out,
     );
@@ -104,14 +105,18 @@ pub fn forward_packet<F: Family>(
             } else {
                 flow.dirs[1].ts_val.wrapping_add(monotonic_ms())
             },
-            ecr_delta: Some(0u32.wrapping_sub(t2)),
+            ecr_delta: host_fixed.then_some(0u32.wrapping_sub(t2)),
             written: None,
         }
     } else {
         TimestampRewrite {
             val_delta: t2,
-            is_known: true,
-            first_val: 0,
+            is_known: host_fixed,
+            first_val: if host_fixed {
+                0
+            } else {
+                flow.leg_a_clock().wrapping_add(monotonic_ms())
+            },
             ecr_delta: fixed.then_some(0u32.wrapping_sub(t1)),
             written: None,
         }
@@ -151,6 +156,10 @@ pub fn forward_packet<F: Family>(
                 atomic::set(&mut dir.flags, TS_DELTA_KNOWN);
             }
         }
+    } else if !host_fixed && stamps.written.is_some() {
+        // The offset first: who finds the flag gone uses it.
+        flow.ts_delta_out = stamps.val_delta;
+        atomic::clear(&mut dir.flags, TS_DELTA_UNKNOWN);
     }
     dir.last_seen = now;
     atomic::add(&mut dir.packets, 1);

@@ -10,6 +10,7 @@ use signalbox_common::{
             OFFERED_TIMESTAMPS, PAIRED, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
+        pending::HOLD,
     },
     net::{Tcp, Tuple, atomic},
 };
@@ -64,6 +65,7 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     let isn_host = tcp.seq.wrapping_add(1);
     let (isn_vip, isn_client, seq_delta_in) = (pending.isn_vip, pending.isn_client, pending.seq_delta_in());
     let (ts_clock_a, ts_clock_b) = (pending.ts_clock_a, pending.ts_clock_b);
+    let holds = pending.agreed & HOLD != 0;
     let flow = pending.as_carried();
     if offer.offered & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.
@@ -87,6 +89,11 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.dirs[1].snd_max = isn_host;
     flow.dirs[1].ts_val = ts_clock_b;
     flow.dirs[1].last_seen = now;
+    if holds {
+        // Last of all: userspace writes to the entry from now on.
+        flow.state = state::HELD;
+        return Verdict::new(Reason::CutHeld, PASS);
+    }
     if let Err(errno) = CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST) {
         return no_room(flow, errno);
     }

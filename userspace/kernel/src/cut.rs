@@ -6,6 +6,7 @@
 
 mod carry_over;
 pub mod hooks;
+mod late;
 pub mod reset;
 pub mod table;
 

@@ -64,6 +64,17 @@ impl MapFd {
         )
     }
 
+    /// Inserts an element; fails with `EEXIST` where there is one.
+    pub fn insert<K: Copy, V: Copy>(&self, key: &K, value: &V) -> io::Result<()> {
+        const BPF_NOEXIST: u64 = 1;
+        self.call_with(
+            BPF_MAP_UPDATE_ELEM,
+            ptr::from_ref(key).cast(),
+            ptr::from_ref(value).cast(),
+            BPF_NOEXIST,
+        )
+    }
+
     /// Removes an element; a missing key is no error.
     pub fn delete<K: Copy>(&self, key: &K) -> io::Result<()> {
         match self.call(BPF_MAP_DELETE_ELEM, ptr::from_ref(key).cast(), ptr::null()) {
@@ -180,12 +191,16 @@ impl MapFd {
     }
 
     fn call(&self, command: libc::c_long, key: *const u8, value: *const u8) -> io::Result<()> {
+        self.call_with(command, key, value, 0)
+    }
+
+    fn call_with(&self, command: libc::c_long, key: *const u8, value: *const u8, flags: u64) -> io::Result<()> {
         let mut attr = ElemAttr {
             map_fd: self.0.as_raw_fd() as u32,
             _pad: 0,
             key: key as u64,
             value: value as u64,
-            flags: 0,
+            flags,
         };
         bpf(command, &mut attr).map(drop)
     }

@@ -72,7 +72,11 @@ fn view(
         cluster: cluster.to_owned(),
         host: host.to_owned(),
         tier: Tier::Cut.as_str(),
-        tier_reason: "fit for it",
+        tier_reason: if flow.idle_limit().is_some() {
+            "cut late"
+        } else {
+            "fit for it"
+        },
         not_cut: "",
         state: state_name(flow),
         age_seconds: duration_between(flow.started, now).as_secs_f64(),

@@ -78,7 +78,7 @@ impl ConnGuard {
 
     /// Leaves the counts to a cut flow: the flow GC gives them back, by the flow's marks. The count of sockets goes on
     /// until they are closed.
-    pub(super) fn detach(mut self) -> Option<SocketGuard> {
+    pub(super) fn detach(&mut self) -> Option<SocketGuard> {
         self.finish_peeking();
         self.sockets.take()
     }

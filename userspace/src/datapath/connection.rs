@@ -110,11 +110,11 @@ pub async fn serve(
 
 /// Awaits the end of a flow that is carried between two sockets, or that it is told to end. The future is the caller's,
 /// since a copy of it here would cost each flow its size.
-pub(super) async fn until_closed(
+pub(super) async fn until_closed<T: From<FlowEnd>>(
     flow: &Flow,
     descriptors: [RawFd; 2],
-    carried: Pin<&mut impl Future<Output = FlowEnd>>,
-) -> FlowEnd {
+    carried: Pin<&mut impl Future<Output = T>>,
+) -> T {
     tokio::select! {
         end = carried => end,
         () = flow.close.notified() => {
@@ -123,7 +123,7 @@ pub(super) async fn until_closed(
             for fd in descriptors {
                 sys::reset_on_close(fd);
             }
-            FlowEnd::Drained
+            FlowEnd::Drained.into()
         }
     }
 }
@@ -193,10 +193,7 @@ pub(super) async fn run_relay(
             }
         }
     };
-    if matches!(end, FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed) {
-        sys::reset_on_close(relay.client.as_raw_fd());
-        sys::reset_on_close(relay.host.as_raw_fd());
-    }
+    relay.reset_unless_finished(end);
     end
 }
 

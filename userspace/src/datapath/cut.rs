@@ -8,6 +8,7 @@
 mod attempt;
 pub mod gc;
 mod handoff;
+mod late;
 mod ports;
 pub mod registry;
 mod source_address;
@@ -22,6 +23,7 @@ use signalbox_common::net::Tuple;
 
 pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;
+pub use late::{CarriedFlow, HeldFlow, LateCutError};
 use ports::SourcePorts;
 pub use ports::{kernel_ports, service_ports, uncut_socket};
 use source_address::SourceAddresses;
@@ -66,6 +68,8 @@ pub struct CutRequest {
     pub host: u32,
     pub route: u32,
     pub listener: u16,
+    /// True if the flow is to be held: its sockets carry it, and it is cut late, if at all.
+    pub holds: bool,
 }
 
 impl Cutter {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
-use super::cut::{ConnectingLegB, CutAttempt, CutRequest};
+use super::cut::{ConnectingLegB, CutAttempt, CutRequest, HeldFlow};
 use super::report::Report;
 use super::socket::Socket;
 use super::worker_state::Worker;
@@ -43,6 +43,8 @@ pub(super) struct DialRequest<'a> {
     pub(super) route: Option<&'a Arc<RouteState>>,
     pub(super) listener: &'a Arc<ListenerState>,
     pub(super) cut: Result<(), Ineligible>,
+    /// True if the flow is to be held, for a late cut.
+    pub(super) holds: bool,
 }
 
 /// An established connection to a host.
@@ -167,6 +169,19 @@ async fn dial(
     Ok((host, Ok(attempt)))
 }
 
+/// Connects to the host of a lease so that the flow may be cut late, or says why it may not.
+pub(super) async fn dial_held(
+    worker: &Worker,
+    lease: &Lease,
+    ask: &DialRequest<'_>,
+) -> std::io::Result<(TcpStream, Result<HeldFlow, Ineligible>)> {
+    let (host, attempt) = dial(worker, lease, ask, 0).await?;
+    let host = host.into_registered()?;
+    // Userspace writes to this socket until the cut, so Nagle's algorithm is switched off.
+    host.set_nodelay(true)?;
+    Ok((host, attempt.map(CutAttempt::hold)))
+}
+
 /// Reason why leg B of a flow to be cut was not begun.
 enum BeginError {
     Ineligible(Ineligible),
@@ -207,6 +222,7 @@ fn begin_cut(
         host,
         route,
         listener,
+        holds: ask.holds,
     };
     match cutter.connect(&wanted) {
         Ok(Ok(connecting)) => Ok(connecting),

@@ -110,6 +110,7 @@ impl LogContext {
             name: self.name.clone(),
             connect: self.connect,
             setup: before,
+            request: self.request.clone(),
         };
         shared.log.keep_details(key, details);
     }

@@ -67,6 +67,11 @@ pub(super) enum Side {
 pub(super) type PumpError = (Side, io::Error);
 
 impl RelayDirection {
+    /// Whether it keeps no byte.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending_start == self.pending.len() && self.pipe.as_ref().is_none_or(|pipe| pipe.buffered() == 0)
+    }
+
     pub(super) fn is_bulk(&self) -> bool {
         self.total_bytes >= MIN_BULK_TOTAL_BYTES && self.last_read >= MIN_BULK_READ_BYTES
     }

@@ -123,6 +123,20 @@ impl Relay {
         }
     }
 
+    /// Whether no byte is under way in userspace, and neither sender has finished.
+    pub fn is_empty(&self) -> bool {
+        let is_open = |half: &RelayDirection| half.is_empty() && !half.eof;
+        self.reset.is_none() && is_open(&self.inward) && is_open(&self.outward)
+    }
+
+    /// Has both legs reset when they are closed, unless the flow ended in good order.
+    pub fn reset_unless_finished(&self, end: FlowEnd) {
+        if matches!(end, FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed) {
+            sys::reset_on_close(self.client.as_raw_fd());
+            sys::reset_on_close(self.host.as_raw_fd());
+        }
+    }
+
     /// Carries bytes until the flow ends, or until it is quiet and may move to a kernel tier.
     pub async fn run(&mut self, mut timer: Pin<&mut Sleep>) -> RelayOutcome {
         poll_fn(|cx| self.poll(cx, timer.as_mut())).await

@@ -112,6 +112,7 @@ impl Arrival<'_> {
             route,
             listener: &listener,
             cut: self.may_cut(sent),
+            holds: false,
         };
         let connected = match connect(worker, &snapshot, chooser, &dial).await {
             Ok(connected) => connected,

@@ -35,6 +35,8 @@ pub struct FlowDetails {
     pub connect: Duration,
     /// Time from the connection's accept to the flow's entry in the table.
     pub setup: Duration,
+    /// Request, where requests are routed one by one.
+    pub request: Option<RequestLine>,
 }
 
 /// A connection that has ended or been refused.

@@ -147,6 +147,8 @@ pub struct ListenerState {
     /// Flows that were not cut, by [`Ineligible`]. Without a lock, because every such connection
     /// counts here.
     pub not_cut: [Counter; Ineligible::LABELS.len()],
+    /// WebSockets, by what became of their late cut.
+    pub late_cut: LabelledCounters,
     /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
     /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and

@@ -71,11 +71,13 @@ pub enum Ineligible {
     PerRequest,
     /// TLS ends here.
     Terminated,
+    /// The request counts against its route's limit of requests at once.
+    CountedRequest,
 }
 
 impl Ineligible {
     /// Labels of the reasons in metrics and in `signalbox flows`.
-    pub const LABELS: [&'static str; 18] = [
+    pub const LABELS: [&'static str; 19] = [
         "off",
         "not_available",
         "address_families_differ",
@@ -94,6 +96,7 @@ impl Ineligible {
         "may_be_fragmented",
         "routed_per_request",
         "tls_terminated",
+        "counted_request",
     ];
 
     /// Index of the reason in [`Self::LABELS`].
@@ -118,6 +121,7 @@ impl Ineligible {
             Self::FoundByProgram(_) => 13,
             Self::PerRequest => 16,
             Self::Terminated => 17,
+            Self::CountedRequest => 18,
         }
     }
 

@@ -186,6 +186,18 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
+/// Returns whether nothing is under way on an established connection: all bytes sent are acknowledged, all that have
+/// come are read, and neither end has finished.
+pub fn is_quiet(fd: RawFd) -> io::Result<bool> {
+    const TCP_ESTABLISHED: u8 = 1;
+    Ok(unread(fd)? == 0 && unacknowledged(fd)? == 0 && tcp_info(fd)?.state == TCP_ESTABLISHED)
+}
+
+/// Sends an acknowledgement that the kernel has delayed, if there is one (`__tcp_sock_set_quickack`, net/ipv4/tcp.c).
+pub fn send_due_acknowledgement(fd: RawFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
+}
+
 /// Returns the TCP timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 where it
 /// cannot be had. Never behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else
 /// (6.8+, `tcp_getsockopt`).

@@ -49,6 +49,7 @@ mod l4_crowd;
 mod l4_servers;
 mod lab_itself;
 mod labels;
+mod late_cut;
 mod learn;
 mod lifecycle;
 mod machines;

@@ -105,6 +105,11 @@ impl FlowTable {
         }
     }
 
+    /// Address of an entry.
+    pub(super) fn entry(&self, index: u32) -> *mut CutFlow {
+        self.0.at(index)
+    }
+
     /// Reads an entry.
     #[must_use]
     pub fn read(&self, index: u32) -> CutFlow {
@@ -240,6 +245,13 @@ impl PendingPorts {
 #[must_use]
 pub fn tick() -> u32 {
     (clock() >> 20) as u32
+}
+
+/// Returns a time in ticks, rounded down; of a time that is longer than they can tell, the longest.
+#[must_use]
+pub fn ticks_of(time: std::time::Duration) -> u32 {
+    const MAX_TICKS: u128 = 1 << 31;
+    (time.as_nanos() >> 20).min(MAX_TICKS) as u32
 }
 
 /// Returns the clock that programs read: `CLOCK_MONOTONIC_COARSE` in ns.

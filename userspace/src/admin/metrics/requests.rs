@@ -28,6 +28,15 @@ impl Scrape {
             "Requests that the balancer answered itself or gave up",
             refused.collect::<Vec<_>>(),
         )?;
+        let late = snapshot
+            .listeners
+            .iter()
+            .flat_map(|l| by_label("listener", &l.name, "result", &l.late_cut));
+        out.counter(
+            "late_cut",
+            "WebSockets by what became of their late cut",
+            late.collect::<Vec<_>>(),
+        )?;
         let clusters = || snapshot.clusters.iter().map(|c| (c, c.name.as_str()));
         out.seconds(
             "request_duration",

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{PAIRED, ineligible, state};
+use signalbox_common::cut::pending::HOLD;
 
+use super::late::HeldFlow;
 use super::{CutRequest, Cutter};
 use crate::datapath::socket::Socket;
 use crate::kernel::address::to_words;
@@ -45,13 +47,15 @@ pub(super) enum EntryOwner {
     NextAttempt,
     /// The flow, which is cut: it keeps both until the flow GC removes it.
     CutFlow,
+    /// The flow, which is held: [`HeldFlow`] has both.
+    HeldFlow,
 }
 
 impl Drop for CutAttempt {
     fn drop(&mut self) {
         self.cutter.kernel.pending.give_back(self.port);
         match self.owner {
-            EntryOwner::NextAttempt | EntryOwner::CutFlow => return,
+            EntryOwner::NextAttempt | EntryOwner::CutFlow | EntryOwner::HeldFlow => return,
             EntryOwner::Attempt => {}
         }
         let table = &self.cutter.kernel.table;
@@ -131,6 +135,20 @@ impl CutAttempt {
         (self.index, self.cutter.kernel.table.read(self.index).started)
     }
 
+    /// Leaves entry and port to a held flow.
+    #[must_use]
+    pub fn hold(mut self) -> HeldFlow {
+        self.owner = EntryOwner::HeldFlow;
+        HeldFlow {
+            cutter: Rc::clone(&self.cutter),
+            index: self.index,
+            host: self.host,
+            port: self.port,
+            since: Instant::now(),
+            is_cut: false,
+        }
+    }
+
     /// Gives the port back and leaves the entry to the next attempt.
     fn release_port(mut self) {
         self.owner = EntryOwner::NextAttempt;
@@ -149,25 +167,25 @@ impl CutAttempt {
         }
     }
 
-    /// Returns whether the flow is cut and may be handed off.
+    /// Returns whether the flow is cut and may be handed off, or is held.
     #[must_use]
     pub fn is_paired(&self) -> bool {
         let table = &self.cutter.kernel.table;
         match table.state(self.index) {
             state::CUT => table.flags(self.index, 0) & PAIRED != 0,
-            state::CLOSING => true,
+            state::CLOSING | state::HELD => true,
             _ => false,
         }
     }
 
-    /// Returns whether the flow is cut, once leg B is connected, or why not. Where the program has only begun to cut
+    /// Returns whether the flow is cut, or held, once leg B is connected, or why not. Where the program has only begun to cut
     /// it, this waits: the CPU that runs the program may itself wait for its hypervisor.
     pub async fn outcome(&self) -> Result<(), Ineligible> {
         let table = &self.cutter.kernel.table;
         let began = Instant::now();
         loop {
             match table.state(self.index) {
-                state::CLOSING => return Ok(()),
+                state::CLOSING | state::HELD => return Ok(()),
                 state::CUT if self.is_paired() || began.elapsed() > PAIRING_TIMEOUT => return Ok(()),
                 state::CUT => tokio::time::sleep(PAIRING_CHECK_INTERVAL).await,
                 state::INELIGIBLE => return Err(Ineligible::FoundByProgram(table.ineligible(self.index))),
@@ -185,6 +203,7 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> PendingFlow {
         injected: wanted.injected,
         consumed: wanted.consumed,
         ts_clock_a: wanted.timestamp_clock,
+        agreed: if wanted.holds { HOLD } else { 0 },
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,

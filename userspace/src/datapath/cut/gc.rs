@@ -52,7 +52,7 @@ const RESET_TTL: Duration = Duration::from_secs(30);
 const CLOSING_TTL: Duration = Duration::from_secs(2);
 
 /// Age at which an entry that never became a flow is freed, because its process has ended.
-const UNFINISHED_TTL: Duration = Duration::from_secs(180);
+pub(super) const UNFINISHED_TTL: Duration = Duration::from_secs(180);
 
 pub struct FlowGc {
     cut: Arc<Cut>,
@@ -209,6 +209,7 @@ impl FlowGc {
             match self.cut.table.state(index) {
                 state::FREE => continue,
                 state::CUT | state::CLOSING | state::DELETING => {}
+                state::HELD if alone && self.cut.abandon_held(index) => {}
                 _ => {
                     if alone {
                         self.cut.table.set_state(index, state::FREE);
@@ -332,7 +333,10 @@ impl FlowGc {
             state::CUT => {
                 self.count_bytes(index, &flow);
                 let flags = flow.dirs[0].flags | flow.dirs[1].flags;
-                let limit = self.shared.snapshot.load().model.timeouts.idle;
+                let limit = flow.idle_limit().map_or_else(
+                    || self.shared.snapshot.load().model.timeouts.idle,
+                    |ticks| duration_between(0, ticks),
+                );
                 if flow.ended() {
                     let end = if flags & RESET == 0 {
                         FlowEnd::Finished
@@ -374,6 +378,13 @@ impl FlowGc {
             }
             // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => return false,
+            state::HELD => {
+                if self.cut.abandon_held(index) {
+                    return false;
+                }
+                self.return_entries(vec![(index, PortKey::of(&flow))]);
+                return true;
+            }
             _ => {
                 self.cut.table.set_state(index, state::FREE);
                 return true;

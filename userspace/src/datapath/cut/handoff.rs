@@ -47,7 +47,7 @@ impl CutAttempt {
     /// Hands off to the host what leg A's socket has received, `preamble` first. The flow is cut and lives on its own
     /// from here, and holds the connection's counts. Fails where a leg is dead already: both ends are reset then, and
     /// the flow holds no counts.
-    pub fn hand_off(mut self, client: Socket, host: Socket, preamble: &[u8], guard: ConnGuard) -> io::Result<()> {
+    pub fn hand_off(mut self, client: Socket, host: Socket, preamble: &[u8], mut guard: ConnGuard) -> io::Result<()> {
         self.owner = EntryOwner::CutFlow;
         let greeted = self.greeted;
         let cutter = Rc::clone(&self.cutter);

@@ -9,6 +9,7 @@ use signalbox_core::http1::head::RequestHead;
 
 use super::answer::HostSide;
 use super::pool::ActiveConnection;
+use crate::datapath::cut::HeldFlow;
 use crate::datapath::flow::FlowGuard;
 use crate::datapath::log_context::LogContext;
 use crate::state::connection_log::RequestLine;
@@ -38,6 +39,8 @@ pub(super) struct HostLink {
     /// Record for the connection log; `None` where it is off. A kept connection took no time to connect.
     pub(super) log: Option<LogContext>,
     pub(super) _active: ActiveConnection,
+    /// Flow of a connection that may be cut late.
+    pub(super) held: Option<HeldFlow>,
 }
 
 impl HostLink {

@@ -98,7 +98,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
             AfterRequest::Closed => return,
             AfterRequest::Kept(client) => connection.next_request(client).await,
             // Boxed, because few connections become one.
-            AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel)).await,
+            AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel, guard)).await,
         };
     }
 }

@@ -55,6 +55,8 @@ struct Plan<'a> {
     keeps_client: bool,
     /// Whether the host's connection would be this client's alone.
     is_personal: bool,
+    /// Whether the client asks for a WebSocket.
+    is_upgrade: bool,
 }
 
 impl Plan<'_> {
@@ -131,9 +133,16 @@ impl HttpConnection<'_> {
             let refusal = plan.refusal(Refusal::new(status, why.label(), text));
             return self.refuse(client, &request, refusal, route, ahead).await;
         };
+        let state = Arc::clone(&self.listener);
+        let leg_a = match (plan.is_upgrade, protocol) {
+            (true, Protocol::Http) => self.leg_a(&client, listener, counted.is_some(), &state),
+            _ if self.is_tls || protocol == Protocol::Tls => Err(Ineligible::Terminated),
+            _ => Err(Ineligible::PerRequest),
+        };
         let policy = TurnPolicy {
             keeps_client: !drains,
-            keeps_host: !lease.proxy_protocol && !plan.is_personal,
+            // The connection to be cut has this client's options.
+            keeps_host: !lease.proxy_protocol && !plan.is_personal && leg_a.is_err(),
             ..TurnPolicy::default()
         };
         let route = match to {
@@ -145,6 +154,7 @@ impl HttpConnection<'_> {
             snapshot: &snapshot,
             chooser,
             is_tls: protocol == Protocol::Tls,
+            leg_a,
             leased: LeasedHost {
                 lease,
                 session: None,
@@ -188,10 +198,11 @@ impl HttpConnection<'_> {
         let route = RequestRoute::find(snapshot, to);
         let mut fields = listener.map_or_else(Vec::new, |listener| self.request_fields(request, &listener.http));
         fields.extend(route.request_edits(request));
+        let is_upgrade = request.is_upgrade();
         let plan = Plan {
             name,
             length,
-            facts: RequestFacts::new(head, length, request.is_upgrade()),
+            facts: RequestFacts::new(head, length, is_upgrade),
             asked: Asked {
                 method: head.method,
                 takes_trailers: request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
@@ -205,6 +216,7 @@ impl HttpConnection<'_> {
             target: route.target(request),
             keeps_client: is_kept && !has_body && !drains,
             is_personal: request.has("authorization", authenticates_connection),
+            is_upgrade,
         };
         Ok((plan, to))
     }
@@ -243,9 +255,10 @@ impl HttpConnection<'_> {
                             let mut begun = Attempt {
                                 host: HostSide::new(host.stream, Outbox::default(), fields),
                                 link: HostLink {
-                                    listed: self.open_flow(&upstream.leased),
+                                    listed: self.open_flow(&upstream.leased, host.held.as_ref().err().copied()),
                                     log: self.log_context(request, host.connect),
                                     _active: host.active,
+                                    held: host.held.ok(),
                                 },
                             };
                             let mut head = host.preamble;
@@ -301,7 +314,8 @@ impl HttpConnection<'_> {
         set.into_iter()
     }
 
-    fn open_flow(&self, leased: &LeasedHost) -> FlowGuard {
+    /// Lists the flow of a request; `not_cut` says why it will not be cut.
+    fn open_flow(&self, leased: &LeasedHost, not_cut: Option<Ineligible>) -> FlowGuard {
         let (worker, lease) = (self.worker, &leased.lease);
         let listed = worker.flows.open(
             worker.index,
@@ -316,12 +330,7 @@ impl HttpConnection<'_> {
                 stats: lease.stats.clone(),
             },
         );
-        let why = if self.is_tls {
-            Ineligible::Terminated
-        } else {
-            Ineligible::PerRequest
-        };
-        listed.flow.not_cut.set(why.label());
+        listed.flow.not_cut.set(not_cut.map_or("", Ineligible::label));
         listed.flow.tier_reason.set("one request");
         listed
     }

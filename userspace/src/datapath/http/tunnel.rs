@@ -1,4 +1,4 @@
-//! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk.
+//! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk, until it is cut.
 
 use std::os::fd::AsRawFd as _;
 use std::pin::pin;
@@ -10,10 +10,12 @@ use signalbox_core::model::Tier;
 use super::attempt::{Attempt, HostLink};
 use super::client::HttpConnection;
 use super::counted::CountedRequest;
+use super::late_cut::TunnelEnd;
 use super::leg::Leg;
 use super::request::ClientSide;
 use super::tls_tunnel::TlsTunnel;
 use crate::datapath::choose::Lease;
+use crate::datapath::conn_guard::ConnGuard;
 use crate::datapath::connection::{run_relay, until_closed};
 use crate::datapath::relay::{Relay, TierPolicy};
 use crate::state::Snapshot;
@@ -69,7 +71,7 @@ impl HttpConnection<'_> {
     }
 
     /// Carries a tunnel until it ends; its connections are kept for nothing else.
-    pub(super) async fn tunnel(&self, mut tunnel: Tunnel) {
+    pub(super) async fn tunnel(&self, mut tunnel: Tunnel, guard: &mut ConnGuard) {
         let _counted = tunnel.counted.take();
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
@@ -78,20 +80,32 @@ impl HttpConnection<'_> {
             return self.end_flow(&tunnel.link, FlowEnd::Failed);
         };
         let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
+        tunnel.link.set_status(101);
+        let held = tunnel.link.held.take();
+        if held.is_none() {
+            self.listener.late_cut.inc(flow.not_cut.get());
+        }
         let end = match (tunnel.client, tunnel.host) {
             (Leg::Plain(client), Leg::Plain(host)) => {
                 let relay = Relay::new(client, host, Rc::clone(&flow), tunnel.policy, 0)
                     .with_preamble(tunnel.read.0)
                     .with_answer(tunnel.read.1);
-                let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
-                until_closed(&flow, descriptors, carried).await
+                if let Some(held) = held {
+                    let carried = pin!(self.carry_held(relay, held, &flow, tunnel.policy, guard.marks()));
+                    until_closed(&flow, descriptors, carried).await
+                } else {
+                    let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
+                    until_closed(&flow, descriptors, carried).await.into()
+                }
             }
             legs => {
                 let carried = pin!(TlsTunnel::new(legs, tunnel.read, &flow).run(tunnel.policy.idle));
-                until_closed(&flow, descriptors, carried).await
+                until_closed(&flow, descriptors, carried).await.into()
             }
         };
-        tunnel.link.set_status(101);
-        self.end_flow(&tunnel.link, end);
+        match end {
+            TunnelEnd::Ended(end) => self.end_flow(&tunnel.link, end),
+            TunnelEnd::Cut(key) => self.leave_to_flow(&tunnel.link, tunnel.lease, key, guard),
+        }
     }
 }

@@ -9,10 +9,13 @@ use signalbox_core::peek::proxy;
 
 use super::host_tls::HostSession;
 use super::leg::Leg;
+use super::leg_a::LegA;
 use super::pool::ActiveConnection;
 use crate::datapath::choose::{Chooser, Lease};
-use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, try_host};
+use crate::datapath::cut::HeldFlow;
+use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, dial_held, try_host};
 use crate::datapath::worker_state::Worker;
+use crate::state::outcome::Ineligible;
 use crate::state::{RouteState, Snapshot};
 
 /// Client of a request, for a PROXY header.
@@ -30,6 +33,8 @@ pub(super) struct Upstream<'a> {
     pub(super) chooser: Chooser<'a>,
     /// Whether hosts are spoken to in TLS.
     pub(super) is_tls: bool,
+    /// Leg A of a connection that is to be cut late, or why there is none.
+    pub(super) leg_a: Result<LegA<'a>, Ineligible>,
     pub(super) leased: LeasedHost,
 }
 
@@ -50,15 +55,18 @@ pub(super) struct HostStream {
     pub(super) preamble: Vec<u8>,
     /// Time that the connect took.
     pub(super) connect: Duration,
+    /// Flow of a connection that may be cut late, or why it may not.
+    pub(super) held: Result<HeldFlow, Ineligible>,
 }
 
 impl Upstream<'_> {
     /// Gets a connection to the lease's host, a kept one if that may be, or else to another host, with another lease.
     /// `None`: no host could be connected to.
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
+        let may_reuse = may_reuse && self.leg_a.is_err();
         loop {
             let LeasedHost { lease, session, route } = &mut self.leased;
-            if let (Some(route), None) = (route, &lease.stats) {
+            if let (Some(route), None) = (&*route, &lease.stats) {
                 lease.count_for_route(route);
             }
             *session = self
@@ -72,6 +80,7 @@ impl Upstream<'_> {
                     active: ActiveConnection::new(&lease.cluster),
                     preamble: Vec::new(),
                     connect: Duration::ZERO,
+                    held: Err(self.leg_a.err().unwrap_or(Ineligible::PerRequest)),
                 });
             }
             let mut preamble = if lease.proxy_protocol {
@@ -81,22 +90,32 @@ impl Upstream<'_> {
             };
             let (backend, session) = (lease.backend, session.clone());
             let dial = async {
-                match session {
-                    None if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
-                    None => connect_uncut(backend).await.map(Leg::Plain),
-                    // The PROXY header goes before the handshake.
-                    Some(session) => {
+                match (session, self.leg_a) {
+                    (None, _) if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
+                    (None, Ok(leg_a)) => {
+                        let request = leg_a.dial_request(route.as_ref());
+                        let (stream, held) = dial_held(self.worker, lease, &request).await?;
+                        Ok((Leg::Plain(stream), held))
+                    }
+                    (None, Err(why)) => {
                         let stream = connect_uncut(backend).await?;
-                        session.begin(stream, std::mem::take(&mut preamble)).await
+                        Ok((Leg::Plain(stream), Err(why)))
+                    }
+                    // The PROXY header goes before the handshake.
+                    (Some(session), _) => {
+                        let stream = connect_uncut(backend).await?;
+                        let stream = session.begin(stream, std::mem::take(&mut preamble)).await?;
+                        Ok((stream, Err(Ineligible::Terminated)))
                     }
                 }
             };
-            if let Ok((stream, connect)) = try_host(self.worker, self.snapshot, lease, dial).await {
+            if let Ok(((stream, held), connect)) = try_host(self.worker, self.snapshot, lease, dial).await {
                 return Some(HostStream {
                     stream,
                     active: ActiveConnection::new(&lease.cluster),
                     preamble,
                     connect,
+                    held,
                 });
             }
             if self.chooser.attempts() >= MAX_HOSTS_TRIED {

@@ -93,6 +93,7 @@ fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, details_by_inde
     record.client = details.client;
     record.name = details.name;
     record.connect = Some(details.connect);
+    record.request = details.request;
     record.duration += details.setup;
 }
 
@@ -136,6 +137,7 @@ mod tests {
                 name: signalbox_core::hostname::Hostname::parse(name.as_bytes()).ok(),
                 connect: Duration::from_millis(3),
                 setup: Duration::from_millis(10),
+                request: None,
             })
         };
         let mut details_by_index = DetailsByIndex::from([(5, (70, details("a.test"))), (6, (71, details("b.test")))]);

@@ -6,7 +6,9 @@ use signalbox_common::cut::flow::{
     CLIENT_FIN_SEEN, CutFlow, EARLY_FIN, FlowRef, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, PAIRED,
     SYN_ACK_SEEN, ineligible, state,
 };
-use signalbox_common::cut::handshake;
+use signalbox_common::cut::late::{LateCut, SocketNumbers};
+use signalbox_common::cut::pending::HOLD;
+use signalbox_common::cut::{PendingFlow, handshake};
 use signalbox_common::net::header::{ACK, CWR, ECE, FIN, SYN};
 
 use super::clock::{assert_within, milliseconds, ticks};
@@ -15,7 +17,7 @@ use super::options::{NOP, SACK_PERMITTED, mss, offer, scale, stamps};
 use super::outcome::Action;
 use super::packet::Packet;
 use super::programs::Programs;
-use super::scene::{CLIENT_ON_B, LEG_A, Scene, over_both, over_ipv4};
+use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, LEG_A, Scene, over_both, over_ipv4};
 use super::syns::{ALL, CLOCK_A, CLOCK_B, INJECTED};
 
 #[test]
@@ -333,4 +335,78 @@ fn a_full_table_leaves_the_flow_to_another_tier() {
         !logged.is_empty() && logged.iter().all(|message| *message == (Level::Warn, text.clone())),
         "{logged:?}"
     );
+}
+
+/// A flow that is to be held is paired like any other, and its packets go to its sockets.
+#[test]
+fn a_held_flow_is_paired_and_left_to_its_sockets() {
+    over_both(|mut scene| {
+        scene.shaken(ALL);
+        scene.connects();
+        let waiting = scene.flow_now();
+        let holds = PendingFlow {
+            agreed: HOLD,
+            state: state::REQUESTED,
+            ports_a: waiting.ports_a,
+            ports_b: waiting.ports_b,
+            client: waiting.client,
+            vip: waiting.vip,
+            local: waiting.local,
+            host_addr: waiting.host_addr,
+            ..PendingFlow::default()
+        };
+        scene.programs.flows.set(INDEX, holds.to_entry(), 0).unwrap();
+        scene
+            .leaves(&scene.our_syn())
+            .expect(Action::Pass, Reason::CutSynRewritten);
+        let answer = scene.hosts_answer();
+        scene.arrives(&answer).passed_as(Reason::CutHeld, &answer);
+        let flow = scene.flow_now();
+        assert_eq!(
+            (flow.state, flow.scale_a, flow.scale_b),
+            (state::HELD, 6 | 7 << 4, 6 | 9 << 4)
+        );
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
+        let said = scene.client_sends(0, 0);
+        scene.arrives(&said).passed_as(Reason::CutMiss, &said);
+        // Until userspace has looked at both sockets once more, nothing reaches them.
+        scene.put(&flow);
+        scene.arrives(&said).expect(Action::Drop, Reason::CutClosing);
+        let late = LateCut {
+            sockets: [
+                SocketNumbers {
+                    next_sent: HOST_ON_A.wrapping_add(500),
+                    next_expected: CLIENT_ON_A.wrapping_add(300),
+                },
+                SocketNumbers {
+                    next_sent: CLIENT_ON_B.wrapping_add(280),
+                    next_expected: HOST_ON_B.wrapping_add(520),
+                },
+            ],
+            ..LateCut::default()
+        };
+        let mut cut = flow;
+        late.apply_to(&mut cut);
+        cut.state = state::CUT;
+        scene.put(&cut);
+        // Byte 300 of the client is byte 280 at the host, whose byte 520 is the client's 500.
+        scene
+            .arrives(&Packet {
+                window: 8,
+                ..scene.client_sends(300, 500)
+            })
+            .forwarded_as(&Packet {
+                window: 8,
+                ..scene.host_receives(280, 520)
+            });
+        scene
+            .arrives(&Packet {
+                window: 8,
+                ..scene.host_sends(520, 280)
+            })
+            .forwarded_as(&Packet {
+                window: 32,
+                ..scene.client_receives(500, 300)
+            });
+    });
 }

@@ -1,6 +1,6 @@
 //! Options whose numbers belong to a leg: selective acknowledgements and timestamps.
 
-use signalbox_common::cut::flow::TS_DELTA_KNOWN;
+use signalbox_common::cut::flow::{CUT_LATE, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN};
 
 use super::clock::milliseconds;
 use super::options::{NOP, sack, stamps, usual_stamps};
@@ -88,5 +88,42 @@ fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
             scene.arrives(&packet);
             assert_eq!(scene.flow_now().dirs[0].ts_val, latest);
         }
+    });
+}
+
+/// PAWS: the client has seen leg A's socket's clock, which the host's need not have kept pace with.
+#[test]
+fn the_hosts_clock_goes_on_where_leg_as_socket_stopped_if_the_flow_is_cut_late() {
+    over_both(|mut scene| {
+        let mut flow = scene.flow();
+        let clock = 7_000_000;
+        (flow.isn_host, flow.ts_delta_out) = (clock, 12_345);
+        flow.dirs[0].flags = TS_DELTA_KNOWN | CUT_LATE;
+        flow.dirs[1].flags = TS_DELTA_UNKNOWN;
+        scene.put(&flow);
+        let with = |packet: Packet, value, echo| Packet {
+            options: usual_stamps(value, echo),
+            ..packet
+        };
+        // The echo is of a clock that the host does not know yet.
+        let early = with(scene.client_sends(0, 0), 5, 99);
+        scene
+            .arrives(&early)
+            .forwarded_as(&with(scene.host_receives(0, 0), 5, 0));
+        let before = milliseconds();
+        let outcome = scene.arrives(&with(scene.host_sends(0, 0), 1000, 0));
+        let now = scene.flow_now();
+        let value = now.ts_delta_out.wrapping_add(1000);
+        outcome.forwarded_as(&with(scene.client_receives(0, 0), value, 0));
+        assert!(value.wrapping_sub(clock).wrapping_sub(before) <= milliseconds() - before);
+        assert_eq!(now.dirs[1].flags & TS_DELTA_UNKNOWN, 0);
+        let later = with(scene.host_sends(0, 0), 1007, 0);
+        scene
+            .arrives(&later)
+            .forwarded_as(&with(scene.client_receives(0, 0), value + 7, 0));
+        let answer = with(scene.client_sends(0, 0), 6, value);
+        scene
+            .arrives(&answer)
+            .forwarded_as(&with(scene.host_receives(0, 0), 6, 1000));
     });
 }

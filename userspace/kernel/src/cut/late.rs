@@ -1,0 +1,74 @@
+//! Late cut of a held flow: its entry gets the sockets' numbers, and its tuples lead to it.
+//!
+//! From [`Cut::close_in`] until [`Cut::release_held`] or [`Cut::start_late`] the programs drop the flow's packets in
+//! both directions, so that nothing can reach or leave a socket while userspace looks at both once more. TCP sends
+//! again what was dropped.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{FlowRef, state};
+use signalbox_common::cut::late::LateCut;
+use signalbox_common::net::Tuple;
+
+use super::Cut;
+
+impl Cut {
+    /// Writes a held flow's numbers, and has both of its tuples lead to it. Fails where one of them leads to another
+    /// flow or the map has no room: then neither does.
+    pub fn close_in(&self, index: u32, late: &LateCut) -> io::Result<()> {
+        let mut flow = self.table.read(index);
+        late.apply_to(&mut flow);
+        self.table.write_held(index, &flow);
+        self.tuples.insert(&flow.tuple(1), &FlowRef::new(index, 1))?;
+        if let Err(error) = self.tuples.insert(&flow.tuple(0), &FlowRef::new(index, 0)) {
+            self.tuples.delete(&flow.tuple(1))?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Leaves a flow to its sockets again, whose tuples lead to its entry.
+    pub fn release_held(&self, index: u32) {
+        let flow = self.table.read(index);
+        for way in [0, 1] {
+            if let Err(error) = self.tuples.delete(&flow.tuple(way)) {
+                tracing::warn!(%error, "An entry of a flow that is not cut could not be removed.");
+            }
+        }
+    }
+
+    /// Gives up a held flow whose process has ended. Returns whether it had been closed in: both ends are to be reset
+    /// then, and the flow is being closed.
+    pub fn abandon_held(&self, index: u32) -> bool {
+        let flow = self.table.read(index);
+        let leads_here = |way: u32| {
+            let entry = self.tuples.get::<Tuple, FlowRef>(&flow.tuple(way));
+            entry.is_ok_and(|entry| entry == Some(FlowRef::new(index, way)))
+        };
+        let is_closed_in = leads_here(0) || leads_here(1);
+        let next = if is_closed_in { state::CLOSING } else { state::FREE };
+        self.table.set_state(index, next);
+        is_closed_in
+    }
+
+    /// Has the programs forward the packets of a flow that is closed in.
+    pub fn start_late(&self, index: u32) {
+        self.table.set_state(index, state::CUT);
+    }
+}
+
+impl super::table::FlowTable {
+    /// Writes the entry of a held flow, to which no tuple leads.
+    fn write_held(&self, index: u32, flow: &CutFlow) {
+        let held = CutFlow {
+            state: state::HELD,
+            ..*flow
+        };
+        // SAFETY: valid and aligned; nobody else writes a held entry.
+        unsafe { self.entry(index).write_volatile(held) };
+        // SAFETY: as above; the numbers are there for whoever finds the state, or a tuple.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(index)).state) }.store(state::HELD, Ordering::Release);
+    }
+}

@@ -1,0 +1,140 @@
+//! Late cut: a flow whose legs are paired is carried by its sockets until userspace has seen enough of it, and is cut at
+//! a moment in which nothing is under way on either of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::state;
+use signalbox_common::cut::late::{LateCut, SocketNumbers};
+use tokio::net::TcpStream;
+
+use super::Cutter;
+use super::gc::UNFINISHED_TTL;
+use crate::kernel::cut::table::{tick, ticks_of};
+use crate::state::connection_log::FlowKey;
+use crate::sys;
+
+/// Time for which a flow is held. The flow GC frees an entry after [`UNFINISHED_TTL`]: from a while before that on, a
+/// held flow does not touch its entry any more.
+const HELD_TTL: Duration = UNFINISHED_TTL.saturating_sub(Duration::from_secs(30));
+
+/// Flow that its sockets carry and that may be cut. Dropped without a cut, it gives its entry and source port back.
+pub struct HeldFlow {
+    pub(super) cutter: Rc<Cutter>,
+    pub(super) index: u32,
+    pub(super) host: SocketAddr,
+    pub(super) port: u16,
+    pub(super) since: Instant,
+    pub(super) is_cut: bool,
+}
+
+/// Facts that only the carrier of a flow knows.
+#[derive(Clone, Copy)]
+pub struct CarriedFlow {
+    /// Bytes of the client and of the host that were carried and counted.
+    pub bytes: [u64; 2],
+    /// Time without a packet after which the flow ends.
+    pub idle: Duration,
+    /// Marks that say which counts the flow holds.
+    pub marks: u8,
+}
+
+/// Reason why a held flow is not cut now.
+#[derive(Debug)]
+pub enum LateCutError {
+    /// Something is under way: another moment may be better.
+    Busy,
+    /// The flow cannot be cut at any moment.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for LateCutError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Drop for HeldFlow {
+    fn drop(&mut self) {
+        if self.is_cut || self.is_overdue() {
+            return;
+        }
+        self.cutter.kernel.table.set_state(self.index, state::FREE);
+        self.cutter.give_back(vec![self.index], &[(self.host, self.port)]);
+    }
+}
+
+impl HeldFlow {
+    /// Whether the flow has been held for too long to be cut.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.since.elapsed() >= HELD_TTL
+    }
+
+    /// Cuts the flow, if nothing is under way on either socket. From then on both are silent: [`Self::close`] has to
+    /// close them.
+    pub fn try_cut(&mut self, client: &TcpStream, host: &TcpStream, carried: CarriedFlow) -> Result<(), LateCutError> {
+        if self.is_overdue() {
+            return Err(LateCutError::Failed(io::ErrorKind::TimedOut.into()));
+        }
+        let fds = [client.as_raw_fd(), host.as_raw_fd()];
+        if !are_quiet(fds)? {
+            return Err(LateCutError::Busy);
+        }
+        // No acknowledgement of a socket reaches its peer any more: those that are due go out before.
+        for fd in fds {
+            sys::send_due_acknowledgement(fd)?;
+        }
+        let numbers = |fd| {
+            let (next_sent, next_expected) = sys::sequence_numbers(fd)?;
+            io::Result::Ok(SocketNumbers {
+                next_sent,
+                next_expected,
+            })
+        };
+        let late = LateCut {
+            sockets: [numbers(fds[0])?, numbers(fds[1])?],
+            leg_a_clock: sys::timestamp_clock(fds[0]),
+            carried: carried.bytes,
+            idle_limit: ticks_of(carried.idle),
+            now: tick(),
+        };
+        let kernel = &self.cutter.kernel;
+        kernel.close_in(self.index, &late)?;
+        // What came before the programs shut the sockets off is in them now, and what comes later is not acknowledged:
+        // it comes again.
+        match are_quiet(fds) {
+            Ok(true) => {}
+            busy => {
+                kernel.release_held(self.index);
+                return Err(busy.map_or_else(LateCutError::Failed, |_| LateCutError::Busy));
+            }
+        }
+        kernel.table.set_marks(self.index, carried.marks);
+        self.is_cut = true;
+        kernel.start_late(self.index);
+        Ok(())
+    }
+
+    /// Closes the sockets of a flow that [`Self::try_cut`] has cut; nothing of that reaches their peers.
+    pub fn close(&self, client: TcpStream, host: TcpStream) {
+        for socket in [client, host] {
+            sys::reset_on_close(socket.as_raw_fd());
+            drop(socket);
+        }
+        self.cutter.kernel.table.set_sockets_closed(self.index);
+    }
+
+    /// Returns the flow's key in the table.
+    #[must_use]
+    pub fn key(&self) -> FlowKey {
+        (self.index, self.cutter.kernel.table.read(self.index).started)
+    }
+}
+
+fn are_quiet(fds: [RawFd; 2]) -> io::Result<bool> {
+    Ok(sys::is_quiet(fds[0])? && sys::is_quiet(fds[1])?)
+}

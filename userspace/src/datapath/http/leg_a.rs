@@ -1,0 +1,82 @@
+//! Leg A of a WebSocket that may be cut late: leg B is connected in its likeness.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use signalbox_core::model::{Datapath, Listener};
+
+use super::client::HttpConnection;
+use super::leg::Leg;
+use crate::datapath::dial::DialRequest;
+use crate::state::outcome::Ineligible;
+use crate::state::{ListenerState, RouteState};
+use crate::sys;
+
+/// Leg A of a connection that may be cut late.
+#[derive(Clone, Copy)]
+pub(super) struct LegA<'a> {
+    peer: SocketAddr,
+    local: SocketAddr,
+    fd: RawFd,
+    listener: &'a Arc<ListenerState>,
+}
+
+impl LegA<'_> {
+    /// Request for leg B.
+    pub(super) fn dial_request<'r>(&'r self, route: Option<&'r Arc<RouteState>>) -> DialRequest<'r> {
+        DialRequest {
+            client: self.peer,
+            vip: self.local,
+            true_client: self.peer,
+            consumed: 0,
+            consumed_payload: &[],
+            greeted: false,
+            client_fd: self.fd,
+            name: None,
+            route,
+            listener: self.listener,
+            cut: Ok(()),
+            holds: true,
+        }
+    }
+}
+
+impl HttpConnection<'_> {
+    /// Leg A for an upgraded connection's late cut, or why there is to be none. `is_counted`: the tunnel counts
+    /// against a limit that only userspace can give back.
+    pub(super) fn leg_a<'a>(
+        &self,
+        client: &Leg,
+        listener: Option<&Listener>,
+        is_counted: bool,
+        state: &'a Arc<ListenerState>,
+    ) -> Result<LegA<'a>, Ineligible> {
+        let Leg::Plain(client) = client else {
+            return Err(Ineligible::Terminated);
+        };
+        let shared = &self.worker.shared;
+        if shared.stopping.load(Relaxed) {
+            return Err(Ineligible::TakingOver);
+        }
+        if is_counted {
+            return Err(Ineligible::CountedRequest);
+        }
+        match listener.map(|listener| listener.datapath) {
+            Some(Datapath { tier: None, cut: true }) => {}
+            _ => return Err(Ineligible::Disabled),
+        }
+        let peer = client.peer_addr().map_err(|_| Ineligible::NotAvailable)?;
+        let peer = sys::canonical(peer);
+        if peer != self.peer {
+            return Err(Ineligible::NamedSource);
+        }
+        Ok(LegA {
+            peer,
+            local: self.local,
+            fd: client.as_raw_fd(),
+            listener: state,
+        })
+    }
+}
