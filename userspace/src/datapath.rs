@@ -23,6 +23,7 @@ pub mod refuse;
 pub mod relay;
 pub mod report;
 mod route;
+pub mod scratch;
 pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;

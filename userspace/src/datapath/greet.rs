@@ -13,7 +13,7 @@ use signalbox_core::peek::h2::GreetedClient;
 use tokio::io::Interest;
 
 use super::peek::PeekError;
-use super::pump::with_scratch;
+use super::scratch::with_scratch;
 use super::socket::Socket;
 use crate::sys;
 

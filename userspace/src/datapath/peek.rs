@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::time::timeout;
 
 use super::greet::converse;
-use super::pump::with_scratch;
+use super::scratch::with_scratch;
 use super::socket::Socket;
 use crate::sys;
 

@@ -6,7 +6,12 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::scratch::with_scratch;
 use crate::sys;
 
 /// Capacity of a pipe in bytes: bounds the memory that a stalled reader costs.
@@ -24,6 +29,16 @@ const MAX_POOLED_PIPES: usize = 32;
 
 thread_local! {
     static POOL: RefCell<Vec<(OwnedFd, OwnedFd)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What came of filling a pipe.
+pub enum Filled {
+    /// So many bytes are in the pipe.
+    Pipe(usize),
+    /// Bytes that no pipe takes.
+    Bytes(Vec<u8>),
+    /// The sender has finished.
+    End,
 }
 
 /// A pipe and the number of bytes in it.
@@ -58,12 +73,42 @@ impl Pipe {
         self.len
     }
 
-    /// Moves bytes from a socket into the empty pipe; `Ok(0)` is the end of the stream.
-    pub fn fill(&mut self, from: &impl AsRawFd) -> io::Result<usize> {
-        let Some((_, write)) = &self.ends else { return Ok(0) };
-        let n = sys::splice(from.as_raw_fd(), write.as_raw_fd(), CAPACITY_BYTES)?;
-        self.len += n;
-        Ok(n)
+    /// Moves at most `most` bytes from a socket into the empty pipe. The task is woken when there are some.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, from: &TcpStream, most: u64) -> Poll<io::Result<Filled>> {
+        let most = usize::try_from(most).map_or(CAPACITY_BYTES, |most| most.min(CAPACITY_BYTES));
+        loop {
+            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
+            match from.try_io(Interest::READABLE, || self.fill(from, most)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(from.poll_read_ready(cx))?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                filled => return Poll::Ready(filled),
+            }
+        }
+    }
+
+    fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<Filled> {
+        let Some((_, write)) = &self.ends else {
+            return Ok(Filled::End);
+        };
+        let spliced = sys::splice(from.as_raw_fd(), write.as_raw_fd(), most);
+        let stopped = match &spliced {
+            Ok(n) => *n == 0,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if !stopped {
+            let n = spliced?;
+            self.len += n;
+            return Ok(Filled::Pipe(n));
+        }
+        // The socket is empty, at its end, or has urgent data, which splice never gets past and reports as either of
+        // these. Only a read tells them apart.
+        with_scratch(|scratch| {
+            let room = most.min(scratch.len());
+            Ok(match sys::recv(from.as_raw_fd(), &mut scratch[..room], 0)? {
+                0 => Filled::End,
+                n => Filled::Bytes(scratch[..n].to_vec()),
+            })
+        })
     }
 
     /// Moves bytes from the pipe to a socket.

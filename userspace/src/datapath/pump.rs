@@ -1,7 +1,6 @@
 //! Direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that the other does
 //! not take.
 
-use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
@@ -10,11 +9,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::pipe::Pipe;
+use super::pipe::{Filled, Pipe};
+use super::scratch::with_scratch;
 use crate::sys;
-
-/// Size of the scratch buffer: the most bytes of one read.
-pub const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Reads in one direction before other tasks get their turn.
 const MAX_READS_IN_A_ROW: usize = 16;
@@ -22,15 +19,6 @@ const MAX_READS_IN_A_ROW: usize = 16;
 /// Bytes of one direction after which it is bulk, if its reads are also as large as `MIN_BULK_READ_BYTES`.
 const MIN_BULK_TOTAL_BYTES: u64 = 128 * 1024;
 const MIN_BULK_READ_BYTES: usize = 16 * 1024;
-
-thread_local! {
-    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into());
-}
-
-/// Lends the worker's scratch buffer to a closure.
-pub fn with_scratch<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| use_it(buffer))
-}
 
 #[derive(Default)]
 pub(super) struct RelayDirection {
@@ -188,45 +176,25 @@ impl RelayDirection {
         let Some(pipe) = self.pipe.as_mut() else {
             return Ok(true);
         };
-        loop {
-            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
-            let mut urgent = Vec::new();
-            let filled = from.try_io(Interest::READABLE, || {
-                let spliced = pipe.fill(from);
-                let stopped = match &spliced {
-                    Ok(n) => *n == 0,
-                    Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-                };
-                if !stopped {
-                    return spliced;
-                }
-                // The socket is empty, at its end, or has urgent data, which splice never gets past and reports as
-                // either of these. Only a read tells them apart.
-                with_scratch(|scratch| {
-                    sys::recv(from.as_raw_fd(), scratch, 0).inspect(|&n| urgent.extend_from_slice(&scratch[..n]))
-                })
-            });
-            match filled {
-                Ok(n) => {
-                    if !urgent.is_empty() {
+        match pipe.poll_fill(cx, from, u64::MAX) {
+            Poll::Pending => {
+                self.pipe = None;
+                return Ok(false);
+            }
+            Poll::Ready(filled) => {
+                self.last_read = match filled? {
+                    Filled::Pipe(n) => n,
+                    Filled::Bytes(urgent) => {
                         self.pending = urgent;
                         self.pending_start = 0;
+                        self.pending.len()
                     }
-                    self.eof = n == 0;
-                    self.last_read = n;
-                    self.total_bytes += n as u64;
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match from.poll_read_ready(cx) {
-                    Poll::Pending => {
-                        self.pipe = None;
-                        return Ok(false);
-                    }
-                    Poll::Ready(ready) => ready?,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                    Filled::End => 0,
+                };
             }
         }
+        self.eof = self.last_read == 0;
+        self.total_bytes += self.last_read as u64;
+        Ok(true)
     }
 }

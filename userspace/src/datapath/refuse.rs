@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::http::pages::Page;
 use super::peek::PeekError;
-use super::pump::with_scratch;
+use super::scratch::with_scratch;
 use crate::state::Shared;
 use crate::state::error_pages::ErrorPages;
 use crate::sys;

@@ -1,7 +1,7 @@
 //! Tiers `copy` and `splice`: two sockets, two directions, each pumped as far as it goes.
 //!
 //! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only the bytes that the far end
-//! did not take at once are kept (at most [`super::pump::SCRATCH_BYTES`] bytes, or a pipe's worth). A direction with
+//! did not take at once are kept (at most [`super::scratch::SCRATCH_BYTES`] bytes, or a pipe's worth). A direction with
 //! kept bytes does not read: that is the back-pressure, and the bound on memory.
 
 use std::future::poll_fn;

@@ -16,8 +16,8 @@ use signalbox_core::model::Tier;
 
 use super::flow::Flow;
 use super::passed_up::stays_blocked;
-use super::pump::with_scratch;
 use super::relay::LegBytes;
+use super::scratch::with_scratch;
 use super::sockmap_watch::{SockmapWatch, WatchedFlow};
 use crate::kernel::sockmap::{JoinOutcome as Outcome, SockmapPair};
 use crate::state::outcome::{Direction, FlowEnd};

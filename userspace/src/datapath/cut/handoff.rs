@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::attempt::EntryOwner;
 use super::{CutAttempt, Cutter};
 use crate::datapath::conn_guard::{ConnGuard, SocketGuard};
-use crate::datapath::pump::{SCRATCH_BYTES, with_scratch};
+use crate::datapath::scratch::{SCRATCH_BYTES, with_scratch};
 use crate::datapath::socket::Socket;
 use crate::sys;
 

@@ -17,7 +17,7 @@ use super::leg::Leg;
 use super::outbox::Outbox;
 use super::request::ClientSide;
 use super::upstream::authenticates_connection;
-use crate::datapath::pump::with_scratch;
+use crate::datapath::scratch::with_scratch;
 
 /// Facts of the request that its answer is read by.
 pub(super) struct Asked {
@@ -104,6 +104,9 @@ impl HostSide {
 
     /// Reads once. Returns false where there is nothing to read, or the exchange does not go on.
     fn read(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> bool {
+        if let Some(is_read) = self.splice(cx, client, turn) {
+            return is_read;
+        }
         with_scratch(|scratch| {
             let mut buf = ReadBuf::new(scratch);
             let event = match self.stream.poll_read(cx, &mut buf) {
@@ -120,6 +123,24 @@ impl HostSide {
             turn.on(event);
             false
         })
+    }
+
+    /// Reads once as [`Self::read`] does, but into a pipe; `None` where the answer has to be looked at.
+    fn splice(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn) -> Option<bool> {
+        let most = self.body.as_ref()?.unseen()?;
+        let event = match client.to_client.poll_splice(cx, &self.stream, &client.stream, most)? {
+            Poll::Pending => return Some(false),
+            Poll::Ready(Err(_)) => TurnEvent::HostFailed,
+            Poll::Ready(Ok(0)) => TurnEvent::HostClosed {
+                is_clean: !self.has_stopped,
+            },
+            Poll::Ready(Ok(n)) => {
+                self.body.as_mut()?.count_unseen(n as u64);
+                return Some(true);
+            }
+        };
+        turn.on(event);
+        Some(false)
     }
 
     fn take(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {

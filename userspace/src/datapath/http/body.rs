@@ -4,6 +4,9 @@ use signalbox_core::http1::chunked::{ChunkedBody, ChunkedError};
 use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::http1::limits::MessageLimits;
 
+/// Bytes of a body from which on they go through a pipe: a pipe costs more system calls than it spares copies of less.
+const MIN_SPLICED_BYTES: u64 = 128 * 1024;
+
 /// Body of a message in arrival.
 pub(super) enum Body {
     Ended,
@@ -36,6 +39,24 @@ impl Body {
 
     pub(super) const fn is_ended(&self) -> bool {
         matches!(self, Self::Ended)
+    }
+
+    /// Bytes that may be moved without a look at them: of a long body whose length is known.
+    pub(super) const fn unseen(&self) -> Option<u64> {
+        match self {
+            Self::Known(left) if *left >= MIN_SPLICED_BYTES => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// Counts bytes that were moved without a look at them.
+    pub(super) fn count_unseen(&mut self, bytes: u64) {
+        if let Self::Known(left) = self {
+            *left = left.saturating_sub(bytes);
+            if *left == 0 {
+                *self = Self::Ended;
+            }
+        }
     }
 
     /// Bytes that a read may take without taking what follows the body, where that is known.
@@ -83,6 +104,20 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_long_bodies_of_known_length_go_unseen() {
+        let limits = MessageLimits::default();
+        let mut body = Body::new(BodyLength::Known(MIN_SPLICED_BYTES + 1), &limits);
+        assert_eq!(body.unseen(), Some(MIN_SPLICED_BYTES + 1));
+        body.count_unseen(2);
+        assert_eq!(body.unseen(), None);
+        body.count_unseen(MIN_SPLICED_BYTES - 1);
+        assert!(body.is_ended());
+        for length in [BodyLength::Chunked, BodyLength::UntilClose, BodyLength::None] {
+            assert_eq!(Body::new(length, &limits).unseen(), None);
+        }
+    }
 
     #[test]
     fn a_body_takes_its_own_bytes_and_no_more() {

@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use super::leg::Leg;
 use super::pool::DrainSignal;
-use crate::datapath::pump::with_scratch;
+use crate::datapath::scratch::with_scratch;
 
 /// Most bytes of one read while a head arrives.
 const MAX_READ_BYTES: usize = 16 * 1024;

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::leg::Leg;
-use crate::datapath::pump::with_scratch;
+use crate::datapath::scratch::with_scratch;
 use crate::sys;
 
 /// Time that a client has to read its last answer.

@@ -1,10 +1,13 @@
-//! Bytes that the far end has not taken yet.
+//! Bytes that the far end has not taken yet: in memory, or in a pipe.
 
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
+use tokio::io::Interest;
+
 use super::leg::Leg;
+use crate::datapath::pipe::{Filled, Pipe};
 
 /// Bytes that wait to be written. While there are some, their direction does not read: that bounds them.
 pub(super) struct Outbox {
@@ -14,6 +17,8 @@ pub(super) struct Outbox {
     is_flushed: bool,
     /// Bytes written so far.
     written: u64,
+    /// Bytes that never were in userspace; none of [`Self::bytes`] wait then.
+    pipe: Option<Pipe>,
 }
 
 impl Default for Outbox {
@@ -23,12 +28,13 @@ impl Default for Outbox {
             start: 0,
             is_flushed: true,
             written: 0,
+            pipe: None,
         }
     }
 }
 
 impl Outbox {
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.has_none() && self.is_flushed
     }
 
@@ -53,9 +59,42 @@ impl Outbox {
         Ok(())
     }
 
+    /// Moves at most `most` bytes from one connection towards another without their passing through userspace, where
+    /// nothing else waits and both are plain. `None`: that cannot be.
+    pub(super) fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Leg,
+        to: &Leg,
+        most: u64,
+    ) -> Option<Poll<io::Result<usize>>> {
+        let (Leg::Plain(from), Leg::Plain(_), true) = (from, to, self.is_empty()) else {
+            return None;
+        };
+        if self.pipe.is_none() {
+            // Without descriptors bytes go on being copied.
+            self.pipe = Some(Pipe::take().ok()?);
+        }
+        let filled = self.pipe.as_mut()?.poll_fill(cx, from, most);
+        if filled.is_pending() {
+            self.pipe = None;
+        }
+        Some(filled.map_ok(|filled| match filled {
+            Filled::Pipe(n) => n,
+            Filled::Bytes(bytes) => {
+                self.push(&bytes);
+                bytes.len()
+            }
+            Filled::End => 0,
+        }))
+    }
+
     /// Writes what waits. Returns false where some is left; the task is woken when there is room for it.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>, to: &mut Leg) -> io::Result<bool> {
-        while !self.has_none() {
+        if !self.flush_pipe(cx, to)? {
+            return Ok(false);
+        }
+        while self.start < self.bytes.len() {
             match to.poll_write(cx, &self.bytes[self.start..]) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(written) => {
@@ -73,6 +112,25 @@ impl Outbox {
                 Poll::Ready(flushed) => flushed?,
             }
             self.is_flushed = true;
+        }
+        Ok(true)
+    }
+
+    /// Writes what waits in the pipe, as [`Self::flush`] does.
+    fn flush_pipe(&mut self, cx: &mut Context<'_>, to: &Leg) -> io::Result<bool> {
+        let (Some(pipe), Leg::Plain(to)) = (&mut self.pipe, to) else {
+            return Ok(true);
+        };
+        while pipe.buffered() > 0 {
+            match to.try_io(Interest::WRITABLE, || pipe.flush(to)) {
+                Ok(n) => self.written += n as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match to.poll_write_ready(cx) {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(ready) => ready?,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(true)
     }
@@ -98,11 +156,12 @@ impl Outbox {
     /// Drops what waits, and its memory.
     pub(super) fn clear(&mut self) {
         self.drop_bytes();
+        self.pipe = None;
         self.is_flushed = true;
     }
 
-    const fn has_none(&self) -> bool {
-        self.start == self.bytes.len()
+    fn has_none(&self) -> bool {
+        self.start == self.bytes.len() && self.pipe.as_ref().is_none_or(|pipe| pipe.buffered() == 0)
     }
 
     fn drop_bytes(&mut self) {

@@ -12,7 +12,7 @@ use super::body::Body;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
 use super::leg::Leg;
 use super::outbox::Outbox;
-use crate::datapath::pump::with_scratch;
+use crate::datapath::scratch::with_scratch;
 use crate::sys;
 
 /// Most bytes of a further request that are read while an answer is waited for.
@@ -111,6 +111,9 @@ impl ClientSide {
             self.ahead = bytes;
             return used > 0;
         }
+        if let Some(is_read) = self.splice(cx, host, turn) {
+            return is_read;
+        }
         with_scratch(|scratch| {
             let room = self.body.room(scratch.len());
             let mut buf = ReadBuf::new(&mut scratch[..room]);
@@ -127,6 +130,26 @@ impl ClientSide {
             turn.on(event);
             false
         })
+    }
+
+    /// Reads once as [`Self::read`] does, but into a pipe; `None` where the body has to be looked at, or may have to be
+    /// sent again.
+    fn splice(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Option<bool> {
+        let most = self.body.unseen().filter(|_| !turn.keeps_replay())?;
+        let event = match host.to_host.poll_splice(cx, &self.stream, &host.stream, most)? {
+            Poll::Pending => return Some(false),
+            Poll::Ready(Err(_)) => TurnEvent::ClientFailed,
+            Poll::Ready(Ok(0)) => TurnEvent::ClientClosed,
+            Poll::Ready(Ok(n)) => {
+                self.has_body_begun = true;
+                self.replay = Vec::new();
+                self.body.count_unseen(n as u64);
+                turn.on(TurnEvent::RequestBody(n as u64));
+                return Some(true);
+            }
+        };
+        turn.on(event);
+        Some(false)
     }
 
     /// Passes bytes of the body on. Returns how many were its own: none of a body that breaks the rules.

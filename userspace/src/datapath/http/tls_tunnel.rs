@@ -13,7 +13,7 @@ use super::carry::MAX_READS_IN_A_ROW;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use crate::datapath::flow::Flow;
-use crate::datapath::pump::with_scratch;
+use crate::datapath::scratch::with_scratch;
 use crate::state::outcome::{Direction, FlowEnd};
 
 /// A tunnel between two legs.
