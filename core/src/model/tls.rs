@@ -65,8 +65,8 @@ pub struct TlsSettings {
     pub profile: Profile,
     /// Groups of the key exchange, best first.
     pub groups: Vec<KeyExchangeGroup>,
-    /// Whether sessions are resumed by tickets.
-    pub has_tickets: bool,
+    /// How sessions are resumed.
+    pub tickets: SessionTickets,
     /// When HTTP/2 is offered.
     pub http2: Http2,
     /// Places of certificates and their keys.
@@ -78,11 +78,28 @@ impl Default for TlsSettings {
         Self {
             profile: Profile::default(),
             groups: KeyExchangeGroup::ALL.to_vec(),
-            has_tickets: true,
+            tickets: SessionTickets::default(),
             http2: Http2::default(),
             certificates: Vec::new(),
         }
     }
+}
+
+/// Resumption of sessions by tickets (RFC 8446, section 4.6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionTickets {
+    /// Each handshake is a full one.
+    Off,
+    /// A balancer resumes the sessions that it has begun itself.
+    Own,
+    /// Balancers that share a table resume each other's.
+    #[default]
+    Shared,
+}
+
+impl SessionTickets {
+    /// All kinds, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [("true", Self::Shared), ("own", Self::Own), ("false", Self::Off)];
 }
 
 /// Place of certificates and their keys.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::{
-    BackendTls, CertificatePlace, ClientCertificates, InsecurePolicy, ListenerTls, RouteTls, Termination, TlsSettings,
+    BackendTls, CertificatePlace, ClientCertificates, InsecurePolicy, ListenerTls, RouteTls, SessionTickets,
+    Termination, TlsSettings,
 };
 use signalbox_core::tls::coalescing::Http2;
 use signalbox_core::tls::profile::KeyExchangeGroup;
@@ -53,7 +54,9 @@ pub(super) fn settings(
         if let Some(place) = groups {
             settings.groups = self::groups(&place, report)?;
         }
-        settings.has_tickets = or_default(tickets.as_ref(), settings.has_tickets, |place| place.flag(report));
+        settings.tickets = or_default(tickets.as_ref(), settings.tickets, |place| {
+            place.keyword("a rule for session tickets", &SessionTickets::ALL, report)
+        });
         settings.http2 = or_default(http2.as_ref(), settings.http2, |place| {
             place.keyword("a rule for HTTP/2", &Http2::ALL, report)
         });

@@ -98,7 +98,7 @@ impl Store {
         events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Self {
         let model = Arc::clone(&shared.snapshot.load().model);
-        let tls = tls::TlsSetup::new(Arc::clone(&shared), Arc::clone(&memory.db));
+        let tls = tls::TlsSetup::new(Arc::clone(&shared));
         let watchers = Watchers::new(Arc::clone(&shared), Arc::clone(&memory.db), routing, events.clone());
         Self {
             shared,

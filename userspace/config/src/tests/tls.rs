@@ -7,7 +7,7 @@ use signalbox_core::http::forwarded::ForwardedPolicy;
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::Protocol;
 use signalbox_core::model::http::HeaderEdits;
-use signalbox_core::model::tls::{CertificatePlace, InsecurePolicy, Termination};
+use signalbox_core::model::tls::{CertificatePlace, InsecurePolicy, SessionTickets, Termination};
 
 use super::{only_mistakes, right};
 
@@ -49,7 +49,7 @@ fn a_listener_that_ends_tls() {
         panic!("{:?}", model.tls.certificates)
     };
     assert_eq!(cert, key, "one file holds both");
-    assert!(model.clusters[0].backend_tls.is_verified && !model.tls.has_tickets);
+    assert!(model.clusters[0].backend_tls.is_verified && model.tls.tickets == SessionTickets::Off);
     assert_eq!(model.https_port(), Some(443));
 }
 

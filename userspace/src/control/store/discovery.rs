@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 use signalbox_core::merge::{ClusterWeights, check_weights};
 use signalbox_core::model::Model;
+use signalbox_tls::tickets::TicketSecret;
 
 use super::persistent_state::{ConfigOverride, Persist};
 use super::{Applied, Store};
@@ -50,10 +51,11 @@ impl Store {
                 self.apply_discovery(learnt);
             }
         }
+        let secret = self.ticket_secret(&model);
         // Before the listeners open: none of them serves without its certificates.
         let (tls, pages) = tokio::task::block_in_place(|| {
             let pages = ErrorPages::load(&model.pages)?;
-            self.tls.prepare(&model).map(|tls| (tls, pages))
+            self.tls.prepare(&model, secret.as_ref()).map(|tls| (tls, pages))
         })?;
         let tls_before = self.tls.commit(tls);
         let before = std::mem::replace(&mut self.file, std::sync::Arc::new(model));
@@ -69,6 +71,34 @@ impl Store {
                 self.tls.state = tls_before;
                 self.file = before;
                 Err(error)
+            }
+        }
+    }
+
+    /// Secret of the tickets of a configuration's listeners; `None` where they give none.
+    fn ticket_secret(&mut self, model: &Model) -> Option<TicketSecret> {
+        let has_tls = model.listeners.iter().any(|listener| listener.tls.is_some());
+        has_tls
+            .then(|| self.persistent.ticket_secret(model.tls.tickets))
+            .flatten()
+    }
+
+    /// Has the listeners use the secret of session tickets that balancers share now.
+    pub(super) fn renew_tickets(&mut self) {
+        let model = std::sync::Arc::clone(&self.file);
+        let Some(secret) = self.ticket_secret(&model) else {
+            return;
+        };
+        match tokio::task::block_in_place(|| self.tls.prepare(&model, Some(&secret))) {
+            Ok(tls) => {
+                self.tls.commit(tls);
+                self.needs_publish = true;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error,
+                    "The shared secret of session tickets is not in use yet: the next reload tries it again."
+                );
             }
         }
     }

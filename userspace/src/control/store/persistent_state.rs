@@ -3,6 +3,7 @@
 mod ports;
 mod restore;
 mod shared;
+mod ticket_secret;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use signalbox_core::expose::Ports;
 use signalbox_core::merge::{ClusterWeights, WeightOverrides};
 use signalbox_core::model::shield::{ApiPrefixes, Prefixes};
 use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
+
+use signalbox_tls::tickets::TicketSecret;
 
 use crate::control::etcd::{Etcd, EtcdError};
 use crate::control::rotation_jobs::{Job, Jobs};
@@ -33,6 +36,8 @@ const CONFIGURATION_RECORD: &str = "configuration";
 const PREFIXES_RECORD: &str = "prefixes";
 /// Kind of a port from a range of `expose`, by the name of the service that has it.
 const PORT_RECORD: &str = "port";
+/// Kind of the secrets of session tickets.
+const TICKET_SECRET_RECORD: &str = "ticket_secret";
 
 /// Key of the only record of [`CONFIGURATION_RECORD`].
 const ONLY_KEY: &str = "all";
@@ -64,6 +69,11 @@ pub struct PersistentState {
     revision: u64,
     /// Configuration that the API has put in place of the file's.
     config_override: Option<ConfigOverride>,
+    /// Secrets of session tickets: the balancer's own, and that of the shared table.
+    own_ticket_secret: Option<TicketSecret>,
+    shared_ticket_secret: Option<TicketSecret>,
+    /// True if listeners use the shared secret, or wait for it.
+    shares_tickets: bool,
     /// Names that have gone lately, with their age: a Route that is deleted and made anew keeps its precedence.
     recently_gone: RecentlyGone,
     /// Discovered records that are not on disk yet: source and cluster.
@@ -88,6 +98,8 @@ pub struct SharedChanges {
     pub taken_in: Vec<Subject>,
     /// True if a new model is to be made.
     pub needs_rebuild: bool,
+    /// True if the secret of session tickets is another, or the table has lost it.
+    pub needs_tickets: bool,
 }
 
 /// Time at which discovered records are written.
@@ -140,6 +152,9 @@ impl PersistentState {
             ports: Arc::default(),
             unsaved_ports: BTreeSet::new(),
             ports_saved: None,
+            own_ticket_secret: None,
+            shared_ticket_secret: None,
+            shares_tickets: false,
             recently_gone: RecentlyGone::default(),
             unsaved: BTreeSet::new(),
             saved: Instant::now(),

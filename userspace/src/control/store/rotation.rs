@@ -150,6 +150,9 @@ impl Store {
     pub(super) fn adopt_shared(&mut self, records: SharedRecords) {
         let adopted = self.persistent.adopt_shared(records);
         self.needs_rebuild |= adopted.needs_rebuild;
+        if adopted.needs_tickets {
+            self.renew_tickets();
+        }
         if adopted.taken_out.is_empty() && adopted.taken_in.is_empty() {
             return;
         }

@@ -20,23 +20,16 @@ use tokio::task::JoinHandle;
 
 use crate::control::cluster_certificates;
 use crate::control::kept_certificates::KeptCertificates;
-use crate::control::state_db::StateDb;
 use crate::state::error_pages::ErrorPages;
 use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
 use crate::sys::private_directory;
-
-/// Kind of the record that holds the secret of session tickets.
-const TICKET_SECRET_RECORD: &str = "ticket_secret";
-const ONLY_KEY: &str = "own";
 
 /// TLS in force, and the watch of its certificates' files.
 pub(super) struct TlsSetup {
     pub(super) state: Arc<TlsState>,
     certificates: SharedCertificates,
     shared: Arc<Shared>,
-    db: Arc<StateDb>,
-    secret: Option<TicketSecret>,
     /// Places of certificates that are watched.
     places: Vec<CertificateFiles>,
     /// Rules for HTTP/2, and the model that they are of.
@@ -52,21 +45,20 @@ pub(super) struct PreparedTls {
 }
 
 impl TlsSetup {
-    pub(super) fn new(shared: Arc<Shared>, db: Arc<StateDb>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             state: Arc::default(),
             certificates: Arc::clone(&shared.certificates),
             shared,
-            db,
-            secret: None,
             places: Vec::new(),
             http2: None,
             watch: None,
         }
     }
 
-    /// Builds what the configuration says, from the files as they are now.
-    pub(super) fn prepare(&mut self, model: &Model) -> Result<PreparedTls, String> {
+    /// Builds what the configuration says, from the files as they are now. `secret`: that of session tickets, where
+    /// listeners give them out.
+    pub(super) fn prepare(&mut self, model: &Model, secret: Option<&TicketSecret>) -> Result<PreparedTls, String> {
         if model.listeners.iter().any(|listener| listener.tls.is_some()) {
             make_directory(&KeptCertificates::of(model));
             for directory in cluster_certificates::directories(model) {
@@ -97,7 +89,7 @@ impl TlsSetup {
         });
         let mut state = TlsState::default();
         for (name, tls) in listeners {
-            let listener = self.listener(&model.tls, name, tls)?;
+            let listener = self.listener(&model.tls, name, tls, secret)?;
             state.listeners.insert(name.to_owned(), listener);
         }
         if !state.listeners.is_empty() && has_reencryption(model) {
@@ -130,13 +122,15 @@ impl TlsSetup {
         })
     }
 
-    fn listener(&mut self, settings: &TlsSettings, name: &str, tls: &ListenerTls) -> Result<ListenerTlsState, String> {
+    fn listener(
+        &self,
+        settings: &TlsSettings,
+        name: &str,
+        tls: &ListenerTls,
+        secret: Option<&TicketSecret>,
+    ) -> Result<ListenerTlsState, String> {
         let resolver = CertificateResolver::new(Arc::clone(&self.certificates), tls.has_strict_sni);
         let resolver = Arc::new(resolver);
-        if settings.has_tickets && self.secret.is_none() {
-            self.secret = ticket_secret(&self.db);
-        }
-        let secret = self.secret.as_ref().filter(|_| settings.has_tickets);
         let tickets = secret.map(|secret| (secret, Arc::new(now) as _));
         let configs = ServerConfigs::new(&policy(settings, tls), Arc::clone(&resolver), tickets)
             .map_err(|error| format!("listener {name}: {error}"))?;
@@ -323,35 +317,4 @@ fn has_reencryption(model: &Model) -> bool {
     // Names of clusters whose certificates are read may come to be re-encrypted.
     all.any(|termination| termination == Termination::Reencrypt)
         || cluster_certificates::directories(model).next().is_some()
-}
-
-/// Secret of session tickets: of the state database, so that sessions outlive the process. Where that cannot be read,
-/// sessions end with the process.
-fn ticket_secret(db: &StateDb) -> Option<TicketSecret> {
-    let kept = db.raw(TICKET_SECRET_RECORD);
-    if let Ok(records) = &kept {
-        let secret = records
-            .iter()
-            .find_map(|(_, bytes)| <[u8; 32]>::try_from(bytes.as_slice()).ok());
-        if let Some(secret) = secret {
-            return Some(TicketSecret::new(secret));
-        }
-    }
-    let secret = TicketSecret::random()?;
-    let written = kept.map(drop).and_then(|()| {
-        let record = (
-            TICKET_SECRET_RECORD,
-            ONLY_KEY.to_owned(),
-            Some(secret.reveal().to_vec()),
-        );
-        db.put(&[record])
-    });
-    if let Err(error) = written {
-        let error = crate::sys::error_chain(&error);
-        tracing::warn!(
-            error,
-            "The secret of session tickets is not on disk: TLS sessions end with this process."
-        );
-    }
-    Some(secret)
 }

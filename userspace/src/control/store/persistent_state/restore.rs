@@ -46,6 +46,7 @@ impl PersistentState {
         // Clients of the earlier process use its ports: ports given since then give way.
         let ports = self.db.all::<u16>(PORT_RECORD)?;
         Arc::make_mut(&mut self.ports).extend(ports);
+        self.restore_ticket_secret();
         self.config_override = self
             .db
             .all::<ConfigOverride>(CONFIGURATION_RECORD)?

@@ -9,7 +9,7 @@ use signalbox_core::rotation::Rotation;
 
 use super::{
     DISCOVERED_RECORD, OutRecord, PORT_RECORD, PersistError, PersistentState, ROTATION_RECORD, SEPARATOR,
-    SharedChanges, WEIGHT_RECORD, discovered_record, is_shared, json,
+    SharedChanges, TICKET_SECRET_RECORD, WEIGHT_RECORD, discovered_record, is_shared, json, ticket_secret,
 };
 use crate::control::etcd::{Etcd, SharedRecords};
 use crate::control::state_db::RecordChange;
@@ -32,6 +32,7 @@ impl PersistentState {
         }
         let ports = self.ports.iter();
         changes.extend(ports.map(|(name, port)| (PORT_RECORD, name.clone(), Some(json(port)))));
+        changes.extend(self.shared_ticket_secret.as_ref().map(ticket_secret::shared_record));
         let weights = self.weights.iter();
         changes.extend(weights.map(|(host, set)| (WEIGHT_RECORD, host.clone(), Some(json(set)))));
         changes
@@ -54,6 +55,7 @@ impl PersistentState {
         discovered.retain(|source, _| !is_shared(source));
         let (mut rotation, mut weights) = (Rotation::default(), WeightOverrides::new());
         let mut ports = Ports::new();
+        let mut secret = None;
         let mut copies = Vec::new();
         for (kind, key, value) in &records.all {
             let kind = match kind.as_str() {
@@ -82,6 +84,10 @@ impl PersistentState {
                         ports.insert(key.clone(), port);
                     }
                     PORT_RECORD
+                }
+                TICKET_SECRET_RECORD if key == ticket_secret::SHARED_KEY => {
+                    secret = ticket_secret::parse(value);
+                    TICKET_SECRET_RECORD
                 }
                 _ => continue,
             };
@@ -119,7 +125,9 @@ impl PersistentState {
             copies.push((PORT_RECORD, name.clone(), None));
         }
         adopted.needs_rebuild = discovered != *self.discovered || weights != *self.weights || ports != *self.ports;
-        let is_news = adopted.needs_rebuild || rotation != *self.rotation;
+        let secret_before = self.shared_ticket_secret.clone();
+        adopted.needs_tickets = self.adopt_ticket_secret(secret);
+        let is_news = adopted.needs_rebuild || secret_before != self.shared_ticket_secret || rotation != *self.rotation;
         (self.discovered, self.rotation, self.weights) = (Arc::new(discovered), Arc::new(rotation), Arc::new(weights));
         self.ports = Arc::new(ports);
         if is_news && let Err(error) = self.put(&copies) {
