@@ -31,7 +31,7 @@ thread_local! {
     static POOL: RefCell<Vec<(OwnedFd, OwnedFd)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What came of filling a pipe.
+/// Outcome of filling a pipe.
 pub enum Filled {
     /// So many bytes are in the pipe.
     Pipe(usize),
