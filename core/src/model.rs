@@ -9,6 +9,7 @@ mod health_check;
 mod health_page;
 pub mod http;
 pub mod observe;
+mod role;
 mod routing_events;
 pub mod services;
 pub mod shield;
@@ -37,6 +38,7 @@ pub use health_page::HealthPage;
 use http::RequestPolicy;
 use kubernetes::KubernetesSource;
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
+pub use role::ClusterRole;
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
 pub use services::{Layer4, Service};
 pub use shield::Shield;
@@ -362,6 +364,8 @@ pub struct Datapath {
 pub struct Cluster {
     /// Name of the cluster.
     pub name: String,
+    /// Role of the hosts.
+    pub role: ClusterRole,
     /// Balancing algorithm among the hosts.
     pub balance: Balance,
     /// Health check of the hosts.

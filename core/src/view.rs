@@ -319,6 +319,7 @@ pub(crate) mod tests {
         };
         let cluster = |name: &str, hosts| Cluster {
             name: name.into(),
+            role: ClusterRole::Routers,
             balance: Balance::LeastConnections,
             health: HealthCheck {
                 probe: Probe::Tcp { port: None },

@@ -1,6 +1,8 @@
 //! Clusters that the configuration does not name, and settings that apply to them nevertheless.
 
-use super::{ApplicationSettings, Balance, Cluster, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents};
+use super::{
+    ApplicationSettings, Balance, Cluster, ClusterRole, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents,
+};
 
 /// Share of a discovered hostname that a second cluster gets where no weight is set for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,7 @@ impl Cluster {
     pub fn discovered(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            role: ClusterRole::Routers,
             balance: Balance::LeastConnections,
             health: HealthCheck::DEFAULT,
             ejection: Ejection::DEFAULT,
@@ -50,6 +53,7 @@ impl Cluster {
     #[must_use]
     pub fn application(name: &str, events: Option<&RoutingEvents>) -> Self {
         let cluster = Self {
+            role: ClusterRole::Servers,
             health: ApplicationSettings::HEALTH,
             ..Self::discovered(name)
         };
@@ -73,6 +77,7 @@ impl Cluster {
         let application = cluster.application_name().unwrap_or(name);
         let settings = events.and_then(|events| events.settings_of(application));
         Self {
+            role: ClusterRole::Servers,
             health: rule.health.clone(),
             drain: settings.and_then(|settings| settings.drain),
             ..cluster

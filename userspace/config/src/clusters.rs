@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use signalbox_core::model::JoinPolicy;
-use signalbox_core::model::{Balance, Cluster, Ejection, RoutingEvents};
+use signalbox_core::model::{Balance, Cluster, ClusterRole, Ejection, JoinPolicy, RoutingEvents};
 use signalbox_core::spi::AppKey;
 
 use super::map::MapDecoder;
@@ -158,6 +157,7 @@ fn cluster(
         return None;
     };
     let name = map.require("name");
+    let role = map.take("role");
     let balance = map.take("balance");
     let health = map.take("health");
     let ejection = map.take("ejection");
@@ -182,6 +182,9 @@ fn cluster(
     let text = name.as_ref().and_then(NodeRef::plain);
     let name = name.and_then(|name| unique.name(&name, "cluster", report));
     names.record(text, name.is_some(), index);
+    let role = or_default(role.as_ref(), ClusterRole::Routers, |place| {
+        place.keyword("a role of hosts", &ClusterRole::ALL, report)
+    });
     let balance = self::balance(balance.as_ref(), report);
     let ejection = self::ejection(ejection.as_ref(), report);
     let proxy_protocol = self::proxy_protocol(proxy_protocol.as_ref(), report);
@@ -198,6 +201,7 @@ fn cluster(
     };
     Some(Cluster {
         name: name?,
+        role,
         balance,
         health,
         ejection,

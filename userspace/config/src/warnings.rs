@@ -3,7 +3,9 @@
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
 use signalbox_core::model::tls::{InsecurePolicy, Termination};
-use signalbox_core::model::{ExposeRule, Listener, Model, Protocol, Route, Routing, RoutingEvents, Unmatched};
+use signalbox_core::model::{
+    ClusterRole, ExposeRule, Listener, Model, Protocol, Route, Routing, RoutingEvents, Unmatched,
+};
 
 use super::error::ConfigError;
 use super::node::{NodePath, Position};
@@ -37,7 +39,7 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
         let unmet = rules_of_first_names(listener, model).or_else(|| requests_that_are_not_read(listener, model));
-        if let Some(message) = unmet {
+        for message in unmet.into_iter().chain(plain_http_for_routers(listener, model)) {
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
         }
     }
@@ -189,6 +191,38 @@ fn requests_that_are_not_read(listener: &Listener, model: &Model) -> Option<Stri
          with `protocol: https`, ends TLS here",
         quote(&listener.name),
         quote(&route.hostname.to_string()),
+    ))
+}
+
+/// Warning about TLS that ends here in front of routers, which get plain HTTP then. A router answers that as it answers
+/// clients without TLS: a Route with TLS by a redirect or 503, one without TLS, or with the policy `Allow`, as it should.
+fn plain_http_for_routers(listener: &Listener, model: &Model) -> Option<String> {
+    let is_routers = |at: usize| {
+        let cluster = model.clusters.get(at);
+        cluster.filter(|cluster| cluster.role == ClusterRole::Routers)
+    };
+    let of_route = |route: &Route| {
+        let clusters = route
+            .clusters
+            .iter()
+            .chain(route.paths.iter().flat_map(|path| &path.clusters));
+        let routers = clusters.into_iter().find_map(|(at, _)| is_routers(*at))?;
+        let is_edge = listener.termination(Some(route)) == Termination::Edge;
+        is_edge.then(|| (quote(&route.hostname.to_string()), &routers.name))
+    };
+    let of_discovered = || {
+        let mut watched = model.clusters.iter().filter(|cluster| cluster.kubernetes.is_some());
+        let routers = watched.find(|cluster| cluster.role == ClusterRole::Routers)?;
+        let is_edge = listener.termination(None) == Termination::Edge;
+        is_edge.then(|| ("discovered names".to_owned(), &routers.name))
+    };
+    let (names, cluster) = model.routes.iter().find_map(of_route).or_else(of_discovered)?;
+    Some(format!(
+        "listener {} ends the TLS of {names} and speaks plain HTTP to the hosts of {}: OpenShift's routers answer that \
+         with 503 or redirects without end, unless the Route allows plain HTTP; write `reencrypt`, or `role: servers` at \
+         the cluster if its hosts are no routers",
+        quote(&listener.name),
+        quote(cluster),
     ))
 }
 

@@ -1,5 +1,7 @@
 //! Messages of the rules for clusters and hosts when broken.
 
+use signalbox_core::model::ClusterRole;
+
 use super::{bent, only_mistake, only_mistakes};
 
 #[test]
@@ -27,6 +29,24 @@ fn clusters() {
             { time: 0s }         | clusters[1].ejection.time        | more than 0
             { failures: x }      | clusters[1].ejection.failures    | `x` is not a whole number
         ",
+    );
+}
+
+#[test]
+fn a_cluster_has_a_role() {
+    let with = |role: &str| bent("name: west\n", &format!("name: west\n    role: {role}\n"));
+    let roles = |text: &str| {
+        super::right(text)
+            .model
+            .clusters
+            .into_iter()
+            .map(|cluster| cluster.role)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roles(&with("servers")), [ClusterRole::Routers, ClusterRole::Servers]);
+    only_mistakes(
+        &with,
+        "server | clusters[1].role | is not a role of hosts; did you mean `servers`?",
     );
 }
 

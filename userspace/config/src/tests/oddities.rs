@@ -110,3 +110,32 @@ fn a_timeout_with_which_a_host_that_hangs_stays_longer_than_an_interval() {
         "{found:?}"
     );
 }
+
+#[test]
+fn plain_http_for_routers() {
+    let warns = |cluster: &str, route: &str, listener: &str| {
+        let text = format!(
+            "version: 1\nlisteners:\n  - {{ name: edge, protocol: https, listen: [\":443\"]{listener} }}\nclusters:\n  \
+             - {{ name: east, hosts: [{{ name: e1, address: 10.2.0.1, http: 80, https: 443 }}]{cluster} }}\nroutes:\n  \
+             - {{ host: app.test, clusters: {{ east: 1 }}{route} }}\n"
+        );
+        let all = oddities(&text);
+        all.iter()
+            .any(|oddity| oddity.contains("speaks plain HTTP to the hosts of `east`"))
+    };
+    let edge = ", tls: { termination: edge }";
+    assert!(warns("", edge, ""), "hosts are routers where nothing else is said");
+    assert!(warns(", role: routers", edge, ""));
+    assert!(warns("", "", ", termination: edge"));
+    assert!(!warns(", role: servers", edge, ""));
+    assert!(!warns("", ", tls: { termination: reencrypt }", ", termination: edge"));
+    assert!(!warns("", "", ""));
+    let watched = ", kubernetes: { url: \"http://10.9.0.1:6443\" }";
+    let reencrypt = ", tls: { termination: reencrypt }";
+    assert!(warns(watched, reencrypt, ", termination: edge"), "discovered names");
+    assert!(!warns(
+        &format!("{watched}, role: servers"),
+        reencrypt,
+        ", termination: edge"
+    ));
+}
