@@ -3,7 +3,7 @@
 //! Pure: the same objects in any order give the same [`ClusterDiscovery`]. Called by `userspace::source::kube` with all
 //! that it holds, after each change; nothing is remembered from one time to the next.
 
-mod annotations;
+pub(crate) mod annotations;
 mod gateways;
 mod names;
 mod object;
@@ -13,12 +13,12 @@ mod routers;
 mod shard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use annotations::is_known_annotation;
 pub use gateways::{Gateway, GatewayListener};
 pub use object::{
-    Admission, IngressClass, NamedCertificate, Node, Object, ObjectKind, Parent, RouterPod, RouterStatus,
+    Admission, HeaderActions, IngressClass, NamedCertificate, Node, Object, ObjectKind, Parent, RouterPod, RouterStatus,
 };
 
 use crate::discovery::ClusterDiscovery;

@@ -1,5 +1,7 @@
 //! Facts that sources other than the file know: the router hosts of a cluster, and the names that it serves.
 
+mod route_settings;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
@@ -9,6 +11,8 @@ use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
 use crate::model::Host;
 use crate::model::tls::Termination;
+
+pub use route_settings::{HeaderAction, MAX_LIMIT, RouteSettings};
 
 /// Range of the weights of a route's clusters; a cluster with 0 gets nothing.
 pub const WEIGHT_RANGE: std::ops::RangeInclusive<u32> = 0..=100;
@@ -70,9 +74,12 @@ pub struct Claim {
     pub since: u64,
     /// Object that the claim comes from, as a person knows it: `Route shop/web`.
     pub origin: String,
-    /// Notes on settings of the object that have no effect, such as annotations that only a router can obey.
+    /// Notes on settings of the objects that make no sense or have no effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Settings of each object that shares the name, by its path; empty where none of them asks for anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<RouteSettings>,
     /// Labels of the objects that the claim comes from, for selectors of names.
     #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
     pub labels: LabelSets,
@@ -80,6 +87,10 @@ pub struct Claim {
     /// some certificate is for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination: Option<Termination>,
+    /// Whether servers behind the routers get plain HTTP where TLS ends at the routers. For clusters whose hosts are such
+    /// servers, [`Termination::Reencrypt`] is [`Termination::Edge`] then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_edge: bool,
     /// Certificate of the name. Only the source itself follows it, so it is neither told nor kept.
     #[serde(skip)]
     pub certificate: Option<CertificateOrigin>,
@@ -116,6 +127,11 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// Knowledge of all sources: by source, then by cluster.
 pub type Discovered = BTreeMap<String, BTreeMap<String, std::sync::Arc<ClusterDiscovery>>>;
 
@@ -149,6 +165,9 @@ impl ClusterDiscovery {
             }
             if let Some(wrong) = claim.labels.invalid_label() {
                 return Err(format!("route {}: {wrong:?} is no label of Kubernetes", claim.hostname));
+            }
+            if let Some(promise) = claim.settings.iter().find_map(RouteSettings::invalid_field) {
+                return Err(format!("route {}: settings: {promise}", claim.hostname));
             }
         }
         Ok(self)

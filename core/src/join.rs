@@ -78,8 +78,10 @@ mod tests {
             since,
             origin: format!("Route {owner}/web"),
             notes: Vec::new(),
+            settings: Vec::new(),
             labels: crate::labels::LabelSets::default(),
             termination: None,
+            is_edge: false,
             certificate: None,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use signalbox_common::hash;
 
+use crate::hostname::HostnamePattern;
 use crate::model::{PerSource, ipv4_mapped};
 
 const ROWS: usize = 3;
@@ -58,6 +59,16 @@ impl SourceCells {
 #[must_use]
 pub fn seed_of(seed: u64, name: &str) -> u64 {
     hash::bytes(seed, name.as_bytes())
+}
+
+/// Mixes a name's route, and one of its paths, into a seed, so that each has sources of its own.
+#[must_use]
+pub fn seed_of_path(seed: u64, name: &HostnamePattern, path: &str) -> u64 {
+    let of_name = match name {
+        HostnamePattern::Exact(name) => seed_of(seed, name.as_str()),
+        HostnamePattern::Wildcard(suffix) => seed_of(!seed, suffix.as_str()),
+    };
+    seed_of(of_name, path)
 }
 
 /// Reason for refusing a connection.

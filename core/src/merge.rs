@@ -3,6 +3,8 @@
 //! The file is an operator's word: its hosts and routes stand as they are. A name that the file does not have goes to
 //! every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`unserved_claims`].
 
+mod policy;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
@@ -11,7 +13,9 @@ use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RAN
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::join::{self, ClaimShare};
 use crate::model::tls::Termination;
-use crate::model::{Cluster, JoinPolicy, Model, Route};
+use crate::model::{Cluster, ClusterRole, JoinPolicy, Model, Route};
+
+pub use policy::report::settings_report;
 
 /// Most clusters, and most hosts of a cluster, as in the configuration. Further ones are left out.
 const MAX_ENTRIES: usize = 65_535;
@@ -76,19 +80,21 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
     let mut routes: Vec<_> = routes.into_iter().collect();
     routes.sort_unstable_by_key(|(host, _)| *host);
     let joins: Vec<JoinPolicy> = model.clusters.iter().map(|cluster| cluster.join).collect();
-    let discovered_routes = routes.into_iter().map(|(host, claims)| Route {
-        hostname: host.clone(),
-        depth: widest_depth(&claims),
-        clusters: shared_weights(&claims, &joins),
+    let discovered_routes = routes.iter().map(|(host, claims)| Route {
+        hostname: (*host).clone(),
+        depth: widest_depth(claims),
+        clusters: shared_weights(claims, &joins),
         drain: said.get(host).and_then(|route| route.drain),
         prefer: said.get(host).map(|route| route.prefer.clone()).unwrap_or_default(),
         labels: said.get(host).map(|route| route.labels.clone()).unwrap_or_default(),
         tls: said.get(host).and_then(|route| route.tls.clone()),
-        claimed_termination: claimed_termination(&claims),
+        claimed_termination: claimed_termination(claims, &model.clusters),
         allow: said.get(host).and_then(|route| route.allow.clone()),
         paths: Vec::new(),
         requests: said.get(host).map(|route| route.requests.clone()).unwrap_or_default(),
+        claimed: None,
     });
+    let first_discovered = model.routes.len();
     model.routes.extend(discovered_routes);
     if !weights.is_empty() {
         for route in &mut model.routes {
@@ -103,6 +109,10 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
             }
         }
     }
+    // By the shares that hold at last.
+    for (route, (_, claims)) in model.routes.iter_mut().skip(first_discovered).zip(&routes) {
+        policy::apply(route, claims, &model.clusters, &model.timeouts);
+    }
     model
 }
 
@@ -113,8 +123,16 @@ fn widest_depth(claims: &[(usize, &Claim)]) -> WildcardDepth {
 }
 
 /// Place where TLS ends by the claims: at the host if any of them says so, else where all agree.
-fn claimed_termination(claims: &[(usize, &Claim)]) -> Option<Termination> {
-    let mut said = claims.iter().map(|(_, claim)| claim.termination);
+fn claimed_termination(claims: &[(usize, &Claim)], clusters: &[Cluster]) -> Option<Termination> {
+    let has_servers = |at: usize| {
+        clusters
+            .get(at)
+            .is_some_and(|cluster| cluster.role == ClusterRole::Servers)
+    };
+    let mut said = claims.iter().map(|&(at, claim)| match claim.termination {
+        Some(Termination::Reencrypt) if claim.is_edge && has_servers(at) => Some(Termination::Edge),
+        termination => termination,
+    });
     if said
         .clone()
         .any(|termination| termination == Some(Termination::Passthrough))

@@ -3,6 +3,7 @@
 //! References that a person wrote stay names; those that programs follow are indices into [`Model::clusters`].
 
 pub mod agent;
+pub mod claimed;
 mod discovered;
 mod expose;
 mod health_check;
@@ -29,6 +30,7 @@ use crate::labels::Labels;
 
 pub mod kubernetes;
 
+use claimed::ClaimedPolicy;
 pub use discovered::JoinPolicy;
 pub use expose::ExposeRule;
 pub use health_check::{
@@ -438,7 +440,7 @@ impl Host {
 }
 
 /// Balancing algorithm: how a host of a cluster is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
     /// Host with the fewest established connections for its weight.
@@ -487,6 +489,8 @@ pub struct Route {
     pub paths: Vec<PathRoute>,
     /// Treatment of requests whose path is none of [`Self::paths`].
     pub requests: RequestPolicy,
+    /// Treatment by annotations, of a name whose clusters are discovered; `None`: they ask for nothing.
+    pub claimed: Option<Box<ClaimedPolicy>>,
 }
 
 impl Route {
@@ -501,13 +505,21 @@ impl Route {
     /// Whether the route says something that holds for requests, and not for whole connections.
     #[must_use]
     pub fn treats_requests(&self) -> bool {
-        !self.paths.is_empty() || self.requests != RequestPolicy::NONE
+        let has_lists = self
+            .claimed
+            .iter()
+            .any(|claimed| claimed.paths.iter().any(|path| !path.allow.is_empty()));
+        !self.paths.is_empty() || has_lists || self.policies().any(RequestPolicy::needs_requests)
     }
 
     /// Treatments of requests, of the name and of its paths.
     pub fn policies(&self) -> impl Iterator<Item = &RequestPolicy> {
         let of_paths = self.paths.iter().map(|path| &path.requests);
-        [&self.requests].into_iter().chain(of_paths)
+        let claimed = self.claimed.iter().flat_map(|claimed| &claimed.paths);
+        [&self.requests]
+            .into_iter()
+            .chain(of_paths)
+            .chain(claimed.map(|path| &path.requests))
     }
 }
 

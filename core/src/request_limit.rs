@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::limit::{self, SketchCells, SourceCells};
-use crate::model::http::RequestLimits;
-use crate::model::shield::RateLimit;
+use crate::model::http::{PeriodRate, RequestLimits};
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +60,9 @@ impl RequestLimiter {
     /// Takes a token, or says how long to wait for one.
     ///
     /// Cells are raised first and lowered again on refusal, so that the count is exact under races.
-    fn take(&self, source: SourceCells, limit: RateLimit, now: Duration) -> Result<(), Duration> {
+    fn take(&self, source: SourceCells, limit: PeriodRate, now: Duration) -> Result<(), Duration> {
         let now = nanoseconds(now);
-        let cost = (nanoseconds(Duration::from_secs(1)) / limit.rate.max(1)).max(1);
+        let cost = (nanoseconds(limit.period) / limit.count.max(1)).max(1);
         let most = cost.saturating_mul(limit.burst.max(1));
         let raised = |old: u64| old.max(now).saturating_add(cost);
         let mut least = u64::MAX;
@@ -98,7 +97,11 @@ mod tests {
     }
 
     fn limits(rate: u64, burst: u64, concurrent: u32) -> RequestLimits {
-        let requests = (rate > 0).then_some(RateLimit { rate, burst });
+        let requests = (rate > 0).then_some(PeriodRate {
+            count: rate,
+            period: Duration::from_secs(1),
+            burst,
+        });
         RequestLimits { requests, concurrent }
     }
 
@@ -120,6 +123,22 @@ mod tests {
             Ok(()),
             "another source"
         );
+    }
+
+    #[test]
+    fn a_rate_may_be_less_than_one_in_a_second() {
+        let rate = PeriodRate {
+            count: 2,
+            period: Duration::from_secs(10),
+            burst: 2,
+        };
+        let limits = RequestLimits {
+            requests: Some(rate),
+            concurrent: 0,
+        };
+        let limiter = RequestLimiter::default();
+        let at = |ms| admitted(&limiter, &limits, ms);
+        assert_eq!((at(1000), at(5900), at(6000), at(60_000)), (2, 0, 1, 2));
     }
 
     #[test]

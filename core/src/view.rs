@@ -8,7 +8,7 @@ use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
 use crate::balance::{HostPicker, PickContext};
 use crate::hostname::Hostname;
 use crate::http::path::PathTable;
-use crate::model::{Model, Protocol, Route, Unmatched, ipv4_mapped};
+use crate::model::{Balance, Model, Protocol, Route, Unmatched, ipv4_mapped};
 use crate::route_table::{RouteId, RouteTable};
 use crate::schedule::Schedule;
 use crate::subset::HostOrder;
@@ -26,6 +26,9 @@ pub struct RoutingView {
     closed: HashSet<RouteId, FixedState>,
     /// Usable hosts of each cluster, for each protocol.
     clusters: Vec<[HostPicker; 3]>,
+    /// Routes that balance in a way of their own, and the hosts of their clusters for it.
+    balances: HashMap<RouteId, Balance, FixedState>,
+    balanced: HashMap<(usize, Balance), [HostPicker; 3], FixedState>,
     affinity: AffinityTable,
     unmatched: Unmatched,
     /// Usable hosts as (cluster, host, weight).
@@ -89,6 +92,9 @@ impl RoutingView {
         is_closed: impl Fn(&Route) -> bool,
     ) -> Self {
         let mut all = Vec::new();
+        let balances = balances_of_routes(model);
+        let wanted = wanted_balances(model, &balances);
+        let mut balanced = HashMap::default();
         let mut clusters = Vec::with_capacity(model.clusters.len());
         let mut in_rotation = Vec::with_capacity(model.clusters.len());
         for (c, cluster) in model.clusters.iter().enumerate() {
@@ -101,7 +107,7 @@ impl RoutingView {
             in_rotation.push(usable.iter().map(|&h| h as u16).collect());
             let order = subsets.get(c).and_then(Option::as_ref);
             let mut used = vec![false; cluster.hosts.len()];
-            clusters.push([Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
+            let hosts = [Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
                 let with_port = usable
                     .iter()
                     .filter_map(|&h| cluster.hosts.get(h).map(|host| (h as u16, host)))
@@ -115,8 +121,13 @@ impl RoutingView {
                 for (h, ..) in &hosts {
                     used[usize::from(*h)] = true;
                 }
-                HostPicker::new(cluster.balance, &hosts)
-            }));
+                hosts
+            });
+            let pickers = |balance| hosts.each_ref().map(|hosts| HostPicker::new(balance, hosts));
+            for &balance in wanted.get(&c).into_iter().flatten() {
+                balanced.insert((c, balance), pickers(balance));
+            }
+            clusters.push(pickers(cluster.balance));
             // Hosts that only have ports of layer-4 services are in no choice.
             let is_used = |h: &&usize| order.is_none() || used.get(**h).copied().unwrap_or(false);
             let used = usable.iter().filter(is_used);
@@ -161,6 +172,8 @@ impl RoutingView {
             routes,
             paths,
             clusters,
+            balances,
+            balanced,
             affinity: AffinityTable::new(model),
             unmatched: model.unmatched,
             usable_hosts: all,
@@ -234,7 +247,27 @@ impl RoutingView {
         (is_usable && has_cluster).then_some(found)
     }
 
-    /// Host of a cluster that takes a connection.
+    /// Host of a cluster that takes a connection to a destination, by the balancing of its route.
+    pub fn host_to(
+        &self,
+        to: Destination,
+        cluster: usize,
+        protocol: Protocol,
+        draw: PickContext,
+        tried: &[u16],
+        load: impl Fn(u16) -> u32,
+    ) -> Option<u16> {
+        let own = match to {
+            Destination::Route(route) | Destination::Path(route, _) => self.balances.get(&route),
+            _ => None,
+        };
+        match own.and_then(|balance| self.balanced.get(&(cluster, *balance))) {
+            Some(pickers) => pickers[protocol as usize].pick(draw, tried, load),
+            None => self.host(cluster, protocol, draw, tried, load),
+        }
+    }
+
+    /// Host of a cluster that takes a connection, by the balancing of the cluster.
     pub fn host(
         &self,
         cluster: usize,
@@ -283,6 +316,28 @@ impl RoutingView {
             .get(cluster)
             .map_or(&[], |by_protocol| by_protocol[protocol as usize].hosts())
     }
+}
+
+/// Routes that balance in a way of their own.
+fn balances_of_routes(model: &Model) -> HashMap<RouteId, Balance, FixedState> {
+    let own = |route: &Route| route.claimed.as_ref().and_then(|claimed| claimed.balance);
+    let routes = model.routes.iter().enumerate();
+    routes.filter_map(|(id, route)| Some((id, own(route)?))).collect()
+}
+
+/// Ways to balance, beside a cluster's own, that routes want of it.
+fn wanted_balances(
+    model: &Model,
+    balances: &HashMap<RouteId, Balance, FixedState>,
+) -> HashMap<usize, HashSet<Balance, FixedState>, FixedState> {
+    let mut wanted: HashMap<usize, HashSet<Balance, FixedState>, FixedState> = HashMap::default();
+    for (id, balance) in balances {
+        let clusters = model.routes.get(*id).into_iter().flat_map(|route| &route.clusters);
+        for (cluster, _) in clusters {
+            wanted.entry(*cluster).or_default().insert(*balance);
+        }
+    }
+    wanted
 }
 
 /// Keeps the first `order.size` of these hosts, which are of a cluster of `count`.
@@ -366,6 +421,7 @@ pub(crate) mod tests {
                 labels: crate::labels::Labels::new(),
                 tls: None,
                 claimed_termination: None,
+                claimed: None,
                 allow: None,
                 paths: Vec::new(),
                 requests: http::RequestPolicy::default(),
@@ -531,5 +587,40 @@ pub(crate) mod tests {
             Destination::Route(0)
         );
         assert_eq!(view.any_host(0, &[], |_, _| true, |c, _| 5 - c as u32), Some((1, 0)));
+    }
+
+    #[test]
+    fn a_route_may_balance_in_its_own_way() {
+        let mut model = model();
+        let second = Route {
+            hostname: HostnamePattern::parse("other.test").unwrap(),
+            ..model.routes[0].clone()
+        };
+        model.routes.push(second);
+        model.routes[1].claimed = Some(Box::new(claimed::ClaimedPolicy {
+            balance: Some(Balance::RoundRobin),
+            ..claimed::ClaimedPolicy::default()
+        }));
+        let usable = Eligibility {
+            usable: true,
+            ejected: false,
+            rotated_out: false,
+        };
+        let view = RoutingView::new(&model, |_, _| usable, |_| false);
+        let host = |route, ticket| {
+            let draw = PickContext {
+                ticket,
+                random: 0,
+                source_hash: 0,
+            };
+            // The second host is the busy one: only turns lead to it.
+            view.host_to(Destination::Route(route), 0, Protocol::Http, draw, &[], |host| {
+                u32::from(host) * 9
+            })
+        };
+        assert_eq!([0, 1].map(|ticket| host(0, ticket)), [Some(0), Some(0)]);
+        let mut turns = [0, 1].map(|ticket| host(1, ticket));
+        turns.sort_unstable();
+        assert_eq!(turns, [Some(0), Some(1)]);
     }
 }

@@ -23,6 +23,7 @@ mod pending_sources;
 mod problem;
 mod readiness;
 mod rotations;
+mod route_policy;
 mod route_selection;
 mod serve;
 mod shield;

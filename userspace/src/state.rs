@@ -16,13 +16,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
-use signalbox_core::hostname::Hostname;
-use signalbox_core::limit::Limiter;
+use signalbox_core::hostname::{Hostname, HostnamePattern};
+use signalbox_core::limit::{self, Limiter, SourceCells};
 use signalbox_core::merge::WeightOverrides;
 use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::tls::Termination;
@@ -73,6 +74,32 @@ pub struct Snapshot {
     pub tls: Arc<tls::TlsState>,
     /// Where HTTP/2 is offered.
     pub http2: Arc<tls::Http2Offers>,
+    pub idle_timeouts: IdleTimeouts,
+}
+
+/// Times without a byte after which flows are ended that are carried as a whole.
+#[derive(Debug)]
+pub struct IdleTimeouts {
+    /// Time of flows whose route has none of its own.
+    pub common: Duration,
+    /// Shortest of all.
+    pub least: Duration,
+    /// Times of routes, by their names.
+    pub of_routes: HashMap<String, Duration, FixedState>,
+}
+
+impl IdleTimeouts {
+    #[must_use]
+    pub fn new(model: &Model) -> Self {
+        let common = model.timeouts.idle;
+        let own = |route: &Route| Some((route.hostname.to_string(), route.claimed.as_ref()?.idle?));
+        let of_routes: HashMap<_, _, _> = model.routes.iter().filter_map(own).collect();
+        Self {
+            common,
+            least: of_routes.values().copied().fold(common, Duration::min),
+            of_routes,
+        }
+    }
 }
 
 impl Snapshot {
@@ -219,6 +246,13 @@ impl Shared {
         let state = snapshot.listeners.iter().find(|state| state.name == listener);
         let source = state.and_then(|state| state.source(self.seed, source));
         source.map_or(0, |source| self.limiter.open_connections(source))
+    }
+
+    /// Source of a client's connections for a name, for the limits that the name's route sets.
+    #[must_use]
+    pub fn route_source(&self, hostname: &HostnamePattern, client: IpAddr) -> SourceCells {
+        // No path is empty: requests are counted apart.
+        SourceCells::new(limit::seed_of_path(self.seed, hostname, ""), client)
     }
 
     /// Place where TLS ends at a listener for a client that asks for this name.

@@ -1,8 +1,17 @@
-//! Annotations of the objects that ask for names: the weight is signalbox's own, most others are for a router.
+//! Annotations of the objects that ask for names: the weight is signalbox's own, others are for OpenShift's router.
+//!
+//! Decoded here, whoever is to obey them; a value that makes no sense is noted and loses nothing else.
+
+mod grammar;
+pub(crate) mod keys;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::discovery::WEIGHT_RANGE;
+use super::object::{HeaderActions, Object, ObjectKind};
+use crate::discovery::{HeaderAction, RouteSettings, WEIGHT_RANGE};
+use crate::http::path::is_route_path;
 
 /// Annotations that set a weight: signalbox's own, then that of the thesis' prototype.
 const WEIGHT_ANNOTATIONS: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
@@ -11,34 +20,14 @@ const WEIGHT_ANNOTATIONS: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
 const SIGNALBOX_PREFIX: &str = "signalbox.io/";
 const ROUTER_PREFIXES: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
 
-/// Router annotations that work behind the balancer, whoever connects.
-const ROUTER_ONLY: [&str; 11] = [
-    "h1-adjust-case",
-    "disable_cookies",
-    "hsts_header",
-    "pod-concurrent-connections",
-    "rewrite-target",
-    "timeout",
-    "cookie_name",
-    "cookie-same-site",
-    "haproxy.health.check.interval",
-    "pool-size",
-    "balance",
-];
+/// Annotations whose meaning is in the switch `rate-limit-connections`.
+const SWITCHED: [&str; 3] = [keys::CONCURRENT, keys::CONNECTION_RATE, keys::REQUEST_RATE];
 
-/// Router annotations that depend on the client's address, which a router behind the balancer does not see by itself.
-const BY_CLIENT_ADDRESS: [&str; 7] = [
-    "ip_allowlist",
-    "ip_whitelist",
-    "rate-limit-connections",
-    "rate-limit-connections.concurrent-tcp",
-    "rate-limit-connections.rate-tcp",
-    "rate-limit-connections.rate-http",
-    "set-forwarded-headers",
-];
+/// Most changes of fields in each direction: as many as the API takes.
+const MAX_HEADER_ACTIONS: usize = 20;
 
-/// Router annotation that the balancer would have to obey too, because its own idle timeout ends flows.
-const TUNNEL_TIMEOUT_KEY: &str = "timeout-tunnel";
+/// Fields that neither the router nor signalbox lets a Route change.
+const RESERVED_HEADERS: [&str; 5] = ["host", "cookie", "set-cookie", "proxy", "strict-transport-security"];
 
 /// Whether signalbox reads an annotation. Others need not be kept: some are as large as their object.
 #[must_use]
@@ -48,45 +37,232 @@ pub fn is_known_annotation(key: &str) -> bool {
         || ROUTER_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// Reads the weight that the annotations ask for, if any, and notes on annotations that have no effect.
-pub(super) fn parse_annotations(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
+/// Wishes of an object beyond its names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Decoded {
+    /// Weight of the names.
+    pub(super) weight: Option<u32>,
+    /// Settings for a router.
+    pub(super) settings: RouteSettings,
+    /// Notes on what is wrong or unknown.
+    pub(super) notes: Vec<String>,
+}
+
+/// Decodes the annotations and header actions of an object.
+pub(super) fn decode(object: &Object) -> Decoded {
     let mut notes = Vec::new();
-    let weight = weight(annotations, &mut notes);
-    let mut left = Vec::new();
-    let mut by_client = Vec::new();
-    let mut unsupported = Vec::new();
-    for (key, value) in annotations {
-        let Some(name) = ROUTER_PREFIXES.iter().find_map(|prefix| key.strip_prefix(prefix)) else {
-            if key.starts_with(SIGNALBOX_PREFIX) && !WEIGHT_ANNOTATIONS.contains(&key.as_str()) {
-                unsupported.push(format!("{key} (unknown)"));
-            }
-            continue;
-        };
-        if BY_CLIENT_ADDRESS.contains(&name) || (name == "balance" && value == "source") {
-            by_client.push(key.as_str());
-        } else if name == TUNNEL_TIMEOUT_KEY {
-            unsupported.push(format!(
-                "{key} (the balancer's own `timeouts.idle` holds for all flows)"
+    let weight = weight(&object.annotations, &mut notes);
+    let mut settings = RouteSettings {
+        origin: object.origin(),
+        path: object.path.clone().unwrap_or_default(),
+        passes_tls: object.passes_tls(),
+        ends_tls: object.ends_tls,
+        ..RouteSettings::default()
+    };
+    let for_routers = || {
+        let is_for_router = |key: &&String| ROUTER_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        object.annotations.keys().filter(is_for_router)
+    };
+    let unknown = unknown_keys(&object.annotations);
+    if object.kind != ObjectKind::Route {
+        let ignored: Vec<&str> = for_routers().map(String::as_str).collect();
+        if !ignored.is_empty() {
+            notes.push(format!(
+                "not obeyed, since only those of Routes are: {}",
+                ignored.join(", ")
             ));
-        } else if ROUTER_ONLY.contains(&name) {
-            left.push(key.as_str());
-        } else {
-            unsupported.push(format!("{key} (unknown)"));
+        }
+    } else if !settings.path.is_empty() && !is_route_path(&settings.path) {
+        let path = truncated(&settings.path);
+        settings.path.clear();
+        if for_routers().next().is_some() {
+            notes.push(format!(
+                "path {path:?} is one that no request has: the annotations are not obeyed"
+            ));
+        }
+    } else {
+        AnnotationReader {
+            annotations: &object.annotations,
+            notes: &mut notes,
+        }
+        .read(&mut settings);
+        (settings.request_headers, settings.response_headers) = header_actions(&object.header_actions, &mut notes);
+    }
+    if !unknown.is_empty() {
+        notes.push(format!("unknown: {}", unknown.join(", ")));
+    }
+    Decoded {
+        weight,
+        settings,
+        notes,
+    }
+}
+
+/// Keys that look as if they were meant for signalbox or a router, and that nobody knows.
+fn unknown_keys(annotations: &BTreeMap<String, String>) -> Vec<&str> {
+    const KNOWN: [&str; 19] = [
+        keys::BALANCE,
+        keys::DISABLE_COOKIES,
+        keys::HSTS,
+        keys::ALLOW,
+        keys::ALLOW_BEFORE,
+        keys::POD_CONCURRENT,
+        keys::LIMITS,
+        keys::CONCURRENT,
+        keys::CONNECTION_RATE,
+        keys::REQUEST_RATE,
+        keys::REWRITE,
+        keys::FORWARDED,
+        keys::TIMEOUT,
+        keys::TUNNEL_TIMEOUT,
+        keys::ADJUST_CASE,
+        keys::COOKIE_NAME,
+        keys::SAME_SITE,
+        keys::HEALTH_INTERVAL,
+        keys::POOL_SIZE,
+    ];
+    let all = annotations.keys().map(String::as_str);
+    all.filter(|key| is_known_annotation(key) && !WEIGHT_ANNOTATIONS.contains(key) && !KNOWN.contains(key))
+        .collect()
+}
+
+/// Reader of the annotations of a Route.
+struct AnnotationReader<'a> {
+    annotations: &'a BTreeMap<String, String>,
+    notes: &'a mut Vec<String>,
+}
+
+impl AnnotationReader<'_> {
+    fn read(mut self, settings: &mut RouteSettings) {
+        settings.allow = self.allow();
+        self.limits(settings);
+        let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        settings.timeout_ms = self.value(keys::TIMEOUT, grammar::timeout).map(milliseconds);
+        settings.tunnel_timeout_ms = self.value(keys::TUNNEL_TIMEOUT, grammar::timeout).map(milliseconds);
+        settings.forwarded = self.value(keys::FORWARDED, grammar::forwarded);
+        settings.disables_cookies = self.value(keys::DISABLE_COOKIES, grammar::flag) == Some(true);
+        settings.cookie_name = self.value(keys::COOKIE_NAME, grammar::cookie_name);
+        settings.same_site = self.value(keys::SAME_SITE, grammar::same_site);
+        settings.hsts = self.value(keys::HSTS, grammar::hsts);
+        settings.rewrite = self.value(keys::REWRITE, grammar::rewrite);
+        settings.balance = self.value(keys::BALANCE, grammar::balance);
+        let concurrent = self.value(keys::POD_CONCURRENT, grammar::limit);
+        let concurrent = concurrent.map(|_| keys::POD_CONCURRENT);
+        let interval = self.value(keys::HEALTH_INTERVAL, grammar::timeout);
+        let interval = interval.map(|_| keys::HEALTH_INTERVAL);
+        let given = |key: &'static str| self.annotations.contains_key(key).then_some(key);
+        let others = [concurrent, interval, given(keys::ADJUST_CASE), given(keys::POOL_SIZE)];
+        settings.router_only = others.into_iter().flatten().map(str::to_owned).collect();
+    }
+
+    /// Value of an annotation. One that makes no sense is noted, and is as if there were none.
+    fn value<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, &'static str>) -> Option<T> {
+        let text = self.annotations.get(key)?;
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(expected) => {
+                let text = truncated(text);
+                self.notes
+                    .push(format!("{key}: {text:?} is as if there were none: {expected}"));
+                None
+            }
         }
     }
-    if !left.is_empty() {
-        notes.push(format!("left to the router: {}", left.join(", ")));
+
+    /// Clients that are served. The older annotation counts where the newer one is not given.
+    fn allow(&mut self) -> Option<Vec<ipnet::IpNet>> {
+        let both = [keys::ALLOW, keys::ALLOW_BEFORE];
+        let (key, text) = both
+            .into_iter()
+            .find_map(|key| Some((key, self.annotations.get(key)?)))?;
+        if key == keys::ALLOW && self.annotations.contains_key(keys::ALLOW_BEFORE) {
+            let note = format!("{} is not used: {key} comes first", keys::ALLOW_BEFORE);
+            self.notes.push(note);
+        }
+        if text.is_empty() {
+            self.notes.push(format!(
+                "{key} is empty, and serves everybody: remove it, or name prefixes"
+            ));
+            return None;
+        }
+        let (prefixes, bad) = grammar::allow_list(text);
+        if !bad.is_empty() {
+            let bad = truncated(&bad.join(" "));
+            self.notes.push(format!(
+                "{key}: left out, since they are neither addresses nor prefixes: {bad}"
+            ));
+        }
+        if prefixes.is_empty() {
+            self.notes.push(format!(
+                "{key} serves nobody: name addresses and prefixes with single spaces between, and none at the ends (the \
+                 router itself serves everybody by such a list)"
+            ));
+        }
+        Some(prefixes)
     }
-    if !by_client.is_empty() {
-        notes.push(format!(
-            "left to the router, which knows the client's address only with `proxy_protocol: v2`: {}",
-            by_client.join(", ")
-        ));
+
+    fn limits(&mut self, settings: &mut RouteSettings) {
+        let is_on = self.value(keys::LIMITS, grammar::flag) == Some(true);
+        let given: Vec<&str> = SWITCHED
+            .into_iter()
+            .filter(|key| self.annotations.contains_key(*key))
+            .collect();
+        if !is_on {
+            if !given.is_empty() {
+                let given = given.join(", ");
+                self.notes.push(format!(
+                    "without effect, since {} is not \"true\": {given}",
+                    keys::LIMITS
+                ));
+            }
+            return;
+        }
+        if given.is_empty() {
+            let note = format!(
+                "{} limits nothing by itself: add one of {}",
+                keys::LIMITS,
+                SWITCHED.join(", ")
+            );
+            self.notes.push(note);
+        }
+        settings.concurrent_connections = self.value(keys::CONCURRENT, grammar::limit);
+        settings.connection_rate = self.value(keys::CONNECTION_RATE, grammar::limit);
+        settings.request_rate = self.value(keys::REQUEST_RATE, grammar::limit);
     }
-    if !unsupported.is_empty() {
-        notes.push(format!("unsupported: {}", unsupported.join(", ")));
-    }
-    (weight, notes)
+}
+
+/// Changes of fields of requests and answers that can be made; the others are noted.
+fn header_actions(wanted: &HeaderActions, notes: &mut Vec<String>) -> (Vec<HeaderAction>, Vec<HeaderAction>) {
+    let mut take = |direction: &str, actions: &[HeaderAction]| {
+        let mut taken = Vec::new();
+        for action in actions {
+            let name = truncated(&action.name);
+            let mut refuse = |why: &str| notes.push(format!("{}.{direction}: {name}: {why}", keys::HEADERS));
+            let is_reserved = RESERVED_HEADERS
+                .iter()
+                .any(|reserved| action.name.eq_ignore_ascii_case(reserved));
+            let value = match action.value.as_deref().map(grammar::header_value).transpose() {
+                Ok(value) => value,
+                Err(why) => {
+                    refuse(why);
+                    continue;
+                }
+            };
+            let action = HeaderAction {
+                name: action.name.clone(),
+                value,
+            };
+            if is_reserved || action.edit().is_none() {
+                refuse("this field, or this value, cannot be set or removed");
+            } else if taken.len() == MAX_HEADER_ACTIONS {
+                refuse("more than 20 changes");
+            } else {
+                taken.push(action);
+            }
+        }
+        taken
+    };
+    (take("request", &wanted.request), take("response", &wanted.response))
 }
 
 fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Option<u32> {
@@ -115,65 +291,4 @@ pub(super) fn truncated(text: &str) -> String {
         short.push_str("...");
     }
     short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn notes(pairs: &[(&str, &str)]) -> (Option<u32>, Vec<String>) {
-        parse_annotations(
-            &pairs
-                .iter()
-                .map(|(key, value)| ((*key).into(), (*value).into()))
-                .collect(),
-        )
-    }
-
-    #[test]
-    fn a_weight_is_0_to_100_or_said_to_be_wrong() {
-        assert_eq!(notes(&[]), (None, vec![]));
-        for good in ["0", "1", "100", " 42 "] {
-            let (weight, said) = notes(&[("signalbox.io/weight", good)]);
-            assert_eq!((weight, said), (good.trim().parse().ok(), vec![]));
-        }
-        for bad in ["101", "-1", "1.5", "", "many"] {
-            let (weight, said) = notes(&[("smartlb-weight", bad)]);
-            assert_eq!((weight, said.len()), (None, 1), "{bad}");
-            assert!(said[0].starts_with(&format!("smartlb-weight: {bad:?} is not a whole number from 0 to 100")));
-        }
-        assert_eq!(
-            notes(&[("signalbox.io/weight", "7"), ("smartlb-weight", "9")]),
-            (Some(7), vec![]),
-            "ours comes first"
-        );
-        assert!(notes(&[("smartlb-weight", &"9".repeat(9000))]).1[0].len() < 250);
-    }
-
-    #[test]
-    fn nothing_that_is_asked_of_a_router_goes_without_a_word() {
-        let (_, said) = notes(&[
-            ("haproxy.router.openshift.io/timeout", "5s"),
-            ("haproxy.router.openshift.io/balance", "leastconn"),
-            ("haproxy.router.openshift.io/ip_allowlist", "10.0.0.0/8"),
-            ("haproxy.router.openshift.io/timeout-tunnel", "24h"),
-            ("router.openshift.io/cookie_name", "c"),
-            ("router.openshift.io/new", "c"),
-            ("signalbox.io/wieght", "5"),
-            ("kubectl.kubernetes.io/last-applied-configuration", "{}"),
-        ]);
-        assert_eq!(
-            said,
-            [
-                "left to the router: haproxy.router.openshift.io/balance, haproxy.router.openshift.io/timeout, \
-                 router.openshift.io/cookie_name",
-                "left to the router, which knows the client's address only with `proxy_protocol: v2`: \
-                 haproxy.router.openshift.io/ip_allowlist",
-                "unsupported: haproxy.router.openshift.io/timeout-tunnel (the balancer's own `timeouts.idle` holds for \
-                 all flows), router.openshift.io/new (unknown), signalbox.io/wieght (unknown)",
-            ]
-        );
-        let (_, said) = notes(&[("haproxy.router.openshift.io/balance", "source")]);
-        assert!(said[0].contains("client's address"));
-    }
 }

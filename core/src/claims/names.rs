@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use super::owners::{NameOwners, OwnerTable};
 use super::shard::ShardMatcher;
 use super::{ClaimRules, Object, ObjectKind, annotations, reason};
-use crate::discovery::{CertificateOrigin, Claim, Rejected};
+use crate::discovery::{CertificateOrigin, Claim, Rejected, RouteSettings};
 use crate::hostname::{Hostname, HostnamePattern};
 use crate::model::tls::Termination;
 
@@ -147,17 +147,24 @@ fn hostname_pattern(object: &Object, text: &str, rules: &ClaimRules) -> Result<H
 
 fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules) -> Claim {
     let first = holder.oldest;
-    let (weight, mut notes) = annotations::parse_annotations(&first.annotations);
+    let decoded = annotations::decode(first);
+    let (weight, mut notes, mut settings) = (decoded.weight, decoded.notes, vec![decoded.settings]);
     notes.extend(path_note(first));
     for other in &holder.others {
-        let (asked, more) = annotations::parse_annotations(&other.annotations);
+        let decoded = annotations::decode(other);
+        let asked = decoded.weight;
         let unused = asked.filter(|_| asked != weight);
         let unused = unused.map(|asked| format!("its weight {asked} is not used: the oldest's is"));
-        let more = more.into_iter().chain(path_note(other)).chain(unused);
+        let more = decoded.notes.into_iter().chain(path_note(other)).chain(unused);
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
+        settings.push(decoded.settings);
+    }
+    if settings.iter().all(RouteSettings::is_empty) {
+        settings.clear();
     }
     let all = || std::iter::once(first).chain(holder.others.iter().copied());
     let (termination, certificate) = tls(all(), &hostname, rules);
+    let is_edge = termination.is_some() && all().all(|object| object.is_edge);
     Claim {
         depth: all()
             .map(|object| object.kind.depth())
@@ -170,8 +177,10 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
         since: first.created_at(),
         origin: first.origin(),
         notes,
+        settings,
         labels: all().map(|object| object.labels.clone()).collect(),
         termination,
+        is_edge,
         certificate,
     }
 }

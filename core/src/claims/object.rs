@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::discovery::CertificateOrigin;
+use crate::discovery::{CertificateOrigin, HeaderAction};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::Labels;
 use crate::model::kubernetes::GatewayName;
@@ -34,8 +34,12 @@ pub struct Object {
     pub certificates: Vec<NamedCertificate>,
     /// Whether TLS of names without one of [`Self::certificates`] ends at the routers, too: with their own.
     pub ends_tls: bool,
+    /// Whether servers get plain HTTP where TLS ends at the routers: termination `edge`.
+    pub is_edge: bool,
     /// Annotations, at least those for which [`super::is_known_annotation`] holds.
     pub annotations: BTreeMap<String, String>,
+    /// Changes of fields that a Route wants (`spec.httpHeaders.actions`).
+    pub header_actions: HeaderActions,
     /// Labels of the object, all of them.
     pub labels: Labels,
     /// Status entries that routers have written.
@@ -46,6 +50,15 @@ pub struct Object {
     pub parents: Vec<Parent>,
     /// Uid of the Ingress that a Route was made from.
     pub ingress: Option<String>,
+}
+
+/// Changes of fields, as a Route has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderActions {
+    /// Changes of what servers get.
+    pub request: Vec<HeaderAction>,
+    /// Changes of what clients get.
+    pub response: Vec<HeaderAction>,
 }
 
 /// Certificate of an object, by its place.

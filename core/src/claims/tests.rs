@@ -11,7 +11,7 @@ use crate::discovery::{Claim, Rejected};
 use crate::hostname::WildcardDepth;
 
 /// Route as most are; `age` is its place in time.
-fn route(age: u32, origin: &str, host: &str) -> Object {
+pub(crate) fn route(age: u32, origin: &str, host: &str) -> Object {
     let (namespace, name) = origin.split_once('/').unwrap();
     Object {
         kind: ObjectKind::Route,
@@ -25,7 +25,9 @@ fn route(age: u32, origin: &str, host: &str) -> Object {
         passthrough: false,
         certificates: Vec::new(),
         ends_tls: false,
+        is_edge: false,
         annotations: std::collections::BTreeMap::new(),
+        header_actions: HeaderActions::default(),
         labels: crate::labels::Labels::new(),
         router_statuses: Vec::new(),
         class: None,

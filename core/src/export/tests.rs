@@ -10,6 +10,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         labels: crate::labels::Labels::new(),
         tls: None,
         claimed_termination: None,
+        claimed: None,
         allow: None,
         paths: Vec::new(),
         requests: Default::default(),

@@ -1,6 +1,8 @@
 //! The cookie that keeps a client at its cluster or host (RFC 6265), hidden from the host as HAProxy's
 //! `cookie insert indirect` hides it. Cookies of others are left as they are.
 
+use serde::{Deserialize, Serialize};
+
 use crate::http1::edit::{FieldEdit, FieldName};
 use crate::http1::fields::FieldSection;
 use crate::http1::grammar::{is_token, trim_ows};
@@ -9,7 +11,8 @@ const COOKIE: FieldName = FieldName::constant("Cookie");
 const SET_COOKIE: FieldName = FieldName::constant("Set-Cookie");
 
 /// To which requests of other sites a browser adds a cookie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SameSite {
     /// To links that are followed.
     Lax,

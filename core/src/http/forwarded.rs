@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::http1::edit::{FieldEdit, FieldName};
 use crate::http1::fields::FieldSection;
@@ -16,7 +17,8 @@ const FORWARDED_PROTO: FieldName = FieldName::constant("X-Forwarded-Proto");
 const FORWARDED_PROTO_VERSION: FieldName = FieldName::constant("X-Forwarded-Proto-Version");
 
 /// Policy for the fields: the annotation `set-forwarded-headers` of OpenShift's Routes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ForwardedPolicy {
     /// Lines are added behind those that came.
     #[default]

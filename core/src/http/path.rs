@@ -40,6 +40,18 @@ impl<T> PathTable<T> {
     }
 }
 
+/// Whether a text can be the path of a route: bytes as requests have them, without a query.
+#[must_use]
+pub fn is_route_path(text: &str) -> bool {
+    text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#'))
+}
+
+/// Whether a request's path belongs to a route's, as [`PathTable`] has it.
+#[must_use]
+pub fn covers(route: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(route).is_some_and(|rest| is_whole(route, rest))
+}
+
 /// Target whose path begins with `replacement` in place of a route's path `prefix`, as OpenShift's router and nginx
 /// rewrite: one slash between both parts, the query stays. `None` for a target that is not below the route's path, such
 /// as `*`.

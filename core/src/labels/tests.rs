@@ -149,8 +149,10 @@ fn claim(host: &str, all: &[&str]) -> Claim {
         since: 1,
         origin: format!("Route shop/{host}"),
         notes: Vec::new(),
+        settings: Vec::new(),
         labels: sets(all),
         termination: None,
+        is_edge: false,
         certificate: None,
     }
 }
@@ -165,6 +167,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         labels: labels(text),
         tls: None,
         claimed_termination: None,
+        claimed: None,
         allow: None,
         paths: Vec::new(),
         requests: Default::default(),

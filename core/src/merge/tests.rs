@@ -34,8 +34,10 @@ fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<ClusterDiscovery> {
         since: 1,
         origin: format!("Route test/{host}"),
         notes: Vec::new(),
+        settings: Vec::new(),
         labels: LabelSets::default(),
         termination: None,
+        is_edge: false,
         certificate: None,
     };
     Arc::new(ClusterDiscovery {
@@ -265,7 +267,7 @@ fn tls_ends_where_all_claims_say_and_at_the_host_where_any_does() {
                 claim
             })
             .collect();
-        claimed_termination(&claims.iter().enumerate().collect::<Vec<_>>())
+        claimed_termination(&claims.iter().enumerate().collect::<Vec<_>>(), &[])
     };
     assert_eq!(ends(&[]), None);
     assert_eq!(ends(&[Some(Reencrypt)]), Some(Reencrypt));
@@ -274,4 +276,19 @@ fn tls_ends_where_all_claims_say_and_at_the_host_where_any_does() {
     assert_eq!(ends(&[None, Some(Reencrypt)]), None);
     assert_eq!(ends(&[Some(Reencrypt), Some(Edge)]), None);
     assert_eq!(ends(&[Some(Reencrypt), None, Some(Passthrough)]), Some(Passthrough));
+}
+
+#[test]
+fn servers_get_plain_http_where_an_edge_route_says_so() {
+    let mut clusters = model().clusters;
+    let mut learned = (*learned(&[], &[("a.test", 1)])).clone();
+    let claim = &mut learned.routes[0];
+    claim.termination = Some(Termination::Reencrypt);
+    claim.is_edge = true;
+    let ends = |clusters: &[Cluster], claim: &Claim| claimed_termination(&[(0, claim)], clusters);
+    assert_eq!(ends(&clusters, claim), Some(Termination::Reencrypt), "routers get TLS");
+    clusters[0].role = ClusterRole::Servers;
+    assert_eq!(ends(&clusters, claim), Some(Termination::Edge));
+    claim.is_edge = false;
+    assert_eq!(ends(&clusters, claim), Some(Termination::Reencrypt));
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::HttpTimeouts;
-use super::shield::RateLimit;
 use crate::affinity::CookieAffinity;
 use crate::http::forwarded::ForwardedPolicy;
 use crate::http1::edit::FieldEdit;
@@ -34,15 +33,39 @@ pub struct RequestPolicy {
     pub timeouts: RouteTimeouts,
     /// Limits of each client's requests; `None`: none.
     pub limits: Option<RequestLimits>,
+    /// Settings that hold where requests are routed one by one anyway.
+    pub passive: PassivePolicy,
+}
+
+/// Settings of annotations that are no reason to route requests one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassivePolicy {
+    /// Time for a host to begin its answer.
+    pub answer: Option<Duration>,
+    /// Time that a tunnel may be idle.
+    pub tunnel: Option<Duration>,
+    /// Policy for `X-Forwarded-*` and `Forwarded`, in place of the listener's.
+    pub forwarded: Option<ForwardedPolicy>,
 }
 
 /// Limits of a client's requests of a route. A client is a /32 of IPv4 or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Requests in a second, and at once.
-    pub requests: Option<RateLimit>,
+    /// Requests in a time, and at once.
+    pub requests: Option<PeriodRate>,
     /// Most requests in flight, tunnels included; 0: any number.
     pub concurrent: u32,
+}
+
+/// Rate limit of a token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodRate {
+    /// Tokens in a period.
+    pub count: u64,
+    /// Period of the tokens.
+    pub period: Duration,
+    /// Most tokens at once.
+    pub burst: u64,
 }
 
 /// Changes of the fields of requests and answers.
@@ -74,7 +97,47 @@ impl RequestPolicy {
             tunnel: None,
         },
         limits: None,
+        passive: PassivePolicy {
+            answer: None,
+            tunnel: None,
+            forwarded: None,
+        },
     };
+
+    /// Whether requests have to be routed one by one for the policy's sake.
+    #[must_use]
+    pub fn needs_requests(&self) -> bool {
+        let Self {
+            affinity,
+            headers,
+            rewrite,
+            timeouts,
+            limits,
+            passive: _,
+        } = self;
+        let has_timeouts = *timeouts != RouteTimeouts::default();
+        affinity.is_some() || headers.is_some() || rewrite.is_some() || has_timeouts || limits.is_some()
+    }
+
+    /// This policy, and where it says nothing another one.
+    #[must_use]
+    pub fn or(&self, other: Self) -> Self {
+        Self {
+            affinity: self.affinity.clone().or(other.affinity),
+            headers: self.headers.clone().or(other.headers),
+            rewrite: self.rewrite.clone().or(other.rewrite),
+            timeouts: RouteTimeouts {
+                answer: self.timeouts.answer.or(other.timeouts.answer),
+                tunnel: self.timeouts.tunnel.or(other.timeouts.tunnel),
+            },
+            limits: self.limits.or(other.limits),
+            passive: PassivePolicy {
+                answer: self.passive.answer.or(other.passive.answer),
+                tunnel: self.passive.tunnel.or(other.passive.tunnel),
+                forwarded: self.passive.forwarded.or(other.passive.forwarded),
+            },
+        }
+    }
 
     /// Fills what a path leaves out with what is said of its name. Not [`Self::rewrite`], which belongs to one path, and
     /// not [`Self::limits`], for whose sake requests of paths without limits are counted with their name's.
@@ -88,9 +151,12 @@ impl RequestPolicy {
     /// Time limits of the route's requests, where `common` are those of all routes.
     #[must_use]
     pub fn timeouts(&self, common: HttpTimeouts) -> HttpTimeouts {
+        let passive = self.passive;
         HttpTimeouts {
-            answer: self.timeouts.answer.unwrap_or(common.answer),
-            tunnel: self.timeouts.tunnel.unwrap_or(common.tunnel),
+            answer: self.timeouts.answer.or(passive.answer).unwrap_or(common.answer),
+            tunnel: self.timeouts.tunnel.or(passive.tunnel).unwrap_or(common.tunnel),
+            // An annotation's time is that of each silence of the server, and not of a client that is slow to send.
+            body: passive.answer.map_or(common.body, |answer| answer.max(common.body)),
             ..common
         }
     }

@@ -75,8 +75,10 @@ pub fn discover(
                 since: 0,
                 origin: origin.clone(),
                 notes: Vec::new(),
+                settings: Vec::new(),
                 labels: LabelSets::default(),
                 termination: None,
+                is_edge: false,
                 certificate: None,
             }),
             Ok(_) => {}

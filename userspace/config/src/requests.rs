@@ -1,12 +1,15 @@
 //! Treatment of a route's requests: `affinity`, `headers`, `rewrite`, `timeouts` and `limits`.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use signalbox_core::affinity::{AffinityScope, CookieAffinity};
 use signalbox_core::http::cookie::{SameSite, StickyCookie};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::http1::grammar::is_field_value;
-use signalbox_core::model::http::{HeaderEdits, RequestLimits, RequestPolicy, RouteTimeouts};
+use signalbox_core::model::http::{
+    HeaderEdits, PassivePolicy, PeriodRate, RequestLimits, RequestPolicy, RouteTimeouts,
+};
 
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef};
@@ -71,6 +74,7 @@ impl<'a> RequestKeys<'a> {
             rewrite: rewrite?,
             timeouts: timeouts?.unwrap_or_default(),
             limits: limits?,
+            passive: PassivePolicy::default(),
         })
     }
 }
@@ -212,7 +216,11 @@ fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
     let requests = optional_value(requests.as_ref(), |place| rate_limit(place, 1, MAX_RATE, report))?;
     let concurrent = optional_value(concurrent.as_ref(), |place| place.number(1, 1_000_000, report))?;
     Some(RequestLimits {
-        requests,
+        requests: requests.map(|limit| PeriodRate {
+            count: limit.rate,
+            period: Duration::from_secs(1),
+            burst: limit.burst,
+        }),
         concurrent: concurrent.unwrap_or(0),
     })
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
+use signalbox_core::http::path::is_route_path;
 use signalbox_core::labels::{Labels, is_key, is_value};
 use signalbox_core::model::http::RequestPolicy;
 use signalbox_core::model::tls::Termination;
@@ -144,6 +145,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         allow: allow?,
         tls: tls?,
         claimed_termination: None,
+        claimed: None,
         paths,
         requests,
     })
@@ -169,8 +171,7 @@ fn allow(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<IpNet>> {
 /// Decodes a path: raw bytes as requests have them, without a query.
 pub(super) fn path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let is_good = text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#'));
-    if is_good {
+    if is_route_path(text) {
         return Some(text.to_owned());
     }
     let shown = quote(text);

@@ -116,8 +116,10 @@ pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
                     since: 0,
                     origin: format!("route {key}"),
                     notes: Vec::new(),
+                    settings: Vec::new(),
                     labels: route.labels.unwrap_or_default(),
                     termination: None,
+                    is_edge: false,
                     certificate: None,
                 });
                 continue;

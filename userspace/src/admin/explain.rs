@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -22,7 +21,7 @@ use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::problem::problem;
-use super::{exposed, tier, views};
+use super::{exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::l4::guards::GuardKind;
@@ -202,6 +201,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
                 for claim in learned.routes.iter().filter(|claim| claim.hostname == route.hostname) {
                     origins.push(json!({
                         "source": source, "cluster": cluster, "origin": claim.origin, "weight": claim.weight, "notes": claim.notes,
+                        "settings": route_policy::settings_texts(snapshot, route, cluster, claim),
                     }));
                 }
             }
@@ -234,12 +234,14 @@ fn at_listener(
     };
     let asked = (protocol != Protocol::Tcp).then_some(name);
     let is_per_request = listener.routes_requests(route) || termination != Termination::Passthrough;
-    let to = match question.path.as_ref().filter(|_| is_per_request) {
+    let path = question.path.as_deref();
+    let to = match path.filter(|_| is_per_request) {
         Some(path) => snapshot
             .view
             .request_destination(asked, path.as_bytes(), listener.cluster),
         None => snapshot.view.destination(asked, listener.cluster),
     };
+    let path = is_per_request.then_some(path.unwrap_or("/"));
     let (verdict, shares) = match to {
         Destination::Route(at) => {
             let route = snapshot.model.routes.get(at);
@@ -279,50 +281,12 @@ fn at_listener(
         "protocol": listener.protocol_name(),
         "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
         "verdict": verdict,
-        "requests": if is_per_request { policy_texts(snapshot, to) } else { Vec::new() },
+        "requests": route_policy::policy_texts(snapshot, to, path, client),
         "clusters": clusters,
         "preferred_cluster": preferred,
         "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
         "datapath": tier,
     })
-}
-
-/// Returns what a destination's route says of requests.
-fn policy_texts(snapshot: &Snapshot, to: Destination) -> Vec<String> {
-    let routes = &snapshot.model.routes;
-    let policy = match to {
-        Destination::Route(at) => routes.get(at).map(|route| &route.requests),
-        Destination::Path(at, path) => routes.get(at).and_then(|route| Some(&route.paths.get(path)?.requests)),
-        _ => None,
-    };
-    let Some(policy) = policy else { return Vec::new() };
-    let affinity = policy.affinity.as_ref().map(|affinity| {
-        let (name, scope) = (affinity.cookie.name(), affinity.scope.as_str());
-        format!("cookie {name} keeps a client at its {scope}")
-    });
-    let rewrite = policy.rewrite.as_ref().map(|path| format!("the path becomes {path}"));
-    let headers = policy.headers.as_ref().map(|headers| {
-        let (request, response) = (headers.request.len(), headers.response.len());
-        format!("{request} changes of request fields, {response} of answer fields")
-    });
-    let limit = |what: &str, limit: Option<Duration>| limit.map(|limit| format!("{what} within {limit:?}"));
-    let limits = [
-        limit("an answer begins", policy.timeouts.answer),
-        limit("a tunnel carries something", policy.timeouts.tunnel),
-    ];
-    let counted = policy.limits.map(|limits| {
-        let rate = limits
-            .requests
-            .map(|rate| format!("{} requests a second, {} at once", rate.rate, rate.burst));
-        let concurrent = (limits.concurrent > 0).then(|| format!("{} in flight", limits.concurrent));
-        let limits: Vec<_> = rate.into_iter().chain(concurrent).collect();
-        format!("each client may send {}", limits.join(", and have "))
-    });
-    [affinity, rewrite, headers, counted]
-        .into_iter()
-        .chain(limits)
-        .flatten()
-        .collect()
 }
 
 fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32, total: u32) -> Value {
@@ -415,7 +379,7 @@ fn next_host(
     };
     let hosts = snapshot.hosts.get(cluster)?;
     let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
-    let host = snapshot.view.host(cluster, protocol, draw, &[], load)?;
+    let host = snapshot.view.host_to(to, cluster, protocol, draw, &[], load)?;
     hosts.get(usize::from(host)).cloned()
 }
 

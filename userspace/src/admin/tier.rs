@@ -56,7 +56,8 @@ pub(super) fn view(
         let why = if listener.routing == Routing::Request {
             "`routing: request`"
         } else {
-            "a route with `path`, or with an `insecure` other than `allow`,"
+            "a route with `path` or keys for requests, with an `insecure` other than `allow`, or with annotations that ask \
+             for it,"
         };
         return json!({
             "tier": "copy",

@@ -92,7 +92,7 @@ fn name_text(answer: &Value) -> String {
                 );
             }
             out.push('\n');
-            for note in list(&origin["notes"]) {
+            for note in list(&origin["settings"]).chain(list(&origin["notes"])) {
                 let _ = writeln!(out, "    {}", text(note));
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use signalbox_common::hash;
 use signalbox_core::affinity::Stickiness;
 use signalbox_core::balance::PickContext;
+use signalbox_core::model::claimed::{ClusterAllow, is_served};
 use signalbox_core::model::{Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
 
@@ -61,6 +62,8 @@ pub struct Chooser<'a> {
     preferred: Option<usize>,
     /// Host that the client's cookie names.
     stays_at: Option<(usize, u16)>,
+    /// Lists of the clients that clusters serve, and the client.
+    allow: Option<(&'a [ClusterAllow], IpAddr)>,
     source: u64,
     seed: u64,
     tried: Vec<(usize, u16)>,
@@ -100,10 +103,24 @@ impl<'a> Chooser<'a> {
             to,
             protocol,
             ticket,
+            allow: None,
             source: hash::addr(0, ipv4_mapped(client)),
             seed: shared.seed,
             tried: Vec::new(),
         }
+    }
+
+    /// Leaves out clusters that do not serve the client.
+    #[must_use]
+    pub fn serving_only(mut self, allow: &'a [ClusterAllow], client: IpAddr) -> Self {
+        self.allow = (!allow.is_empty()).then_some((allow, client));
+        self.stays_at = self.stays_at.take().filter(|(cluster, _)| self.serves(*cluster));
+        self
+    }
+
+    fn serves(&self, cluster: usize) -> bool {
+        self.allow
+            .is_none_or(|(allow, client)| is_served(allow, cluster, client))
     }
 
     /// Number of hosts tried so far.
@@ -137,6 +154,9 @@ impl<'a> Chooser<'a> {
     }
 
     fn choose_in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
+        if !self.serves(cluster) {
+            return None;
+        }
         let hosts = self.snapshot.hosts.get(cluster)?;
         let ticket = self.snapshot.clusters.get(cluster)?.ticket.ticket();
         let draw = PickContext {
@@ -152,7 +172,10 @@ impl<'a> Chooser<'a> {
             .map(|&(_, host)| host)
             .collect();
         let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
-        let host = self.snapshot.view.host(cluster, self.protocol, draw, &tried, load)?;
+        let host = self
+            .snapshot
+            .view
+            .host_to(self.to, cluster, self.protocol, draw, &tried, load)?;
         Some((cluster, host))
     }
 

@@ -7,6 +7,10 @@ use signalbox_core::limit::SourceCells;
 
 use crate::state::{ListenerState, Shared};
 
+/// Mark of a flow beside those of `signalbox_common`: it counts against the limits that its route sets for a source. A
+/// process of a version that does not know the mark has taken no count, and gives none back.
+pub(super) const OWNS_ROUTE_SOURCE: u8 = 8;
+
 /// Counts a connection from its acceptance on. A flow that is cut takes the counts over ([`Self::detach`]); in all
 /// other cases they end with the guard.
 pub struct ConnGuard {
@@ -18,6 +22,8 @@ pub struct ConnGuard {
     source: Option<(SourceCells, bool)>,
     /// Source of the connection for the listener's shield limit, `limits.concurrent`.
     conn_count_source: Option<SourceCells>,
+    /// Source of the connection for the limits of its route.
+    route_source: Option<SourceCells>,
 }
 
 /// Counts a connection into the process for as long as it has sockets: a process that drains ends when none is left, so
@@ -41,6 +47,7 @@ impl ConnGuard {
             listener: None,
             source: None,
             conn_count_source: None,
+            route_source: None,
         }
     }
 
@@ -60,6 +67,16 @@ impl ConnGuard {
         self.conn_count_source = Some(source);
     }
 
+    /// Counts the connection against its source's limit at its route, whose limiter has admitted it.
+    pub(super) fn enter_route_source(&mut self, source: SourceCells) {
+        self.route_source = Some(source);
+    }
+
+    /// Whether the connection counts against the limits of its route.
+    pub(super) const fn has_route_source(&self) -> bool {
+        self.route_source.is_some()
+    }
+
     pub(super) fn finish_peeking(&mut self) {
         if let Some((source, peeking)) = &mut self.source
             && std::mem::take(peeking)
@@ -74,6 +91,7 @@ impl ConnGuard {
         OWNS_CONN
             | mark(self.source.is_some(), OWNS_SOURCE)
             | mark(self.conn_count_source.is_some(), OWNS_LISTENER_SOURCE)
+            | mark(self.route_source.is_some(), OWNS_ROUTE_SOURCE)
     }
 
     /// Leaves the counts to a cut flow: the flow GC gives them back, by the flow's marks. The count of sockets goes on
@@ -98,6 +116,9 @@ impl Drop for ConnGuard {
             .chain(self.conn_count_source)
         {
             shared.limiter.connection_closed(source);
+        }
+        if let Some(source) = self.route_source {
+            shared.request_limiter.ended(source);
         }
         if let Some(listener) = &self.listener {
             listener.active.leave();

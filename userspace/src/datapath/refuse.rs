@@ -30,6 +30,10 @@ pub enum RefuseReason {
     ConnectFailed,
     /// The route does not serve the client's address.
     NotAllowed,
+    /// The client began too many connections for the name in a time.
+    ConnectionRate,
+    /// The client has too many connections for the name.
+    Connections,
     /// No certificate of a `https` listener names the host that the client asks for.
     NoCertificate,
     /// The client changes to HTTP/2 where it may not: in TLS without ALPN, or behind a request.
@@ -47,6 +51,8 @@ impl RefuseReason {
             Self::NoHost => "no_host",
             Self::ConnectFailed => "connect_failed",
             Self::NotAllowed => "not_allowed",
+            Self::ConnectionRate => "route_connection_rate",
+            Self::Connections => "route_connections",
             Self::NoCertificate => "no_certificate",
             Self::Http2 => "http2_unsupported",
             Self::Peek(why) => why.label(),
@@ -58,6 +64,7 @@ impl RefuseReason {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => (404, "No application is routed under this name."),
             Self::NotAllowed => (403, "This application does not serve your address."),
+            Self::ConnectionRate | Self::Connections => (429, "There are too many connections from your address."),
             Self::NoHost => (503, "The application has no healthy router host right now."),
             Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
             Self::Http2 => (
@@ -89,7 +96,7 @@ impl RefuseReason {
     const fn alert(self) -> Option<u8> {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => 112, // unrecognized_name
-            Self::NotAllowed => 49,                                    // access_denied
+            Self::NotAllowed | Self::ConnectionRate | Self::Connections => 49, // access_denied
             Self::NoHost | Self::ConnectFailed | Self::Http2 => 80,    // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.

@@ -4,9 +4,12 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use signalbox_core::hostname::Hostname;
-use signalbox_core::model::{Datapath, Protocol};
+use signalbox_core::model::claimed::ConnectionLimits;
+use signalbox_core::model::http::RequestLimits;
+use signalbox_core::model::{Datapath, Protocol, Route};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::request_limit::RequestLimitExceeded;
 use signalbox_core::view::Destination;
 
 use super::arrival::{Arrival, IdentifiedClient};
@@ -45,11 +48,15 @@ impl Arrival<'_> {
     pub(super) async fn connect(mut self, guard: &mut ConnGuard) -> Option<(Socket, ConnectedHost)> {
         self.admit(guard)?;
         let identity = self.identify(guard).await?;
-        self.route(identity).await
+        self.route(identity, guard).await
     }
 
     /// Chooses a host and connects to it. A client for which there is none is refused.
-    pub(super) async fn route(mut self, identity: IdentifiedClient) -> Option<(Socket, ConnectedHost)> {
+    pub(super) async fn route(
+        mut self,
+        identity: IdentifiedClient,
+        guard: &mut ConnGuard,
+    ) -> Option<(Socket, ConnectedHost)> {
         let IdentifiedClient { request, greeted } = identity;
         let refusal = match request {
             Err(error) => {
@@ -57,7 +64,7 @@ impl Arrival<'_> {
                 self.log().log_refused(None, None, error.label());
                 RefuseReason::Peek(error)
             }
-            Ok(request) => match self.dial(request, greeted.as_ref()).await {
+            Ok(request) => match self.dial(request, greeted.as_ref(), guard).await {
                 Ok(host) => return Some((self.client, host)),
                 Err(refusal) => refusal,
             },
@@ -72,6 +79,7 @@ impl Arrival<'_> {
         &mut self,
         request: ClientRequest,
         greeted: Option<&GreetedClient>,
+        guard: &mut ConnGuard,
     ) -> Result<ConnectedHost, RefuseReason> {
         let (worker, listener, protocol) = (self.worker, Arc::clone(self.listener()), self.configured().protocol);
         let shared = &worker.shared;
@@ -86,14 +94,20 @@ impl Arrival<'_> {
         if let Some(route) = snapshot
             .route(request.hostname.as_ref())
             .filter(|_| protocol != Protocol::Tcp)
-            && !route.allows(self.true_client.ip())
+            && let Err(why) = self.admit_to_route(route, guard)
         {
-            let (why, name) = (RefuseReason::NotAllowed, request.hostname.as_ref());
+            let name = request.hostname.as_ref();
             self.log()
                 .log_refused(name, Some(&route.hostname.to_string()), why.label());
             return Err(why);
         }
-        let chooser = Chooser::new(shared, &snapshot, to, protocol, self.true_client.ip());
+        let true_client = self.true_client.ip();
+        let configured = match to {
+            Destination::Route(route) => snapshot.model.routes.get(route),
+            _ => None,
+        };
+        let allow = configured.map_or(&[][..], Route::cluster_allow);
+        let chooser = Chooser::new(shared, &snapshot, to, protocol, true_client).serving_only(allow, true_client);
         let route = match to {
             Destination::Route(route) => snapshot.routes.get(route),
             _ => None,
@@ -111,7 +125,7 @@ impl Arrival<'_> {
             name: request.hostname.as_ref().map(Hostname::as_str),
             route,
             listener: &listener,
-            cut: self.may_cut(sent),
+            cut: self.may_cut(sent, guard),
             holds: false,
         };
         let connected = match connect(worker, &snapshot, chooser, &dial).await {
@@ -155,7 +169,9 @@ impl Arrival<'_> {
             policy: TierPolicy {
                 forced: self.configured().datapath.tier,
                 sockmap_available: worker.sockmap.is_some(),
-                idle: snapshot.model.timeouts.idle,
+                idle: configured.map_or(snapshot.model.timeouts.idle, |route| {
+                    route.idle_timeout(snapshot.model.timeouts.idle)
+                }),
             },
             consumed: self.consumed,
             attempt,
@@ -173,9 +189,38 @@ impl Arrival<'_> {
         })
     }
 
+    /// Admits the client to a route by its address, and counts the connection for the limits of the route.
+    fn admit_to_route(&self, route: &Route, guard: &mut ConnGuard) -> Result<(), RefuseReason> {
+        let client = self.true_client.ip();
+        if !route.allows(client) || !route.has_cluster_for(route.cluster_allow(), client) {
+            return Err(RefuseReason::NotAllowed);
+        }
+        let limits = route.connection_limits();
+        if limits == ConnectionLimits::default() {
+            return Ok(());
+        }
+        let shared = &self.worker.shared;
+        let source = shared.route_source(&route.hostname, client);
+        let limits = RequestLimits {
+            requests: limits.rate,
+            concurrent: limits.concurrent,
+        };
+        let admitted = shared.request_limiter.admit(source, &limits, shared.started.elapsed());
+        admitted.map_err(|exceeded| match exceeded {
+            RequestLimitExceeded::Rate(_) => RefuseReason::ConnectionRate,
+            RequestLimitExceeded::Concurrent => RefuseReason::Connections,
+        })?;
+        if limits.concurrent > 0 {
+            guard.enter_route_source(source);
+        }
+        Ok(())
+    }
+
     /// Returns whether the flow may be cut; `sent`: bytes that the client has been sent by the balancer.
-    fn may_cut(&self, sent: u32) -> Result<(), Ineligible> {
-        let is_named = self.limits_connections() && self.true_client != self.peer;
+    fn may_cut(&self, sent: u32, guard: &ConnGuard) -> Result<(), Ineligible> {
+        // The flow GC gives counts back by the peer's address.
+        let is_counted = self.limits_connections() || guard.has_route_source();
+        let is_named = is_counted && self.true_client != self.peer;
         match self.configured().datapath {
             Datapath { tier: None, cut: true } if is_named => return Err(Ineligible::NamedSource),
             Datapath { tier: None, cut: true } => {}

@@ -12,7 +12,7 @@ use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
 use super::route_stats::labels::RouteLabels;
-use super::{AdminStats, Binds, OverLimit, Reloads, Shared, Snapshot, Totals};
+use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
 
 impl Shared {
     /// Returns the state before there is a configuration in force.
@@ -38,6 +38,7 @@ impl Shared {
             ),
             subsets: Arc::default(),
             binds: Binds::new(&empty),
+            idle_timeouts: IdleTimeouts::new(&empty),
             file: Arc::new(empty.clone()),
             model: Arc::new(empty),
             discovered: Arc::default(),

@@ -84,8 +84,10 @@ mod tests {
             since,
             origin: "Route shop/web".into(),
             notes: Vec::new(),
+            settings: Vec::new(),
             labels: signalbox_core::labels::LabelSets::default(),
             termination: None,
+            is_edge: false,
             certificate: None,
         };
         Arc::new(ClusterDiscovery {

@@ -11,7 +11,7 @@ use signalbox_core::stats::Counter;
 use signalbox_core::view::{Eligibility, RoutingView};
 
 use super::Store;
-use crate::state::{Binds, HostState, Snapshot};
+use crate::state::{Binds, HostState, IdleTimeouts, Snapshot};
 
 impl Store {
     /// Counters of the choices for each path, by the index of its route.
@@ -92,6 +92,7 @@ impl Store {
             path_tickets: self.path_tickets(),
             tls: Arc::clone(&self.tls.state),
             http2: self.tls.http2_offers(&self.model),
+            idle_timeouts: IdleTimeouts::new(&self.model),
         };
         self.shared.snapshot.store(Arc::new(snapshot));
         self.services.changed();

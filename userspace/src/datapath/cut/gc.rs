@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use signalbox_common::cut::flow::{
     CutFlow, HANDED_OFF, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
 };
+use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
 
+use crate::datapath::conn_guard::OWNS_ROUTE_SOURCE;
 use crate::datapath::cut::entries_per_worker;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::report::{Report, Reports};
@@ -333,10 +335,6 @@ impl FlowGc {
             state::CUT => {
                 self.count_bytes(index, &flow);
                 let flags = flow.dirs[0].flags | flow.dirs[1].flags;
-                let limit = flow.idle_limit().map_or_else(
-                    || self.shared.snapshot.load().model.timeouts.idle,
-                    |ticks| duration_between(0, ticks),
-                );
                 if flow.ended() {
                     let end = if flags & RESET == 0 {
                         FlowEnd::Finished
@@ -356,7 +354,7 @@ impl FlowGc {
                     } else {
                         FlowEnd::HostReset
                     })
-                } else if idle >= limit && flow.handoff_state >= HANDED_OFF {
+                } else if flow.handoff_state >= HANDED_OFF && self.is_over_idle(&flow, idle) {
                     self.cut.reset_both(index, &flow);
                     closing.insert(index, Instant::now());
                     self.release(index, &flow, FlowEnd::Idle);
@@ -445,10 +443,35 @@ impl FlowGc {
                 self.shared.limiter.connection_closed(source);
             }
         }
+        if marks & OWNS_ROUTE_SOURCE != 0
+            && let Some(route) = self.registry.route_of(flow.route)
+            && let Ok(hostname) = HostnamePattern::parse(&route)
+        {
+            let source = self.shared.route_source(&hostname, from_words(flow.client));
+            self.shared.request_limiter.ended(source);
+        }
         if marks & OWNS_SOURCE != 0 {
             let source = SourceCells::new(self.shared.seed, from_words(flow.client));
             self.shared.limiter.connection_closed(source);
         }
+    }
+
+    /// Whether a flow has carried nothing for too long: by its own limit, that of its route, or the common one.
+    fn is_over_idle(&self, flow: &CutFlow, idle: Duration) -> bool {
+        if let Some(ticks) = flow.idle_limit() {
+            return idle >= duration_between(0, ticks);
+        }
+        let snapshot = self.shared.snapshot.load();
+        let limits = &snapshot.idle_timeouts;
+        // Names are looked up only for flows that may be over their limit.
+        if idle < limits.least {
+            return false;
+        }
+        let name = (!limits.of_routes.is_empty())
+            .then(|| self.registry.route_of(flow.route))
+            .flatten();
+        let own = name.and_then(|name| limits.of_routes.get(&name).copied());
+        idle >= own.unwrap_or(limits.common)
     }
 
     /// Logs a flow's end in the connection log, with what the flow table knows.

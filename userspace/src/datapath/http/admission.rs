@@ -1,47 +1,77 @@
-//! Admission of requests: the addresses that a route serves, and the limits of each client's requests.
+//! Admission of requests: the addresses that a route serves, and the limits of each client's connections and requests.
 
 use std::sync::Arc;
 
-use signalbox_core::limit::SourceCells;
+use signalbox_core::limit::{self, SourceCells};
 use signalbox_core::model::Route;
+use signalbox_core::model::claimed::ConnectionLimits;
+use signalbox_core::model::http::RequestLimits;
 use signalbox_core::request_limit::RequestLimitExceeded;
 
 use super::client::HttpConnection;
-use super::counted::CountedRequest;
+use super::counted::{CountedGuards, CountedRequest};
 use super::pages;
 use super::refusal::Refusal;
-use super::request_route::RequestRoute;
+use super::request_route::{ROOT, RequestRoute};
 use crate::datapath::refuse::RefuseReason;
 
 impl HttpConnection<'_> {
     /// Admits a request of a name's route, or says why not.
-    pub(super) fn admit(
-        &self,
-        name: Option<&Route>,
-        route: RequestRoute<'_>,
-    ) -> Result<Option<CountedRequest>, Refusal> {
-        if name.is_some_and(|name| !name.allows(self.client.ip())) {
+    pub(super) fn admit(&self, name: Option<&Route>, route: RequestRoute<'_>) -> Result<CountedGuards, Refusal> {
+        let client = self.client.ip();
+        if name.is_some_and(|name| !name.allows(client) || !name.has_cluster_for(route.allow, client)) {
             let why = RefuseReason::NotAllowed;
             let (status, text) = why.http().unwrap_or((403, pages::text(403)));
             return Err(Refusal::new(status, why.label(), text));
         }
-        let Some(scope) = route.limits else { return Ok(None) };
-        let shared = &self.worker.shared;
-        let source = SourceCells::new(scope.seed(shared.seed), self.client.ip());
-        let admitted = shared
-            .request_limiter
-            .admit(source, scope.limits, shared.started.elapsed());
-        let (reason, wait_seconds) = match admitted {
-            Ok(()) if scope.limits.concurrent == 0 => return Ok(None),
-            Ok(()) => {
-                return Ok(Some(CountedRequest::new(Arc::clone(shared), source)));
-            }
-            Err(RequestLimitExceeded::Rate(wait)) => ("request_rate", wait.as_secs() + 1),
-            Err(RequestLimitExceeded::Concurrent) => ("request_concurrency", 1),
+        let as_connection = name.map_or(Ok(None), |name| self.admit_as_connection(name))?;
+        let Some(scope) = route.limits else {
+            return Ok([as_connection, None]);
         };
-        Err(Refusal {
-            retry_after_seconds: Some(wait_seconds),
-            ..Refusal::new(429, reason, pages::text(429))
-        })
+        let source = SourceCells::new(scope.seed(self.worker.shared.seed), client);
+        Ok([as_connection, self.count(source, scope.limits, "request_rate")?])
+    }
+
+    /// Admits a request by the limits of its name's connections: at its first request for the name, a connection counts
+    /// as begun; each request in flight counts as one that is open.
+    fn admit_as_connection(&self, name: &Route) -> Result<Option<CountedRequest>, Refusal> {
+        let limits = name.connection_limits();
+        if limits == ConnectionLimits::default() {
+            return Ok(None);
+        }
+        let shared = &self.worker.shared;
+        let source = shared.route_source(&name.hostname, self.client.ip());
+        let label = limit::seed_of_path(shared.seed, &name.hostname, ROOT);
+        let is_new = self.counted_for.get() != Some(label);
+        let limits = RequestLimits {
+            requests: limits.rate.filter(|_| is_new),
+            concurrent: limits.concurrent,
+        };
+        let counted = self.count(source, &limits, RefuseReason::ConnectionRate.label())?;
+        self.counted_for.set(Some(label));
+        Ok(counted)
+    }
+
+    /// Counts a request of a source for limits. `None`: they count none in flight.
+    fn count(
+        &self,
+        source: SourceCells,
+        limits: &RequestLimits,
+        rate_reason: &'static str,
+    ) -> Result<Option<CountedRequest>, Refusal> {
+        let shared = &self.worker.shared;
+        match shared.request_limiter.admit(source, limits, shared.started.elapsed()) {
+            Ok(()) if limits.concurrent == 0 => Ok(None),
+            Ok(()) => Ok(Some(CountedRequest::new(Arc::clone(shared), source))),
+            Err(RequestLimitExceeded::Rate(wait)) => Err(too_many(rate_reason, wait.as_secs() + 1)),
+            Err(RequestLimitExceeded::Concurrent) => Err(too_many("request_concurrency", 1)),
+        }
+    }
+}
+
+fn too_many(reason: &'static str, wait_seconds: u64) -> Refusal {
+    Refusal {
+        retry_after_seconds: Some(wait_seconds),
+        ..Refusal::new(429, reason, pages::text(429))
     }
 }

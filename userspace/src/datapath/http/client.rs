@@ -1,5 +1,6 @@
 //! State of a client's connection between its requests.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,6 +27,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) is_http2: bool,
     /// Whether the listener routes connections, and the name of the first request needed more.
     pub(super) is_by_name: bool,
+    /// Name, by its hash, for which the connection has been counted as begun; streams of a connection share it.
+    pub(super) counted_for: Rc<Cell<Option<u64>>>,
     /// Address that the client connected to.
     pub(super) local: SocketAddr,
     pub(super) limits: MessageLimits,

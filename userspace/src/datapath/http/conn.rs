@@ -1,5 +1,6 @@
 //! A client's connection at a listener that routes requests: one request after the other.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,7 +55,7 @@ pub(in crate::datapath) async fn serve_http(
     let named = identity.request.as_ref().ok();
     let name = named.map(|request| request.hostname.clone());
     let Some(name) = name.filter(|name| arrival.routes_requests(name.as_ref())) else {
-        return Box::pin(arrival.route(identity)).await;
+        return Box::pin(arrival.route(identity, guard)).await;
     };
     let listener = Arc::clone(arrival.listener());
     count_name(&listener, Protocol::Http, name.as_ref());
@@ -81,6 +82,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         is_by_name: is_identified && !client.is_layered(),
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
+        counted_for: Rc::default(),
         peer: arrival.true_client,
         client: arrival.true_client,
         local: arrival.local,

@@ -6,6 +6,9 @@ use signalbox_core::limit::SourceCells;
 
 use crate::state::Shared;
 
+/// Guards of a request: for the limits of its name's connections, and for those of requests.
+pub(super) type CountedGuards = [Option<CountedRequest>; 2];
+
 /// A request in flight.
 pub(super) struct CountedRequest {
     shared: Arc<Shared>,

@@ -105,7 +105,7 @@ impl HttpConnection<'_> {
             Ok(protocol) => protocol,
             Err(refusal) => return self.refuse(client, &request, plan.refusal(refusal), None, ahead).await,
         };
-        let route = RequestRoute::find(&snapshot, to);
+        let route = RequestRoute::find(&snapshot, to, request.head.path(&request.bytes));
         // Until the answer or its tunnel has ended.
         let counted = match self.admit(configured, route) {
             Ok(counted) => counted,
@@ -120,7 +120,7 @@ impl HttpConnection<'_> {
         let mut chooser = {
             let stays_at = route.stickiness(&request, &snapshot, protocol);
             let (shared, client) = (&self.worker.shared, self.client.ip());
-            Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at)
+            Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at).serving_only(route.allow, client)
         };
         let Some(lease) = chooser.next_host() else {
             let why = match to {
@@ -134,8 +134,9 @@ impl HttpConnection<'_> {
             return self.refuse(client, &request, refusal, route, ahead).await;
         };
         let state = Arc::clone(&self.listener);
+        let is_counted = counted.iter().any(Option::is_some);
         let leg_a = match (plan.is_upgrade, protocol) {
-            (true, Protocol::Http) => self.leg_a(&client, listener, counted.is_some(), &state),
+            (true, Protocol::Http) => self.leg_a(&client, listener, is_counted, &state),
             _ if self.is_tls || protocol == Protocol::Tls => Err(Ineligible::Terminated),
             _ => Err(Ineligible::PerRequest),
         };
@@ -195,8 +196,11 @@ impl HttpConnection<'_> {
         let name = request.name();
         let fallback = listener.and_then(|listener| listener.cluster);
         let to = snapshot.view.request_destination(name, head.path(bytes), fallback);
-        let route = RequestRoute::find(snapshot, to);
-        let mut fields = listener.map_or_else(Vec::new, |listener| self.request_fields(request, &listener.http));
+        let route = RequestRoute::find(snapshot, to, head.path(bytes));
+        let mut fields = listener.map_or_else(Vec::new, |listener| {
+            let forwarded = route.policy.passive.forwarded.unwrap_or(listener.http.forwarded);
+            self.request_fields(request, &listener.http, forwarded)
+        });
         fields.extend(route.request_edits(request));
         let is_upgrade = request.is_upgrade();
         let plan = Plan {
@@ -232,7 +236,7 @@ impl HttpConnection<'_> {
         to: Destination,
     ) -> Result<Reached, AfterRequest> {
         let mut attempt: Option<Attempt> = None;
-        let route = RequestRoute::find(upstream.snapshot, to);
+        let route = RequestRoute::find(upstream.snapshot, to, request.head.path(&request.bytes));
         let timeouts = route.policy.timeouts(upstream.snapshot.model.timeouts.http);
         let awaits_continue = request.head.expects_continue(&request.bytes);
         while !turn.has_answered() {

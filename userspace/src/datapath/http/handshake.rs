@@ -36,7 +36,7 @@ pub(in crate::datapath) async fn serve_https(
         (arrival.termination(name) != Termination::Passthrough).then(|| name.cloned())
     });
     match terminated {
-        None => Box::pin(arrival.route(identity)).await,
+        None => Box::pin(arrival.route(identity, guard)).await,
         Some(name) => {
             terminate(arrival, name, guard).await;
             None

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use signalbox_common::hash;
-use signalbox_core::http::forwarded::{self, Hop};
+use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::http::HttpPolicy;
 
@@ -42,8 +42,13 @@ impl HttpConnection<'_> {
         Some(given.map_or_else(|| self.new_id(), Into::into))
     }
 
-    /// Changes of a request's fields.
-    pub(super) fn request_fields(&self, request: &Request, policy: &HttpPolicy) -> Vec<FieldEdit> {
+    /// Changes of a request's fields, with the forwarded fields by `forwarded`.
+    pub(super) fn request_fields(
+        &self,
+        request: &Request,
+        policy: &HttpPolicy,
+        forwarded: ForwardedPolicy,
+    ) -> Vec<FieldEdit> {
         let (fields, bytes) = (&request.head.fields, &request.bytes[..]);
         let hop = Hop {
             peer: self.peer.ip(),
@@ -52,7 +57,7 @@ impl HttpConnection<'_> {
             is_http2: self.is_http2,
             host: fields.values(bytes, "host").next(),
         };
-        let mut edits = forwarded::edits(policy.forwarded, policy.trusted.as_deref(), &hop, fields, bytes);
+        let mut edits = forwarded::edits(forwarded, policy.trusted.as_deref(), &hop, fields, bytes);
         let name = policy.request_id.as_deref().and_then(FieldName::parse);
         if let Some((name, id)) = name.zip(request.id.as_deref()) {
             edits.push(FieldEdit::Set(name, id.as_bytes().to_vec()));

@@ -6,6 +6,7 @@ use signalbox_core::http::path;
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::limit;
 use signalbox_core::model::Protocol;
+use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::http::{RequestLimits, RequestPolicy};
 use signalbox_core::view::Destination;
 
@@ -16,7 +17,7 @@ use crate::state::Snapshot;
 const CACHE_CONTROL: FieldName = FieldName::constant("Cache-Control");
 
 /// Path of a route that has none: all paths are below it.
-const ROOT: &str = "/";
+pub(in crate::datapath) const ROOT: &str = "/";
 
 /// Limits of a client's requests, and the route that they are said of: requests of its name, or of one of its paths.
 #[derive(Clone, Copy)]
@@ -29,11 +30,7 @@ pub(super) struct LimitScope<'a> {
 impl LimitScope<'_> {
     /// Mixes the route into a seed, so that each has sources of its own.
     pub(super) fn seed(self, seed: u64) -> u64 {
-        let of_name = match self.name {
-            HostnamePattern::Exact(name) => limit::seed_of(seed, name.as_str()),
-            HostnamePattern::Wildcard(suffix) => limit::seed_of(!seed, suffix.as_str()),
-        };
-        limit::seed_of(of_name, self.path)
+        limit::seed_of_path(seed, self.name, self.path)
     }
 }
 
@@ -42,6 +39,8 @@ impl LimitScope<'_> {
 pub(super) struct RequestRoute<'a> {
     pub(super) policy: &'a RequestPolicy,
     pub(super) limits: Option<LimitScope<'a>>,
+    /// Clients that clusters serve.
+    pub(super) allow: &'a [ClusterAllow],
     path: &'a str,
     clusters: &'a [(usize, u32)],
 }
@@ -51,12 +50,14 @@ impl<'a> RequestRoute<'a> {
     const NONE: Self = Self {
         policy: &RequestPolicy::NONE,
         limits: None,
+        allow: &[],
         path: ROOT,
         clusters: &[],
     };
 
-    /// Finds the route of a destination. A destination without a route treats requests as they are.
-    pub(super) fn find(snapshot: &'a Snapshot, to: Destination) -> Self {
+    /// Finds the route of a destination, for a request with a path. A destination without a route treats requests as they
+    /// are.
+    pub(super) fn find(snapshot: &'a Snapshot, to: Destination, request_path: &[u8]) -> Self {
         let (at, path) = match to {
             Destination::Route(at) => (at, None),
             Destination::Path(at, path) => (at, Some(path)),
@@ -75,16 +76,35 @@ impl<'a> RequestRoute<'a> {
         let of_name = Self {
             policy: &route.requests,
             limits: scope(&route.requests, ROOT),
+            allow: route.cluster_allow(),
             path: ROOT,
             clusters: &route.clusters,
         };
-        path.and_then(|path| route.paths.get(path))
-            .map_or(of_name, |path| Self {
+        if let Some(path) = path.and_then(|path| route.paths.get(path)) {
+            return Self {
                 policy: &path.requests,
                 limits: scope(&path.requests, &path.path).or(of_name.limits),
                 path: &path.path,
                 clusters: &path.clusters,
-            })
+                ..of_name
+            };
+        }
+        let Some(claimed) = route.path_policy(request_path) else {
+            return of_name;
+        };
+        // What the configuration says of the name is meant of all its paths.
+        let own_path = |is_of_name: bool| match claimed.path.as_str() {
+            "" => ROOT,
+            _ if is_of_name => ROOT,
+            path => path,
+        };
+        Self {
+            policy: &claimed.requests,
+            limits: scope(&claimed.requests, own_path(route.requests.limits.is_some())),
+            allow: &claimed.allow,
+            path: own_path(route.requests.rewrite.is_some() || route.requests.affinity.is_some()),
+            ..of_name
+        }
     }
 
     /// Cluster and host that the client's cookie stands for, where they can take the request.

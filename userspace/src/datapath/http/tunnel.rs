@@ -9,7 +9,7 @@ use signalbox_core::model::Tier;
 
 use super::attempt::{Attempt, HostLink};
 use super::client::HttpConnection;
-use super::counted::CountedRequest;
+use super::counted::CountedGuards;
 use super::late_cut::TunnelEnd;
 use super::leg::Leg;
 use super::request::ClientSide;
@@ -32,13 +32,13 @@ pub(super) struct Tunnel {
     lease: Lease,
     policy: TierPolicy,
     /// Counts the tunnel for its route's limits.
-    counted: Option<CountedRequest>,
+    counted: CountedGuards,
 }
 
 impl Tunnel {
     /// Goes on to count the request that the tunnel came of.
-    pub(super) fn keep_counted(&mut self, request: Option<CountedRequest>) {
-        self.counted = request;
+    pub(super) fn keep_counted(&mut self, guards: CountedGuards) {
+        self.counted = guards;
     }
 
     pub(super) fn new(client: ClientSide, attempt: Attempt, lease: Lease, policy: TierPolicy) -> Self {
@@ -52,7 +52,7 @@ impl Tunnel {
             link: attempt.link,
             lease,
             policy,
-            counted: None,
+            counted: [None, None],
         }
     }
 }
@@ -72,7 +72,7 @@ impl HttpConnection<'_> {
 
     /// Carries a tunnel until it ends; its connections are kept for nothing else.
     pub(super) async fn tunnel(&self, mut tunnel: Tunnel, guard: &mut ConnGuard) {
-        let _counted = tunnel.counted.take();
+        let _counted = std::mem::take(&mut tunnel.counted);
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
         // Streams of HTTP/2 never become tunnels: they cannot ask for an upgrade.

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use signalbox_core::claims::{self, Admission, Object, ObjectKind, RouterStatus};
+use signalbox_core::claims::{self, Admission, HeaderActions, Object, ObjectKind, RouterStatus};
+use signalbox_core::discovery::HeaderAction;
 
 use super::gateways::{ParentRef, parents};
 use super::{Condition, Metadata, certificates, or_null};
@@ -32,6 +33,8 @@ struct Spec {
     wildcard_policy: Option<String>,
     #[serde(deserialize_with = "or_null")]
     tls: Value,
+    #[serde(deserialize_with = "or_null")]
+    http_headers: HttpHeaders,
     /// Field of an Ingress.
     ingress_class_name: Option<String>,
     #[serde(deserialize_with = "or_null")]
@@ -41,6 +44,56 @@ struct Spec {
     hostnames: Vec<String>,
     #[serde(deserialize_with = "or_null")]
     parent_refs: Vec<ParentRef>,
+}
+
+/// Fields that a Route changes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HttpHeaders {
+    #[serde(deserialize_with = "or_null")]
+    actions: RawActions,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawActions {
+    #[serde(deserialize_with = "or_null")]
+    request: Vec<RawAction>,
+    #[serde(deserialize_with = "or_null")]
+    response: Vec<RawAction>,
+}
+
+#[derive(Deserialize)]
+struct RawAction {
+    name: String,
+    action: RawChange,
+}
+
+/// Change of a field: `Set` with a value, or `Delete`.
+#[derive(Deserialize)]
+struct RawChange {
+    set: Option<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RawValue {
+    value: String,
+}
+
+impl RawActions {
+    fn decoded(self) -> HeaderActions {
+        let decode = |actions: Vec<RawAction>| {
+            let actions = actions.into_iter().map(|RawAction { name, action }| HeaderAction {
+                name,
+                value: action.set.map(|set| set.value),
+            });
+            actions.collect()
+        };
+        HeaderActions {
+            request: decode(self.request),
+            response: decode(self.response),
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -105,6 +158,8 @@ pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Err
         passthrough: spec.tls.get("termination").and_then(Value::as_str) == Some("passthrough"),
         certificates,
         ends_tls,
+        // An Ingress knows no other way.
+        is_edge: kind == ObjectKind::Ingress || spec.tls.get("termination").and_then(Value::as_str) == Some("edge"),
         router_statuses: said,
         parents,
         // The older annotation counts before the field, as the API has it.
@@ -126,6 +181,10 @@ pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Err
             .into_iter()
             .filter(|(key, _)| claims::is_known_annotation(key))
             .collect(),
+        header_actions: match kind {
+            ObjectKind::Route => spec.http_headers.actions.decoded(),
+            ObjectKind::Ingress | ObjectKind::TlsRoute | ObjectKind::HttpRoute => HeaderActions::default(),
+        },
         labels: metadata.labels,
     })
 }
@@ -196,6 +255,30 @@ mod tests {
         assert_eq!(
             route.annotations.into_iter().collect::<Vec<_>>(),
             [("signalbox.io/weight".into(), "5".into())]
+        );
+    }
+
+    #[test]
+    fn a_route_changes_fields() {
+        let set = json!([{"name": "X-Env", "action": {"type": "Set", "set": {"value": "prod"}}}]);
+        let delete = json!([{"name": "Server", "action": {"type": "Delete"}}]);
+        let value = json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"host": "app.test", "tls": {"termination": "edge"},
+                "httpHeaders": {"actions": {"request": set, "response": delete}}},
+        });
+        let route = object(ObjectKind::Route, &value).unwrap();
+        let action = |name: &str, value: Option<&str>| HeaderAction {
+            name: name.into(),
+            value: value.map(str::to_owned),
+        };
+        assert_eq!(route.header_actions.request, [action("X-Env", Some("prod"))]);
+        assert_eq!(route.header_actions.response, [action("Server", None)]);
+        assert!(route.is_edge && route.ends_tls);
+        let bare = json!({"metadata": {"name": "web"}, "spec": {"httpHeaders": {"actions": null}}});
+        assert_eq!(
+            object(ObjectKind::Route, &bare).unwrap().header_actions,
+            HeaderActions::default()
         );
     }
 

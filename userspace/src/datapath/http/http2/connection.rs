@@ -43,6 +43,7 @@ impl HttpConnection<'_> {
             local: self.local,
             is_tls: self.is_tls,
             is_by_name: self.is_by_name,
+            counted_for: Rc::clone(&self.counted_for),
             streams,
             exchanges: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         };

@@ -1,5 +1,6 @@
 //! Serves a stream: its request becomes an exchange like one of HTTP/1.1, in a task of its own.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -41,6 +42,8 @@ pub(super) struct StreamOrigin {
     pub(super) is_tls: bool,
     /// As [`HttpConnection::is_by_name`].
     pub(super) is_by_name: bool,
+    /// As [`HttpConnection::counted_for`].
+    pub(super) counted_for: Rc<Cell<Option<u64>>>,
     pub(super) streams: Rc<Streams>,
     /// Room for exchanges, among them those that outlive the reset of their stream.
     pub(super) exchanges: Arc<Semaphore>,
@@ -94,6 +97,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         is_tls: origin.is_tls,
         is_http2: true,
         is_by_name: origin.is_by_name,
+        counted_for: Rc::clone(&origin.counted_for),
         local: origin.local,
         limits: MessageLimits::default(),
         bytes: Vec::new(),

@@ -1,0 +1,172 @@
+//! Texts about what a route says of clients, connections and requests, with where it comes from, for `explain`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use signalbox_core::discovery::Claim;
+use signalbox_core::merge::settings_report;
+use signalbox_core::model::Route;
+use signalbox_core::model::claimed::ClusterAllow;
+use signalbox_core::model::http::{PeriodRate, RequestPolicy};
+use signalbox_core::view::Destination;
+
+use crate::state::Snapshot;
+
+/// Behind a text: the setting comes from annotations of Routes.
+const BY_ANNOTATION: &str = " (annotation)";
+
+/// Most prefixes of a list that a text names.
+const MAX_NAMED: usize = 8;
+
+/// Returns what annotations of a claim ask for, by who obeys them.
+pub(super) fn settings_texts(snapshot: &Snapshot, route: &Route, cluster: &str, claim: &Claim) -> Vec<String> {
+    let place = |cluster: &str| snapshot.model.clusters.iter().position(|known| known.name == cluster);
+    let mut all: Vec<(usize, &Claim)> = Vec::new();
+    for (cluster, learned) in snapshot.discovered.values().flatten() {
+        let claim = learned.routes.iter().find(|claim| claim.hostname == route.hostname);
+        if let Some((at, claim)) = place(cluster).zip(claim)
+            && !all.iter().any(|(known, _)| *known == at)
+        {
+            all.push((at, claim));
+        }
+    }
+    place(cluster).map_or_else(Vec::new, |at| settings_report(&snapshot.model, route, &all, at, claim))
+}
+
+/// Returns what the route of a destination says of a connection or, with a path, of a request.
+pub(super) fn policy_texts(
+    snapshot: &Snapshot,
+    to: Destination,
+    request_path: Option<&str>,
+    client: Option<IpAddr>,
+) -> Vec<String> {
+    let (at, path) = match to {
+        Destination::Route(at) => (at, None),
+        Destination::Path(at, path) => (at, Some(path)),
+        _ => return Vec::new(),
+    };
+    let Some(route) = snapshot.model.routes.get(at) else {
+        return Vec::new();
+    };
+    let claimed = request_path.and_then(|path| route.path_policy(path.as_bytes()));
+    let of_path = path.and_then(|path| route.paths.get(path));
+    let allow = claimed.map_or_else(|| route.cluster_allow(), |claimed| &claimed.allow);
+    let mut texts = client_texts(snapshot, route, allow, client);
+    let balance = route.claimed.as_ref().and_then(|claimed| claimed.balance);
+    texts.extend(balance.map(|balance| format!("hosts are chosen by {balance:?}{BY_ANNOTATION}").to_lowercase()));
+    if request_path.is_none() {
+        texts.extend(
+            route
+                .claimed
+                .as_ref()
+                .and_then(|claimed| claimed.idle)
+                .map(|idle| format!("a flow that carries nothing for {idle:?} is ended{BY_ANNOTATION}")),
+        );
+        return texts;
+    }
+    let policy = match (of_path, claimed) {
+        (Some(path), _) => &path.requests,
+        (None, Some(claimed)) => &claimed.requests,
+        (None, None) => &route.requests,
+    };
+    let in_file = snapshot.file.routes.iter().find(|said| said.hostname == route.hostname);
+    let is_of_file = in_file.is_some_and(|said| !said.is_discovered());
+    let in_file = in_file.map_or(&RequestPolicy::NONE, |said| &said.requests);
+    texts.extend(request_texts(policy, in_file, is_of_file));
+    texts
+}
+
+/// Returns what holds for clients and their connections.
+fn client_texts(snapshot: &Snapshot, route: &Route, allow: &[ClusterAllow], client: Option<IpAddr>) -> Vec<String> {
+    let mut texts = Vec::new();
+    if client.is_some_and(|client| !route.allows(client) || !route.has_cluster_for(allow, client)) {
+        texts.push("this client is refused: no list of clients has it".to_owned());
+    }
+    for ClusterAllow { cluster, prefixes } in allow {
+        let name = snapshot
+            .model
+            .clusters
+            .get(*cluster)
+            .map_or("?", |cluster| &cluster.name);
+        let named: Vec<String> = prefixes.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+        let more = match prefixes.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let whom = if named.is_empty() {
+            "nobody".to_owned()
+        } else {
+            named.join(", ")
+        };
+        texts.push(format!("cluster {name} serves {whom}{more}{BY_ANNOTATION}"));
+    }
+    let limits = route.connection_limits();
+    if limits.concurrent > 0 {
+        texts.push(format!(
+            "each client may have {} connections{BY_ANNOTATION}",
+            limits.concurrent
+        ));
+    }
+    if let Some(rate) = limits.rate {
+        texts.push(format!(
+            "each client may begin {}{BY_ANNOTATION}",
+            rate_text(rate, "connections")
+        ));
+    }
+    texts
+}
+
+/// Returns what holds for requests. What the file does not say comes from annotations, unless the route is all the
+/// file's.
+fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bool) -> Vec<String> {
+    let origin = |is_said: bool| if is_said || is_of_file { "" } else { BY_ANNOTATION };
+    let affinity = policy.affinity.as_ref().map(|affinity| {
+        let (name, scope) = (affinity.cookie.name(), affinity.scope.as_str());
+        let origin = origin(in_file.affinity.is_some());
+        format!("cookie {name} keeps a client at its {scope}{origin}")
+    });
+    let rewrite = policy.rewrite.as_ref();
+    let rewrite = rewrite.map(|path| format!("the path becomes {path}{}", origin(in_file.rewrite.is_some())));
+    let headers = policy.headers.as_ref().map(|headers| {
+        let (request, response) = (headers.request.len(), headers.response.len());
+        let origin = origin(in_file.headers.is_some());
+        format!("{request} changes of request fields, {response} of answer fields{origin}")
+    });
+    let limits = policy.limits.map(|limits| {
+        let rate = limits.requests.map(|rate| rate_text(rate, "requests"));
+        let concurrent = (limits.concurrent > 0).then(|| format!("{} in flight", limits.concurrent));
+        let texts: Vec<_> = rate.into_iter().chain(concurrent).collect();
+        let origin = origin(in_file.limits.is_some());
+        format!("each client may send {}{origin}", texts.join(", and have "))
+    });
+    let (own, passive) = (policy.timeouts, policy.passive);
+    let time = |what: &str, own: Option<Duration>, passive: Option<Duration>| {
+        let limit = own.or(passive)?;
+        let origin = if own.is_some() { "" } else { BY_ANNOTATION };
+        Some(format!("{what} within {limit:?}{origin}"))
+    };
+    let forwarded = passive
+        .forwarded
+        .map(|policy| format!("forwarded fields: {policy:?}{BY_ANNOTATION}").to_lowercase());
+    [
+        affinity,
+        rewrite,
+        headers,
+        limits,
+        time("an answer begins", own.answer, passive.answer),
+        time("a tunnel carries something", own.tunnel, passive.tunnel),
+        forwarded,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn rate_text(rate: PeriodRate, what: &str) -> String {
+    let PeriodRate { count, period, burst } = rate;
+    let period = match period.as_secs() {
+        1 => "a second".to_owned(),
+        seconds => format!("in {seconds} seconds"),
+    };
+    format!("{count} {what} {period}, {burst} at once")
+}
