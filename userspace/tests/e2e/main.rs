@@ -63,6 +63,7 @@ mod rotate;
 mod rotate_machine;
 mod shield;
 mod source_kube;
+mod source_kube_annotations;
 mod source_kube_back;
 mod source_kube_choice;
 mod source_kube_storm;
