@@ -26,11 +26,7 @@ impl SourceCells {
     /// Cells of an address under a secret seed, so that nobody can aim at another source's cells.
     #[must_use]
     pub fn new(seed: u64, addr: IpAddr) -> Self {
-        let mut bytes = ipv4_mapped(addr);
-        if !bytes.starts_with(&[0; 10]) {
-            bytes[8..].fill(0);
-        }
-        Self::from_bytes(seed, bytes)
+        Self::from_bytes(seed, source_address(addr))
     }
 
     /// Cells of the leading bits of an address; `(v4, v6)` are the numbers of bits.
@@ -53,6 +49,15 @@ impl SourceCells {
             (row - 1) * COLUMNS + (hash::addr(seed ^ s, bytes) as usize) % COLUMNS
         }))
     }
+}
+
+/// Returns an address as a source: a /32 of IPv4 or a /64 of IPv6.
+pub(crate) fn source_address(addr: IpAddr) -> [u8; 16] {
+    let mut bytes = ipv4_mapped(addr);
+    if !bytes.starts_with(&[0; 10]) {
+        bytes[8..].fill(0);
+    }
+    bytes
 }
 
 /// Mixes the name of a listener or route into a seed, so that each has sources of its own.

@@ -619,6 +619,17 @@ pub struct Limits {
     pub cut_flows: u32,
     /// Limits of each source address.
     pub per_source: PerSource,
+    /// Limits of TLS handshakes in progress.
+    pub handshakes: HandshakeLimits,
+}
+
+/// Limits of TLS handshakes in progress at a worker; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandshakeLimits {
+    /// Most handshakes at once.
+    pub per_worker: u32,
+    /// Most handshakes at once with one source address (/32, /64).
+    pub per_source: u32,
 }
 
 /// Limits for each source address (/32, /64); 0 for none.

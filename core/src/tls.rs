@@ -1,7 +1,8 @@
 //! TLS as far as no cryptography is needed: which certificate answers for which name, whether HTTP/2 may be offered
-//! with a certificate, and what a profile allows.
+//! with a certificate, what a profile allows, and whose handshake is next.
 
 pub mod coalescing;
+pub mod handshake_queue;
 pub mod names;
 pub mod offer;
 pub mod profile;

@@ -450,6 +450,10 @@ pub(crate) mod tests {
                     per_second: 0,
                     peeking: 0,
                 },
+                handshakes: crate::model::HandshakeLimits {
+                    per_worker: 0,
+                    per_source: 0,
+                },
             },
             datapath: Datapath { tier: None, cut: true },
             store: "/nowhere/state.redb".into(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::model::{
-    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HttpTimeouts, Limits, PerSource, Tier,
-    Timeouts,
+    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits,
+    PerSource, Tier, Timeouts,
 };
 
 use super::address::BindOwners;
@@ -67,6 +67,11 @@ const DEFAULT_PER_SOURCE: PerSource = PerSource {
     concurrent: 0,
     per_second: 0,
     peeking: 1024,
+};
+
+const DEFAULT_HANDSHAKES: HandshakeLimits = HandshakeLimits {
+    per_worker: 256,
+    per_source: 64,
 };
 
 /// Decodes the admin API. Its address must be the first to be taken.
@@ -263,6 +268,7 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
         max_connections: None,
         cut_flows: DEFAULT_FLOWS,
         per_source: DEFAULT_PER_SOURCE,
+        handshakes: DEFAULT_HANDSHAKES,
     };
     let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return defaults;
@@ -270,6 +276,7 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
     let max_connections = map.take("max_connections");
     let cut_flows = map.take("cut_flows");
     let per_source = map.take("per_source");
+    let handshakes = map.take("handshakes");
     map.finish(report);
     let max_connections = or_default(max_connections.as_ref(), None, |place| match place.plain() {
         Some("auto") => Some(None),
@@ -282,6 +289,7 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
         max_connections,
         cut_flows,
         per_source: self::per_source(per_source.as_ref(), report),
+        handshakes: self::handshakes(handshakes.as_ref(), report),
     }
 }
 
@@ -299,5 +307,20 @@ fn per_source(place: Option<&NodeRef<'_>>, report: &mut Report) -> PerSource {
         concurrent: count(concurrent, DEFAULT_PER_SOURCE.concurrent),
         per_second: count(per_second, DEFAULT_PER_SOURCE.per_second),
         peeking: count(peeking, DEFAULT_PER_SOURCE.peeking),
+    }
+}
+
+fn handshakes(place: Option<&NodeRef<'_>>, report: &mut Report) -> HandshakeLimits {
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
+        return DEFAULT_HANDSHAKES;
+    };
+    let per_worker = map.take("per_worker");
+    let per_source = map.take("per_source");
+    map.finish(report);
+    let mut count =
+        |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.number(0, u32::MAX, report));
+    HandshakeLimits {
+        per_worker: count(per_worker, DEFAULT_HANDSHAKES.per_worker),
+        per_source: count(per_source, DEFAULT_HANDSHAKES.per_source),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use signalbox_core::hostname::Hostname;
 use signalbox_core::limit::{LimitExceeded, SourceCells};
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Listener, Protocol};
+use signalbox_core::model::{HandshakeLimits, Listener, Protocol};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 
@@ -80,6 +80,10 @@ impl<'a> Arrival<'a> {
     /// Whether the limits of a source apply to connections at once.
     pub(super) fn limits_connections(&self) -> bool {
         self.snapshot.model.limits.per_source.concurrent != 0
+    }
+
+    pub(super) fn handshake_limits(&self) -> HandshakeLimits {
+        self.snapshot.model.limits.handshakes
     }
 
     pub(super) fn log(&self) -> PendingConnection<'_> {
@@ -181,7 +185,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Counts a refusal for which the client gets a reset. Returns `None`.
-    fn reset(&self, why: &'static str) -> Option<()> {
+    pub(super) fn reset<T>(&self, why: &'static str) -> Option<T> {
         self.worker.shared.totals.refused.inc();
         self.listener().refused.inc(why);
         self.log().log_refused(None, None, why);

@@ -23,6 +23,7 @@ mod counted;
 mod exchange;
 mod finish;
 mod handshake;
+pub(super) mod handshake_slots;
 mod head;
 mod host_tls;
 mod http2;

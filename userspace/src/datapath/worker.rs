@@ -122,6 +122,7 @@ async fn run(
             .cut
             .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
         pool: HostPool::default(),
+        handshakes: Rc::default(),
         drain: DrainSignal::default(),
         default_max_connections: setup.default_max_connections,
         reports: setup.reports,

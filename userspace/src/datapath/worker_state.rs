@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cut::Cutter;
 use super::cut::registry::Registry;
 use super::flow::FlowList;
+use super::http::handshake_slots::HandshakeSlots;
 use super::http::pool::{DrainSignal, HostPool};
 use super::report::{Report, Reports};
 use super::sockmap_watch::SockmapWatch;
@@ -23,6 +24,8 @@ pub struct Worker {
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
     /// Connections to hosts that wait for a request (`routing: request`).
     pub(super) pool: HostPool,
+    /// Handshakes with clients that are in progress.
+    pub(super) handshakes: Rc<HandshakeSlots>,
     /// Signal for clients' connections that wait to send a request.
     pub(super) drain: DrainSignal,
     pub(super) default_max_connections: u32,

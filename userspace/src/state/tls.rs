@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::BackendTls;
-use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
+use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use signalbox_core::tls::offer::Http2Offer;
 use signalbox_tls::client::HostConfig;
 use signalbox_tls::resolver::CertificateResolver;
@@ -78,6 +78,9 @@ pub struct HandshakeStats {
     /// Handshakes that failed, by reason.
     pub failed: LabelledCounters,
     pub seconds: Histogram,
+    /// Handshakes that wait for their turn.
+    pub waiting: Gauge,
+    pub in_progress: Gauge,
 }
 
 /// Labels of [`HandshakeStats::done`].

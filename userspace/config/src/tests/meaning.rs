@@ -94,6 +94,8 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(model.limits.max_connections, None);
     let limits = model.limits.per_source;
     assert_eq!((limits.concurrent, limits.per_second, limits.peeking), (0, 0, 1024));
+    let handshakes = model.limits.handshakes;
+    assert_eq!((handshakes.per_worker, handshakes.per_source), (256, 64));
     let cluster = &model.clusters[0];
     assert_eq!(
         (cluster.balance, cluster.proxy_protocol),
@@ -119,7 +121,8 @@ fn every_setting_is_read() {
         datapath: { tier: splice }
         timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h,
                     keep_alive: 1s, body: 2s, answer: 3s, tunnel: 4s }
-        limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 } }
+        limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 },
+                  handshakes: { per_worker: 8, per_source: 0 } }
         listeners:
           - name: a
             protocol: tls
@@ -156,6 +159,8 @@ fn every_setting_is_read() {
     let limits = model.limits.per_source;
     assert_eq!(model.limits.max_connections, Some(5000));
     assert_eq!((limits.concurrent, limits.per_second, limits.peeking), (1, 2, 0));
+    let handshakes = model.limits.handshakes;
+    assert_eq!((handshakes.per_worker, handshakes.per_source), (8, 0));
     let [a, b, c, d] = &model.listeners[..] else {
         panic!("{:?}", model.listeners)
     };

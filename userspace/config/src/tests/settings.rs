@@ -45,6 +45,7 @@ fn datapath_and_limits() {
             limits: { max_connections: 0 }           | limits.max_connections    | from 1 to 4294967295
             limits: { per_source: { peeking: -1 } }  | limits.per_source.peeking | `-1` is not a whole number from 0 to 4294967295
             limits: { per_source: { peeking: '1' } } | limits.per_source.peeking | to 4294967295 without quotes
+            limits: { handshakes: { per_worker: x }} | limits.handshakes.per_worker | `x` is not a whole number
             limits: { per_source: { peeking: 1.5 } } | limits.per_source.peeking | `1.5` is not a whole number
         ",
     );

@@ -43,6 +43,26 @@ impl Scrape {
                 .iter()
                 .map(|l| (vec![("listener", l.name.as_str())], &l.handshakes.seconds)),
         )?;
+        let gauges = [
+            (
+                "tls_handshakes_in_progress",
+                "TLS handshakes with clients that are in progress",
+                listeners.iter().map(|l| &l.handshakes.in_progress).collect::<Vec<_>>(),
+            ),
+            (
+                "tls_handshakes_waiting",
+                "TLS handshakes with clients that wait until others have ended",
+                listeners.iter().map(|l| &l.handshakes.waiting).collect(),
+            ),
+        ];
+        for (name, help, values) in gauges {
+            let values = listeners.iter().zip(values);
+            out.gauge(
+                name,
+                help,
+                values.map(|(l, value)| (vec![("listener", l.name.as_str())], f64::from(value.get()))),
+            )?;
+        }
         let certificates = shared.certificates.load();
         let ends = certificates.certificates().iter().map(|certificate| {
             (

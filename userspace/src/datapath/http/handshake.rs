@@ -7,18 +7,21 @@ use std::time::Instant;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::Termination;
+use signalbox_core::tls::handshake_queue::HandshakeWait;
 use signalbox_core::tls::offer::Http2Offer;
 use signalbox_tls::accept::{HandshakeFacts, HandshakeFailure, accept};
 use signalbox_tls::server::{Alpn, HandshakeConfig};
 use tokio::time::timeout;
 
 use super::conn::serve_leg;
+use super::handshake_slots::HandshakeSlot;
 use super::leg::Leg;
 use crate::datapath::arrival::Arrival;
 use crate::datapath::conn_guard::ConnGuard;
 use crate::datapath::refuse::RefuseReason;
 use crate::datapath::route::{ConnectedHost, count_and_refuse, count_name};
 use crate::datapath::socket::Socket;
+use crate::state::ListenerState;
 use crate::state::outcome::Ineligible;
 use crate::state::tls::HandshakeStats;
 
@@ -48,9 +51,11 @@ pub(in crate::datapath) async fn serve_https(
 async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut ConnGuard) {
     let (shared, listener) = (&arrival.worker.shared, Arc::clone(arrival.listener()));
     count_name(&listener, Protocol::Tls, name.as_ref());
+    let Some(handshake) = begin(&arrival).await else { return };
     listener.not_cut[Ineligible::Terminated.index()].inc();
     let client = std::mem::replace(&mut arrival.client, Socket::Closed);
     let Some(config) = server_config(&arrival, name.as_ref()) else {
+        drop(handshake);
         listener.handshakes.failed.inc(RefuseReason::NoCertificate.label());
         let why = RefuseReason::NoCertificate;
         arrival.log().log_refused(name.as_ref(), None, why.label());
@@ -60,6 +65,7 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
     let began = Instant::now();
     let limit = arrival.peek_timeout();
     let accepted = timeout(limit, Box::pin(accept(config, client))).await;
+    drop(handshake);
     let (stream, facts) = match accepted.unwrap_or(Err(HandshakeFailure("timeout"))) {
         Ok(accepted) => accepted,
         Err(HandshakeFailure(label)) => {
@@ -72,6 +78,44 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
     count(&listener.handshakes, facts);
     // The ClientHello has been counted.
     serve_leg(arrival, Leg::Tls(Box::new(stream)), true, guard).await;
+}
+
+/// Handshake that is in progress, in its listener's figures and among its worker's.
+struct CountedHandshake {
+    listener: Arc<ListenerState>,
+    _slot: HandshakeSlot,
+}
+
+impl CountedHandshake {
+    fn new(listener: &Arc<ListenerState>, slot: HandshakeSlot) -> Self {
+        listener.handshakes.in_progress.enter();
+        let listener = Arc::clone(listener);
+        Self { listener, _slot: slot }
+    }
+}
+
+impl Drop for CountedHandshake {
+    fn drop(&mut self) {
+        self.listener.handshakes.in_progress.leave();
+    }
+}
+
+/// Waits for the turn of a client's handshake. `None`: it has waited for too long, and has been refused.
+async fn begin(arrival: &Arrival<'_>) -> Option<CountedHandshake> {
+    let (slots, limits, listener) = (
+        &arrival.worker.handshakes,
+        arrival.handshake_limits(),
+        arrival.listener(),
+    );
+    listener.handshakes.waiting.enter();
+    let turn = slots.begin(arrival.true_client.ip(), limits, arrival.peek_timeout());
+    let turn = turn.await;
+    listener.handshakes.waiting.leave();
+    match turn {
+        Ok(slot) => Some(CountedHandshake::new(listener, slot)),
+        Err(HandshakeWait::Worker) => arrival.reset("worker_handshakes"),
+        Err(HandshakeWait::Source) => arrival.reset("source_handshakes"),
+    }
 }
 
 /// Configuration of the handshake; `None` if there is no certificate for the name.

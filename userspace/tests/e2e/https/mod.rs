@@ -5,6 +5,7 @@ mod certificates;
 mod clients;
 mod clusters;
 mod edge;
+mod handshakes;
 mod http2;
 mod http2_streams;
 mod http2_windows;

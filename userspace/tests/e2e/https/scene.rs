@@ -42,9 +42,17 @@ pub(super) fn connect(lab: &Lab, name: &str) -> TlsClient {
 
 /// Connects and shakes hands by some settings.
 pub(super) fn try_connect(lab: &Lab, name: &str, settings: Arc<ClientConfig>) -> std::io::Result<TlsClient> {
+    shake_hands(lab.client.connect(HTTPS), name, settings)
+}
+
+/// Shakes hands on a connection by some settings.
+pub(super) fn shake_hands(
+    mut stream: TcpStream,
+    name: &str,
+    settings: Arc<ClientConfig>,
+) -> std::io::Result<TlsClient> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut session = ClientConnection::new(settings, name).unwrap();
-    let mut stream = lab.client.connect(HTTPS);
     while session.is_handshaking() {
         session.complete_io(&mut stream)?;
     }
