@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sha2::{Digest, Sha256};
 
 use crate::lab::exchange::Noise;
@@ -47,7 +50,8 @@ pub(crate) struct WebHost {
 impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
     /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/fields/N` with so many fields,
-    /// `/close` with an answer that ends with the connection, `/early` before it has read the body, `/ws` with 101 and
+    /// `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N` with so many bytes in small
+    /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early` before it has read the body, `/ws` with 101 and
     /// an echo, `/interim` with 103 first.
     pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
@@ -87,13 +91,24 @@ fn serve(stream: &TcpStream, name: &str, heads: &Mutex<Vec<String>>) -> Result<(
             )?;
             return echo(&mut reader, stream);
         }
+        if path == "/never" {
+            return until_closed(stream);
+        }
         if field(&head, "expect").is_some() {
             stream_write(stream, b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
         let mut body = Digested::default();
-        read_body(&mut reader, &head, &mut body)?;
+        if path == "/slow" {
+            read_body(&mut BufReader::new(Dribble(&mut reader)), &head, &mut body)?;
+        } else {
+            read_body(&mut reader, &head, &mut body)?;
+        }
         if path == "/close" {
             return stream_write(stream, b"HTTP/1.0 200 OK\r\n\r\nup to the end");
+        }
+        if let Some(length) = path.strip_prefix("/close/").and_then(|n| n.parse().ok()) {
+            stream_write(stream, b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+            return send_noise(stream, length, false);
         }
         answer(stream, &head, &path, name, &body)?;
     }
@@ -105,6 +120,10 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
     if let Some(length) = number("/bytes/") {
         stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
         return send_noise(stream, length, false);
+    }
+    if let Some(length) = number("/dribble/") {
+        stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
+        return send_noise(Dribble(stream), length, false);
     }
     if let Some(length) = number("/chunked/") {
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")?;
@@ -122,7 +141,7 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
         stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")?;
     }
     let text = match path {
-        "/digest" => format!("{} {}", body.length, body.hex()),
+        "/digest" | "/slow" => format!("{} {}", body.length, body.hex()),
         _ => format!("host={name} "),
     };
     let shown = if head.starts_with("HEAD ") { "" } else { &text };
@@ -136,6 +155,43 @@ fn stream_write(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
 fn linger(mut stream: &TcpStream) -> Result<()> {
     stream.shutdown(std::net::Shutdown::Write)?;
     std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
+}
+
+/// Waits for the end of a connection without reading from it.
+fn until_closed(stream: &TcpStream) -> Result<()> {
+    let mut end = [PollFd::new(
+        stream.as_fd(),
+        PollFlags::from_bits_retain(libc::POLLRDHUP),
+    )];
+    poll(&mut end, PollTimeout::NONE)?;
+    Ok(())
+}
+
+/// An end that is slow: small parts with a pause behind each.
+pub(crate) struct Dribble<S>(pub(crate) S);
+
+const DRIBBLE_BYTES: usize = 8 * 1024;
+const DRIBBLE_INTERVAL: Duration = Duration::from_millis(1);
+
+impl<S: Read> Read for Dribble<S> {
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        std::thread::sleep(DRIBBLE_INTERVAL);
+        let most = bytes.len().min(DRIBBLE_BYTES);
+        self.0.read(&mut bytes[..most])
+    }
+}
+
+impl<S: Write> Write for Dribble<S> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        std::thread::sleep(DRIBBLE_INTERVAL);
+        let written = self.0.write(&bytes[..bytes.len().min(DRIBBLE_BYTES)])?;
+        self.0.flush()?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.0.flush()
+    }
 }
 
 fn echo(reader: &mut impl Read, mut stream: &TcpStream) -> Result<()> {
@@ -267,6 +323,18 @@ fn read_body(reader: &mut impl BufRead, head: &str, body: &mut Digested) -> Resu
     Ok(trailers)
 }
 
+fn read_to_end(reader: &mut impl BufRead, body: &mut Digested) -> Result<()> {
+    loop {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let taken = bytes.len();
+        body.add(bytes);
+        reader.consume(taken);
+    }
+}
+
 fn read_bytes(reader: &mut impl BufRead, mut left: u64, body: &mut Digested) -> Result<()> {
     while left > 0 {
         let bytes = reader.fill_buf()?;
@@ -317,6 +385,10 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    pub(crate) fn into_inner(self) -> S {
+        self.reader.into_inner()
+    }
+
     pub(crate) fn inner(&mut self) -> &mut S {
         self.reader.get_mut()
     }
@@ -328,8 +400,14 @@ impl<S: Read + Write> Client<S> {
 
     /// Sends a GET and reads its answer.
     pub(crate) fn get(&mut self, host: &str, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-        self.answer("GET")
+        self.try_get(host, path).unwrap()
+    }
+
+    pub(crate) fn try_get(&mut self, host: &str, path: &str) -> Result<Answer> {
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        self.inner().write_all(text.as_bytes())?;
+        self.inner().flush()?;
+        self.try_answer("GET")
     }
 
     /// Host that answers a GET of `/`.
@@ -370,9 +448,11 @@ impl<S: Read + Write> Client<S> {
                 answer.text = String::from_utf8_lossy(&bytes).into_owned();
             }
             None if field(&answer.head, "transfer-encoding").is_none() => {
-                let mut bytes = Vec::new();
-                self.reader.read_to_end(&mut bytes)?;
-                answer.text = String::from_utf8_lossy(&bytes).into_owned();
+                let mut first = Vec::new();
+                (&mut self.reader).take(10_000).read_to_end(&mut first)?;
+                answer.body.add(&first);
+                answer.text = String::from_utf8_lossy(&first).into_owned();
+                read_to_end(&mut self.reader, &mut answer.body)?;
             }
             _ => answer.trailers = read_body(&mut self.reader, &answer.head, &mut answer.body)?,
         }

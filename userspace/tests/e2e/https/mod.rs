@@ -1,6 +1,7 @@
 //! Listeners with `protocol: https`.
 
 mod aliases;
+mod bodies;
 mod certificates;
 mod clients;
 mod clusters;
