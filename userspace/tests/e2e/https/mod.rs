@@ -18,3 +18,5 @@ mod replaced;
 mod scene;
 mod suites;
 mod tickets;
+mod websocket;
+mod websocket_cases;
