@@ -12,6 +12,7 @@ mod fuzz;
 mod kube_apiserver;
 mod mirror;
 mod root;
+mod suites;
 mod test;
 mod vm;
 
@@ -45,6 +46,8 @@ enum Task {
     Nightly,
     /// Build the API server that `nightly` tests against, and say where it is
     KubeApiserver,
+    /// Install the suites for HTTP that `nightly` runs, and say where they are
+    Suites,
     /// Run fuzz targets, starting from fuzz/seeds
     Fuzz(fuzz::FuzzArgs),
     /// Run the benchmarks; arguments go to signalbox-bench
@@ -87,6 +90,7 @@ fn run(task: Task) -> Result<()> {
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),
         Task::KubeApiserver => kube_apiserver::run(),
+        Task::Suites => suites::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
         Task::Lab(pass) => cargo_run("signalbox-bench", &["lab"], pass.args),

@@ -44,10 +44,11 @@ const PACKAGES: [AptPackage; 25] = [
 ];
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
-/// kube-apiserver; a suite for TLS.
-const NIGHTLY: [AptPackage; 3] = [
+/// kube-apiserver; a suite for TLS, and what suites of PyPI are installed with.
+const NIGHTLY: [AptPackage; 4] = [
     package("golang-go"),
     package("golang-google-grpc-dev"),
+    package("python3-venv"),
     package("testssl.sh"),
 ];
 

@@ -79,6 +79,8 @@ struct Context {
     next_version: Option<std::path::PathBuf>,
     /// A real kube-apiserver.
     kube_apiserver: Option<std::path::PathBuf>,
+    /// Programs of suites for HTTP, by the variables that tests read.
+    suites: Vec<(&'static str, std::path::PathBuf)>,
     counts: Counts,
 }
 

@@ -10,14 +10,15 @@ use crate::{
     exec::{Run, is_root},
     fuzz, kube_apiserver,
     root::{fresh_objects, root},
-    vm,
+    suites, vm,
 };
 
 /// Variable with the directory of the eBPF objects to embed, read by userspace/build.rs.
 pub(crate) const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
-                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_TEST_RIGHTS";
+                            SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
+                            SIGNALBOX_TEST_RIGHTS";
 /// Has the tests of the kernel run as an ordinary user with the documented capabilities.
 const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
@@ -101,6 +102,7 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
             println!("there is no API server for the tests of module apiserver: {error:#}");
         }
         context.kube_apiserver = server.ok();
+        context.suites = suites::find_all();
     }
     nextest(context, "signalbox", "e2e", &["-P", profile])?;
     // A separate command for this package: cargo unites the features of one command's packages, and would build the
@@ -186,6 +188,9 @@ fn nextest_as(
     }
     if let Some(server) = &context.kube_apiserver {
         run = run.env(kube_apiserver::VARIABLE, server);
+    }
+    for (variable, program) in &context.suites {
+        run = run.env(variable, program);
     }
     cargo_test(context, run)
 }

@@ -1,9 +1,9 @@
-//! Suites of others against a listener that ends TLS. Each takes five minutes: the nightly runs them.
+//! testssl against a listener that ends TLS. Each test takes five minutes.
 
 use serde_json::Value;
 
-use super::scene::{body, certificate, certificates};
 use crate::http_request::scene::WebHost;
+use crate::https::scene::{body, certificate, certificates};
 use crate::lab::{Lab, Signalbox, privileged};
 
 /// Findings that are meant to be so: Mozilla leaves the order of cipher suites to clients, and no TLS 1.3 handshake can
