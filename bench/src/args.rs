@@ -10,7 +10,7 @@ use crate::campaign::programs;
 use crate::contender::{Contender, Setup};
 use crate::playground;
 use crate::product::signalbox;
-use crate::scenario::{Entry, Scenario};
+use crate::scenario::Scenario;
 use crate::suite::Suite;
 
 /// Compare signalbox with HAProxy, nginx and plain forwarding, in network namespaces of its own.
@@ -183,8 +183,7 @@ impl BenchPlan {
     pub(crate) fn setups_of(&self, scenario: &Scenario) -> Vec<Setup> {
         let most = self.most_threads();
         let all = !self.spare_time || scenario.is_main();
-        // The hosts give no tickets: that full handshakes are full is theirs.
-        let fits = |s: &Setup| scenario.entry != Entry::ResumedTls || s.contender != Contender::Direct;
+        let fits = |s: &Setup| scenario.is_for_hosts() || s.contender != Contender::Direct;
         let takes_part = |s: &&Setup| fits(s) && (all || s.threads == most || s.contender == Contender::Direct);
         self.setups.iter().filter(takes_part).cloned().collect()
     }

@@ -9,6 +9,7 @@ use signalbox_lab::{Proc, router};
 
 use crate::lab::{HOSTS, Lab};
 use crate::load::bulk::Sink;
+use crate::load::echo::EchoServer;
 use crate::load::tls;
 use crate::process;
 
@@ -16,6 +17,12 @@ use crate::process;
 pub(crate) const NAME: &str = "app.bench.example";
 /// Name that the hosts serve in TLS of their own where a balancer re-encrypts.
 pub(crate) const REENCRYPTED_NAME: &str = "tls.bench.example";
+/// Name that balancers show an RSA certificate for; plain HTTP goes to the hosts.
+pub(crate) const RSA_NAME: &str = "rsa.bench.example";
+/// File of the RSA certificate and its key, in the run's directory.
+pub(crate) const RSA_CERTIFICATE: &str = "rsa.pem";
+/// Path of WebSockets, which go to echo servers at another port of the hosts.
+pub(crate) const WEBSOCKET_PATH: &str = "/socket";
 /// File of the certificate and key of both names, in the run's directory.
 pub(crate) const CERTIFICATE: &str = "hosts.pem";
 /// Length of the large answer, in bytes.
@@ -28,6 +35,10 @@ pub(crate) struct Hosts {
     pub(crate) sinks: Vec<Sink>,
     /// Certificate of the hosts, and of balancers that end TLS.
     certificate: CertificateDer<'static>,
+    /// RSA certificate of balancers.
+    rsa_certificate: CertificateDer<'static>,
+    /// Echo servers of WebSockets, running as long as the hosts.
+    echoes: Vec<EchoServer>,
 }
 
 impl Hosts {
@@ -35,10 +46,13 @@ impl Hosts {
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         std::fs::write(lab.dir().join("1m"), vec![b'x'; LARGE])?;
         let pem = router::certificate(lab.dir(), "hosts", &[NAME, REENCRYPTED_NAME])?;
+        let rsa = router::rsa_certificate(lab.dir(), "rsa", &[RSA_NAME])?;
         let mut hosts = Self {
             servers: Vec::new(),
             sinks: Vec::new(),
             certificate: CertificateDer::from_pem_file(&pem)?,
+            rsa_certificate: CertificateDer::from_pem_file(rsa)?,
+            echoes: Vec::new(),
         };
         for (number, ns) in (1..).zip(&lab.hosts) {
             let name = format!("host{number}");
@@ -48,13 +62,18 @@ impl Hosts {
             let command = process::with_config(ns, &["nginx", "-c"], &config, &text)?;
             hosts.servers.push(process::start(&name, command, lab.dir())?);
             hosts.sinks.push(Sink::start(ns, HOSTS[number - 1]));
+            hosts.echoes.push(EchoServer::start(ns, HOSTS[number - 1]));
         }
         Ok(hosts)
     }
 
-    /// TLS client for a name that takes the hosts' certificate and no other.
+    /// TLS client for a name that takes the name's certificate and no other.
     pub(crate) fn tls(&self, name: &str, resumes: bool) -> Result<tls::Client> {
-        tls::Client::new(name, self.certificate.clone(), resumes)
+        let certificate = match name {
+            RSA_NAME => &self.rsa_certificate,
+            _ => &self.certificate,
+        };
+        tls::Client::new(name, certificate.clone(), resumes)
     }
 
     /// Pids of all hosts' processes.

@@ -15,7 +15,7 @@ const SYSCTL: Needed = ("sysctl", "procps", None);
 const SETPRIV: Needed = ("setpriv", "util-linux", None);
 
 /// Packages that a benchmark needs.
-pub(crate) const BENCH: [Needed; 6] = [
+pub(crate) const BENCH: [Needed; 7] = [
     HAPROXY,
     ("nginx", "nginx-light", Some("nginx.service")),
     (
@@ -23,6 +23,7 @@ pub(crate) const BENCH: [Needed; 6] = [
         "libnginx-mod-stream",
         None,
     ),
+    ("h2load", "nghttp2-client", None),
     IP,
     SYSCTL,
     SETPRIV,

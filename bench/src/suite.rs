@@ -28,7 +28,7 @@ impl Suite {
             Self::Connections => {
                 "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap"
             }
-            Self::Http => "direct,haproxy,haproxy-splice,nginx,signalbox-auto",
+            Self::Http => "direct,haproxy,haproxy-splice,haproxy-router,nginx,signalbox-auto",
         }
     }
 

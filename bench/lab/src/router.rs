@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use rcgen::{CertificateParams, DnType, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
 /// Configuration of a HAProxy that serves :80 and :443 with the certificate of `pem`, and answers health checks on
 /// :1936. `bind` are further words of the web ports, `web` the lines of their frontend and what may follow it.
@@ -58,10 +58,19 @@ http {{
 /// `names`: returns the file in `dir` with the certificate and its key. The certificate is also added to `ca.pem`, so
 /// that a client can check that it ends TLS at a router host and nowhere else.
 pub fn certificate(dir: &Path, name: &str, names: &[&str]) -> Result<PathBuf> {
-    let key = KeyPair::generate()?;
+    certificate_of(dir, name, names, &KeyPair::generate()?)
+}
+
+/// Makes a self-signed certificate as [`certificate`] does, with an RSA key of 2048 bits.
+pub fn rsa_certificate(dir: &Path, name: &str, names: &[&str]) -> Result<PathBuf> {
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+    certificate_of(dir, name, names, &key)
+}
+
+fn certificate_of(dir: &Path, name: &str, names: &[&str], key: &KeyPair) -> Result<PathBuf> {
     let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     params.distinguished_name.push(DnType::CommonName, name);
-    let certificate = params.self_signed(&key)?.pem();
+    let certificate = params.self_signed(key)?.pem();
     let pem = dir.join(format!("{name}.pem"));
     std::fs::write(&pem, format!("{certificate}{}", key.serialize_pem()))?;
     let ca = dir.join("ca.pem");

@@ -65,7 +65,7 @@ impl Run<'_> {
     fn scenario(&self, scenario: &Scenario, known: &[Series]) -> Result<Vec<Series>> {
         let setups = self.plan.setups_of(scenario);
         let offered = match scenario.kind {
-            ScenarioKind::Latency(_) => offered::half_rate(self, known, &setups)?,
+            ScenarioKind::Latency(_) => offered::half_rate(self, scenario, known, &setups)?,
             _ => f64::NAN,
         };
         let series = |setup: &Setup| Series {

@@ -1,4 +1,4 @@
-//! Rate for `latency-half`: half of what the slowest contender bears, so that it is the same for all and too much for
+//! Rate for `latency-half` and `edge-latency`: half of what the slowest contender bears, so that it is the same for all and too much for
 //! none.
 
 use std::time::Duration;
@@ -9,32 +9,33 @@ use super::{Run, Series};
 use crate::contender::Setup;
 use crate::interrupt;
 use crate::measure::Sample;
-use crate::scenario::{ALL, CLOSED_LOOP};
+use crate::scenario::{ALL, HTTP, Scenario};
 use crate::stats::Spread;
 
 /// Computes the rate from the results so far; a contender that has none is measured briefly. NaN if none bears
 /// anything.
-pub(super) fn half_rate(run: &Run<'_>, known: &[Series], setups: &[Setup]) -> Result<f64> {
+pub(super) fn half_rate(run: &Run<'_>, paced: &Scenario, known: &[Series], setups: &[Setup]) -> Result<f64> {
     let mut rates = Vec::new();
     for setup in setups {
-        let series = |s: &&Series| s.scenario.name == CLOSED_LOOP && s.setup == *setup;
+        let series = |s: &&Series| s.scenario.name == paced.closed_loop() && s.setup == *setup;
         rates.push(match known.iter().find(series) {
             Some(series) => clean_rate(series.samples.iter().map(|(_, sample)| sample)),
-            None => clean_rate([&calibrate(run, setup)?]),
+            None => clean_rate([&calibrate(run, paced, setup)?]),
         });
     }
     Ok(half_of_slowest(rates))
 }
 
-fn calibrate(run: &Run<'_>, setup: &Setup) -> Result<Sample> {
-    let scenario = ALL.iter().find(|s| s.name == CLOSED_LOOP);
+fn calibrate(run: &Run<'_>, paced: &Scenario, setup: &Setup) -> Result<Sample> {
+    let mut all = ALL.iter().chain(&HTTP);
+    let scenario = all.find(|s| s.name == paced.closed_loop());
     let scenario = scenario.context("there is such a scenario")?;
     let (warm_up, length) = (Duration::from_millis(250), Duration::from_millis(500));
     let (sample, _) = run.measure(scenario, setup, warm_up, length, f64::NAN);
     interrupt::check()?;
     eprintln!(
-        "{CLOSED_LOOP:<13} briefly  {setup:<22} {:>12.1}/s  {}",
-        sample.rate, sample.errors
+        "{:<13} briefly  {setup:<22} {:>12.1}/s  {}",
+        scenario.name, sample.rate, sample.errors
     );
     Ok(sample)
 }

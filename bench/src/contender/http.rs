@@ -1,14 +1,15 @@
 //! Contenders that route requests and end TLS: in plain at port 80; at port 443 in TLS that ends here, for one name to
 //! plain hosts, for another to hosts with TLS of their own (re-encrypt). All add the usual fields about the client,
-//! reuse connections to hosts, verify these hosts, and have one certificate.
+//! reuse connections to hosts, verify these hosts, and have a certificate of ECDSA and one of RSA for a name of its own.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::hosts::{CERTIFICATE, NAME, REENCRYPTED_NAME};
+use crate::hosts::{CERTIFICATE, NAME, REENCRYPTED_NAME, RSA_CERTIFICATE, RSA_NAME, WEBSOCKET_PATH};
 use crate::lab::{HOSTS, Lab, VIP};
+use crate::load::echo::PORT as ECHO_PORT;
 use crate::{process, product};
 
 pub(super) fn haproxy(lab: &Lab, threads: usize, splice: bool) -> Result<Command> {
@@ -32,18 +33,23 @@ defaults
   timeout connect 5s
   timeout client 1h
   timeout server 1h
+  timeout tunnel 1h
 frontend http
   bind {VIP}:80 backlog 16384
-  bind {VIP}:443 backlog 16384 ssl crt {dir}/{CERTIFICATE} alpn h2,http/1.1
+  bind {VIP}:443 backlog 16384 ssl crt {dir}/{CERTIFICATE} crt {dir}/{RSA_CERTIFICATE} alpn h2,http/1.1
   http-request set-header X-Forwarded-Proto https if {{ ssl_fc }}
   http-request set-header X-Forwarded-Proto http if !{{ ssl_fc }}
-  use_backend plain if {{ req.hdr(host) -i {NAME} }}
+  use_backend sockets if {{ path {WEBSOCKET_PATH} }}
+  use_backend plain if {{ req.hdr(host) -i {NAME} {RSA_NAME} }}
   use_backend tls if {{ req.hdr(host) -i {REENCRYPTED_NAME} }}
 backend plain
   balance leastconn
-{plain}backend tls
+{plain}backend sockets
+  balance leastconn
+{sockets}backend tls
   balance leastconn
 {tls}",
+        sockets = servers(&format!(":{ECHO_PORT} check inter 5s")),
         plain = servers(":80 check inter 5s"),
         tls = servers(&format!(
             ":443 check inter 5s ssl verify required ca-file {dir}/{CERTIFICATE} verifyhost {REENCRYPTED_NAME} sni str({REENCRYPTED_NAME})"
@@ -87,11 +93,26 @@ http {{
   ssl_certificate_key {dir}/{CERTIFICATE};
   ssl_protocols TLSv1.2 TLSv1.3;
   upstream plain {{ zone plain 64k; least_conn; {plain} keepalive 64; keepalive_requests 1000000000; }}
+  upstream sockets {{ zone sockets 64k; least_conn; {sockets} }}
   upstream tls {{ zone tls 64k; least_conn; {tls} keepalive 64; keepalive_requests 1000000000; }}
   server {{
     listen {VIP}:80 reuseport backlog=16384;
     listen {VIP}:443 reuseport backlog=16384 ssl http2;
     server_name {NAME};
+    location / {{ proxy_pass http://plain; }}
+    location = {WEBSOCKET_PATH} {{
+      proxy_pass http://sockets;
+      proxy_set_header Host $host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection upgrade;
+      proxy_read_timeout 1h;
+    }}
+  }}
+  server {{
+    listen {VIP}:443 ssl http2;
+    server_name {RSA_NAME};
+    ssl_certificate {dir}/{RSA_CERTIFICATE};
+    ssl_certificate_key {dir}/{RSA_CERTIFICATE};
     location / {{ proxy_pass http://plain; }}
   }}
   server {{
@@ -109,6 +130,7 @@ http {{
 }}
 ",
         plain = servers(80),
+        sockets = servers(ECHO_PORT),
         tls = servers(443),
     );
     process::with_config(&lab.lb, &["nginx", "-c"], &lab.dir().join("nginx-http.conf"), &text)
@@ -116,8 +138,10 @@ http {{
 
 pub(super) fn signalbox(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
     let dir = lab.dir().display();
-    let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443 }}\n");
-    let hosts: String = (1..).zip(HOSTS).map(host).collect();
+    let hosts = |ports: &str| -> String {
+        let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, {ports} }}\n");
+        (1..).zip(HOSTS).map(host).collect()
+    };
     let datapath = match tier {
         "auto" => String::new(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
@@ -125,7 +149,7 @@ pub(super) fn signalbox(lab: &Lab, workers: usize, tier: &str, program: &Path) -
     let text = format!(
         "{datapath}timeouts: {{ shutdown: 1s }}
 limits: {{ per_source: {{ peeking: 0 }} }}
-certificates: [{{ cert: {dir}/{CERTIFICATE}, default: true }}]
+certificates: [{{ cert: {dir}/{CERTIFICATE}, default: true }}, {{ cert: {dir}/{RSA_CERTIFICATE} }}]
 listeners:
   - {{ name: http, protocol: http, routing: request, listen: [\"{VIP}:80\"] }}
   - {{ name: https, protocol: https, listen: [\"{VIP}:443\"] }}
@@ -135,11 +159,19 @@ clusters:
     health: {{ tcp: {{}}, interval: 5s, timeout: 2s }}
     backend_tls: {{ ca: {dir}/{CERTIFICATE} }}
     hosts:
-{hosts}routes:
+{hosts}  - name: sockets
+    balance: least-connections
+    health: {{ tcp: {{}}, interval: 5s, timeout: 2s }}
+    hosts:
+{sockets}routes:
   - {{ host: {NAME}, clusters: {{ hosts: 1 }}, tls: {{ termination: edge, insecure: allow }} }}
+  - {{ host: {NAME}, path: {WEBSOCKET_PATH}, clusters: {{ sockets: 1 }} }}
+  - {{ host: {RSA_NAME}, clusters: {{ hosts: 1 }}, tls: {{ termination: edge, insecure: allow }} }}
   - {{ host: {REENCRYPTED_NAME}, clusters: {{ hosts: 1 }}, tls: {{ termination: reencrypt }} }}
 unmatched: reject
 ",
+        hosts = hosts("http: 80, https: 443"),
+        sockets = hosts(&format!("http: {ECHO_PORT}")),
     );
     let mut command = product::run(lab, program, &text)?;
     command.args(["--workers", &workers.to_string()]);

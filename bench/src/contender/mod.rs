@@ -3,6 +3,7 @@
 mod haproxy;
 mod http;
 mod nginx;
+mod router;
 mod signalbox;
 mod sozu;
 
@@ -32,6 +33,8 @@ pub(crate) enum Contender {
         /// True for `option splice-auto`.
         splice: bool,
     },
+    /// HAProxy in two hops, as OpenShift's router shapes it.
+    Router,
     /// nginx' stream module, which does not look at the Host header.
     Nginx,
     /// Sōzu, if it is installed: no package of Debian's.
@@ -49,6 +52,8 @@ pub(crate) enum Contender {
 pub(crate) const REFERENCE: &str = "haproxy";
 /// Name of plain forwarding.
 pub(crate) const BASELINE: &str = "direct";
+/// Name of HAProxy as OpenShift's router shapes it.
+const ROUTER: &str = "haproxy-router";
 /// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
 
@@ -60,6 +65,7 @@ impl FromStr for Contender {
             BASELINE => Self::Direct,
             REFERENCE => Self::Haproxy { splice: false },
             "haproxy-splice" => Self::Haproxy { splice: true },
+            ROUTER => Self::Router,
             "nginx" => Self::Nginx,
             "sozu" => Self::Sozu,
             OTHER => Self::Other,
@@ -88,6 +94,7 @@ impl std::fmt::Display for Contender {
             Self::Direct => f.write_str(BASELINE),
             Self::Haproxy { splice: false } => f.write_str(REFERENCE),
             Self::Haproxy { splice: true } => f.write_str("haproxy-splice"),
+            Self::Router => f.write_str(ROUTER),
             Self::Nginx => f.write_str("nginx"),
             Self::Sozu => f.write_str("sozu"),
             Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
@@ -136,6 +143,8 @@ impl Setup {
             Contender::Direct => None,
             Contender::Haproxy { splice } if is_http => Some(http::haproxy(lab, self.threads, *splice)?),
             Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
+            Contender::Router if is_http => Some(router::command(lab, self.threads)?),
+            Contender::Router => bail!("OpenShift's router is compared where requests are routed"),
             Contender::Nginx if is_http => Some(http::nginx(lab, self.threads)?),
             Contender::Nginx => Some(nginx::command(lab, self.threads)?),
             Contender::Sozu if is_http => bail!("there is no configuration of Sōzu for HTTP with TLS"),
@@ -230,7 +239,7 @@ mod tests {
         for name in Suite::Connections
             .contenders()
             .split(',')
-            .chain(["signalbox-new", OTHER])
+            .chain(["signalbox-new", OTHER, ROUTER])
         {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }

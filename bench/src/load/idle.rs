@@ -5,34 +5,49 @@ use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use rustls::{ClientConnection, StreamOwned};
 
+use super::http2::Http2Client;
 use super::response::Response;
+use super::slots::Route;
 use super::{Errors, source};
+use crate::hosts::NAME;
 use crate::interrupt;
 
 /// Open connections, each of which has had an answer: so it is known to reach a host.
 pub(crate) struct Idle {
-    streams: Vec<TcpStream>,
+    connections: Vec<IdleConnection>,
 }
 
+/// A connection of some protocol.
+enum IdleConnection {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+    Http2(Box<TlsStream>, Http2Client),
+}
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
 impl Idle {
-    /// Opens `count` connections from the namespace this thread is in.
-    pub(crate) fn open(targets: &[SocketAddrV4], count: usize, request: &[u8]) -> Result<Self> {
-        let mut streams = Vec::with_capacity(count);
-        for number in 0..count {
+    /// Opens the route's connections from the namespace this thread is in.
+    pub(crate) fn open(route: &Route, is_http2: bool, request: &[u8]) -> Result<Self> {
+        let open = |number: usize| {
             interrupt::check()?;
-            let stream = connect(targets[number % targets.len()]).with_context(|| format!("connection {number}"))?;
-            ask(&stream, request).with_context(|| format!("connection {number}"))?;
-            streams.push(stream);
-        }
-        Ok(Self { streams })
+            let target = route.targets[number % route.targets.len()];
+            let mut connection = IdleConnection::open(target, route, is_http2)?;
+            connection.ask(request)?;
+            anyhow::Ok(connection)
+        };
+        let open = |number| open(number).with_context(|| format!("connection {number}"));
+        let connections = (0..route.connections).map(open).collect::<Result<_>>()?;
+        Ok(Self { connections })
     }
 
     /// Uses each connection once more: those that the balancer lost in the meantime are errors.
-    pub(crate) fn check(&self, request: &[u8]) -> Errors {
+    pub(crate) fn check(&mut self, request: &[u8]) -> Errors {
         let mut errors = Errors::default();
-        for stream in &self.streams {
-            if let Err(e) = ask(stream, request) {
+        for connection in &mut self.connections {
+            if let Err(e) = connection.ask(request) {
                 errors.add(format!("idle connection: {e:#}"));
             }
         }
@@ -40,7 +55,32 @@ impl Idle {
     }
 }
 
-fn connect(to: SocketAddrV4) -> Result<TcpStream> {
+impl IdleConnection {
+    fn open(target: SocketAddrV4, route: &Route, is_http2: bool) -> Result<Self> {
+        let stream = connect(target)?;
+        let Some(tls) = &route.tls else {
+            return Ok(Self::Plain(stream));
+        };
+        let tls = if is_http2 { tls.clone().http2() } else { tls.clone() };
+        let mut stream = Box::new(StreamOwned::new(tls.connection()?, stream));
+        if !is_http2 {
+            return Ok(Self::Tls(stream));
+        }
+        let client = Http2Client::begin(&mut *stream)?;
+        anyhow::ensure!(stream.conn.alpn_protocol() == Some(b"h2"), "no HTTP/2");
+        Ok(Self::Http2(stream, client))
+    }
+
+    fn ask(&mut self, request: &[u8]) -> Result<()> {
+        match self {
+            Self::Plain(stream) => ask(stream, request),
+            Self::Tls(stream) => ask(&mut **stream, request),
+            Self::Http2(stream, client) => client.ask(&mut **stream, NAME),
+        }
+    }
+}
+
+pub(super) fn connect(to: SocketAddrV4) -> Result<TcpStream> {
     let socket = source::socket()?;
     socket
         .connect_timeout(&to.into(), Duration::from_secs(5))
@@ -51,7 +91,7 @@ fn connect(to: SocketAddrV4) -> Result<TcpStream> {
     Ok(stream)
 }
 
-fn ask(mut stream: &TcpStream, request: &[u8]) -> Result<()> {
+fn ask(mut stream: impl Read + Write, request: &[u8]) -> Result<()> {
     stream.write_all(request)?;
     let (mut response, mut buffer) = (Response::default(), [0; 4096]);
     loop {

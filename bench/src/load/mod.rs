@@ -3,7 +3,10 @@
 
 pub(crate) mod bulk;
 pub(crate) mod connection;
+pub(crate) mod echo;
+pub(crate) mod h2load;
 pub(crate) mod http;
+mod http2;
 pub(crate) mod idle;
 pub(crate) mod paced;
 pub(crate) mod response;
@@ -12,6 +15,7 @@ pub(crate) mod slots;
 pub(crate) mod source;
 mod tickets;
 pub(crate) mod tls;
+pub(crate) mod tunnels;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The client's half of TLS: a full handshake each time, with a host whose certificate is the lab's.
+//! The client's half of TLS: a full handshake each time, with a host or balancer whose certificate is the lab's.
 
 use std::sync::Arc;
 
@@ -44,6 +44,12 @@ impl Client {
             name: ServerName::try_from(name.to_owned())?,
             resumes,
         })
+    }
+
+    /// The client, with HTTP/2 as its one protocol.
+    pub(super) fn http2(mut self) -> Self {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![b"h2".to_vec()];
+        self
     }
 
     /// TLS state of a new connection.
@@ -92,6 +98,6 @@ impl ServerCertVerifier for Pinned {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256]
     }
 }

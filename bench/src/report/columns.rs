@@ -10,7 +10,11 @@ pub(super) type Column = (&'static str, fn(&Row) -> String);
 /// Columns for a kind of scenario.
 pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
     match kind {
-        ScenarioKind::Unique(_) | ScenarioKind::Reused(_) | ScenarioKind::Tls(_) => REQUESTS,
+        ScenarioKind::Unique(_)
+        | ScenarioKind::Reused(_)
+        | ScenarioKind::Tls(_)
+        | ScenarioKind::Streams(_)
+        | ScenarioKind::Tunnels(_) => REQUESTS,
         ScenarioKind::Latency(_) => LATENCY,
         ScenarioKind::Large(_) => LARGE,
         ScenarioKind::Bulk(_) => BULK,

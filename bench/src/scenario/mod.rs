@@ -37,6 +37,10 @@ pub(crate) enum Entry {
     ResumedTls,
     /// In TLS, for the name that balancers encrypt anew.
     Reencrypted,
+    /// In TLS, for the name with an RSA certificate.
+    RsaTls,
+    /// HTTP/2 in TLS.
+    Http2,
 }
 
 /// Kinds of load, with their number of connections at a time.
@@ -57,6 +61,10 @@ pub(crate) enum ScenarioKind {
     Bulk(usize),
     /// Idle connections.
     Idle(usize),
+    /// Connections of HTTP/2, each with [`h2load::STREAMS`](crate::load::h2load::STREAMS) streams at a time.
+    Streams(usize),
+    /// WebSockets, with an echo of 64 bytes at a time in each.
+    Tunnels(usize),
 }
 
 const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
@@ -105,7 +113,7 @@ pub(crate) const ALL: [Scenario; 12] = [
 ];
 
 /// Scenarios of HTTP by request, in the order in which they run.
-pub(crate) const HTTP: [Scenario; 10] = [
+pub(crate) const HTTP: [Scenario; 17] = [
     scenario(
         "plain-unique-100",
         "Plain, unique connections: 100",
@@ -146,6 +154,35 @@ pub(crate) const HTTP: [Scenario; 10] = [
         scenario("edge-large-4", "Edge, 1 MiB over 4 connections", ScenarioKind::Large(4)),
     ),
     over(
+        Entry::RsaTls,
+        scenario(
+            "rsa-full-100",
+            "Edge, full handshakes with RSA-2048: 100",
+            ScenarioKind::Unique(100),
+        ),
+    ),
+    over(
+        Entry::Tls,
+        scenario(
+            "edge-latency",
+            "Edge, reused connections: 64, at half the rate",
+            ScenarioKind::Latency(64),
+        ),
+    ),
+    over(
+        Entry::Http2,
+        scenario(
+            "http2-streams-10",
+            "Edge, HTTP/2: 10 connections of 32 streams",
+            ScenarioKind::Streams(10),
+        ),
+    ),
+    scenario(
+        "websocket-1000",
+        "WebSocket, echoes of 64 bytes: 1000",
+        ScenarioKind::Tunnels(1000),
+    ),
+    over(
         Entry::Reencrypted,
         scenario(
             "reencrypt-full-100",
@@ -169,6 +206,27 @@ pub(crate) const HTTP: [Scenario; 10] = [
             ScenarioKind::Large(4),
         ),
     ),
+    scenario(
+        "idle-plain-2000",
+        "Memory of 2000 idle connections, plain",
+        ScenarioKind::Idle(2000),
+    ),
+    over(
+        Entry::Tls,
+        scenario(
+            "idle-edge-2000",
+            "Memory of 2000 idle connections in TLS",
+            ScenarioKind::Idle(2000),
+        ),
+    ),
+    over(
+        Entry::Http2,
+        scenario(
+            "idle-http2-2000",
+            "Memory of 2000 idle connections of HTTP/2",
+            ScenarioKind::Idle(2000),
+        ),
+    ),
 ];
 
 /// Context of a scenario: network, hosts and contender.
@@ -184,8 +242,25 @@ pub(crate) struct Bench<'a> {
 
 /// Scenario that gives `latency-half` its rate.
 pub(crate) const CLOSED_LOOP: &str = "reused-100";
+/// Scenario that gives `edge-latency` its rate.
+const CLOSED_LOOP_IN_TLS: &str = "edge-reused-64";
 
 impl Scenario {
+    /// Name of the scenario whose rate a scenario with a fixed rate takes half of.
+    pub(crate) const fn closed_loop(&self) -> &'static str {
+        match self.entry {
+            Entry::Plain => CLOSED_LOOP,
+            _ => CLOSED_LOOP_IN_TLS,
+        }
+    }
+
+    /// Whether plain forwarding takes part: hosts give no tickets, have no RSA certificate, do not speak HTTP/2, and
+    /// take WebSockets at another port.
+    pub(crate) const fn is_for_hosts(&self) -> bool {
+        !matches!(self.entry, Entry::ResumedTls | Entry::RsaTls | Entry::Http2)
+            && !matches!(self.kind, ScenarioKind::Tunnels(_))
+    }
+
     /// Whether `--only` with this word selects the scenario.
     pub(crate) fn is_meant(&self, word: &str) -> bool {
         self.name == word || self.name.split('-').next() == Some(word)
@@ -211,10 +286,12 @@ impl Scenario {
                 run::requests(bench, self.entry, connections, "/", true)
             }
             ScenarioKind::Reused(connections) => run::requests(bench, self.entry, connections, "/", false),
-            ScenarioKind::Latency(connections) => run::paced(bench, connections),
+            ScenarioKind::Latency(connections) => run::paced(bench, self, connections),
             ScenarioKind::Large(connections) => run::large(bench, self.entry, connections),
             ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
-            ScenarioKind::Idle(connections) => run::idle(bench, connections),
+            ScenarioKind::Idle(connections) => run::idle(bench, self.entry, connections),
+            ScenarioKind::Streams(connections) => run::streams(bench, connections),
+            ScenarioKind::Tunnels(connections) => run::tunnels(bench, connections),
         }
     }
 }
@@ -234,7 +311,9 @@ mod tests {
 
     #[test]
     fn the_rate_is_known_before_half_of_it_is_asked_for() {
-        let at = |name: &str| ALL.iter().position(|s| s.name == name).unwrap();
-        assert!(at(CLOSED_LOOP) < at("latency-half"));
+        for (all, paced) in [(&ALL[..], "latency-half"), (&HTTP, "edge-latency")] {
+            let at = |name: &str| all.iter().position(|s| s.name == name).unwrap();
+            assert!(at(all[at(paced)].closed_loop()) < at(paced));
+        }
     }
 }

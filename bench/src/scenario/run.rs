@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{Bench, Entry};
+use super::{Bench, Entry, Scenario};
 use crate::contender::request;
-use crate::hosts::{LARGE, NAME, REENCRYPTED_NAME};
+use crate::hosts::{LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
 use crate::load::slots::Route;
-use crate::load::{Window, bulk, http, idle::Idle, paced};
+use crate::load::tunnels::{self, Tunnels};
+use crate::load::{Window, bulk, h2load, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
 
@@ -28,7 +29,8 @@ impl Bench<'_> {
         let tls = |name, resumes| self.hosts.tls(name, resumes).map(Some);
         let (port, tls) = match entry {
             Entry::Plain => (80, None),
-            Entry::Tls => (443, tls(NAME, false)?),
+            Entry::Tls | Entry::Http2 => (443, tls(NAME, false)?),
+            Entry::RsaTls => (443, tls(RSA_NAME, false)?),
             Entry::ResumedTls => (443, tls(NAME, true)?),
             Entry::Reencrypted => (443, tls(REENCRYPTED_NAME, false)?),
         };
@@ -45,7 +47,8 @@ pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path
     let meter = bench.meter();
     let name = match entry {
         Entry::Reencrypted => REENCRYPTED_NAME,
-        Entry::Plain | Entry::Tls | Entry::ResumedTls => NAME,
+        Entry::RsaTls => RSA_NAME,
+        Entry::Plain | Entry::Tls | Entry::ResumedTls | Entry::Http2 => NAME,
     };
     let plan = http::HttpPlan {
         route: bench.route(entry, connections)?,
@@ -65,11 +68,11 @@ pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path
 }
 
 /// Runs an open loop at the offered rate, whatever comes back.
-pub(super) fn paced(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
-    ensure!(bench.offered > 0.0, "nobody got through `{}`", super::CLOSED_LOOP);
+pub(super) fn paced(bench: &Bench<'_>, scenario: &Scenario, connections: usize) -> Result<Sample> {
+    ensure!(bench.offered > 0.0, "nobody got through `{}`", scenario.closed_loop());
     let meter = bench.meter();
     let plan = paced::PacedPlan {
-        route: bench.route(Entry::Plain, connections)?,
+        route: bench.route(scenario.entry, connections)?,
         request: request(NAME, "/", false),
         rate: bench.offered,
         window: bench.window(),
@@ -109,13 +112,41 @@ pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> 
     Ok(sample)
 }
 
+/// Runs h2load: its rate, and the CPU time meanwhile.
+pub(super) fn streams(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
+    let run = h2load::H2Load::start(bench.lab, connections, (bench.warm_up, bench.length))?;
+    let mut meter = bench.meter();
+    // Its time is no other program's.
+    meter.hosts.push(run.pid());
+    let (spent, _) = meter.watch(bench.window(), || 0)?;
+    let outcome = run.finish()?;
+    let mut sample = Sample::of(outcome.rate * bench.length.as_secs_f64(), bench.length, &spent);
+    sample.errors = outcome.errors;
+    Ok(sample)
+}
+
+/// Runs a closed loop of echoes in WebSockets.
+pub(super) fn tunnels(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
+    let (meter, targets) = (bench.meter(), bench.running.targets(80));
+    let head = tunnels::upgrade(NAME, WEBSOCKET_PATH);
+    let open = || Tunnels::open(&targets, connections, &head);
+    let tunnels = bench.lab.client.run(open)?;
+    let window = bench.window();
+    let (outcome, watched) = tunnels.run(&bench.lab.client, window, || meter.watch(window, || 0))?;
+    let mut sample = Sample::of(outcome.latency.count() as f64, bench.length, &watched?.0);
+    sample.latency = Latency::of(&outcome.latency);
+    sample.errors = outcome.errors;
+    Ok(sample)
+}
+
 /// Measures memory before and after connections have been used once.
-pub(super) fn idle(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
+pub(super) fn idle(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
     let pids = bench.running.pids();
-    let targets = bench.running.targets(80);
+    let route = bench.route(entry, connections)?;
+    let is_http2 = entry == Entry::Http2;
     let request = request(NAME, "/", false);
     let before = (process::resident(&pids), machine::kernel_memory());
-    let idle = bench.lab.client.run(|| Idle::open(&targets, connections, &request))?;
+    let mut idle = bench.lab.client.run(|| Idle::open(&route, is_http2, &request))?;
     // Time for a balancer that hands connections over to the kernel to let go of them.
     interrupt::sleep_until(Instant::now() + Duration::from_millis(700))?;
     let each = |before: u64, after: u64| (after as f64 - before as f64) / connections as f64;
