@@ -26,6 +26,7 @@ fn what_the_lab_prints_works_and_nothing_is_left_of_it() {
     let pid = lab.pid().to_string();
     assert!(!second.status.success() && why.contains(&pid), "{why}");
 
+    end_tls(&lab);
     choose(&lab);
     let mut download = Command::new("sh")
         .args(["-c", &format!("exec {}", lab.printed(&["--limit-rate"]))])
@@ -77,4 +78,21 @@ fn choose(lab: &Lab) {
     assert_eq!(share("north-"), 5);
     sh(&lab.printed(&["-X PUT", "100"]));
     assert_eq!(share("south-"), 10);
+}
+
+/// The commands about TLS that ends at the balancer.
+fn end_tls(lab: &Lab) {
+    let edge = sh(&lab.printed(&["curlrc https://edge"]));
+    assert!(edge.starts_with("north-") && edge.contains("over http\n"), "{edge}");
+    let anew = sh(&lab.printed(&["curlrc https://reencrypt"]));
+    assert!(anew.starts_with("south-") && anew.contains("over https\n"), "{anew}");
+    let explained = sh(&lab.printed(&["explain https://edge"]));
+    assert!(
+        explained.contains("edge") && explained.contains("balancer.pem"),
+        "{explained}"
+    );
+    let certificates = sh(&lab.printed(&["signalbox certificates"]));
+    assert!(certificates.contains("reencrypt.lab.example"), "{certificates}");
+    let redirected = sh(&lab.printed(&["redirect_url", "http://edge"]));
+    assert_eq!(redirected, "302 https://edge.lab.example/\n");
 }

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use signalbox_lab::{Ns, Proc, is_alive};
+use signalbox_lab::{Ns, Proc, is_alive, router};
 
 use super::network::Network;
-use super::site::Site;
+use super::site::{BALANCER, Site};
 use crate::process;
+
+/// Names whose TLS ends at signalbox.
+const TERMINATED_NAMES: [&str; 2] = ["edge.lab.example", "reencrypt.lab.example"];
 
 /// The signalbox that runs in the balancer's namespace, if one does.
 pub(super) struct Balancer {
@@ -30,6 +33,7 @@ pub(super) struct Balancer {
 impl Balancer {
     /// Writes signalbox' configuration and starts it.
     pub(super) fn new(site: &Site, network: &Network) -> Result<Self> {
+        router::certificate(site.dir(), BALANCER, &TERMINATED_NAMES)?;
         let text = include_str!("signalbox.yaml").replace("@DIR@", &site.dir().display().to_string());
         std::fs::write(config(site), text)?;
         let mut balancer = Self {
@@ -103,7 +107,7 @@ pub(super) fn config(site: &Site) -> PathBuf {
 /// Beginning of the command with which an operator runs signalbox in the balancer's namespace. Not by `ip netns exec`:
 /// that puts a fresh /sys over the one where programs and maps are pinned.
 pub(super) fn enter(site: &Site) -> String {
-    let namespace = site.namespace(super::site::BALANCER);
+    let namespace = site.namespace(BALANCER);
     format!("nsenter --net=/run/netns/{namespace} {}", site.program().display())
 }
 

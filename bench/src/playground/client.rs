@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::network::VIP;
 use super::site::Site;
 
-/// Writes curl's configuration: every name is at the balancer, and only the router hosts' certificate is trusted, so
-/// that an answer over TLS shows that nobody has ended it on the way.
+/// Writes curl's configuration: every name is at the balancer, and only certificates of the lab are trusted. That of the
+/// balancer is for the names whose TLS ends there: an answer for another one shows that nobody has ended it on the way.
 pub(super) fn write_config(site: &Site) -> Result<()> {
     let ca = site.path("ca.pem");
     let text = format!(

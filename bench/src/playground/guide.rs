@@ -27,6 +27,15 @@ By Host header; by server name, with TLS that ends at the router host; by weight
   {curl} https://south.lab.example/
   for i in $(seq 10); do {curl} http://app.lab.example/; done | sort | uniq -c
 
+TLS that ends at signalbox, on the same port: edge.lab.example goes on to north in plain, reencrypt.lab.example to south
+in TLS anew. Then why, with which certificate, and where a request in plain is sent:
+
+  {curl} https://edge.lab.example/
+  {curl} https://reencrypt.lab.example/
+  {explain}
+  {certificates}
+  {curl} -o /dev/null -w '%{{http_code}} %{{redirect_url}}\\n' http://edge.lab.example/
+
 Shift the weights, or take all traffic off a cluster, and repeat the last one:
 
   {api} -X PUT -d '{{\"clusters\":{{\"north\":50,\"south\":50}}}}' {path}
@@ -64,6 +73,8 @@ Stop signalbox in good order. What is cut stays, until its programs and maps are
 
 Configuration (edit it, it is noticed) and logs are in {dir}. Ctrl-C here ends and removes everything.
 ",
+        explain = ask("explain https://edge.lab.example/"),
+        certificates = ask("certificates"),
         flows = ask("flows"),
         status = ask("status"),
         routes = ask("routes"),

@@ -12,7 +12,12 @@ use super::site::Site;
 use crate::process;
 
 /// Names that the certificates of all hosts are for.
-const NAMES: [&str; 3] = ["north.lab.example", "south.lab.example", "app.lab.example"];
+const NAMES: [&str; 4] = [
+    "north.lab.example",
+    "south.lab.example",
+    "app.lab.example",
+    "reencrypt.lab.example",
+];
 
 /// A router host.
 pub(super) struct Router {

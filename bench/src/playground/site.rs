@@ -81,7 +81,9 @@ impl Site {
         });
         // The directory itself stays: it is the lock.
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let _ = fs::remove_file(entry.path());
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let remove = if is_dir { fs::remove_dir_all } else { fs::remove_file };
+            let _ = remove(entry.path());
         }
     }
 
