@@ -1,5 +1,5 @@
 //! WebSockets are tunnels of bytes: a host says to a client, and hears from it, the same through the balancer as
-//! without it, whatever the frames are.
+//! without it, whatever the frames are, and whoever carries them: the process, or the kernel behind a late cut.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use super::scene::{HTTPS, body, certificate, certificates, trusting};
 use super::websocket_cases::{self, Case, MAX_MESSAGE};
 use crate::http_request::scene::HTTP;
-use crate::lab::{Lab, Server, Signalbox, privileged, servers};
+use crate::lab::{SOON, Server, Signalbox, cut, eventually, privileged, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: allow } }";
 const HOST: &str = "10.2.0.2:80";
@@ -63,15 +63,19 @@ fn serve(mut stream: &TcpStream) {
     let _ = std::io::copy(&mut stream.by_ref(), &mut std::io::sink());
 }
 
-/// Opens a WebSocket, sends a case's bytes and returns all that the host says behind its head.
-async fn converse(stream: impl AsyncRead + AsyncWrite, case: &Case) -> Vec<u8> {
-    let conversation = timeout(CASE_TIMEOUT, try_converse(stream, case)).await;
+/// Opens a WebSocket, waits until it `is_ready`, sends a case's bytes and returns all that the host says behind its head.
+async fn converse(stream: impl AsyncRead + AsyncWrite, case: &Case, is_ready: impl FnMut() -> bool) -> Vec<u8> {
+    let conversation = timeout(CASE_TIMEOUT, try_converse(stream, case, is_ready)).await;
     conversation
         .unwrap_or_else(|_| panic!("{}: no end in time", case.name))
         .unwrap_or_else(|error| panic!("{}: {error}", case.name))
 }
 
-async fn try_converse(stream: impl AsyncRead + AsyncWrite, case: &Case) -> std::io::Result<Vec<u8>> {
+async fn try_converse(
+    stream: impl AsyncRead + AsyncWrite,
+    case: &Case,
+    is_ready: impl FnMut() -> bool,
+) -> std::io::Result<Vec<u8>> {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = pin!(tokio::io::BufReader::new(reader));
     writer.write_all(UPGRADE.as_bytes()).await?;
@@ -79,6 +83,7 @@ async fn try_converse(stream: impl AsyncRead + AsyncWrite, case: &Case) -> std::
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).await? > 0 {}
     assert!(head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED), "{head}");
+    assert!(eventually(SOON, is_ready), "{}: the WebSocket is not cut", case.name);
     let said = async {
         let mut said = Vec::new();
         reader.read_to_end(&mut said).await.map(|_| said)
@@ -109,11 +114,11 @@ fn close_code(said: &[u8]) -> Option<u16> {
 }
 
 #[test]
-fn frames_of_every_kind_pass_unchanged_in_plain_and_in_tls() {
-    if !privileged("frames_of_every_kind_pass_unchanged_in_plain_and_in_tls") {
+fn frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls() {
+    if !privileged("frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls") {
         return;
     }
-    let lab = Lab::new();
+    let lab = cut::lab();
     let ns = lab.host("east-1");
     let _health = servers::healthy(ns);
     let _server = Server::start(ns, "[::]:80", |stream| serve(&stream));
@@ -128,26 +133,33 @@ fn frames_of_every_kind_pass_unchanged_in_plain_and_in_tls() {
     runtime.block_on(async {
         for case in websocket_cases::all() {
             let name = &case.name;
-            let direct = converse(tokio_stream(lab.lb.connect(HOST)), &case).await;
+            let direct = converse(tokio_stream(lab.lb.connect(HOST)), &case, || true).await;
             assert_eq!(
                 close_code(&direct),
                 case.closes_with,
                 "{name}: what the host says by itself"
             );
-            let plain = converse(tokio_stream(lab.client.connect(HTTP)), &case).await;
-            assert!(
-                plain == direct,
-                "{name}, plain: {} bytes of {}",
-                plain.len(),
-                direct.len()
-            );
+            let is_same = |way: &str, said: &[u8]| {
+                assert!(
+                    said == direct,
+                    "{name}, {way}: {} bytes of {}",
+                    said.len(),
+                    direct.len()
+                );
+            };
+            let client = || tokio_stream(lab.client.connect(HTTP));
+            is_same("plain", &converse(client(), &case, || true).await);
+            if !cut::lenient() {
+                let before = late_cuts(&sb);
+                is_same("cut", &converse(client(), &case, || late_cuts(&sb) > before).await);
+            }
             let stream = tokio_stream(lab.client.connect(HTTPS));
-            let stream = tls
-                .connect(ServerName::try_from("a.test").unwrap(), stream)
-                .await
-                .unwrap();
-            let edge = converse(stream, &case).await;
-            assert!(edge == direct, "{name}, edge: {} bytes of {}", edge.len(), direct.len());
+            let stream = tls.connect(ServerName::try_from("a.test").unwrap(), stream).await;
+            is_same("edge", &converse(stream.unwrap(), &case, || true).await);
         }
     });
+}
+
+fn late_cuts(sb: &Signalbox) -> f64 {
+    sb.metric("signalbox_late_cut_total{listener=\"http\",result=\"cut\"}")
 }
