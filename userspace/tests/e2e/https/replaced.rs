@@ -4,8 +4,8 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use h2::client::SendRequest;
@@ -31,6 +31,8 @@ struct Load {
     stop: AtomicBool,
     /// Whether the process has been killed.
     is_killed: AtomicBool,
+    /// Paths of requests that GOAWAY has met on their way, which their clients have sent again elsewhere.
+    crossed: Mutex<Vec<String>>,
     /// Requests of each client that were answered.
     served: Vec<AtomicUsize>,
 }
@@ -115,17 +117,22 @@ impl Visitor for Tls<'_> {
 /// A client of HTTP/2, which leaves a connection when it is told that it will be closed.
 struct Http2<'a> {
     lab: &'a Lab,
+    load: &'a Load,
     runtime: tokio::runtime::Runtime,
     kept: Option<SendRequest<Bytes>>,
+    /// Name of the client, and number of its requests.
+    requests: (usize, usize),
 }
 
 impl<'a> Http2<'a> {
-    fn new(lab: &'a Lab) -> Self {
+    fn new(lab: &'a Lab, load: &'a Load, client: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self {
             lab,
+            load,
             runtime: runtime.unwrap(),
             kept: None,
+            requests: (client, 0),
         }
     }
 }
@@ -145,11 +152,20 @@ impl Visitor for Http2<'_> {
             })?);
         }
         let sender = self.kept.take().unwrap();
+        self.requests.1 += 1;
+        let path = format!("/{}-{}", self.requests.0, self.requests.1);
         let asked = self
             .runtime
-            .block_on(async { timeout(LOST_TIMEOUT, ask_stream(sender)).await });
-        self.kept = asked??;
-        Ok(true)
+            .block_on(async { timeout(LOST_TIMEOUT, ask_stream(sender, &path)).await });
+        match asked?? {
+            Asked::Answered(sender) => {
+                self.kept = Some(sender);
+                return Ok(true);
+            }
+            Asked::Closing => {}
+            Asked::Crossed => self.load.crossed.lock().unwrap().push(path),
+        }
+        Ok(false)
     }
 
     fn is_connected(&self) -> bool {
@@ -157,21 +173,33 @@ impl Visitor for Http2<'_> {
     }
 }
 
-/// Sends a request. `None`: the connection takes no more of them.
-async fn ask_stream(sender: SendRequest<Bytes>) -> Result<Option<SendRequest<Bytes>>> {
+/// What becomes of a request in HTTP/2.
+enum Asked {
+    Answered(SendRequest<Bytes>),
+    /// The connection takes no more requests.
+    Closing,
+    /// GOAWAY says that the request was not processed.
+    Crossed,
+}
+
+async fn ask_stream(sender: SendRequest<Bytes>, path: &str) -> Result<Asked> {
+    let is_good_bye = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
     let mut sender = match sender.ready().await {
         Ok(sender) => sender,
-        // GOAWAY came before a request was begun.
-        Err(error) if error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR) => return Ok(None),
+        Err(error) if is_good_bye(&error) => return Ok(Asked::Closing),
         Err(error) => return Err(Error::other(error)),
     };
-    let request = http::Request::builder().uri("http://a.test/").body(()).unwrap();
-    let (answer, _) = match sender.send_request(request, true) {
+    let request = http::Request::builder().uri(format!("http://a.test{path}")).body(());
+    let (answer, _) = match sender.send_request(request.unwrap(), true) {
         Ok(sent) => sent,
-        Err(error) if error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR) => return Ok(None),
+        Err(error) if is_good_bye(&error) => return Ok(Asked::Closing),
         Err(error) => return Err(Error::other(error)),
     };
-    let answer = answer.await.map_err(Error::other)?;
+    let answer = match answer.await {
+        Ok(answer) => answer,
+        Err(error) if is_good_bye(&error) => return Ok(Asked::Crossed),
+        Err(error) => return Err(Error::other(error)),
+    };
     if answer.status() != 200 {
         return Err(Error::other(format!("status {}", answer.status())));
     }
@@ -180,7 +208,7 @@ async fn ask_stream(sender: SendRequest<Bytes>) -> Result<Option<SendRequest<Byt
         let data = data.map_err(Error::other)?;
         let _ = body.flow_control().release_capacity(data.len());
     }
-    Ok(Some(sender))
+    Ok(Asked::Answered(sender))
 }
 
 /// Sends one request after the other until told to stop; returns those that failed.
@@ -205,8 +233,9 @@ fn visit(load: &Load, number: usize, visitor: &mut dyn Visitor) -> Vec<Failure> 
     failures
 }
 
-/// Runs clients of each kind beside a change; returns the requests that failed.
-fn under_load(lab: &Lab, change: impl FnOnce(&Load)) -> Vec<Failure> {
+/// Runs clients of each kind beside a change; returns the requests that failed. One that GOAWAY
+/// has met, and that is sent again for it, must not have reached the host.
+fn under_load(lab: &Lab, east: &WebHost, change: impl FnOnce(&Load)) -> Vec<Failure> {
     let load = Load {
         served: (0..3 * CLIENTS).map(|_| AtomicUsize::new(0)).collect(),
         ..Load::default()
@@ -219,7 +248,7 @@ fn under_load(lab: &Lab, change: impl FnOnce(&Load)) -> Vec<Failure> {
                 scope.spawn(move || match number % 3 {
                     0 => visit(load, number, &mut Plain(lab, None)),
                     1 => visit(load, number, &mut Tls(lab, settings, None)),
-                    _ => visit(load, number, &mut Http2::new(lab)),
+                    _ => visit(load, number, &mut Http2::new(lab, load, number)),
                 })
             })
             .collect();
@@ -227,6 +256,11 @@ fn under_load(lab: &Lab, change: impl FnOnce(&Load)) -> Vec<Failure> {
         load.stop.store(true, Ordering::SeqCst);
         let failures = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
         changed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let asked = east.take();
+        for path in &*load.crossed.lock().unwrap() {
+            let is_it = |head: &String| head.starts_with(&format!("GET {path} "));
+            assert!(!asked.iter().any(is_it), "{path} was processed, and is said not to be");
+        }
         failures
     })
 }
@@ -263,14 +297,14 @@ fn a_successor_costs_no_request_of_a_kept_connection() {
         return;
     }
     let lab = Lab::new();
-    let (_east, mut sb) = start(&lab);
+    let (east, mut sb) = start(&lab);
     let config = lab.dir().join("signalbox.yaml");
     // An answer is on its way all the time.
     const LENGTH: u64 = 8 << 20;
     let mut slow = Client::connect(&lab);
     slow.send(&format!("GET /bytes/{LENGTH} HTTP/1.1\r\nHost: a.test\r\n\r\n"));
     let mut replaced = Vec::new();
-    let failures = under_load(&lab, |load| {
+    let failures = under_load(&lab, &east, |load| {
         for round in 0..2 {
             load.more(50);
             let name = format!("successor-{round}");
@@ -303,10 +337,10 @@ fn a_kill_costs_requests_in_flight_and_none_on_connections_opened_afterwards() {
         return;
     }
     let lab = Lab::new();
-    let (_east, mut sb) = start(&lab);
+    let (east, mut sb) = start(&lab);
     let config = lab.dir().join("signalbox.yaml");
     for round in 0..2 {
-        let failures = under_load(&lab, |load| {
+        let failures = under_load(&lab, &east, |load| {
             load.more(50);
             sb.kill9();
             load.is_killed.store(true, Ordering::SeqCst);
