@@ -390,6 +390,8 @@ pub struct Cluster {
     pub join: JoinPolicy,
     /// TLS to the hosts, for names whose TLS is [`Termination::Reencrypt`].
     pub backend_tls: BackendTls,
+    /// Whether requests without TLS go to its hosts in HTTP/2 with prior knowledge (RFC 9113, section 3.3).
+    pub h2c: bool,
 }
 
 impl Cluster {

@@ -398,6 +398,7 @@ pub(crate) mod tests {
             subset: None,
             join: crate::model::JoinPolicy::None,
             backend_tls: crate::model::tls::BackendTls::default(),
+            h2c: false,
         };
         Model {
             admin: Admin {

@@ -10,7 +10,7 @@ use signalbox_core::http1::turn::{
     AnswerAction, AnswerFacts, ClientAfter, HostAfter, NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy,
 };
 
-const EVENTS: [TurnEvent; 20] = [
+const EVENTS: [TurnEvent; 22] = [
     TurnEvent::AnswerBytes,
     TurnEvent::AnswerEnded,
     TurnEvent::ClientClosed,
@@ -25,6 +25,8 @@ const EVENTS: [TurnEvent; 20] = [
     TurnEvent::HostExtraBytes,
     TurnEvent::HostFailed,
     TurnEvent::HostMalformed,
+    TurnEvent::HostMayRefuse,
+    TurnEvent::HostRefused,
     TurnEvent::HostStopped,
     TurnEvent::HostTimedOut,
     TurnEvent::RequestBegun,
@@ -95,7 +97,7 @@ fuzz_target!(|bytes: &[u8]| {
             is_sent = false;
         }
     }
-    assert!(connects <= policy.retries);
+    assert!(connects <= policy.retries + policy.refusals);
     if let NextStep::Finished(ending) = turn.next() {
         assert!(ending.client != ClientAfter::Keep || (is_read && facts.is_persistent && policy.keeps_client));
         assert!(ending.host != HostAfter::Reuse || (is_sent && finals == 1 && policy.keeps_host && !facts.is_upgrade));

@@ -60,8 +60,11 @@ pub struct Turn {
     request: RequestState,
     answer: AnswerState,
     retries: u8,
+    refusals: u8,
     keeps_client: bool,
     keeps_host: bool,
+    /// Whether the host can say that it has not looked at a request.
+    host_may_refuse: bool,
     /// Whether nothing of the request is left in the client's connection.
     is_request_read: bool,
 }
@@ -77,8 +80,10 @@ impl Turn {
             request: RequestState::Unsent,
             answer: AnswerState::Nothing,
             retries: 0,
+            refusals: 0,
             keeps_client: policy.keeps_client && facts.is_persistent,
             keeps_host: policy.keeps_host && !facts.is_upgrade && !matches!(facts.method, Method::Connect),
+            host_may_refuse: false,
             is_request_read: !facts.has_body(),
         }
     }
@@ -113,7 +118,7 @@ impl Turn {
     /// Whether what was sent of the request is still to be kept for another attempt.
     #[must_use]
     pub fn keeps_replay(&self) -> bool {
-        !matches!(self.stage, Stage::Finished(_)) && self.may_retry()
+        !matches!(self.stage, Stage::Finished(_)) && (self.may_retry() || (self.host_may_refuse && self.may_resend()))
     }
 
     /// Whether the final answer has begun: nothing else can be sent to the client.
@@ -156,7 +161,11 @@ impl Turn {
 
     fn before_end(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::HostConnected => self.stage = Stage::Exchanging,
+            TurnEvent::HostConnected => {
+                self.stage = Stage::Exchanging;
+                self.host_may_refuse = false;
+            }
+            TurnEvent::HostMayRefuse => self.host_may_refuse = true,
             TurnEvent::ConnectFailed => self.fail(TurnFault::HostUnreachable),
             TurnEvent::Drain => {
                 // A client that was told nothing else expects that its connection is kept.
@@ -177,6 +186,11 @@ impl Turn {
             TurnEvent::HostStopped => self.stopped(),
             TurnEvent::HostClosed { is_clean } => self.host_closed(is_clean),
             TurnEvent::HostFailed => self.host_failed(),
+            TurnEvent::HostRefused if self.host_may_refuse && self.may_resend() => {
+                self.refusals += 1;
+                self.begin_again();
+            }
+            TurnEvent::HostRefused => self.host_failed(),
             TurnEvent::HostMalformed => self.fail(TurnFault::AnswerMalformed),
             TurnEvent::HostTimedOut => self.fail(TurnFault::AnswerTimeout),
             TurnEvent::ClientClosed if self.is_request_read => self.keeps_client = false,
@@ -300,12 +314,27 @@ impl Turn {
         if self.stage == Stage::Connecting {
             return;
         }
-        if !self.may_retry() {
-            return self.fail(fault);
+        if self.may_retry() {
+            self.retries += 1;
+            self.begin_again();
+        } else {
+            self.fail(fault);
         }
-        self.retries += 1;
+    }
+
+    fn begin_again(&mut self) {
         self.stage = Stage::Connecting;
         self.request = RequestState::Unsent;
+    }
+
+    /// Whether a request that the host has not looked at may be sent again: the client knows of no answer, and what was
+    /// sent of the body was kept.
+    fn may_resend(&self) -> bool {
+        let is_kept = self.body_sent() <= self.policy.replay_bytes;
+        self.stage == Stage::Exchanging
+            && self.refusals < self.policy.refusals
+            && self.answer == AnswerState::Nothing
+            && is_kept
     }
 
     /// Whether the request may be sent again (RFC 9110, section 9.2.2): nothing was received, and nothing sent or only

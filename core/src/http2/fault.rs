@@ -18,6 +18,9 @@ pub enum StreamFault {
     /// The stream ends with its head, and Content-Length promises a body (RFC 9113, section 8.1.1).
     #[error("Content-Length is not the length of the stream's data (RFC 9113, 8.1.1)")]
     LengthMismatch,
+    /// Another protocol than WebSocket is asked for (RFC 8441).
+    #[error("the one protocol that a stream may ask for is websocket (RFC 8441)")]
+    Protocol,
     /// The scheme is not that of the connection (RFC 9110, section 7.4).
     #[error("the scheme is not that of the connection (RFC 9110, 7.4)")]
     Scheme,
@@ -31,6 +34,7 @@ impl StreamFault {
             Self::ConnectionField | Self::LengthMismatch => 400,
             Self::Framing(fault) => fault.status(),
             Self::Head(fault) => fault.status(),
+            Self::Protocol => 501,
             Self::Scheme => 421,
         }
     }
@@ -43,6 +47,7 @@ impl StreamFault {
             Self::Framing(fault) => fault.label(),
             Self::Head(fault) => fault.label(),
             Self::LengthMismatch => "length_mismatch",
+            Self::Protocol => "connect_unsupported",
             Self::Scheme => "misdirected",
         }
     }

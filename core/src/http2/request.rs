@@ -1,18 +1,10 @@
 //! The head of a stream's request in HTTP/1.1 (RFC 9113, section 8.3).
 
 use super::fault::StreamFault;
+use super::fields::{check_field, decimal, is_connection_field, push_line};
 use crate::http1::framing::{BodyLength, FramingError};
-use crate::http1::grammar::{is_field_value, is_token, trim_ows};
+use crate::http1::grammar::is_token;
 use crate::http1::head_error::HeadError;
-
-/// Fields that say something about a connection of HTTP/1, and that no stream may have.
-pub const CONNECTION_FIELDS: [&str; 5] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Pseudo-header fields of a request, and what is known of its stream.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +21,8 @@ pub struct StreamHead<'a> {
     pub is_tls: bool,
     /// Whether the stream ends with its head: there is no body.
     pub is_ended: bool,
+    /// Key of the handshake, where the stream asks for a WebSocket (RFC 8441): it becomes an Upgrade, without a body.
+    pub websocket_key: Option<&'a [u8]>,
 }
 
 /// Fields of a request that are not sent on as they stand.
@@ -55,7 +49,7 @@ pub fn to_http1<'a>(
         return Err(StreamFault::Scheme);
     }
     let mut lines = Vec::new();
-    let own = pass_fields(&mut lines, fields)?;
+    let own = pass_fields(&mut lines, fields, head.websocket_key.is_some())?;
     let host = host(head.authority, own.host)?;
     let mut out = request_line(head, host)?;
     push_line(&mut out, b"host", host);
@@ -66,13 +60,19 @@ pub fn to_http1<'a>(
     if own.takes_trailers {
         push_line(&mut out, b"te", b"trailers");
     }
+    if let Some(key) = head.websocket_key {
+        push_line(&mut out, b"connection", b"Upgrade");
+        push_line(&mut out, b"upgrade", b"websocket");
+        push_line(&mut out, b"sec-websocket-key", key);
+    }
+    let is_ended = head.is_ended || head.websocket_key.is_some();
     let length = match own.length {
         Some(digits) => BodyLength::Known(decimal(digits)?),
-        None if head.is_ended => BodyLength::None,
+        None if is_ended => BodyLength::None,
         None => BodyLength::Chunked,
     };
     match (length, own.length) {
-        (BodyLength::Known(1..), _) if head.is_ended => return Err(StreamFault::LengthMismatch),
+        (BodyLength::Known(1..), _) if is_ended => return Err(StreamFault::LengthMismatch),
         (BodyLength::Chunked, _) => push_line(&mut out, b"transfer-encoding", b"chunked"),
         (_, Some(digits)) => push_line(&mut out, b"content-length", digits),
         _ => {}
@@ -85,17 +85,13 @@ pub fn to_http1<'a>(
 fn pass_fields<'a>(
     lines: &mut Vec<u8>,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    has_key: bool,
 ) -> Result<OwnFields<'a>, StreamFault> {
     let mut own = OwnFields::default();
     for (name, value) in fields {
-        if !is_token(name) {
-            return Err(HeadError::FieldName.into());
-        }
-        if !is_field_value(value) || trim_ows(value) != value {
-            return Err(HeadError::FieldValue.into());
-        }
+        check_field(name, value)?;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        if CONNECTION_FIELDS.into_iter().any(is) {
+        if is_connection_field(name) {
             return Err(StreamFault::ConnectionField);
         }
         if is("host") {
@@ -118,7 +114,7 @@ fn pass_fields<'a>(
                 return Err(StreamFault::ConnectionField);
             }
             own.takes_trailers = true;
-        } else {
+        } else if !(has_key && is("sec-websocket-key")) {
             push_line(lines, name, value);
         }
     }
@@ -143,28 +139,20 @@ fn request_line(head: &StreamHead<'_>, host: &[u8]) -> Result<Vec<u8>, StreamFau
     if !is_token(head.method) {
         return Err(HeadError::RequestLine.into());
     }
-    let target = match head.method {
+    let method = if head.websocket_key.is_some() {
+        b"GET"
+    } else {
+        head.method
+    };
+    let target = match method {
         b"CONNECT" => host,
         _ => head.path,
     };
-    let is_path = target.starts_with(b"/") || (target == b"*" && head.method == b"OPTIONS");
-    if !(is_path || head.method == b"CONNECT") || !target.iter().all(u8::is_ascii_graphic) {
+    let is_path = target.starts_with(b"/") || (target == b"*" && method == b"OPTIONS");
+    if !(is_path || method == b"CONNECT") || !target.iter().all(u8::is_ascii_graphic) {
         return Err(HeadError::TargetForm.into());
     }
-    Ok([head.method, b" ", target, b" HTTP/1.1\r\n"].concat())
-}
-
-fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
-}
-
-fn decimal(digits: &[u8]) -> Result<u64, StreamFault> {
-    let is_decimal = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| is_decimal);
-    let number = text.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| FramingError::ContentLengthInvalid.into())
+    Ok([method, b" ", target, b" HTTP/1.1\r\n"].concat())
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ impl Cluster {
             subset: None,
             join: JoinPolicy::None,
             backend_tls: super::tls::BackendTls::default(),
+            h2c: false,
         }
     }
 

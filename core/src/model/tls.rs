@@ -162,6 +162,31 @@ pub struct BackendTls {
     pub is_verified: bool,
     /// PEM files with signalbox's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// Versions of HTTP that hosts are offered, best first.
+    pub alpn: Vec<HttpVersion>,
+}
+
+/// Version of HTTP, as ALPN offers it (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HttpVersion {
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+impl HttpVersion {
+    /// Versions by their names, which are those of ALPN.
+    pub const ALL: [(&'static str, Self); 2] = [("h2", Self::Http2), ("http/1.1", Self::Http11)];
+
+    /// Name of the version.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http11 => "http/1.1",
+            Self::Http2 => "h2",
+        }
+    }
 }
 
 impl Default for BackendTls {
@@ -171,6 +196,7 @@ impl Default for BackendTls {
             name: None,
             is_verified: true,
             identity: None,
+            alpn: vec![HttpVersion::Http11],
         }
     }
 }

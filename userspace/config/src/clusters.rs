@@ -169,6 +169,7 @@ fn cluster(
     let join = map.take("join");
     let subset = map.take("subset");
     let backend_tls = map.take("backend_tls");
+    let h2c = map.take("h2c");
     let known = map.finish(report);
 
     // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
@@ -195,6 +196,7 @@ fn cluster(
         place.keyword("a way to join", &JoinPolicy::ALL, report)
     });
     let backend_tls = optional_value(backend_tls.as_ref(), |place| tls::backend(place, report));
+    let h2c = or_default(h2c.as_ref(), false, |place| place.flag(report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),
         None => learns.then(Vec::new),
@@ -213,6 +215,7 @@ fn cluster(
         subset: subset.and_then(|place| subset::size(&place, report)),
         join,
         backend_tls: backend_tls?.unwrap_or_default(),
+        h2c,
     })
 }
 

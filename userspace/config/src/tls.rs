@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::{
-    BackendTls, CertificatePlace, ClientCertificates, InsecurePolicy, ListenerTls, RouteTls, SessionTickets,
-    Termination, TlsSettings,
+    BackendTls, CertificatePlace, ClientCertificates, HttpVersion, InsecurePolicy, ListenerTls, RouteTls,
+    SessionTickets, Termination, TlsSettings,
 };
 use signalbox_core::tls::coalescing::Http2;
 use signalbox_core::tls::profile::KeyExchangeGroup;
@@ -263,11 +263,16 @@ pub(super) fn backend(place: &NodeRef<'_>, report: &mut Report) -> Option<Backen
     let verify = map.take("verify");
     let cert = map.take("cert");
     let key = map.take("key");
+    let alpn = map.take("alpn");
     map.finish(report);
     if cert.is_some() != key.is_some() {
         place.error(report, "`cert` and `key` go together");
         return None;
     }
+    let alpn = match alpn {
+        Some(place) => self::alpn(&place, report)?,
+        None => BackendTls::default().alpn,
+    };
     let is_verified = or_default(verify.as_ref(), true, |place| place.flag(report));
     if let (false, Some(ca)) = (is_verified, &ca) {
         ca.error(
@@ -284,7 +289,26 @@ pub(super) fn backend(place: &NodeRef<'_>, report: &mut Report) -> Option<Backen
         name: name?,
         is_verified,
         identity: cert.zip(key),
+        alpn,
     })
+}
+
+/// Decodes the versions of HTTP that hosts are offered.
+fn alpn(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<HttpVersion>> {
+    let mut versions = Vec::new();
+    for item in place.items("versions", HttpVersion::ALL.len(), report)? {
+        let version = item.keyword("a version of HTTP", &HttpVersion::ALL, report)?;
+        if versions.contains(&version) {
+            item.error(report, "the version is in the list already");
+            return None;
+        }
+        versions.push(version);
+    }
+    if versions.is_empty() {
+        place.error(report, "hosts are offered nothing: name at least one, such as http/1.1");
+        return None;
+    }
+    Some(versions)
 }
 
 fn backend_name(place: &NodeRef<'_>, report: &mut Report) -> Option<Hostname> {

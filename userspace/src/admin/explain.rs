@@ -17,7 +17,7 @@ use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
 use signalbox_core::merge::unserved_claims;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::{Cluster, Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::problem::problem;
@@ -264,7 +264,13 @@ fn at_listener(
         .sum();
     let clusters: Vec<_> = shares
         .iter()
-        .map(|&(at, weight)| cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 }))
+        .map(|&(at, weight)| {
+            let mut view = cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 });
+            if let Some(cluster) = snapshot.model.clusters.get(at).filter(|_| is_per_request) {
+                view["http"] = http_text(cluster, protocol).into();
+            }
+            view
+        })
         .collect();
     let next = next_host(control, snapshot, to, protocol, client);
     let preferred = match to {
@@ -287,6 +293,23 @@ fn at_listener(
         "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
         "datapath": tier,
     })
+}
+
+/// Returns which versions of HTTP the hosts of a cluster are spoken to in.
+fn http_text(cluster: &Cluster, protocol: Protocol) -> String {
+    match protocol {
+        Protocol::Tls => {
+            let names: Vec<_> = cluster
+                .backend_tls
+                .alpn
+                .iter()
+                .map(|version| version.as_str())
+                .collect();
+            format!("in TLS, offered {}", names.join(", "))
+        }
+        _ if cluster.h2c => "in HTTP/2 with prior knowledge".to_owned(),
+        _ => "in HTTP/1.1".to_owned(),
+    }
 }
 
 fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32, total: u32) -> Value {

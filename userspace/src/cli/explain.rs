@@ -146,6 +146,9 @@ fn name_text(answer: &Value) -> String {
                 cluster["share_percent"],
                 text(&cluster["balance"])
             );
+            if let Some(how) = cluster["http"].as_str() {
+                let _ = writeln!(out, "    hosts are spoken to {how}");
+            }
             if let Some(why) = cluster["waits_for"].as_str() {
                 let _ = writeln!(out, "    no hosts: {why}");
             }

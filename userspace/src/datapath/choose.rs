@@ -19,6 +19,8 @@ pub struct Lease {
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
+    /// Whether the host is spoken to in HTTP/2 with prior knowledge, where it is not in TLS.
+    pub h2c: bool,
     /// The connection's share of figures: its cluster's part of its route. Set once connected.
     pub stats: Option<Arc<RouteClusterStats>>,
     is_detached: bool,
@@ -219,6 +221,7 @@ impl<'a> Chooser<'a> {
             host: state,
             backend,
             proxy_protocol: configured.proxy_protocol,
+            h2c: configured.h2c,
             stats: None,
             is_detached: false,
         })

@@ -130,6 +130,7 @@ fn connect_label(error: &std::io::Error) -> &'static str {
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
         Some(libc::ETIMEDOUT) => "timeout",
         None if signalbox_tls::client::is_tls_error(error) => "tls",
+        None if super::http::is_not_http2(error) => "http2",
         _ if sys::is_out_of_resources(error) => "no_resources",
         _ => "other",
     }

@@ -5,7 +5,7 @@
 //! conn ─► head ─► exchange ─► upstream ─► pool        one task a client's connection, no spawn, lock or channel
 //!                    └─► carry: request + answer      both directions in one future
 //!                          └─► tunnel                 behind a 101: the relay of other listeners
-//! http2 ─► exchange, a task for each stream           HTTP/2 is hyper's, up to the exchange
+//! http2 ─► exchange, a task for each stream           HTTP/2 is the crate h2's, on the client's side and the host's
 //! ```
 //!
 //! Owns: sockets, time limits, bytes in flight. What is a message and what comes next is decided by
@@ -26,6 +26,7 @@ mod handshake;
 pub(super) mod handshake_slots;
 mod head;
 mod host_tls;
+mod host_versions;
 mod http2;
 mod identity;
 mod late_cut;
@@ -43,6 +44,8 @@ mod tls_policy;
 mod tls_tunnel;
 mod tunnel;
 mod upstream;
+mod websocket;
 
 pub(super) use conn::{serve, serve_http};
 pub(super) use handshake::serve_https;
+pub(super) use http2::is_not_http2;

@@ -110,6 +110,8 @@ pub struct ClusterState {
     pub pool_idle: Gauge,
     /// Connections to hosts that carry a request (`routing: request`).
     pub pool_active: Gauge,
+    /// HTTP/2 to its hosts.
+    pub http2: Http2Stats,
 }
 
 /// Runtime state of a route.

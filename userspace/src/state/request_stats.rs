@@ -16,7 +16,7 @@ struct ClusterRequests {
     by_class: [Counter; CODE_CLASSES.len()],
 }
 
-/// HTTP/2 of a listener's clients.
+/// HTTP/2 of a listener's clients, or to a cluster's hosts.
 #[derive(Debug, Default)]
 pub struct Http2Stats {
     pub connections: Counter,

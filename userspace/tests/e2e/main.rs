@@ -39,6 +39,7 @@ mod faults;
 mod figures;
 mod h2c;
 mod health;
+mod http2_hosts;
 mod http_request;
 mod https;
 mod kept;

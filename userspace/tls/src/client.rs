@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use signalbox_core::hostname::Hostname;
-use signalbox_core::model::tls::BackendTls;
+use signalbox_core::model::tls::{BackendTls, HttpVersion};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
@@ -56,7 +56,20 @@ pub enum BackendTlsError {
 
 /// Configuration of handshakes with the hosts of a cluster.
 #[derive(Clone, Debug)]
-pub struct HostConfig(Arc<ClientConfig>);
+pub struct HostConfig {
+    configured: Arc<ClientConfig>,
+    /// Configuration that offers HTTP/1.1 alone.
+    http1: Arc<ClientConfig>,
+    offers_http2: bool,
+}
+
+impl HostConfig {
+    /// Whether hosts are offered HTTP/2.
+    #[must_use]
+    pub const fn offers_http2(&self) -> bool {
+        self.offers_http2
+    }
+}
 
 /// Name that a host is asked for (SNI), or its address, which its certificate must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,13 +84,23 @@ impl HostIdentity {
     }
 }
 
-/// Shakes hands with a host.
+/// Shakes hands with a host. `may_be_http2`: it is offered what is configured, and HTTP/1.1 alone otherwise.
 ///
 /// # Errors
 ///
 /// If the connection ends, or the handshake fails ([`is_tls_error`]).
-pub async fn connect(config: &HostConfig, host: HostIdentity, stream: TcpStream) -> io::Result<TlsStream> {
-    let connector = TlsConnector::from(Arc::clone(&config.0));
+pub async fn connect(
+    config: &HostConfig,
+    host: HostIdentity,
+    stream: TcpStream,
+    may_be_http2: bool,
+) -> io::Result<TlsStream> {
+    let chosen = if may_be_http2 {
+        &config.configured
+    } else {
+        &config.http1
+    };
+    let connector = TlsConnector::from(Arc::clone(chosen));
     connector.connect(host.0, stream).await.map(TlsStream::new)
 }
 
@@ -88,7 +111,7 @@ pub fn is_tls_error(error: &io::Error) -> bool {
     inner.is_some()
 }
 
-/// Builds the configuration of handshakes with the hosts of a cluster, which are asked for HTTP/1.1 by ALPN.
+/// Builds the configuration of handshakes with the hosts of a cluster.
 ///
 /// # Errors
 ///
@@ -119,8 +142,14 @@ pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsErr
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(HostConfig(Arc::new(config)))
+    let mut http1 = config.clone();
+    http1.alpn_protocols = vec![HttpVersion::Http11.as_str().into()];
+    config.alpn_protocols = settings.alpn.iter().map(|version| version.as_str().into()).collect();
+    Ok(HostConfig {
+        configured: Arc::new(config),
+        http1: Arc::new(http1),
+        offers_http2: settings.alpn.contains(&HttpVersion::Http2),
+    })
 }
 
 fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTlsError> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-pub(crate) use aws_lc_rs::{aead, hkdf, rand};
+pub(crate) use aws_lc_rs::{aead, digest, hkdf, rand};
 pub(crate) use rustls::crypto::aws_lc_rs as rustls_provider;
 
 use rustls::crypto::CryptoProvider;
@@ -12,6 +12,14 @@ use rustls::crypto::CryptoProvider;
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls_provider::default_provider())
+}
+
+/// Returns the SHA-1 digest of some bytes: no secret rests on it, the handshake of WebSocket has it (RFC 6455).
+#[must_use]
+pub fn sha1(bytes: &[u8]) -> Vec<u8> {
+    digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, bytes)
+        .as_ref()
+        .to_vec()
 }
 
 /// Makes the provider the one that libraries take when they name none. To be called first of all; later calls do

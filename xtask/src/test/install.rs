@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 25] = [
+const PACKAGES: [AptPackage; 26] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -24,6 +24,7 @@ const PACKAGES: [AptPackage; 25] = [
     package("openssl"),
     package("curl"),
     package("nghttp2-client"),
+    package("nghttp2-server"),
     package("python3-grpcio"),
     package("iproute2"),
     package("ethtool"),

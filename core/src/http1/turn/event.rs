@@ -34,8 +34,12 @@ pub enum TurnEvent {
     HostExtraBytes,
     /// The host's connection is broken.
     HostFailed,
+    /// The connection that stands is one on which a host can refuse requests ([`HostRefused`](Self::HostRefused)).
+    HostMayRefuse,
     /// The answer's head, framing or body breaks the rules.
     HostMalformed,
+    /// The host says that it has not looked at the request (RFC 9113, section 8.7): any method may be sent again.
+    HostRefused,
     /// The host takes no more of the request; its answer may be on its way.
     HostStopped,
     /// The host has not answered in time.

@@ -62,6 +62,8 @@ impl AnswerFacts {
 pub struct TurnPolicy {
     /// How often a request may be sent again.
     pub retries: u8,
+    /// How often a request may be sent again that a host has refused.
+    pub refusals: u8,
     /// Bytes of a request's body that the datapath keeps, so that they can be sent again.
     pub replay_bytes: u64,
     /// Whether the client's connection may be kept.
@@ -74,6 +76,7 @@ impl Default for TurnPolicy {
     fn default() -> Self {
         Self {
             retries: 1,
+            refusals: 5,
             replay_bytes: 16 * 1024,
             keeps_client: true,
             keeps_host: true,

@@ -331,6 +331,49 @@ fn a_request_that_changes_things_is_sent_again_only_if_it_was_not_sent() {
 }
 
 #[test]
+fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
+    let begun = || Conversation::begun(POST).then(&[TurnEvent::HostMayRefuse]);
+    assert!(begun().0.keeps_replay());
+    let again = NextStep::Connect { may_reuse: true };
+    begun().then(&[TurnEvent::HostRefused]).does(again);
+    begun()
+        .then(&[
+            TurnEvent::RequestBody(100),
+            TurnEvent::RequestEnded,
+            TurnEvent::HostRefused,
+        ])
+        .does(again);
+    // It was stopped first, since its bytes were not taken: no connection is kept behind it.
+    begun()
+        .then(&[TurnEvent::HostStopped, TurnEvent::HostRefused])
+        .retries();
+    // A few times only.
+    let refused = [
+        TurnEvent::RequestEnded,
+        TurnEvent::HostRefused,
+        TurnEvent::HostConnected,
+        TurnEvent::HostMayRefuse,
+        TurnEvent::RequestBegun,
+    ];
+    let often = (0..5).fold(begun(), |conversation, _| conversation.then(&refused));
+    often
+        .then(&[TurnEvent::RequestEnded, TurnEvent::HostRefused])
+        .ends(Some(502), Keep, HostAfter::Close);
+    // What was sent of the body was not kept, or the client knows of an answer.
+    let long = begun().then(&[TurnEvent::RequestBody(16 * 1024 + 1)]);
+    assert!(!long.0.keeps_replay());
+    long.then(&[TurnEvent::HostRefused])
+        .ends(Some(502), Linger, HostAfter::Close);
+    let hinted = begun().head(Interim, AnswerAction::Pass(Omitted));
+    hinted
+        .then(&[TurnEvent::HostRefused])
+        .ends(Some(502), Linger, HostAfter::Close);
+    // A connection of HTTP/1 has no such word.
+    let plain = Conversation::begun(POST).then(&[TurnEvent::HostRefused]);
+    plain.ends(Some(502), Linger, HostAfter::Close);
+}
+
+#[test]
 fn an_answer_before_the_request_is_not_its_answer() {
     let stale = Conversation::of(POST).then(&[TurnEvent::HostConnected]);
     stale.head(Final(TEN), AnswerAction::Refuse).retries();

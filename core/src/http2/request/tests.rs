@@ -14,6 +14,7 @@ const GET: StreamHead<'_> = StreamHead {
     path: b"/x?y=1",
     is_tls: true,
     is_ended: true,
+    websocket_key: None,
 };
 
 const POST: StreamHead<'_> = StreamHead {
@@ -66,6 +67,27 @@ fn a_request_becomes_one_of_http1() {
         ..GET
     };
     assert!(text(&options, &[]).starts_with("OPTIONS * HTTP/1.1\r\n"));
+}
+
+#[test]
+fn a_websocket_becomes_an_upgrade() {
+    let asked = StreamHead {
+        method: b"CONNECT",
+        is_ended: false,
+        websocket_key: Some(b"MDEyMzQ1Njc4OWFiY2RlZg=="),
+        ..GET
+    };
+    let said = text(
+        &asked,
+        &[("sec-websocket-version", "13"), ("sec-websocket-key", "its own")],
+    );
+    assert_eq!(
+        said,
+        "GET /x?y=1 HTTP/1.1\r\nhost: a.test\r\nsec-websocket-version: 13\r\nconnection: Upgrade\r\n\
+         upgrade: websocket\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+    );
+    assert_eq!(label(&asked, &[("content-length", "5")]), "length_mismatch");
+    assert_eq!(label(&StreamHead { path: b"*", ..asked }, &[]), "target_form");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use signalbox_core::http::forwarded::ForwardedPolicy;
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::Protocol;
 use signalbox_core::model::http::HeaderEdits;
-use signalbox_core::model::tls::{CertificatePlace, InsecurePolicy, SessionTickets, Termination};
+use signalbox_core::model::tls::{CertificatePlace, HttpVersion, InsecurePolicy, SessionTickets, Termination};
 
 use super::{only_mistakes, right};
 
@@ -24,7 +24,7 @@ fn file(listener: &str, cluster: &str, route: &str, more: &str) -> String {
 fn a_listener_that_ends_tls() {
     let text = file(
         ", termination: edge, strict_sni: true, client_certificates: { ca: ca.pem }, request_id: X-Id, forwarded: { policy: replace, trusted: [10.0.0.0/8] }",
-        ", backend_tls: { ca: east.pem, name: router.test }",
+        ", h2c: true, backend_tls: { ca: east.pem, name: router.test, alpn: [h2, http/1.1] }",
         ", tls: { termination: reencrypt, insecure: redirect, hsts: \"max-age=60; includeSubDomains\" }, allow: [192.0.2.0/24]",
         "  - { host: app.test, path: /api, clusters: { east: 7 } }\ncertificates: [{ cert: a.pem, default: true }, { directory: d }]\ntls: { profile: modern, groups: [X25519], tickets: false }\n",
     );
@@ -49,7 +49,9 @@ fn a_listener_that_ends_tls() {
         panic!("{:?}", model.tls.certificates)
     };
     assert_eq!(cert, key, "one file holds both");
-    assert!(model.clusters[0].backend_tls.is_verified && model.tls.tickets == SessionTickets::Off);
+    let cluster = &model.clusters[0];
+    assert!(cluster.backend_tls.is_verified && model.tls.tickets == SessionTickets::Off && cluster.h2c);
+    assert_eq!(cluster.backend_tls.alpn, [HttpVersion::Http2, HttpVersion::Http11]);
     assert_eq!(model.https_port(), Some(443));
 }
 
@@ -180,6 +182,10 @@ fn mistakes_of_routes_and_clusters() {
         , backend_tls: { cert: a.pem } | clusters[0].backend_tls | `cert` and `key` go together
         , backend_tls: { ca: a.pem, verify: false } | clusters[0].backend_tls.ca | has no meaning with `verify: false`
         , backend_tls: { name: \"a b\" } | clusters[0].backend_tls.name | a b
+        , backend_tls: { alpn: [h3] } | clusters[0].backend_tls.alpn[0] | allowed: h2
+        , backend_tls: { alpn: [h2, h2] } | clusters[0].backend_tls.alpn[1] | in the list already
+        , backend_tls: { alpn: [] } | clusters[0].backend_tls.alpn | are offered nothing
+        , h2c: 2 | clusters[0].h2c | is not a yes or no
         ",
     );
 }

@@ -59,6 +59,16 @@ impl Scrape {
             "Connections to hosts that wait for a request or carry one",
             pools,
         )?;
+        out.gauge(
+            "host_http2_streams_active",
+            "Streams to hosts that are not ended",
+            clusters().map(|(c, name)| (vec![("cluster", name)], f64::from(c.http2.streams.get()))),
+        )?;
+        out.counter(
+            "host_http2_connections",
+            "HTTP/2 connections to hosts",
+            clusters().map(|(c, name)| (vec![("cluster", name)], c.http2.connections.get())),
+        )?;
         let listeners = || {
             snapshot
                 .listeners

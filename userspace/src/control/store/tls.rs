@@ -218,8 +218,9 @@ impl std::hash::Hash for BackendKey {
             name,
             is_verified,
             identity,
+            alpn,
         } = &self.0;
-        (ca, name, is_verified, identity).hash(state);
+        (ca, name, is_verified, identity, alpn).hash(state);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The host's side of an exchange: the answer on its way to the client, and what waits for the host.
 
+use std::io;
 use std::task::{Context, Poll};
 
 use signalbox_core::http1::chunked::NO_TRAILERS;
@@ -13,10 +14,12 @@ use tokio::io::ReadBuf;
 
 use super::body::Body;
 use super::carry::{MAX_READS_IN_A_ROW, Pumped};
+use super::http2;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use super::request::ClientSide;
 use super::upstream::authenticates_connection;
+use super::websocket;
 use crate::datapath::scratch::with_scratch;
 
 /// Facts of the request that its answer is read by.
@@ -27,6 +30,8 @@ pub(super) struct Asked {
     pub(super) limits: MessageLimits,
     /// Changes of the answer's fields, whichever host gives it.
     pub(super) fields: Vec<FieldEdit>,
+    /// Host's answer to the key of a WebSocket that the client has asked for in HTTP/2.
+    pub(super) websocket_accept: Option<String>,
 }
 
 /// The host's side of an exchange.
@@ -66,6 +71,11 @@ impl HostSide {
     /// Takes the connection back, and the first bytes of a tunnel.
     pub(super) fn into_parts(self) -> (Leg, Vec<u8>) {
         (self.stream, self.bytes)
+    }
+
+    /// Whether the answer has begun, and only its end tells how long it is.
+    pub(super) const fn is_open_ended(&self) -> bool {
+        matches!(self.body, Some(Body::Chunked(_) | Body::UntilClose))
     }
 
     /// Sends nothing more: the host does not take it. Its answer may be on its way.
@@ -111,7 +121,7 @@ impl HostSide {
             let mut buf = ReadBuf::new(scratch);
             let event = match self.stream.poll_read(cx, &mut buf) {
                 Poll::Pending => return false,
-                Poll::Ready(Err(_)) => TurnEvent::HostFailed,
+                Poll::Ready(Err(error)) => self.failed(&error, client),
                 Poll::Ready(Ok(())) if buf.filled().is_empty() => TurnEvent::HostClosed {
                     is_clean: !self.has_stopped,
                 },
@@ -141,6 +151,21 @@ impl HostSide {
         };
         turn.on(event);
         Some(false)
+    }
+
+    /// Event that an error of the host's connection or stream is.
+    fn failed(&self, error: &io::Error, client: &mut ClientSide) -> TurnEvent {
+        if let (Some(reason), Leg::Stream(stream)) = (http2::reset_reason(error), &mut client.stream) {
+            stream.set_reset_reason(reason);
+        }
+        match error.kind() {
+            _ if !self.stream.is_stream() => TurnEvent::HostFailed,
+            _ if http2::is_refused(error) => TurnEvent::HostRefused,
+            io::ErrorKind::InvalidData => TurnEvent::HostMalformed,
+            // HTTP/2 has no words for the request.
+            io::ErrorKind::InvalidInput => TurnEvent::ClientMalformed,
+            _ => TurnEvent::HostFailed,
+        }
     }
 
     fn take(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
@@ -175,6 +200,11 @@ impl HostSide {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             };
+            let expected = asked.websocket_accept.as_deref();
+            if expected.is_some_and(|expected| !websocket::is_right(&head, bytes, expected)) {
+                turn.on(TurnEvent::HostMalformed);
+                return;
+            }
             match turn.answer_head(AnswerFacts::new(&head, kind)) {
                 AnswerAction::Refuse => return,
                 AnswerAction::Drop => {}

@@ -38,7 +38,8 @@ pub(super) struct HostLink {
     pub(super) listed: FlowGuard,
     /// Record for the connection log; `None` where it is off. A kept connection took no time to connect.
     pub(super) log: Option<LogContext>,
-    pub(super) _active: ActiveConnection,
+    /// `None`: a stream, whose connection is counted elsewhere.
+    pub(super) _active: Option<ActiveConnection>,
     /// Flow of a connection that may be cut late.
     pub(super) held: Option<HeldFlow>,
 }

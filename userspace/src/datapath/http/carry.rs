@@ -96,9 +96,17 @@ impl Carry<'_> {
 
     /// Time without progress that is allowed now, and what it means when it is over.
     fn limit(&self) -> (Duration, TurnEvent) {
-        let HttpTimeouts { body, answer, .. } = self.timeouts;
+        let HttpTimeouts {
+            body, answer, tunnel, ..
+        } = self.timeouts;
+        let client_stalls = !self.client.to_client.is_empty();
+        // Streams of HTTP/2 may have nothing to say for long, as gRPC's: PINGs tell whether both peers are there.
+        let are_streams = self.client.stream.is_stream() && self.host.stream.is_stream();
+        let may_rest = are_streams && !client_stalls && self.host.to_host.is_empty();
         if self.turn.has_answered() {
-            let client_stalls = !self.client.to_client.is_empty();
+            if may_rest && self.host.is_open_ended() {
+                return (tunnel, TurnEvent::HostTimedOut);
+            }
             return (
                 body,
                 if client_stalls {
@@ -111,7 +119,11 @@ impl Carry<'_> {
         let passes = matches!(self.turn.next(), NextStep::Exchange { passes_request: true });
         // A client that waits for a 100 (Continue), and has got none, is not to blame.
         let holds_back = self.awaits_continue && self.client.to_client.written() == 0;
-        if self.client.is_sent() || !passes || (holds_back && !self.client.has_body_begun()) {
+        if self.client.is_sent()
+            || !passes
+            || (may_rest && self.client.is_open_ended())
+            || (holds_back && !self.client.has_body_begun())
+        {
             return (answer, TurnEvent::HostTimedOut);
         }
         let host_stalls = !self.host.to_host.is_empty();

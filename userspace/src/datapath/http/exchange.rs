@@ -30,6 +30,7 @@ use super::request::ClientSide;
 use super::request_route::RequestRoute;
 use super::tls_policy::host_protocol;
 use super::upstream::{LeasedHost, ProxiedClient, Upstream, authenticates_connection};
+use super::websocket::expected_accept;
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
@@ -156,6 +157,8 @@ impl HttpConnection<'_> {
             chooser,
             is_tls: protocol == Protocol::Tls,
             leg_a,
+            is_upgrade: plan.is_upgrade,
+            is_personal: plan.is_personal,
             leased: LeasedHost {
                 lease,
                 session: None,
@@ -209,8 +212,13 @@ impl HttpConnection<'_> {
             facts: RequestFacts::new(head, length, is_upgrade),
             asked: Asked {
                 method: head.method,
-                takes_trailers: request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
+                // Streams always have a place for them.
+                takes_trailers: self.is_http2
+                    || request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
                 limits: self.limits,
+                websocket_accept: (self.is_http2 && is_upgrade)
+                    .then(|| expected_accept(head, bytes))
+                    .flatten(),
                 fields: self
                     .answer_fields(snapshot.route(name))
                     .chain(route.answer_edits())
@@ -254,6 +262,9 @@ impl HttpConnection<'_> {
                     match upstream.connect(may_reuse, proxied).await {
                         Some(host) => {
                             turn.on(TurnEvent::HostConnected);
+                            if host.stream.is_stream() {
+                                turn.on(TurnEvent::HostMayRefuse);
+                            }
                             let mut fields = plan.asked.fields.clone();
                             fields.extend(route.cookie_edits(request, &upstream.leased.lease, self.is_tls));
                             let mut begun = Attempt {

@@ -32,9 +32,9 @@ impl HostSession {
     }
 
     /// Shakes hands with a host that is connected. `before`: bytes that go before the handshake, a PROXY header.
-    pub(super) async fn begin(self, mut stream: TcpStream, before: Vec<u8>) -> io::Result<Leg> {
+    pub(super) async fn begin(self, mut stream: TcpStream, before: Vec<u8>, may_be_http2: bool) -> io::Result<Leg> {
         stream.write_all(&before).await?;
-        let stream = Box::pin(connect(&self.tls.config, self.host, stream)).await?;
+        let stream = Box::pin(connect(&self.tls.config, self.host, stream, may_be_http2)).await?;
         Ok(Leg::Tls(Box::new(stream)))
     }
 }

@@ -9,7 +9,7 @@ use signalbox_tls::stream::TlsStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::http2::StreamLeg;
+use super::http2::{HostStreamLeg, StreamLeg};
 use crate::sys;
 
 /// A connection that carries HTTP, or a stream of one. What is written to TLS may wait in its records: see
@@ -20,6 +20,8 @@ pub(super) enum Leg {
     Tls(Box<TlsStream>),
     /// A stream of a client's HTTP/2 connection.
     Stream(Box<StreamLeg>),
+    /// A stream of an HTTP/2 connection to a host.
+    HostStream(Box<HostStreamLeg>),
 }
 
 impl Leg {
@@ -28,13 +30,18 @@ impl Leg {
         match self {
             Self::Plain(stream) => Some(stream),
             Self::Tls(stream) => Some(stream.tcp()),
-            Self::Stream(_) => None,
+            Self::Stream(_) | Self::HostStream(_) => None,
         }
     }
 
     /// Whether the socket alone says nothing of what there is to read.
     pub(super) const fn is_layered(&self) -> bool {
         !matches!(self, Self::Plain(_))
+    }
+
+    /// Whether the leg is a stream, of a client's connection or to a host.
+    pub(super) const fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::HostStream(_))
     }
 
     /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).
@@ -47,6 +54,7 @@ impl Leg {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Stream(stream) => stream.poll_read(cx, buf),
+            Self::HostStream(stream) => stream.poll_read(cx, buf),
         }
     }
 
@@ -60,6 +68,7 @@ impl Leg {
             },
             Self::Tls(stream) => not_pending(Pin::new(stream).poll_write(cx, bytes)),
             Self::Stream(stream) => not_pending(stream.poll_write(cx, bytes)),
+            Self::HostStream(stream) => not_pending(stream.poll_write(cx, bytes)),
         }
     }
 
@@ -75,6 +84,7 @@ impl Leg {
             },
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Stream(stream) => stream.poll_write(cx, bytes),
+            Self::HostStream(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -87,9 +97,9 @@ impl Leg {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Stream(stream) => {
+            Self::Stream(_) | Self::HostStream(_) => {
                 let first = pieces.iter().find(|piece| !piece.is_empty());
-                stream.poll_write(cx, first.map_or(&[], |piece| piece))
+                self.poll_write(cx, first.map_or(&[], |piece| piece))
             }
         }
     }
@@ -97,7 +107,7 @@ impl Leg {
     /// Passes to the socket what waits in TLS records.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) | Self::Stream(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Stream(_) | Self::HostStream(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -111,6 +121,7 @@ impl Leg {
                 stream.end();
                 Poll::Ready(Ok(()))
             }
+            Self::HostStream(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -118,7 +129,7 @@ impl Leg {
     /// it at once.
     pub(super) fn notify_close(&mut self) {
         match self {
-            Self::Plain(_) => {}
+            Self::Plain(_) | Self::HostStream(_) => {}
             Self::Stream(stream) => stream.end(),
             Self::Tls(stream) => stream.notify_close(),
         }

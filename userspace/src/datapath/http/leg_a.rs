@@ -53,8 +53,11 @@ impl HttpConnection<'_> {
         is_counted: bool,
         state: &'a Arc<ListenerState>,
     ) -> Result<LegA<'a>, Ineligible> {
-        let Leg::Plain(client) = client else {
-            return Err(Ineligible::Terminated);
+        let client = match client {
+            Leg::Plain(client) => client,
+            // Streams share a socket.
+            _ if !self.is_tls => return Err(Ineligible::PerRequest),
+            _ => return Err(Ineligible::Terminated),
         };
         let shared = &self.worker.shared;
         if shared.stopping.load(Relaxed) {

@@ -66,5 +66,8 @@ pub(super) fn reset(client: Leg) {
     if let Some(stream) = client.tcp() {
         sys::reset_on_close(stream.as_raw_fd());
     }
-    drop(client);
+    match client {
+        Leg::Stream(stream) => drop(tokio::task::spawn_local(stream.reset())),
+        other => drop(other),
+    }
 }

@@ -3,9 +3,14 @@
 //! A connection that failed the look at its socket, that has waited for too long, or whose host takes no new requests,
 //! is closed within [`SWEEP_INTERVAL`].
 
+mod streams;
+
+pub(super) use streams::StreamOrDial;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +20,12 @@ use signalbox_tls::client::HostIdentity;
 use tokio::sync::Notify;
 
 use super::host_tls::HostSession;
+use super::http2::SharedHost;
 use super::leg::Leg;
 use crate::datapath::choose::Lease;
 use crate::state::tls::HostTls;
 use crate::state::{ClusterState, HostState, Snapshot};
+use streams::Dial;
 
 /// Interval at which kept connections are looked at.
 pub(in crate::datapath) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,6 +60,12 @@ struct KeptHost {
     cluster: Arc<ClusterState>,
     tls: Option<Arc<HostTls>>,
     idle: VecDeque<Idle>,
+    /// Connections in HTTP/2, which requests share.
+    shared: Vec<Rc<SharedHost>>,
+    /// Connection that is being made for requests to share.
+    dial: Weak<Dial>,
+    /// Whether the host has chosen HTTP/1.1 last.
+    chooses_http1: bool,
 }
 
 struct Idle {
@@ -98,12 +111,9 @@ impl HostPool {
             return;
         }
         let mut hosts = self.hosts.borrow_mut();
-        let kept = hosts.entry(pool_key(lease, session)).or_insert_with(|| KeptHost {
-            _host: Arc::clone(&lease.host),
-            cluster: Arc::clone(&lease.cluster),
-            tls: session.map(|session| Arc::clone(&session.tls)),
-            idle: VecDeque::new(),
-        });
+        let kept = hosts
+            .entry(pool_key(lease, session))
+            .or_insert_with(|| KeptHost::new(lease, session));
         if kept.idle.len() == MAX_IDLE {
             kept.idle.pop_front();
         } else {
@@ -130,9 +140,29 @@ impl HostPool {
             let closed = before - kept.idle.len();
             self.idle.set(self.idle.get() - closed);
             (0..closed).for_each(|_| kept.cluster.pool_idle.leave());
-            !kept.idle.is_empty()
+            kept.shared.retain(|host| is_usable && is_wanted(host));
+            !kept.idle.is_empty() || !kept.shared.is_empty() || kept.dial.strong_count() > 0
         });
     }
+}
+
+impl KeptHost {
+    fn new(lease: &Lease, session: Option<&HostSession>) -> Self {
+        Self {
+            _host: Arc::clone(&lease.host),
+            cluster: Arc::clone(&lease.cluster),
+            tls: session.map(|session| Arc::clone(&session.tls)),
+            idle: VecDeque::new(),
+            shared: Vec::new(),
+            dial: Weak::new(),
+            chooses_http1: false,
+        }
+    }
+}
+
+/// Whether a connection that requests share is kept: it is good, and was used lately.
+fn is_wanted(host: &Rc<SharedHost>) -> bool {
+    host.is_good() && host.idle_since().is_none_or(|since| since.elapsed() < IDLE_TIMEOUT)
 }
 
 fn key(host: &Arc<HostState>, backend: SocketAddr) -> HostAddress {

@@ -68,6 +68,11 @@ impl ClientSide {
         self.has_body_begun
     }
 
+    /// Whether only its end tells how long the body is.
+    pub(super) const fn is_open_ended(&self) -> bool {
+        matches!(self.body, Body::Chunked(_))
+    }
+
     /// Takes the connection back, and what was read behind the request.
     pub(super) fn into_parts(self) -> (Leg, Outbox, Vec<u8>) {
         // An empty vector may have room for what it held: a connection that waits holds none.
@@ -80,7 +85,10 @@ impl ClientSide {
         for _ in 0..MAX_READS_IN_A_ROW {
             match host.to_host.flush(cx, &mut host.stream) {
                 Ok(true) => {}
-                Ok(false) => return Pumped::Waiting,
+                Ok(false) => {
+                    self.watch_reset(cx, turn);
+                    return Pumped::Waiting;
+                }
                 Err(_) => {
                     host.stop(turn);
                     return Pumped::Waiting;
@@ -173,6 +181,15 @@ impl ClientSide {
             host.to_host.push(&trailers);
         }
         piece.used
+    }
+
+    /// Notices that the client resets its stream while the host takes nothing, and so the stream is not read.
+    fn watch_reset(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
+        if let Leg::Stream(stream) = &mut self.stream
+            && stream.poll_gone(cx).is_ready()
+        {
+            turn.on(TurnEvent::ClientFailed);
+        }
     }
 
     /// Notices that the client goes away while the host is waited for. A further request stays in the socket.

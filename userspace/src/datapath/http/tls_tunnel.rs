@@ -1,4 +1,4 @@
-//! A tunnel of which at least one leg is in TLS that ends here: every byte goes through userspace.
+//! A tunnel of which a leg is in TLS that ends here, or a stream of HTTP/2: every byte goes through userspace.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,6 +1,6 @@
 //! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk, until it is cut.
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,12 +70,30 @@ impl HttpConnection<'_> {
         }
     }
 
+    /// Carries the tunnel of a client's stream until it ends; the connection to its host is kept for nothing else.
+    pub(super) async fn stream_tunnel(&self, mut tunnel: Tunnel) {
+        let _counted = std::mem::take(&mut tunnel.counted);
+        self.listener.requests.count(&tunnel.lease.cluster.name, 101);
+        let flow = Rc::clone(&tunnel.link.listed.flow);
+        self.listener.late_cut.inc(flow.not_cut.get());
+        // A host that is asked for another protocol is never a stream.
+        let Some(host) = tunnel.host.tcp().map(AsRawFd::as_raw_fd) else {
+            return self.end_flow(&tunnel.link, FlowEnd::Failed);
+        };
+        tunnel.link.set_status(101);
+        let legs = (tunnel.client, tunnel.host);
+        let carried = pin!(TlsTunnel::new(legs, tunnel.read, &flow).run(tunnel.policy.idle));
+        // The stream is reset when its leg goes.
+        let end = until_closed(&flow, [host, host], carried).await;
+        self.end_flow(&tunnel.link, end);
+    }
+
     /// Carries a tunnel until it ends; its connections are kept for nothing else.
     pub(super) async fn tunnel(&self, mut tunnel: Tunnel, guard: &mut ConnGuard) {
         let _counted = std::mem::take(&mut tunnel.counted);
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
         let flow = Rc::clone(&tunnel.link.listed.flow);
-        // Streams of HTTP/2 never become tunnels: they cannot ask for an upgrade.
+        // Streams have no socket: see `stream_tunnel`.
         let (Some(client), Some(host)) = (tunnel.client.tcp(), tunnel.host.tcp()) else {
             return self.end_flow(&tunnel.link, FlowEnd::Failed);
         };

@@ -8,9 +8,11 @@ use signalbox_core::http1::grammar::elements;
 use signalbox_core::peek::proxy;
 
 use super::host_tls::HostSession;
+use super::host_versions::{HostVersions, MadeConnection};
+use super::http2::{HostStreamLeg, SharedHost};
 use super::leg::Leg;
 use super::leg_a::LegA;
-use super::pool::ActiveConnection;
+use super::pool::{ActiveConnection, StreamOrDial};
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::HeldFlow;
 use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, dial_held, try_host};
@@ -35,6 +37,10 @@ pub(super) struct Upstream<'a> {
     pub(super) is_tls: bool,
     /// Leg A of a connection that is to be cut late, or why there is none.
     pub(super) leg_a: Result<LegA<'a>, Ineligible>,
+    /// Whether the request asks for another protocol.
+    pub(super) is_upgrade: bool,
+    /// Whether the connection would be this client's alone.
+    pub(super) is_personal: bool,
     pub(super) leased: LeasedHost,
 }
 
@@ -46,11 +52,11 @@ pub(super) struct LeasedHost {
     pub(super) route: Option<Arc<RouteState>>,
 }
 
-/// A connection to the host of a lease.
+/// A connection to the host of a lease, or a stream of one.
 pub(super) struct HostStream {
     pub(super) stream: Leg,
-    /// Counts the connection while it carries a request.
-    pub(super) active: ActiveConnection,
+    /// Counts the connection while it carries a request. `None`: a stream, whose connection is counted elsewhere.
+    pub(super) active: Option<ActiveConnection>,
     /// Bytes that go before the request: a PROXY header.
     pub(super) preamble: Vec<u8>,
     /// Time that the connect took.
@@ -60,10 +66,11 @@ pub(super) struct HostStream {
 }
 
 impl Upstream<'_> {
-    /// Gets a connection to the lease's host, a kept one if that may be, or else to another host, with another lease.
-    /// `None`: no host could be connected to.
+    /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
+    /// lease. `None`: no host could be connected to.
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
         let may_reuse = may_reuse && self.leg_a.is_err();
+        let not_cut = self.leg_a.as_ref().err().copied().unwrap_or(Ineligible::PerRequest);
         loop {
             let LeasedHost { lease, session, route } = &mut self.leased;
             if let (Some(route), None) = (&*route, &lease.stats) {
@@ -73,50 +80,81 @@ impl Upstream<'_> {
                 .is_tls
                 .then(|| HostSession::new(self.snapshot, lease, client.name))
                 .flatten();
-            let kept = || self.worker.pool.take(lease, session.as_ref());
-            if let Some(stream) = (may_reuse && !lease.proxy_protocol).then(kept).flatten() {
-                return Some(HostStream {
-                    stream,
-                    active: ActiveConnection::new(&lease.cluster),
-                    preamble: Vec::new(),
-                    connect: Duration::ZERO,
-                    held: Err(self.leg_a.err().unwrap_or(Ineligible::PerRequest)),
-                });
+            let versions = HostVersions::new(lease, session.as_ref(), self.is_upgrade, self.is_personal);
+            let shares = !self.is_personal && !lease.proxy_protocol;
+            let pool = &self.worker.pool;
+            let mut sharing = None;
+            if shares && versions.may_be_http2() {
+                match pool.stream(lease, session.as_ref(), may_reuse).await {
+                    StreamOrDial::Stream(stream) => {
+                        return Some(HostStream::shared(stream, Duration::ZERO, not_cut));
+                    }
+                    StreamOrDial::Kept(stream) => return Some(HostStream::kept(stream, lease, not_cut)),
+                    StreamOrDial::Dial(dial) => sharing = dial,
+                }
+            } else if let Some(stream) = (may_reuse && shares)
+                .then(|| pool.take(lease, session.as_ref()))
+                .flatten()
+            {
+                return Some(HostStream::kept(stream, lease, not_cut));
             }
             let mut preamble = if lease.proxy_protocol {
                 proxy::v2_header(client.client, client.local, client.name.map(Hostname::as_str))
             } else {
                 Vec::new()
             };
-            let (backend, session) = (lease.backend, session.clone());
+            let (backend, cluster, session) = (lease.backend, Arc::clone(&lease.cluster), session.clone());
             let dial = async {
-                match (session, self.leg_a) {
-                    (None, _) if self.is_tls => Err(std::io::Error::other("no TLS to hosts is configured")),
+                let (leg, held) = match (session, self.leg_a) {
+                    (None, _) if self.is_tls => return Err(std::io::Error::other("no TLS to hosts is configured")),
                     (None, Ok(leg_a)) => {
                         let request = leg_a.dial_request(route.as_ref());
                         let (stream, held) = dial_held(self.worker, lease, &request).await?;
-                        Ok((Leg::Plain(stream), held))
+                        (Leg::Plain(stream), held)
                     }
-                    (None, Err(why)) => {
-                        let stream = connect_uncut(backend).await?;
-                        Ok((Leg::Plain(stream), Err(why)))
-                    }
+                    (None, Err(why)) => (Leg::Plain(connect_uncut(backend).await?), Err(why)),
                     // The PROXY header goes before the handshake.
                     (Some(session), _) => {
                         let stream = connect_uncut(backend).await?;
-                        let stream = session.begin(stream, std::mem::take(&mut preamble)).await?;
-                        Ok((stream, Err(Ineligible::Terminated)))
+                        let before = std::mem::take(&mut preamble);
+                        let stream = session.begin(stream, before, versions.may_be_http2()).await?;
+                        (stream, Err(Ineligible::Terminated))
+                    }
+                };
+                if versions != HostVersions::Http2 && !leg.has_chosen_http2() {
+                    return Ok(MadeConnection::Http1(leg, held));
+                }
+                let before = std::mem::take(&mut preamble);
+                Box::pin(SharedHost::begin(leg, before, backend, &cluster))
+                    .await
+                    .map(MadeConnection::Http2)
+            };
+            let made = try_host(self.worker, self.snapshot, lease, dial).await;
+            let session = self.leased.session.as_ref();
+            match made {
+                Ok((MadeConnection::Http1(stream, held), connect)) => {
+                    if let Some(sharing) = sharing {
+                        sharing.found_http1();
+                    }
+                    return Some(HostStream {
+                        stream,
+                        active: Some(ActiveConnection::new(&self.leased.lease.cluster)),
+                        preamble,
+                        connect,
+                        held,
+                    });
+                }
+                Ok((MadeConnection::Http2(host), connect)) => {
+                    let stream = host.open();
+                    if shares {
+                        pool.share(&self.leased.lease, session, host, sharing);
+                    }
+                    // A connection that has ended at once is no better than none.
+                    if let Some(stream) = stream {
+                        return Some(HostStream::shared(stream, connect, not_cut));
                     }
                 }
-            };
-            if let Ok(((stream, held), connect)) = try_host(self.worker, self.snapshot, lease, dial).await {
-                return Some(HostStream {
-                    stream,
-                    active: ActiveConnection::new(&lease.cluster),
-                    preamble,
-                    connect,
-                    held,
-                });
+                Err(_) => {}
             }
             if self.chooser.attempts() >= MAX_HOSTS_TRIED {
                 return None;
@@ -126,10 +164,34 @@ impl Upstream<'_> {
     }
 }
 
+impl HostStream {
+    /// A connection that was kept after another request.
+    fn kept(stream: Leg, lease: &Lease, not_cut: Ineligible) -> Self {
+        Self {
+            stream,
+            active: Some(ActiveConnection::new(&lease.cluster)),
+            preamble: Vec::new(),
+            connect: Duration::ZERO,
+            held: Err(not_cut),
+        }
+    }
+
+    /// A stream of a connection that requests share.
+    fn shared(stream: HostStreamLeg, connect: Duration, not_cut: Ineligible) -> Self {
+        Self {
+            stream: Leg::HostStream(Box::new(stream)),
+            active: None,
+            preamble: Vec::new(),
+            connect,
+            held: Err(not_cut),
+        }
+    }
+}
+
 impl LeasedHost {
     /// Keeps a connection after an exchange, where other clients may use it.
     pub(super) fn keep(&self, worker: &Worker, stream: Leg, is_personal: bool) {
-        if !is_personal && !self.lease.proxy_protocol {
+        if !is_personal && !self.lease.proxy_protocol && !stream.is_stream() {
             worker.pool.put(&self.lease, self.session.as_ref(), stream);
         }
     }

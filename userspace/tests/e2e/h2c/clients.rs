@@ -4,17 +4,17 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{TIERS, body};
+use super::{BY_REQUEST, TIERS, body};
 use crate::lab::Proc;
 use crate::lab::cut::{self, expect_none};
 use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, privileged, servers};
 
 /// Debian's own, whose modules are packages: another `python3` may come before it in the path.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 /// Whether a program is there; says so if not.
-pub(super) fn is_installed(program: &str, package: &str) -> bool {
-    let is = ["/usr/bin", "/usr/local/bin"]
+pub(crate) fn is_installed(program: &str, package: &str) -> bool {
+    let is = ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
         .iter()
         .any(|dir| Path::new(dir).join(program).exists());
     if !is {
@@ -29,7 +29,7 @@ fn missing(package: &str) {
     println!("SKIP HTTP/2 client: apt-get install {package}");
 }
 
-fn has_grpcio() -> bool {
+pub(crate) fn has_grpcio() -> bool {
     let found = Command::new(PYTHON).args(["-c", "import grpc"]).output();
     let is = found.is_ok_and(|output| output.status.success());
     if !is {
@@ -38,7 +38,7 @@ fn has_grpcio() -> bool {
     is
 }
 
-fn script(lab: &Lab, name: &str, text: &str) -> PathBuf {
+pub(crate) fn script(lab: &Lab, name: &str, text: &str) -> PathBuf {
     let path = lab.dir().join(name);
     std::fs::write(&path, text).unwrap();
     path
@@ -56,7 +56,8 @@ fn start(lab: &Lab) -> (Server, Proc, Signalbox) {
         "{}",
         server.log()
     );
-    let sb = Signalbox::start(lab, &body("", &[], &["east-1"]));
+    // At listeners with `routing: connection` the setting changes nothing.
+    let sb = Signalbox::start(lab, &body("", &["h2c: true"], &["east-1"]));
     sb.wait_healthy(&["east-1"]);
     (health, server, sb)
 }
@@ -136,7 +137,7 @@ fn grpc_go_is_served() {
         .arg(source);
     let built = go.output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    for (at, tier) in TIERS {
+    for (at, tier) in TIERS.into_iter().chain([(BY_REQUEST, "request by request")]) {
         let output = lab.client.output(&[program.to_str().unwrap(), at, "a.test"]);
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),

@@ -1,6 +1,6 @@
 //! HTTP/2 with prior knowledge: clients that wait for the server's SETTINGS, gRPC's among them, and refusals.
 
-mod clients;
+pub(crate) mod clients;
 mod refusals;
 mod waiting;
 
@@ -31,6 +31,9 @@ const TIERS: [(&str, &str); 4] = [
     ("10.1.0.1:83", "sockmap"),
 ];
 
+/// Listener that routes each request.
+const BY_REQUEST: &str = "10.1.0.1:84";
+
 /// Makes a cluster of these hosts for `a.test`, with a listener for each tier. `extra` are top-level lines, `keys` the
 /// cluster's.
 fn body(extra: &str, keys: &[&str], hosts: &[&str]) -> String {
@@ -41,7 +44,8 @@ fn body(extra: &str, keys: &[&str], hosts: &[&str]) -> String {
         };
         format!("{{ name: {tier}, protocol: http, listen: [\"{at}\"]{datapath} }}")
     };
-    let listeners: Vec<_> = TIERS.iter().map(listener).collect();
+    let by_request = format!("{{ name: request, protocol: http, routing: request, listen: [\"{BY_REQUEST}\"] }}");
+    let listeners: Vec<_> = TIERS.iter().map(listener).chain([by_request]).collect();
     format!(
         "{extra}\nlisteners:\n{}clusters:\n{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
         config::yaml_list("  ", &listeners),

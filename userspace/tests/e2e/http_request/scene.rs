@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sha2::{Digest, Sha256};
 
@@ -51,8 +52,9 @@ impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
     /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/fields/N` with so many fields,
     /// `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N` with so many bytes in small
-    /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early` before it has read the body, `/ws` with 101 and
-    /// an echo, `/interim` with 103 first.
+    /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early`
+    /// before it has read the body, `/ws` with 101 and an echo, `/ws-wrong` with the answer to another key, `/interim`
+    /// with 103 first.
     pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (kept, own) = (Arc::clone(&heads), name.to_owned());
@@ -84,11 +86,17 @@ fn serve(stream: &TcpStream, name: &str, heads: &Mutex<Vec<String>>) -> Result<(
             )
             .and_then(|()| linger(stream));
         }
-        if path == "/ws" {
-            stream_write(
-                stream,
-                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
-            )?;
+        if path.starts_with("/ws") {
+            let key = if path == "/ws" {
+                field(&head, "sec-websocket-key")
+            } else {
+                Some("another")
+            };
+            let accept = key.map_or_else(String::new, |key| {
+                format!("Sec-WebSocket-Accept: {}\r\n", websocket_accept(key))
+            });
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
+            stream_write(stream, format!("{answer}{accept}\r\nhello").as_bytes())?;
             return echo(&mut reader, stream);
         }
         if path == "/never" {
@@ -146,6 +154,12 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
     };
     let shown = if head.starts_with("HEAD ") { "" } else { &text };
     stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{shown}", text.len()).as_bytes())
+}
+
+/// Answer to the key of a handshake (RFC 6455, section 4.2.2).
+fn websocket_accept(key: &str) -> String {
+    let digest = signalbox_tls::provider::sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
+    base64::prelude::BASE64_STANDARD.encode(digest)
 }
 
 fn stream_write(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {

@@ -1,97 +1,10 @@
 //! HTTP/2 from clients with windows of their own: closed ones, slow ones; interim answers.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::http_request::scene::{HTTP, ROUTE, WebHost, config_of, one_host};
+use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, GOAWAY, HEADERS, RST_STREAM};
 use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-/// A client that writes frames as it likes.
-struct RawClient(TcpStream);
-
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    payload: Vec<u8>,
-}
-
-impl RawClient {
-    /// Connects with this window for each stream.
-    fn connect(lab: &Lab, window: u32) -> Self {
-        let mut stream = lab.client.connect(HTTP);
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        let mut client = Self(stream);
-        client.send(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
-        client
-    }
-
-    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let head = [length[1], length[2], length[3], kind, flags];
-        self.0
-            .write_all(&[&head, &stream.to_be_bytes()[..], payload].concat())
-            .unwrap();
-    }
-
-    /// Asks for a path of a.test.
-    fn get(&mut self, stream: u32, path: &str) {
-        let mut block = b"\x82\x86\x41\x06a.test\x04".to_vec();
-        block.push(u8::try_from(path.len()).unwrap());
-        block.extend(path.as_bytes());
-        self.send(HEADERS, END_HEADERS | END_STREAM, stream, &block);
-    }
-
-    /// Opens the window of a stream, and the connection's.
-    fn open(&mut self, stream: u32, bytes: u32) {
-        self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
-        self.send(WINDOW_UPDATE, 0, 0, &bytes.to_be_bytes());
-    }
-
-    /// Reads the next frame that is not answered here; `None` at the end or where nothing comes for so long.
-    fn next(&mut self, patience: Duration) -> Option<Frame> {
-        let until = Instant::now() + patience;
-        loop {
-            let left = until.checked_duration_since(Instant::now())?;
-            self.0
-                .set_read_timeout(Some(left.max(Duration::from_millis(1))))
-                .unwrap();
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).ok()?;
-            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-            self.0.set_read_timeout(Some(SOON)).unwrap();
-            self.0.read_exact(&mut payload).ok()?;
-            let (kind, flags) = (head[3], head[4]);
-            match kind {
-                SETTINGS if flags & ACK == 0 => self.send(SETTINGS, ACK, 0, &[]),
-                PING if flags & ACK == 0 => self.send(PING, ACK, 0, &payload),
-                SETTINGS | PING | WINDOW_UPDATE => {}
-                _ => {
-                    let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-                    return Some(Frame {
-                        kind,
-                        flags,
-                        stream,
-                        payload,
-                    });
-                }
-            }
-        }
-    }
-}
 
 fn streams(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_http2_streams_active{listener=\"http\"}")
@@ -109,7 +22,7 @@ fn streams_of_a_client_that_takes_nothing_are_reset_in_time() {
         &config_of("timeouts: { body: 2s, keep_alive: 2s }", &["east-1"], &[ROUTE]),
     );
     sb.wait_healthy(&["east-1"]);
-    let mut client = RawClient::connect(&lab, 0);
+    let mut client = FramePeer::connect(&lab, HTTP, 0);
     for stream in 0..100 {
         client.get(2 * stream + 1, "/bytes/150000");
     }
@@ -136,7 +49,7 @@ fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
     let config = config_of("timeouts: { body: 3s, keep_alive: 1s }", &["east-1"], &[ROUTE]);
     let sb = Signalbox::start(&lab, &config);
     sb.wait_healthy(&["east-1"]);
-    let mut client = RawClient::connect(&lab, 0);
+    let mut client = FramePeer::connect(&lab, HTTP, 0);
     client.get(1, "/bytes/60000");
     let (mut taken, mut is_whole) = (0, false);
     for step in 0..30 {
@@ -162,7 +75,7 @@ fn interim_answers_pass() {
     }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
-    let mut client = RawClient::connect(&lab, 65_535);
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     client.get(1, "/interim");
     let mut heads = Vec::new();
     while let Some(frame) = client.next(SOON) {
@@ -188,7 +101,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
     }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
-    let mut client = RawClient::connect(&lab, 65_535);
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     let block = b"\x83\x86\x41\x06a.test\x04\x07/digest\x00\x06expect\x0c100-continue";
     client.send(HEADERS, END_HEADERS, 1, block);
     let interim = client.next(SOON).unwrap();
@@ -211,7 +124,7 @@ fn a_request_whose_end_comes_behind_its_last_byte_is_not_reset() {
     }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
-    let mut client = RawClient::connect(&lab, 65_535);
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     let block = b"\x83\x86\x41\x06a.test\x04\x07/digest\x0f\x0d\x015";
     client.send(HEADERS, END_HEADERS, 1, block);
     client.send(DATA, 0, 1, b"hello");

@@ -12,18 +12,18 @@ use signalbox_lab::router;
 use crate::http_request::scene::Client;
 use crate::lab::{Lab, config};
 
-pub(super) const HTTPS: &str = "10.1.0.1:443";
+pub(crate) const HTTPS: &str = "10.1.0.1:443";
 
 /// A client's connection in TLS.
-pub(super) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
+pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 /// Makes a certificate of the balancer: a file with the certificate and its key.
-pub(super) fn certificate(lab: &Lab, label: &str, names: &[&str]) -> PathBuf {
+pub(crate) fn certificate(lab: &Lab, label: &str, names: &[&str]) -> PathBuf {
     router::certificate(lab.dir(), label, names).unwrap()
 }
 
 /// Settings of a client that trusts the certificates made so far.
-pub(super) fn trusting(lab: &Lab) -> ClientConfig {
+pub(crate) fn trusting(lab: &Lab) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_file_iter(lab.dir().join("ca.pem")).unwrap() {
         roots.add(authority.unwrap()).unwrap();
@@ -36,7 +36,7 @@ pub(super) fn trusting(lab: &Lab) -> ClientConfig {
 }
 
 /// Connects and shakes hands.
-pub(super) fn connect(lab: &Lab, name: &str) -> TlsClient {
+pub(crate) fn connect(lab: &Lab, name: &str) -> TlsClient {
     try_connect(lab, name, Arc::new(trusting(lab))).unwrap()
 }
 
@@ -67,7 +67,7 @@ pub(super) fn is_shown(client: &mut TlsClient, pem: &Path) -> bool {
 
 /// A listener for TLS with further keys, one for plain HTTP, further top-level lines, clusters of one host each by the
 /// host's name with further keys, and routes.
-pub(super) fn body(listener: &str, extra: &str, hosts: &[(&str, &str)], routes: &[&str]) -> String {
+pub(crate) fn body(listener: &str, extra: &str, hosts: &[(&str, &str)], routes: &[&str]) -> String {
     let cluster = |(host, key): &(&str, &str)| {
         let keys: Vec<_> = Some(*key).filter(|key| !key.is_empty()).into_iter().collect();
         config::cluster(host, &keys, &[host])
@@ -84,6 +84,6 @@ pub(super) fn body(listener: &str, extra: &str, hosts: &[(&str, &str)], routes: 
 }
 
 /// Top-level line with the certificate of a file.
-pub(super) fn certificates(pem: &Path) -> String {
+pub(crate) fn certificates(pem: &Path) -> String {
     format!("certificates: [{{ cert: {} }}]", pem.display())
 }

@@ -9,6 +9,7 @@ pub(crate) mod crowd;
 pub(crate) mod cut;
 pub(crate) mod exchange;
 pub(crate) mod flood;
+pub(crate) mod frames;
 pub(crate) mod hello;
 pub(crate) mod http;
 pub(crate) mod impair;

@@ -44,10 +44,16 @@ impl Router {
 
     /// nginx, for what is to be seen by a second implementation.
     pub(crate) fn nginx(lab: &Lab, name: &str) -> Self {
+        Self::nginx_with(lab, name, " http2", "")
+    }
+
+    /// nginx with further words for its TLS port and further lines for its server.
+    pub(crate) fn nginx_with(lab: &Lab, name: &str, tls: &str, lines: &str) -> Self {
         let http = format!(
             "  server {{
     listen [::]:80 ipv6only=off;
-    listen [::]:443 ipv6only=off ssl http2;
+    listen [::]:443 ipv6only=off ssl{tls};
+    {lines}
     listen [::]:1936 ipv6only=off;
     location / {{ return 200 \"host={name} name=$host sni=$ssl_server_name client=$remote_addr\\n\"; }}
   }}

@@ -12,6 +12,8 @@ fn event() -> impl Strategy<Value = Result<TurnEvent, AnswerFacts>> {
         TurnEvent::ClientTimedOut,
         TurnEvent::Drain,
         TurnEvent::HostConnected,
+        TurnEvent::HostMayRefuse,
+        TurnEvent::HostRefused,
         TurnEvent::HostExtraBytes,
         CLOSED,
         TurnEvent::HostFailed,
@@ -61,7 +63,7 @@ proptest! {
                 is_sent = false;
             }
         }
-        prop_assert!(connects <= 1);
+        prop_assert!(connects <= TurnPolicy::default().retries + TurnPolicy::default().refusals);
         if let NextStep::Finished(ending) = turn.next() {
             prop_assert!(ending.client != Keep || is_read);
             prop_assert!(ending.host != Reuse || (is_sent && finals == 1 && !is_upgrade));

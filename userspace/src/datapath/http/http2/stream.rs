@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use h2::RecvStream;
+use h2::ext::Protocol;
 use h2::server::SendResponse;
 use http::Request;
 use http::request::Parts;
@@ -26,7 +27,7 @@ use super::super::after::AfterRequest;
 use super::super::client::HttpConnection;
 use super::super::head::HeadRead;
 use super::super::leg::Leg;
-use super::super::{linger, pages, refusal::Refusal};
+use super::super::{linger, pages, refusal::Refusal, websocket};
 use super::answer::AnswerWriter;
 use super::stream_leg::StreamLeg;
 use super::streams::{StreamCount, Streams};
@@ -63,15 +64,34 @@ pub(super) async fn serve(
         permit = room => permit,
     };
     let (parts, body) = request.into_parts();
-    let method = Method::parse(parts.method.as_str().as_bytes());
-    let head = head(&parts, body.is_end_stream(), origin.is_tls);
+    let key = asks_websocket(&parts).then(|| websocket::new_key(&origin.worker.shared));
+    let method = match &key {
+        Some(_) => Method::Get,
+        None => Method::parse(parts.method.as_str().as_bytes()),
+    };
+    let head = head(&parts, body.is_end_stream(), origin.is_tls, key.as_deref());
     let length = head.as_ref().map_or(BodyLength::None, |(_, length)| *length);
-    let leg = StreamLeg::new(body, length, AnswerWriter::new(respond, method));
+    let answer = AnswerWriter::new(respond, method, key.is_some());
+    let leg = StreamLeg::new(body, length, answer);
     exchange(&origin, Leg::Stream(Box::new(leg)), head.map(|(bytes, _)| bytes)).await;
 }
 
-/// Head of a stream's request in HTTP/1.1.
-fn head(parts: &Parts, is_ended: bool, is_tls: bool) -> Result<(Vec<u8>, BodyLength), StreamFault> {
+/// Whether a stream asks for a WebSocket, by an extended CONNECT.
+fn asks_websocket(parts: &Parts) -> bool {
+    let protocol = parts.extensions.get::<Protocol>();
+    protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
+}
+
+/// Head of a stream's request in HTTP/1.1. `websocket_key`: the stream asks for a WebSocket.
+fn head(
+    parts: &Parts,
+    is_ended: bool,
+    is_tls: bool,
+    websocket_key: Option<&str>,
+) -> Result<(Vec<u8>, BodyLength), StreamFault> {
+    if websocket_key.is_none() && parts.extensions.get::<Protocol>().is_some() {
+        return Err(StreamFault::Protocol);
+    }
     let uri = &parts.uri;
     let head = StreamHead {
         method: parts.method.as_str().as_bytes(),
@@ -80,6 +100,7 @@ fn head(parts: &Parts, is_ended: bool, is_tls: bool) -> Result<(Vec<u8>, BodyLen
         path: uri.path_and_query().map_or(b"", |path| path.as_str().as_bytes()),
         is_tls,
         is_ended,
+        websocket_key: websocket_key.map(str::as_bytes),
     };
     let fields = parts.headers.iter();
     to_http1(
@@ -120,7 +141,9 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
             refusal.send(&connection.worker.shared, leg).await
         }
     };
-    if let AfterRequest::Kept(leg) = after {
-        linger::close(leg, false).await;
+    match after {
+        AfterRequest::Closed => {}
+        AfterRequest::Kept(leg) => linger::close(leg, false).await,
+        AfterRequest::Tunnel(tunnel) => Box::pin(connection.stream_tunnel(*tunnel)).await,
     }
 }

@@ -1,0 +1,44 @@
+//! Versions of HTTP that a host may be spoken to in.
+
+use std::rc::Rc;
+
+use super::host_tls::HostSession;
+use super::http2::SharedHost;
+use super::leg::Leg;
+use crate::datapath::choose::Lease;
+use crate::datapath::cut::HeldFlow;
+use crate::state::outcome::Ineligible;
+
+/// Versions of HTTP that a host may be spoken to in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum HostVersions {
+    Http1,
+    /// HTTP/2 with prior knowledge.
+    Http2,
+    /// Either, as the host chooses by ALPN.
+    ByAlpn,
+}
+
+/// A connection to a host that was made for a request.
+pub(super) enum MadeConnection {
+    /// With its flow, where it may be cut late, or why it may not.
+    Http1(Leg, Result<HeldFlow, Ineligible>),
+    Http2(Rc<SharedHost>),
+}
+
+impl HostVersions {
+    /// Versions for a request. One that asks for another protocol goes in HTTP/1.1; so does one that authenticates its
+    /// connection, where the host leaves the choice.
+    pub(super) fn new(lease: &Lease, session: Option<&HostSession>, is_upgrade: bool, is_personal: bool) -> Self {
+        match session {
+            _ if is_upgrade => Self::Http1,
+            None if lease.h2c => Self::Http2,
+            Some(session) if session.tls.config.offers_http2() && !is_personal => Self::ByAlpn,
+            None | Some(_) => Self::Http1,
+        }
+    }
+
+    pub(super) fn may_be_http2(self) -> bool {
+        self != Self::Http1
+    }
+}

@@ -1,0 +1,141 @@
+//! Drives an HTTP/2 connection to a host, and sees that the host is there.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use h2::client::Connection;
+use h2::{Ping, PingPong};
+use hyper::body::Bytes;
+use tokio::time::{Sleep, sleep_until};
+
+use super::io::SharedLeg;
+use super::shared_host::HostStreams;
+
+/// Time without a byte from a host that has streams, after which it is sent a PING.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for the answer to a PING.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval of PINGs while no stream says anything. gRPC's servers end a connection on which they are more frequent than
+/// one in five minutes.
+const QUIET_PING_INTERVAL: Duration = Duration::from_secs(310);
+
+/// PINGs of a connection.
+#[derive(Default)]
+struct Pings {
+    /// Time of the PING that is not answered.
+    pinged: Option<Instant>,
+    last: Option<Instant>,
+}
+
+/// Times of a connection by which the next PING is due.
+struct Quiet {
+    /// Time at which a byte was read last.
+    read_at: Instant,
+    /// Time at which the first of the present streams began.
+    began_at: Instant,
+    /// Time at which a stream said something last.
+    heard_at: Instant,
+}
+
+impl Pings {
+    /// Time at which the next PING is due, or the answer to one.
+    fn due(&self, quiet: &Quiet) -> Instant {
+        if let Some(pinged) = self.pinged {
+            return pinged + PING_TIMEOUT;
+        }
+        let silent = quiet.read_at.max(quiet.began_at) + SILENCE_TIMEOUT;
+        let last = self.last.filter(|last| quiet.heard_at < *last);
+        last.map_or(silent, |last| silent.max(last + QUIET_PING_INTERVAL))
+    }
+}
+
+/// Drives a connection until it ends.
+pub(super) async fn drive(mut connection: Connection<SharedLeg, Bytes>, leg: SharedLeg, streams: Rc<HostStreams>) {
+    let mut ping = connection.ping_pong();
+    let mut pings = Pings::default();
+    let mut timer = pin!(sleep_until((Instant::now() + SILENCE_TIMEOUT).into()));
+    poll_fn(|cx| {
+        // Errors are those of the streams.
+        if Pin::new(&mut connection).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        match &mut ping {
+            Some(ping) => poll_pings(cx, ping, &mut pings, timer.as_mut(), &leg, &streams),
+            None => Poll::Pending,
+        }
+    })
+    .await;
+    streams.end();
+}
+
+/// Sends PINGs where nothing is heard. Ready: one was not answered.
+fn poll_pings(
+    cx: &mut Context<'_>,
+    ping: &mut PingPong,
+    pings: &mut Pings,
+    mut timer: Pin<&mut Sleep>,
+    leg: &SharedLeg,
+    streams: &HostStreams,
+) -> Poll<()> {
+    loop {
+        if pings.pinged.is_some() && ping.poll_pong(cx).is_ready() {
+            pings.pinged = None;
+        }
+        if !streams.are_active() && pings.pinged.is_none() {
+            return Poll::Pending;
+        }
+        let due = pings.due(&Quiet {
+            read_at: leg.read_at(),
+            began_at: streams.changed_at(),
+            heard_at: streams.heard_at(),
+        });
+        let now = Instant::now();
+        if due <= now {
+            // The connection is polled again when the PING waits to be sent.
+            if pings.pinged.is_some() || ping.send_ping(Ping::opaque()).is_err() {
+                return Poll::Ready(());
+            }
+            (pings.pinged, pings.last) = (Some(now), Some(now));
+            continue;
+        }
+        if timer.is_elapsed() || timer.deadline().into_std() > due {
+            timer.as_mut().reset(due.into());
+        }
+        ready!(timer.as_mut().poll(cx));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_host_is_asked_and_a_quiet_one_is_not_asked_often() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let quiet = |read, began, heard| Quiet {
+            read_at: at(read),
+            began_at: at(began),
+            heard_at: at(heard),
+        };
+        let mut pings = Pings::default();
+        assert_eq!(pings.due(&quiet(3, 0, 3)), at(13));
+        // A connection that had no stream was silent for good reason.
+        assert_eq!(pings.due(&quiet(3, 50, 3)), at(60));
+        pings = Pings {
+            pinged: Some(at(60)),
+            last: Some(at(60)),
+        };
+        assert_eq!(pings.due(&quiet(3, 50, 3)), at(70));
+        pings.pinged = None;
+        // Only the answer to the PING has come.
+        assert_eq!(pings.due(&quiet(61, 50, 3)), at(370));
+        // Something else has.
+        assert_eq!(pings.due(&quiet(100, 50, 100)), at(110));
+    }
+}

@@ -1,0 +1,227 @@
+//! A connection to a host in HTTP/2, whose streams requests share.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use h2::SendStream;
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use http::Request;
+use http::uri::{Authority, Scheme};
+use hyper::body::Bytes;
+
+use super::super::leg::Leg;
+use super::super::outbox::Outbox;
+use super::host_drive::drive;
+use super::host_leg::HostStreamLeg;
+use super::io::SharedLeg;
+use crate::state::ClusterState;
+
+/// Most streams at a time, whatever more the host takes.
+const MAX_STREAMS: usize = 100;
+
+/// Bytes that a host may send ahead on a stream. The connection's window has room for all streams: those whose clients
+/// read slowly do not hold up the others.
+const STREAM_WINDOW: u32 = 128 * 1024;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+
+/// Bytes of a request that wait on a stream until the socket takes them.
+const STREAM_BUFFER: usize = 64 * 1024;
+
+/// Bytes of an answer's fields before compression, each with 32 of overhead. The text of the head has a limit of its
+/// own.
+const MAX_FIELD_BYTES: u32 = 64 * 1024;
+
+/// Streams that h2 resets for a host's mistakes before it ends the connection.
+const MAX_LOCAL_RESETS: usize = 1024;
+
+/// A connection to a host in HTTP/2. The connection ends when the last of its handles and streams is gone.
+pub(in crate::datapath::http) struct SharedHost {
+    sender: SendRequest<Bytes>,
+    scheme: Scheme,
+    authority: Authority,
+    streams: Rc<HostStreams>,
+}
+
+/// Streams of a connection to a host.
+pub(super) struct HostStreams {
+    cluster: Arc<ClusterState>,
+    active: Cell<usize>,
+    /// Time at which there was a stream last, or the first one after a while began.
+    changed_at: Cell<Instant>,
+    /// Time at which a head or data of an answer was read last.
+    heard_at: Cell<Instant>,
+    is_over: Cell<bool>,
+}
+
+/// Counts a stream as long as it lives.
+pub(super) struct HostStreamCount(Rc<HostStreams>);
+
+/// Error of a host that does not speak HTTP/2 though it should.
+#[derive(Debug, thiserror::Error)]
+#[error("the host does not speak HTTP/2: {0}")]
+pub(super) struct NotHttp2(String);
+
+/// Error of a request that could not be given to a connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection takes no more requests: {0}")]
+pub(super) struct Unsent(h2::Error);
+
+impl SharedHost {
+    /// Begins HTTP/2 on a connection, and waits for the host's SETTINGS: they say how many streams it takes. `before`:
+    /// bytes that go before, a PROXY header.
+    pub(in crate::datapath::http) async fn begin(
+        mut leg: Leg,
+        before: Vec<u8>,
+        host: SocketAddr,
+        cluster: &Arc<ClusterState>,
+    ) -> io::Result<Rc<Self>> {
+        let scheme = if leg.is_layered() { Scheme::HTTPS } else { Scheme::HTTP };
+        let mut preamble = Outbox::default();
+        preamble.push(&before);
+        preamble.write_all(&mut leg).await?;
+        let leg = SharedLeg::new(leg, Vec::new());
+        let not_http2 = |why: String| io::Error::other(NotHttp2(why));
+        let authority = Authority::try_from(host.to_string()).map_err(io::Error::other)?;
+        let handshake = builder().handshake(leg.clone()).await;
+        let (sender, mut connection) = handshake.map_err(|error| not_http2(error.to_string()))?;
+        {
+            let mut connection = pin!(&mut connection);
+            std::future::poll_fn(|cx| match connection.as_mut().poll(cx) {
+                Poll::Ready(Ok(())) => Poll::Ready(Err(not_http2("the connection was closed".to_owned()))),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(not_http2(error.to_string()))),
+                Poll::Pending if sender.current_max_send_streams() > 0 => Poll::Ready(Ok(())),
+                Poll::Pending => Poll::Pending,
+            })
+            .await?;
+        }
+        let now = Instant::now();
+        let streams = Rc::new(HostStreams {
+            cluster: Arc::clone(cluster),
+            active: Cell::new(0),
+            changed_at: Cell::new(now),
+            heard_at: Cell::new(now),
+            is_over: Cell::new(false),
+        });
+        cluster.http2.connections.inc();
+        cluster.pool_idle.enter();
+        tokio::task::spawn_local(drive(connection, leg, Rc::clone(&streams)));
+        Ok(Rc::new(Self {
+            sender,
+            scheme,
+            authority,
+            streams,
+        }))
+    }
+
+    /// Opens a stream; `None` if the connection takes no more.
+    pub(in crate::datapath::http) fn open(self: &Rc<Self>) -> Option<HostStreamLeg> {
+        let most = self.sender.current_max_send_streams().min(MAX_STREAMS);
+        let has_room = self.streams.active.get() < most;
+        (has_room && self.is_good()).then(|| HostStreamLeg::new(Rc::clone(self), self.streams.enter()))
+    }
+
+    /// Whether the connection takes requests, now or when others have ended.
+    pub(in crate::datapath::http) fn is_good(&self) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        // An error says that the connection has ended or that GOAWAY has come.
+        !self.streams.is_over.get() && matches!(self.sender.clone().poll_ready(cx), Poll::Ready(Ok(())))
+    }
+
+    /// Time since which there is no stream; `None` while there is one.
+    pub(in crate::datapath::http) fn idle_since(&self) -> Option<Instant> {
+        (self.streams.active.get() == 0).then(|| self.streams.changed_at.get())
+    }
+
+    pub(super) const fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    pub(super) const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Sends the head of a request.
+    pub(super) fn send(&self, head: Request<()>, is_ended: bool) -> io::Result<(ResponseFuture, SendStream<Bytes>)> {
+        let sent = self.sender.clone().send_request(head, is_ended);
+        sent.map_err(|error| io::Error::other(Unsent(error)))
+    }
+}
+
+impl HostStreams {
+    pub(super) const fn are_active(&self) -> bool {
+        self.active.get() > 0
+    }
+
+    pub(super) const fn changed_at(&self) -> Instant {
+        self.changed_at.get()
+    }
+
+    pub(super) const fn heard_at(&self) -> Instant {
+        self.heard_at.get()
+    }
+
+    /// Notes that the connection has ended.
+    pub(super) fn end(&self) {
+        self.is_over.set(true);
+        if self.are_active() {
+            self.cluster.pool_active.leave();
+        } else {
+            self.cluster.pool_idle.leave();
+        }
+    }
+
+    fn enter(self: &Rc<Self>) -> HostStreamCount {
+        self.cluster.http2.streams.enter();
+        self.active.set(self.active.get() + 1);
+        if self.active.get() == 1 {
+            self.changed_at.set(Instant::now());
+            if !self.is_over.get() {
+                self.cluster.pool_idle.leave();
+                self.cluster.pool_active.enter();
+            }
+        }
+        HostStreamCount(Rc::clone(self))
+    }
+}
+
+impl HostStreamCount {
+    /// Notes that something of the answer has come.
+    pub(super) fn heard(&self) {
+        self.0.heard_at.set(Instant::now());
+    }
+}
+
+impl Drop for HostStreamCount {
+    fn drop(&mut self) {
+        let streams = &self.0;
+        streams.cluster.http2.streams.leave();
+        streams.active.set(streams.active.get() - 1);
+        if !streams.are_active() {
+            streams.changed_at.set(Instant::now());
+            if !streams.is_over.get() {
+                streams.cluster.pool_active.leave();
+                streams.cluster.pool_idle.enter();
+            }
+        }
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        // None, until the host's SETTINGS say otherwise.
+        .initial_max_send_streams(0)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_FIELD_BYTES)
+        .max_send_buffer_size(STREAM_BUFFER)
+        .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
+    builder
+}

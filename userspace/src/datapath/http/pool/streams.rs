@@ -1,0 +1,144 @@
+//! Connections in HTTP/2 that requests to a host share: one at a time, until its streams are used up.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+use super::super::host_tls::HostSession;
+use super::super::http2::{HostStreamLeg, SharedHost};
+use super::super::leg::Leg;
+use super::{HostPool, KeptHost, pool_key};
+use crate::datapath::choose::Lease;
+
+/// Way to a host for a request that may go in HTTP/2.
+pub(in crate::datapath::http) enum StreamOrDial {
+    /// A stream of a connection that stands.
+    Stream(HostStreamLeg),
+    /// A kept connection in HTTP/1.1.
+    Kept(Leg),
+    /// A connection is to be made, for others to share where there is a token.
+    Dial(Option<DialToken>),
+}
+
+/// A connection that is being made.
+pub(super) struct Dial {
+    ended: Notify,
+    outcome: Cell<DialOutcome>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DialOutcome {
+    /// The connection is still being made.
+    None,
+    Failed,
+    Http1,
+    Shared,
+}
+
+/// Token of the request that makes a connection which others wait for.
+pub(in crate::datapath::http) struct DialToken(Rc<Dial>);
+
+impl DialToken {
+    /// Says that the host has chosen HTTP/1.1: nothing can be shared.
+    pub(in crate::datapath::http) fn found_http1(&self) {
+        self.0.outcome.set(DialOutcome::Http1);
+    }
+}
+
+impl Drop for DialToken {
+    fn drop(&mut self) {
+        if self.0.outcome.get() == DialOutcome::None {
+            self.0.outcome.set(DialOutcome::Failed);
+        }
+        self.0.ended.notify_waiters();
+    }
+}
+
+impl HostPool {
+    /// Finds a way to a lease's host. While another request makes a connection, this one waits for it.
+    pub(in crate::datapath::http) async fn stream(
+        &self,
+        lease: &Lease,
+        session: Option<&HostSession>,
+        may_reuse: bool,
+    ) -> StreamOrDial {
+        loop {
+            if let Some(stream) = self.open_stream(lease, session) {
+                return StreamOrDial::Stream(stream);
+            }
+            if session.is_some()
+                && may_reuse
+                && let Some(kept) = self.take(lease, session)
+            {
+                return StreamOrDial::Kept(kept);
+            }
+            let dial = match self.begin_dial(lease, session) {
+                Ok(token) => return StreamOrDial::Dial(token),
+                Err(dial) => dial,
+            };
+            dial.ended.notified().await;
+            match dial.outcome.get() {
+                DialOutcome::Shared | DialOutcome::None => {}
+                DialOutcome::Http1 => self.note_http1(lease, session),
+                // The next one shall not wait for this one in its turn.
+                DialOutcome::Failed => return StreamOrDial::Dial(None),
+            }
+        }
+    }
+
+    /// Has other requests share a connection.
+    pub(in crate::datapath::http) fn share(
+        &self,
+        lease: &Lease,
+        session: Option<&HostSession>,
+        host: Rc<SharedHost>,
+        token: Option<DialToken>,
+    ) {
+        self.with_host(lease, session, |kept| {
+            kept.chooses_http1 = false;
+            kept.shared.push(host);
+        });
+        if let Some(token) = token {
+            token.0.outcome.set(DialOutcome::Shared);
+        }
+    }
+
+    fn open_stream(&self, lease: &Lease, session: Option<&HostSession>) -> Option<HostStreamLeg> {
+        let hosts = self.hosts.borrow();
+        let kept = hosts.get(&pool_key(lease, session))?;
+        kept.shared.iter().find_map(SharedHost::open)
+    }
+
+    /// Begins to make a connection, unless another request is at it.
+    fn begin_dial(&self, lease: &Lease, session: Option<&HostSession>) -> Result<Option<DialToken>, Rc<Dial>> {
+        self.with_host(lease, session, |kept| {
+            if kept.chooses_http1 {
+                return Ok(None);
+            }
+            // Those who waited for one that has ended may still hold it.
+            let dial = kept.dial.upgrade();
+            if let Some(dial) = dial.filter(|dial| dial.outcome.get() == DialOutcome::None) {
+                return Err(dial);
+            }
+            let dial = Rc::new(Dial {
+                ended: Notify::new(),
+                outcome: Cell::new(DialOutcome::None),
+            });
+            kept.dial = Rc::downgrade(&dial);
+            Ok(Some(DialToken(dial)))
+        })
+    }
+
+    fn note_http1(&self, lease: &Lease, session: Option<&HostSession>) {
+        self.with_host(lease, session, |kept| kept.chooses_http1 = true);
+    }
+
+    fn with_host<T>(&self, lease: &Lease, session: Option<&HostSession>, act: impl FnOnce(&mut KeptHost) -> T) -> T {
+        let mut hosts = self.hosts.borrow_mut();
+        let kept = hosts
+            .entry(pool_key(lease, session))
+            .or_insert_with(|| KeptHost::new(lease, session));
+        act(kept)
+    }
+}

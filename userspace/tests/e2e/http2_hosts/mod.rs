@@ -1,0 +1,6 @@
+//! Hosts that are spoken to in HTTP/2: by ALPN, or with prior knowledge.
+
+mod grpc;
+mod hostile;
+mod peers;
+mod streams;
