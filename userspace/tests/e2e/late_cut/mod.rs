@@ -10,7 +10,7 @@ use crate::lab::cut::{self, expect_cut, expect_none, finish};
 use crate::lab::load::sockets;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
-use scene::{DOORS, Scene};
+use scene::{DOORS, Scene, upgrade};
 
 #[test]
 fn a_websocket_is_cut_late_and_outlives_the_process() {
@@ -107,27 +107,28 @@ fn a_tunnel_that_only_userspace_can_carry_says_why() {
 /// While a byte waits for its reader, nothing is cut; when all has been taken, the tunnel is.
 #[test]
 fn a_tunnel_with_bytes_under_way_is_cut_when_they_have_arrived() {
-    let Some(scene) = Scene::begin("a_tunnel_with_bytes_under_way_is_cut_when_they_have_arrived", "", "") else {
+    const LENGTH: usize = 16 << 20;
+    static BYTES: [u8; LENGTH] = [7; LENGTH];
+    let test = "a_tunnel_with_bytes_under_way_is_cut_when_they_have_arrived";
+    let Some(scene) = Scene::begin_sending(test, &BYTES) else {
         return;
     };
-    const BYTES: usize = 16 << 20;
-    for door in DOORS {
-        let (client, host) = scene.open(door);
-        let sent = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| std::io::Write::write_all(&mut &*host, &vec![7; BYTES]));
-            // A client that does not read: its window and the balancer's buffers fill up.
-            std::thread::sleep(Duration::from_millis(600));
-            let shown = cut::shown(&scene.sb, client.local_addr().unwrap());
-            assert_ne!(shown["tier"], "cut", "{shown}");
-            let mut received = vec![0; BYTES];
-            std::io::Read::read_exact(&mut &client, &mut received).unwrap();
-            assert!(received.iter().all(|byte| *byte == 7));
-            writer.join().unwrap()
-        });
-        sent.unwrap();
+    for (at, name, _) in DOORS {
+        // A client that does not read: its window and the balancer's buffers fill up.
+        let client = scene.lab.client.connect(at);
+        upgrade(&client, name).unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+        let shown = cut::shown(&scene.sb, client.local_addr().unwrap());
+        assert_ne!(shown["tier"], "cut", "{shown}");
+        let mut received = vec![0; LENGTH];
+        std::io::Read::read_exact(&mut &client, &mut received).unwrap();
+        assert!(received.iter().all(|byte| *byte == 7));
         expect_cut(&scene.sb, &client);
-        ping(&client, &host);
-        ping(&host, &client);
-        finish(&client, &host);
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(
+            std::io::Read::read(&mut &client, &mut [0]).unwrap(),
+            0,
+            "the host has heard the end"
+        );
     }
 }

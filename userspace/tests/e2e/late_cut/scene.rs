@@ -38,10 +38,28 @@ impl Scene {
         let (mut all, mut tunnels) = (Vec::new(), Vec::new());
         for (_, _, host) in DOORS {
             let (sender, receiver) = mpsc::channel();
-            all.push(serve(&lab, host, Arc::new(move |tunnel| drop(sender.send(tunnel)))));
+            all.push(serve(
+                &lab,
+                host,
+                &[],
+                Arc::new(move |tunnel| drop(sender.send(tunnel))),
+            ));
             tunnels.push((host, receiver));
         }
         Some(Self::start(lab, all, tunnels, body(top, route)))
+    }
+
+    /// Begins a test whose hosts send bytes in one go with their 101, and then end.
+    pub(super) fn begin_sending(test: &str, bytes: &'static [u8]) -> Option<Self> {
+        if !privileged(test) || cut::lenient() {
+            return None;
+        }
+        let lab = cut::lab();
+        let all = DOORS.map(|(_, _, host)| {
+            let wait_for_end: Arc<Tunnel> = Arc::new(|tunnel| drop((&*tunnel).read(&mut [0])));
+            serve(&lab, host, bytes, wait_for_end)
+        });
+        Some(Self::start(lab, all.into(), Vec::new(), body("", "")))
     }
 
     /// Begins a test whose hosts exchange bytes with the client in each tunnel, and check them.
@@ -51,7 +69,7 @@ impl Scene {
         }
         let lab = cut::lab();
         let exchange: Arc<Tunnel> = Arc::new(|tunnel| drop(exchange::serve(&tunnel)));
-        let all = DOORS.map(|(_, _, host)| serve(&lab, host, Arc::clone(&exchange)));
+        let all = DOORS.map(|(_, _, host)| serve(&lab, host, &[], Arc::clone(&exchange)));
         Some(Self::start(lab, all.into(), Vec::new(), body("", "")))
     }
 
@@ -119,8 +137,8 @@ fn body(top: &str, route: &str) -> String {
     )
 }
 
-/// A host that answers each request, and has a tunnel treated behind its 101.
-fn serve(lab: &Lab, host: &str, treat: Arc<Tunnel>) -> Server {
+/// A host that answers each request, and has a tunnel treated behind its 101 and these bytes.
+fn serve(lab: &Lab, host: &str, bytes: &'static [u8], treat: Arc<Tunnel>) -> Server {
     Server::start(lab.host(host), "[::]:80", move |stream| {
         while let Ok(head) = read_head(&stream) {
             if !head.to_ascii_lowercase().contains("\r\nupgrade: websocket\r\n") {
@@ -132,7 +150,7 @@ fn serve(lab: &Lab, host: &str, treat: Arc<Tunnel>) -> Server {
             }
             let _ = stream.set_nodelay(true);
             let answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-            if (&*stream).write_all(answer).is_ok() {
+            if (&*stream).write_all(&[answer, bytes].concat()).is_ok() {
                 treat(stream);
             }
             return;
