@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use signalbox_core::stats::Gauge;
+
 use super::{MetricWriter, Scrape, by_label};
-use crate::state::tls::TLS_VERSIONS;
+use crate::state::tls::{HandshakeStats, TLS_VERSIONS};
 
 impl Scrape {
     pub(super) fn tls(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
@@ -43,26 +45,24 @@ impl Scrape {
                 .iter()
                 .map(|l| (vec![("listener", l.name.as_str())], &l.handshakes.seconds)),
         )?;
-        let gauges = [
-            (
-                "tls_handshakes_in_progress",
-                "TLS handshakes with clients that are in progress",
-                listeners.iter().map(|l| &l.handshakes.in_progress).collect::<Vec<_>>(),
-            ),
-            (
-                "tls_handshakes_waiting",
-                "TLS handshakes with clients that wait until others have ended",
-                listeners.iter().map(|l| &l.handshakes.waiting).collect(),
-            ),
-        ];
-        for (name, help, values) in gauges {
-            let values = listeners.iter().zip(values);
-            out.gauge(
-                name,
-                help,
-                values.map(|(l, value)| (vec![("listener", l.name.as_str())], f64::from(value.get()))),
-            )?;
-        }
+        let by_listener = |count: fn(&HandshakeStats) -> &Gauge| {
+            listeners.iter().map(move |l| {
+                (
+                    vec![("listener", l.name.as_str())],
+                    f64::from(count(&l.handshakes).get()),
+                )
+            })
+        };
+        out.gauge(
+            "tls_handshakes_in_progress",
+            "TLS handshakes with clients that are in progress",
+            by_listener(|handshakes| &handshakes.in_progress),
+        )?;
+        out.gauge(
+            "tls_handshakes_waiting",
+            "TLS handshakes with clients that wait until others have ended",
+            by_listener(|handshakes| &handshakes.waiting),
+        )?;
         let certificates = shared.certificates.load();
         let ends = certificates.certificates().iter().map(|certificate| {
             (
