@@ -20,8 +20,8 @@ pub struct SocketNumbers {
 pub struct LateCut {
     /// Numbers of the socket of leg A and of leg B.
     pub sockets: [SocketNumbers; 2],
-    /// Clock of leg A's socket in milliseconds, less this machine's.
-    pub leg_a_clock: u32,
+    /// Clocks of both sockets in milliseconds, less this machine's.
+    pub clocks: [u32; 2],
     /// Bytes of the client and of the host that userspace has carried and counted.
     pub carried: [u64; 2],
     /// Time without a packet after which the flow ends, in ticks.
@@ -42,12 +42,13 @@ impl LateCut {
         flow.handoff_end = b.next_sent;
         flow.snd_nxt_b = b.next_sent;
         flow.isn_b = self.idle_limit;
-        flow.isn_host = self.leg_a_clock;
+        flow.isn_host = self.clocks[0];
         let [from_client, from_host] = &mut flow.dirs;
         from_client.flags = PAIRED | CUT_LATE;
         from_client.ack = a.next_sent;
         from_client.snd_max = a.next_expected;
         from_host.flags = TS_DELTA_UNKNOWN;
+        from_host.ts_val = self.clocks[1];
         from_host.ack = b.next_sent;
         from_host.snd_max = b.next_expected;
         (from_client.bytes, from_client.accounted) = (self.carried[0], self.carried[0]);
@@ -112,7 +113,7 @@ mod tests {
                 sockets: [socket(0, 1, 0), socket(1, 0, 1)],
                 carried: [7, 9],
                 idle_limit: 11,
-                leg_a_clock: 13,
+                clocks: [13, 15],
                 now: 17,
             };
             let mut flow = CutFlow {
@@ -217,6 +218,7 @@ mod tests {
             (proxied.cut().idle_limit(), proxied.cut().leg_a_clock()),
             (Some(11), 13)
         );
+        assert_eq!(proxied.cut().dirs[1].ts_val, 15);
         assert_eq!(CutFlow::default().idle_limit(), None);
     }
 }

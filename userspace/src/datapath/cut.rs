@@ -46,6 +46,8 @@ pub struct Cutter {
     polling: Cell<bool>,
     /// False until the flow GC has adopted the flows of an earlier process.
     may_claim: Cell<bool>,
+    /// True once another process counts the flows of the table.
+    is_handed_over: Cell<bool>,
 }
 
 /// Parameters of a flow that shall be cut: its addresses and what userspace has already done on leg A.
@@ -87,6 +89,7 @@ impl Cutter {
             handoffs: RefCell::default(),
             polling: Cell::new(false),
             may_claim: Cell::new(false),
+            is_handed_over: Cell::new(false),
             kernel,
         })
     }
@@ -98,6 +101,17 @@ impl Cutter {
             self.ports.reserve(*host, *port);
         }
         self.may_claim.set(true);
+    }
+
+    /// Leaves the flow table to a successor: it has counted the flows that are cut, and does not count those that are
+    /// cut from now on.
+    pub fn hand_over(&self) {
+        self.is_handed_over.set(true);
+    }
+
+    /// Marks of a flow that is cut now; none where nobody would have taken the counts that it gives back.
+    fn marks(&self, owned: u8) -> u8 {
+        if self.is_handed_over.get() { 0 } else { owned }
     }
 
     /// Takes back entries, and (host, source port) pairs, of flows that have ended.

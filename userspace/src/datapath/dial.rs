@@ -180,7 +180,12 @@ pub(super) async fn dial_held(
     let host = host.into_registered()?;
     // Userspace writes to this socket until the cut, so Nagle's algorithm is switched off.
     host.set_nodelay(true)?;
-    Ok((host, attempt.map(CutAttempt::hold)))
+    match attempt {
+        Ok(attempt) if attempt.is_held() => Ok((host, Ok(attempt.hold()))),
+        // Programs of another build do not know that flows can be held, and have cut it.
+        Ok(_) => Err(std::io::Error::other("the flow was cut too early")),
+        Err(why) => Ok((host, Err(why))),
+    }
 }
 
 /// Reason why leg B of a flow to be cut was not begun.

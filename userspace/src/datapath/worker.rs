@@ -202,6 +202,9 @@ async fn handle(worker: &Rc<Worker>, acceptors: &mut Acceptors, command: WorkerC
             for (_, task) in acceptors {
                 let _ = task.await;
             }
+            if let (StopMode::HandOver, Some((cutter, _))) = (how, &worker.cut) {
+                cutter.hand_over();
+            }
             let _ = done.send(());
         }
         WorkerCommand::List(filter, reply) => {

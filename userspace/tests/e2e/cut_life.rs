@@ -366,3 +366,38 @@ fn a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number() {
         }
     }
 }
+
+/// The successor has counted the flows that it found, and gives nothing back for those that its predecessor cut later.
+#[test]
+fn a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor() {
+    let test = "a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor";
+    if !privileged(test) || cut::lenient() {
+        return;
+    }
+    let lab = cut::lab();
+    let hosts = Hosts::start(&lab);
+    let (_health, _old) = cut::start(&lab, "timeouts: { peek_http: 60s }");
+    // A client that says nothing until the successor serves.
+    let door = doors().remove(0);
+    let mut client = lab.client.connect(door.at);
+    let file = lab.dir().join("signalbox.yaml");
+    let new = Signalbox::spawn_file(&lab, "successor", &file, &["--takeover"]);
+    let pid = u64::from(new.proc.pid());
+    let serves = eventually(SOON, || {
+        let status = new.try_get("/api/v1/status").ok();
+        let status = status.and_then(|r| serde_json::from_str::<serde_json::Value>(&r.body).ok());
+        status.is_some_and(|status| status["pid"] == pid && status["state"] == "serving")
+    });
+    assert!(serves, "the successor serves: {}", new.proc.log());
+    new.wait_healthy(&["east-1", "west-1"]);
+    std::io::Write::write_all(&mut client, &door.first).unwrap();
+    let host = hosts.accept(door.host, door.port);
+    std::io::Read::read_exact(&mut &*host, &mut vec![0; door.first.len()]).unwrap();
+    ping(&client, &host);
+    expect_cut(&new, &client);
+    finish(&client, &host);
+    expect_none(&new);
+    assert_eq!(new.host(door.host)["active_connections"], 0);
+    assert_eq!(new.metric("signalbox_connections_active{tier=\"cut\"}"), 0.0);
+    assert_eq!(new.metric("signalbox_connections_current"), 0.0);
+}

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use signalbox_common::cut::flow::{CutFlow, DirState, FlowRef, Name, SUPERSEDED, state};
+use signalbox_common::cut::flow::{
+    CutFlow, DirState, FlowRef, Name, SUPERSEDED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state,
+};
 use signalbox_common::net::{Tuple, seq};
 
 use super::{Cut, hooks};
@@ -184,7 +186,8 @@ fn missed(then: &DirState, now: &DirState, ours: &DirState) -> DirState {
         } else {
             now.bytes.wrapping_sub(then.bytes)
         },
-        flags: now.flags,
+        // The offsets that these flags speak of are not carried: ours fixes its own, from the same clock.
+        flags: now.flags & !(TS_DELTA_KNOWN | TS_DELTA_UNKNOWN),
         snd_max: seq::later(ours.snd_max, now.snd_max),
         ack: seq::later(ours.ack, now.ack),
         last_seen: seq::later(ours.last_seen, now.last_seen),

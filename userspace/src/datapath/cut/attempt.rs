@@ -135,18 +135,17 @@ impl CutAttempt {
         (self.index, self.cutter.kernel.table.read(self.index).started)
     }
 
+    /// Returns whether the programs have left the flow to its sockets.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.cutter.kernel.table.state(self.index) == state::HELD
+    }
+
     /// Leaves entry and port to a held flow.
     #[must_use]
     pub fn hold(mut self) -> HeldFlow {
         self.owner = EntryOwner::HeldFlow;
-        HeldFlow {
-            cutter: Rc::clone(&self.cutter),
-            index: self.index,
-            host: self.host,
-            port: self.port,
-            since: Instant::now(),
-            is_cut: false,
-        }
+        HeldFlow::new(Rc::clone(&self.cutter), self.index, self.host, self.port)
     }
 
     /// Gives the port back and leaves the entry to the next attempt.

@@ -53,7 +53,8 @@ impl CutAttempt {
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
-        cutter.kernel.table.set_marks(index, guard.marks());
+        let marks = cutter.marks(guard.marks());
+        cutter.kernel.table.set_marks(index, marks);
         // Until `record_greeting` the programs did not know the sequence number of a FIN of this client: only reading
         // finds it for certain.
         let sent = if greeted {
@@ -64,7 +65,7 @@ impl CutAttempt {
         let sent = match sent {
             Ok(sent) => Some(sent),
             Err(error) => {
-                let still_ours = cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
+                let still_ours = marks == 0 || cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
                 cutter.abort(index, &client, &host);
                 if still_ours {
                     return Err(error);

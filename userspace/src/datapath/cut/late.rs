@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::Cutter;
 use super::gc::UNFINISHED_TTL;
-use crate::kernel::cut::table::{tick, ticks_of};
+use crate::kernel::cut::table::{duration_between, tick, ticks_of};
 use crate::state::connection_log::FlowKey;
 use crate::sys;
 
@@ -27,6 +27,8 @@ pub struct HeldFlow {
     pub(super) index: u32,
     pub(super) host: SocketAddr,
     pub(super) port: u16,
+    /// Tick at which the entry was made, and its time.
+    pub(super) started: u32,
     pub(super) since: Instant,
     pub(super) is_cut: bool,
 }
@@ -59,7 +61,7 @@ impl From<io::Error> for LateCutError {
 
 impl Drop for HeldFlow {
     fn drop(&mut self) {
-        if self.is_cut || self.is_overdue() {
+        if self.is_cut || !self.has_entry() {
             return;
         }
         self.cutter.kernel.table.set_state(self.index, state::FREE);
@@ -68,16 +70,43 @@ impl Drop for HeldFlow {
 }
 
 impl HeldFlow {
+    /// Holds the flow of an attempt that the programs have paired.
+    pub(super) fn new(cutter: Rc<Cutter>, index: u32, host: SocketAddr, port: u16) -> Self {
+        let started = cutter.kernel.table.read(index).started;
+        let age = duration_between(started, tick());
+        let now = Instant::now();
+        Self {
+            cutter,
+            index,
+            host,
+            port,
+            started,
+            since: now.checked_sub(age).unwrap_or(now),
+            is_cut: false,
+        }
+    }
+
     /// Whether the flow has been held for too long to be cut.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.since.elapsed() >= HELD_TTL
     }
 
+    /// Whether the entry is still the flow's own.
+    fn has_entry(&self) -> bool {
+        let flow = self.cutter.kernel.table.read(self.index);
+        !self.is_overdue() && flow.state == state::HELD && flow.started == self.started
+    }
+
     /// Cuts the flow, if nothing is under way on either socket. From then on both are silent: [`Self::close`] has to
-    /// close them.
-    pub fn try_cut(&mut self, client: &TcpStream, host: &TcpStream, carried: CarriedFlow) -> Result<(), LateCutError> {
-        if self.is_overdue() {
+    /// close them. `leave` is called before packets are forwarded: the flow may end at once.
+    pub fn try_cut(
+        &mut self,
+        (client, host): (&TcpStream, &TcpStream),
+        carried: CarriedFlow,
+        leave: impl FnOnce(FlowKey),
+    ) -> Result<(), LateCutError> {
+        if !self.has_entry() {
             return Err(LateCutError::Failed(io::ErrorKind::TimedOut.into()));
         }
         let fds = [client.as_raw_fd(), host.as_raw_fd()];
@@ -97,7 +126,7 @@ impl HeldFlow {
         };
         let late = LateCut {
             sockets: [numbers(fds[0])?, numbers(fds[1])?],
-            leg_a_clock: sys::timestamp_clock(fds[0]),
+            clocks: fds.map(sys::timestamp_clock),
             carried: carried.bytes,
             idle_limit: ticks_of(carried.idle),
             now: tick(),
@@ -113,14 +142,21 @@ impl HeldFlow {
                 return Err(busy.map_or_else(LateCutError::Failed, |_| LateCutError::Busy));
             }
         }
-        kernel.table.set_marks(self.index, carried.marks);
+        kernel.table.set_marks(self.index, self.cutter.marks(carried.marks));
+        leave((self.index, self.started));
         self.is_cut = true;
         kernel.start_late(self.index);
         Ok(())
     }
 
-    /// Closes the sockets of a flow that [`Self::try_cut`] has cut; nothing of that reaches their peers.
+    /// Closes the sockets of a flow that [`Self::try_cut`] has cut; nothing of that reaches their peers. An end that has
+    /// reset its socket in the last moment does not do so again: the other end is told here.
     pub fn close(&self, client: TcpStream, host: TcpStream) {
+        let kernel = &self.cutter.kernel;
+        let is_reset = |socket: &TcpStream| sys::tcp_info(socket.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
+        if is_reset(&client) || is_reset(&host) {
+            kernel.reset_both(self.index, &kernel.table.read(self.index));
+        }
         for socket in [client, host] {
             sys::reset_on_close(socket.as_raw_fd());
             drop(socket);
@@ -131,7 +167,7 @@ impl HeldFlow {
     /// Returns the flow's key in the table.
     #[must_use]
     pub fn key(&self) -> FlowKey {
-        (self.index, self.cutter.kernel.table.read(self.index).started)
+        (self.index, self.started)
     }
 }
 

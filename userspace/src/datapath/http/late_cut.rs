@@ -2,8 +2,8 @@
 //! request and the 101, and at a moment in which nothing is under way the kernel takes over: no socket and no process
 //! is on the tunnel's path any more.
 
+use std::cell::Cell;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,31 @@ use tokio::time::{sleep, sleep_until};
 use super::attempt::HostLink;
 use super::client::HttpConnection;
 use crate::datapath::choose::Lease;
-use crate::datapath::conn_guard::ConnGuard;
 use crate::datapath::connection::run_relay;
 use crate::datapath::cut::{CarriedFlow, HeldFlow, LateCutError};
-use crate::datapath::flow::Flow;
 use crate::datapath::relay::{Relay, RelayOutcome, TierPolicy};
-use crate::state::connection_log::FlowKey;
 use crate::state::outcome::FlowEnd;
 
 /// Interval between the first look at a tunnel and the second; each is twice the one before, up to the maximum.
 const FIRST_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// A tunnel that may be cut late, and what counts it.
+pub(super) struct HeldTunnel<'a> {
+    pub(super) held: HeldFlow,
+    pub(super) link: &'a HostLink,
+    pub(super) lease: &'a Lease,
+    /// Marks of its flow that say which counts it holds.
+    pub(super) marks: u8,
+    /// Whether what became of it has been counted.
+    pub(super) is_counted: &'a Cell<bool>,
+}
+
 /// End of a tunnel, as far as its sockets are concerned.
 pub(super) enum TunnelEnd {
     Ended(FlowEnd),
     /// The tunnel is cut and lives on.
-    Cut(FlowKey),
+    Cut,
 }
 
 impl From<FlowEnd> for TunnelEnd {
@@ -43,11 +51,10 @@ impl HttpConnection<'_> {
     pub(super) async fn carry_held(
         &self,
         mut relay: Relay,
-        mut held: HeldFlow,
-        flow: &Rc<Flow>,
+        mut tunnel: HeldTunnel<'_>,
         policy: TierPolicy,
-        marks: u8,
     ) -> TunnelEnd {
+        let flow = &tunnel.link.listed.flow;
         let mut timer = pin!(sleep_until((Instant::now() + policy.idle).into()));
         let mut interval = FIRST_LOOK_INTERVAL;
         let why = loop {
@@ -58,31 +65,25 @@ impl HttpConnection<'_> {
             };
             match outcome {
                 Some(RelayOutcome::Ended(end)) => {
-                    self.listener.late_cut.inc("ended");
                     relay.reset_unless_finished(end);
                     return end.into();
                 }
                 // Only a flow that may join the socket map is reported to be quiet.
                 Some(RelayOutcome::Quiet) => break "failed",
                 None if self.worker.shared.stopping.load(Relaxed) => break "stopping",
-                None if held.is_overdue() => break "never_quiet",
+                None if tunnel.held.is_overdue() => break "never_quiet",
                 None => {}
             }
             interval = (interval * 2).min(MAX_LOOK_INTERVAL);
             if !relay.is_empty() {
                 continue;
             }
-            let carried = CarriedFlow {
-                bytes: [flow.bytes_in.get(), flow.bytes_out.get()],
-                idle: policy.idle,
-                marks,
-            };
-            match held.try_cut(&relay.client, &relay.host, carried) {
+            match self.try_cut(&mut tunnel, &relay, policy.idle) {
                 Ok(()) => {
                     let Relay { client, host, .. } = relay;
-                    held.close(client, host);
-                    self.listener.late_cut.inc("cut");
-                    return TunnelEnd::Cut(held.key());
+                    tunnel.held.close(client, host);
+                    self.count_late_cut(&tunnel, "cut");
+                    return TunnelEnd::Cut;
                 }
                 Err(LateCutError::Busy) => {}
                 Err(LateCutError::Failed(error)) => {
@@ -91,21 +92,33 @@ impl HttpConnection<'_> {
                 }
             }
         };
-        drop(held);
-        self.listener.late_cut.inc(why);
+        self.count_late_cut(&tunnel, why);
         flow.tier_reason.set(why);
+        // Gives the entry and the port back.
+        drop(tunnel.held);
         run_relay(self.worker, flow, relay, policy).await.into()
     }
 
-    /// Leaves the counts of a tunnel that is cut to its flow: the flow GC gives them back at its end.
-    pub(super) fn leave_to_flow(&self, link: &HostLink, lease: Lease, key: FlowKey, guard: &mut ConnGuard) {
-        let cluster = &lease.cluster;
-        cluster.opened[Tier::Cut as usize].inc();
-        cluster.active[Tier::Cut as usize].enter();
-        if let Some(log) = &link.log {
-            log.keep_details(&self.worker.shared, link.listed.flow.context.client, key);
-        }
-        lease.detach();
-        drop(guard.detach());
+    fn try_cut(&self, tunnel: &mut HeldTunnel<'_>, relay: &Relay, idle: Duration) -> Result<(), LateCutError> {
+        let (link, cluster) = (tunnel.link, &tunnel.lease.cluster);
+        let flow = &link.listed.flow;
+        let carried = CarriedFlow {
+            bytes: [flow.bytes_in.get(), flow.bytes_out.get()],
+            idle,
+            marks: tunnel.marks,
+        };
+        let leave = |key| {
+            cluster.opened[Tier::Cut as usize].inc();
+            cluster.active[Tier::Cut as usize].enter();
+            if let Some(log) = &link.log {
+                log.keep_details(&self.worker.shared, flow.context.client, key);
+            }
+        };
+        tunnel.held.try_cut((&relay.client, &relay.host), carried, leave)
+    }
+
+    fn count_late_cut(&self, tunnel: &HeldTunnel<'_>, result: &'static str) {
+        tunnel.is_counted.set(true);
+        self.listener.late_cut.inc(result);
     }
 }

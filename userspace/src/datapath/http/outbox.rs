@@ -48,6 +48,8 @@ impl Outbox {
 
     /// Writes what is taken at once and keeps the rest. Behind bytes that wait, the new ones wait too.
     pub(super) fn send(&mut self, bytes: &[u8], to: &mut Leg) -> io::Result<()> {
+        // The rest of a body that was moved through a pipe may be slow: it does not keep one.
+        self.pipe = self.pipe.take().filter(|pipe| pipe.buffered() > 0);
         let written = if self.has_none() && !bytes.is_empty() {
             self.is_flushed = false;
             to.try_write(bytes)?

@@ -1,5 +1,6 @@
 //! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk, until it is cut.
 
+use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use signalbox_core::model::Tier;
 use super::attempt::{Attempt, HostLink};
 use super::client::HttpConnection;
 use super::counted::CountedGuards;
-use super::late_cut::TunnelEnd;
+use super::late_cut::{HeldTunnel, TunnelEnd};
 use super::leg::Leg;
 use super::request::ClientSide;
 use super::tls_tunnel::TlsTunnel;
@@ -19,7 +20,7 @@ use crate::datapath::conn_guard::ConnGuard;
 use crate::datapath::connection::{run_relay, until_closed};
 use crate::datapath::relay::{Relay, TierPolicy};
 use crate::state::Snapshot;
-use crate::state::outcome::FlowEnd;
+use crate::state::outcome::{Direction, FlowEnd};
 
 /// A tunnel that is to be carried. It holds no snapshot, since it may live for days.
 pub(super) struct Tunnel {
@@ -105,12 +106,27 @@ impl HttpConnection<'_> {
         }
         let end = match (tunnel.client, tunnel.host) {
             (Leg::Plain(client), Leg::Plain(host)) => {
+                // The relay does not count what was read before.
+                flow.add_bytes(Direction::In, tunnel.read.0.len() as u64);
+                flow.add_bytes(Direction::Out, tunnel.read.1.len() as u64);
                 let relay = Relay::new(client, host, Rc::clone(&flow), tunnel.policy, 0)
                     .with_preamble(tunnel.read.0)
                     .with_answer(tunnel.read.1);
                 if let Some(held) = held {
-                    let carried = pin!(self.carry_held(relay, held, &flow, tunnel.policy, guard.marks()));
-                    until_closed(&flow, descriptors, carried).await
+                    let is_counted = Cell::new(false);
+                    let work = HeldTunnel {
+                        held,
+                        link: &tunnel.link,
+                        lease: &tunnel.lease,
+                        marks: guard.marks(),
+                        is_counted: &is_counted,
+                    };
+                    let carried = pin!(self.carry_held(relay, work, tunnel.policy));
+                    let end = until_closed(&flow, descriptors, carried).await;
+                    if !is_counted.get() {
+                        self.listener.late_cut.inc("ended");
+                    }
+                    end
                 } else {
                     let carried = pin!(run_relay(self.worker, &flow, relay, tunnel.policy));
                     until_closed(&flow, descriptors, carried).await.into()
@@ -123,7 +139,11 @@ impl HttpConnection<'_> {
         };
         match end {
             TunnelEnd::Ended(end) => self.end_flow(&tunnel.link, end),
-            TunnelEnd::Cut(key) => self.leave_to_flow(&tunnel.link, tunnel.lease, key, guard),
+            // The flow GC gives the counts back at the flow's end.
+            TunnelEnd::Cut => {
+                tunnel.lease.detach();
+                drop(guard.detach());
+            }
         }
     }
 }

@@ -14,8 +14,8 @@ const OWN_KEY: &str = "own";
 pub(super) const SHARED_KEY: &str = "shared";
 
 impl PersistentState {
-    /// Secret of the tickets that listeners give out now. The first balancer at a shared table makes its own secret
-    /// that of all. `None`: there are no tickets, or no random numbers.
+    /// Secret of the tickets that listeners give out now. The first balancer at a shared table makes one for all; its own
+    /// never leaves the machine. `None`: there are no tickets, or no random numbers.
     pub fn ticket_secret(&mut self, tickets: SessionTickets) -> Option<TicketSecret> {
         if tickets == SessionTickets::Off {
             return None;
@@ -26,7 +26,7 @@ impl PersistentState {
             return own;
         }
         if self.shared_ticket_secret.is_none() {
-            let offered = own.clone()?;
+            let offered = TicketSecret::random()?;
             match self.put_shared(&[shared_record(&offered)]) {
                 Ok(()) => self.shared_ticket_secret = Some(offered),
                 Err(error) => {
@@ -62,7 +62,10 @@ impl PersistentState {
 
     /// Reads the copy of the shared secret, for a start without the shared table.
     pub(super) fn restore_ticket_secret(&mut self) {
-        self.shared_ticket_secret = read(&self.db, SHARED_KEY);
+        // What the table has said since the start is newer.
+        if self.shared_ticket_secret.is_none() {
+            self.shared_ticket_secret = read(&self.db, SHARED_KEY);
+        }
     }
 
     /// Takes the secret of the shared table, where it has one. Returns whether it is another than before, or has yet to
