@@ -13,7 +13,6 @@ use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
 use super::arrival::Arrival;
-use super::choose::Lease;
 use super::conn_guard::ConnGuard;
 use super::cut::CutAttempt;
 use super::flow::{Flow, FlowContext};
@@ -23,7 +22,7 @@ use super::scratch::with_scratch;
 use super::socket::Socket;
 use super::sockmap::SockmapFlow;
 use super::worker_state::Worker;
-use crate::state::outcome::{Direction, FlowEnd};
+use crate::state::outcome::{Direction, FlowEnd, Ineligible};
 use crate::sys;
 
 /// Serves one accepted connection.
@@ -58,38 +57,37 @@ pub async fn serve(
     } else {
         Box::pin(arrival.connect(&mut guard)).await
     };
-    let Some((client, pair)) = connected else {
+    let Some((client, mut pair)) = connected else {
         return;
     };
+    match std::mem::replace(&mut pair.attempt, Err(Ineligible::Disabled)) {
+        Ok(attempt) => cut(&worker, attempt, client, pair, guard),
+        Err(ineligible) => {
+            listener.not_cut[ineligible.index()].inc();
+            // Boxed: a connection that serves requests does not hold the memory that this takes.
+            Box::pin(carry(&worker, client, pair, ineligible)).await;
+        }
+    }
+}
+
+/// Carries a flow that is not cut between its two sockets, until it ends.
+async fn carry(worker: &Rc<Worker>, client: Socket, pair: ConnectedHost, ineligible: Ineligible) {
     let ConnectedHost {
         host,
         lease,
         context,
         policy,
         consumed,
-        attempt,
         preamble,
         preamble_from_client,
         log,
+        ..
     } = pair;
     let log_end = |context: &FlowContext, flow: Option<&Rc<Flow>>, tier, end| {
         if let Some(log) = &log {
             log.log_end(&worker.shared, context, flow, tier, end);
         }
     };
-    let ineligible = match attempt {
-        Ok(attempt) => {
-            if let Some(log) = &log {
-                log.keep_details(&worker.shared, context.client, attempt.key());
-            }
-            if let Err(end) = cut(attempt, (client, host), &preamble, lease, guard) {
-                log_end(&context, None, Tier::Cut, end);
-            }
-            return;
-        }
-        Err(ineligible) => ineligible,
-    };
-    listener.not_cut[ineligible.index()].inc();
     let (Ok(client), Ok(host)) = (client.into_registered(), host.into_registered()) else {
         lease.cluster.closed[FlowEnd::Failed as usize].inc();
         log_end(&context, None, Tier::Copy, FlowEnd::Failed);
@@ -102,7 +100,7 @@ pub async fn serve(
     }
     let descriptors = [client.as_raw_fd(), host.as_raw_fd()];
     let relay = Relay::new(client, host, Rc::clone(&listed.flow), policy, consumed).with_preamble(preamble);
-    let carried = pin!(run_relay(&worker, &listed.flow, relay, policy));
+    let carried = pin!(run_relay(worker, &listed.flow, relay, policy));
     let end = until_closed(&listed.flow, descriptors, carried).await;
     lease.cluster.closed[end as usize].inc();
     log_end(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
@@ -128,27 +126,32 @@ pub(super) async fn until_closed<T: From<FlowEnd>>(
     }
 }
 
-/// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties. Returns how the flow ended if it ended
-/// before that.
-fn cut(
-    attempt: CutAttempt,
-    (client, host): (Socket, Socket),
-    preamble: &[u8],
-    lease: Lease,
-    guard: ConnGuard,
-) -> Result<(), FlowEnd> {
+/// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties.
+fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost, guard: ConnGuard) {
+    let ConnectedHost {
+        host,
+        lease,
+        context,
+        preamble,
+        log,
+        ..
+    } = pair;
+    if let Some(log) = &log {
+        log.keep_details(&worker.shared, context.client, attempt.key());
+    }
     let cluster = Arc::clone(&lease.cluster);
-    match attempt.hand_off(client, host, preamble, guard) {
+    match attempt.hand_off(client, host, &preamble, guard) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();
             lease.detach();
-            Ok(())
         }
         Err(error) => {
             tracing::debug!(%error, "A flow ended while it was being cut.");
             cluster.closed[FlowEnd::ClientReset as usize].inc();
-            Err(FlowEnd::ClientReset)
+            if let Some(log) = &log {
+                log.log_end(&worker.shared, &context, None, Tier::Cut, FlowEnd::ClientReset);
+            }
         }
     }
 }

@@ -133,8 +133,8 @@ impl HeldFlow {
         };
         let kernel = &self.cutter.kernel;
         kernel.close_in(self.index, &late)?;
-        // What came before the programs shut the sockets off is in them now, and what comes later is not acknowledged:
-        // it comes again.
+        // Bytes that came before the programs shut the sockets off are in them now; later ones are not acknowledged, and
+        // come again.
         match are_quiet(fds) {
             Ok(true) => {}
             busy => {

@@ -37,7 +37,9 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
         listener.peek.inc(error.label());
         arrival.log().log_refused(None, None, error.label());
         let why = RefuseReason::Peek(error);
-        return count_and_refuse(&arrival.worker.shared, &listener, client, Protocol::Http, why, None).await;
+        // Boxed, as all that few connections come to: the others do not hold the memory for it.
+        let refusal = count_and_refuse(&arrival.worker.shared, &listener, client, Protocol::Http, why, None);
+        return Box::pin(refusal).await;
     }
     listener.not_cut[Ineligible::PerRequest.index()].inc();
     let Ok(client) = client.into_registered() else { return };
@@ -65,7 +67,15 @@ pub(in crate::datapath) async fn serve_http(
         let why = RefuseReason::Http2;
         arrival.log().log_refused(name.as_ref(), None, why.label());
         let shared = &arrival.worker.shared;
-        count_and_refuse(shared, &listener, client, Protocol::Http, why, identity.greeted).await;
+        Box::pin(count_and_refuse(
+            shared,
+            &listener,
+            client,
+            Protocol::Http,
+            why,
+            identity.greeted,
+        ))
+        .await;
         return None;
     }
     listener.not_cut[Ineligible::PerRequest.index()].inc();
@@ -179,7 +189,15 @@ impl HttpConnection<'_> {
                 self.count_refused(why.label(), 505, None, None);
                 let first = std::mem::take(&mut self.bytes);
                 if let Leg::Plain(client) = client {
-                    refuse_after(&self.worker.shared, first, client, Protocol::Http, why, None).await;
+                    Box::pin(refuse_after(
+                        &self.worker.shared,
+                        first,
+                        client,
+                        Protocol::Http,
+                        why,
+                        None,
+                    ))
+                    .await;
                 }
                 return AfterRequest::Closed;
             }
@@ -187,7 +205,7 @@ impl HttpConnection<'_> {
             HeadRead::Malformed(fault) => Refusal::new(fault.status(), fault.label(), pages::text(fault.status())),
         };
         self.count_refused(fault.reason, fault.status, None, None);
-        fault.send(&self.worker.shared, client).await;
+        Box::pin(fault.send(&self.worker.shared, client)).await;
         AfterRequest::Closed
     }
 }

@@ -15,7 +15,7 @@ const SOME_LOSS: Odds = Odds {
     ..Odds::GOOD
 };
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Opens so many WebSockets, at most 50 at a time.
 fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
@@ -31,8 +31,8 @@ fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
                     }
                     let (at, name, _) = DOORS[n % 2];
                     let client = lab.client.connect(at);
-                    client.set_read_timeout(Some(PATIENCE)).unwrap();
-                    client.set_write_timeout(Some(PATIENCE)).unwrap();
+                    client.set_read_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
+                    client.set_write_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
                     upgrade(&client, name).unwrap_or_else(|e| panic!("WebSocket {n}: {e}"));
                     streams.lock().unwrap().push(client);
                 }

@@ -62,7 +62,7 @@ impl PersistentState {
 
     /// Reads the copy of the shared secret, for a start without the shared table.
     pub(super) fn restore_ticket_secret(&mut self) {
-        // What the table has said since the start is newer.
+        // A secret that the shared table has told since the start is newer.
         if self.shared_ticket_secret.is_none() {
             self.shared_ticket_secret = read(&self.db, SHARED_KEY);
         }
