@@ -343,7 +343,7 @@ fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
             TurnEvent::HostRefused,
         ])
         .does(again);
-    // It was stopped first, since its bytes were not taken: no connection is kept behind it.
+    // The request was stopped first, since the host took no bytes: no connection is kept behind it.
     begun()
         .then(&[TurnEvent::HostStopped, TurnEvent::HostRefused])
         .retries();
@@ -359,7 +359,7 @@ fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
     often
         .then(&[TurnEvent::RequestEnded, TurnEvent::HostRefused])
         .ends(Some(502), Keep, HostAfter::Close);
-    // What was sent of the body was not kept, or the client knows of an answer.
+    // A body of which more was sent than is kept, and a client that knows of an answer.
     let long = begun().then(&[TurnEvent::RequestBody(16 * 1024 + 1)]);
     assert!(!long.0.keeps_replay());
     long.then(&[TurnEvent::HostRefused])

@@ -2,7 +2,7 @@
 //!
 //! From [`Cut::close_in`] until [`Cut::release_held`] or [`Cut::start_late`] the programs drop the flow's packets in
 //! both directions, so that nothing can reach or leave a socket while userspace looks at both once more. TCP sends
-//! again what was dropped.
+//! again what was dropped, but for a reset.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

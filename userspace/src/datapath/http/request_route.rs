@@ -92,7 +92,7 @@ impl<'a> RequestRoute<'a> {
         let Some(claimed) = route.path_policy(request_path) else {
             return of_name;
         };
-        // What the configuration says of the name is meant of all its paths.
+        // Settings that the configuration has for the name hold for all its paths.
         let own_path = |is_of_name: bool| match claimed.path.as_str() {
             "" => ROOT,
             _ if is_of_name => ROOT,

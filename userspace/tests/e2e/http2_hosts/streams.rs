@@ -209,11 +209,11 @@ fn a_client_that_takes_nothing_holds_back_the_host() {
     let mut client = FramePeer::connect(&lab, HTTP, 1000);
     client.get(1, "/");
     assert!(eventually(SOON, || sent.load(Relaxed) > 100_000));
-    // What is under way has room in windows and buffers, and does not grow.
+    // Bytes that are under way have room in windows and buffers, and do not grow.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let before = sent.load(Relaxed);
     assert!(before < 512 * 1024, "{before}");
-    // What the client takes the host may send again.
+    // For the bytes that the client takes the host may send new ones.
     for _ in 0..100 {
         client.open(1, 10_000);
     }
@@ -258,7 +258,7 @@ fn requests_at_once_share_one_connection() {
         }
     });
     let _sb = start(&lab, "");
-    // One connection of a client is one worker's.
+    // A client's connection belongs to one worker.
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     for stream in 0..60 {
         client.get(2 * stream + 1, "/");

@@ -25,7 +25,7 @@ const CLIENTS: usize = 3;
 /// Time after which a request that is not answered is lost.
 const LOST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What all clients have seen.
+/// Load of all clients, and what they have seen.
 #[derive(Default)]
 struct Load {
     stop: AtomicBool,

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::scene::{DOORS, Scene, upgrade};
@@ -17,52 +18,48 @@ const SOME_LOSS: Odds = Odds {
 
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Opens so many WebSockets, at most 50 at a time.
-fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
-    let streams = Mutex::new(Vec::new());
-    let next = std::sync::atomic::AtomicUsize::new(0);
+/// Does the work for each number below `count`, for 50 at a time.
+fn for_each(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..50 {
             scope.spawn(|| {
                 loop {
-                    let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let n = next.fetch_add(1, Relaxed);
                     if n >= count {
                         return;
                     }
-                    let (at, name, _) = DOORS[n % 2];
-                    let client = lab.client.connect(at);
-                    client.set_read_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
-                    client.set_write_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
-                    upgrade(&client, name).unwrap_or_else(|e| panic!("WebSocket {n}: {e}"));
-                    streams.lock().unwrap().push(client);
+                    work(n);
                 }
             });
         }
     });
+}
+
+/// Opens so many WebSockets.
+fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
+    let streams = Mutex::new(Vec::new());
+    for_each(count, |n| {
+        let (at, name, _) = DOORS[n % 2];
+        let client = lab.client.connect(at);
+        client.set_read_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
+        client.set_write_timeout(Some(EXCHANGE_TIMEOUT)).unwrap();
+        upgrade(&client, name).unwrap_or_else(|e| panic!("WebSocket {n}: {e}"));
+        streams.lock().unwrap().push(client);
+    });
     streams.into_inner().unwrap()
 }
 
-/// Exchanges bytes in all of them, at most 50 at a time; returns what went wrong.
+/// Exchanges bytes in all of them; returns what went wrong.
 fn exchange_all(streams: &[TcpStream], most: u64) -> Vec<String> {
     let wrong = Mutex::new(Vec::new());
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..50 {
-            scope.spawn(|| {
-                loop {
-                    let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let Some(stream) = streams.get(n) else { return };
-                    let mut sizes = exchange::Noise::new(n as u64 + 1);
-                    let (up, down) = (sizes.up_to(most), sizes.up_to(most));
-                    if let Err(error) = exchange::client(stream, n as u64, up, down) {
-                        let from = stream.local_addr();
-                        wrong
-                            .lock()
-                            .unwrap()
-                            .push(format!("{n} ({from:?}), {up} up, {down} down: {error}"));
-                    }
-                }
-            });
+    for_each(streams.len(), |n| {
+        let mut sizes = exchange::Noise::new(n as u64 + 1);
+        let (up, down) = (sizes.up_to(most), sizes.up_to(most));
+        if let Err(error) = exchange::client(&streams[n], n as u64, up, down) {
+            let from = streams[n].local_addr();
+            let case = format!("{n} ({from:?}), {up} up, {down} down: {error}");
+            wrong.lock().unwrap().push(case);
         }
     });
     wrong.into_inner().unwrap()

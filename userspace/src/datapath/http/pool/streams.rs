@@ -116,7 +116,7 @@ impl HostPool {
             if kept.chooses_http1 {
                 return Ok(None);
             }
-            // Those who waited for one that has ended may still hold it.
+            // Requests that waited for a dial that has ended may still hold it.
             let dial = kept.dial.upgrade();
             if let Some(dial) = dial.filter(|dial| dial.outcome.get() == DialOutcome::None) {
                 return Err(dial);
