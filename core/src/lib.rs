@@ -35,6 +35,7 @@ pub mod schedule;
 pub mod spi;
 pub mod stats;
 pub mod subset;
+pub mod sync;
 pub mod tls;
 pub mod view;
 pub mod yaml;

@@ -40,6 +40,9 @@ pub mod state {
     /// Both legs are known and agree, and their sockets carry the flow: userspace cuts it later, if at all. While an
     /// entry of `CUT_CT` leads here, packets are dropped.
     pub const HELD: u32 = 8;
+    /// The flow is another balancer's, kept here for the case that its addresses move to this machine: the first packet
+    /// that arrives for it makes it `CUT`.
+    pub const SHADOW: u32 = 9;
 }
 
 /// Why a flow was not cut. The number stands in [`CutFlow::ineligible`].
@@ -110,12 +113,20 @@ pub const CUT_LATE: u32 = 16_384;
 /// direction, of flows that are cut late.
 pub const TS_DELTA_UNKNOWN: u32 = 32_768;
 
+/// The direction's numbers are not known, for another balancer has carried the flow: the next packet of the direction
+/// says them.
+pub const RESYNC: u32 = 65_536;
+
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
 /// Mark of [`CutFlow::marks`]: the flow counts against the limits that its listener sets for a source.
 pub const OWNS_LISTENER_SOURCE: u8 = 4;
 /// Mark of [`CutFlow::marks`]: the flow counts as a connection of its host, cluster and listener.
 pub const OWNS_CONN: u8 = 2;
+/// Mark of [`CutFlow::marks`]: the flow counts against its route's limit of a source.
+pub const OWNS_ROUTE_SOURCE: u8 = 8;
+/// Mark of [`CutFlow::marks`]: the flow was another balancer's, and counts for nothing here yet.
+pub const IS_REPLICA: u8 = 16;
 
 /// Value of [`CutFlow::handoff_state`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const HANDOFF_UNKNOWN: u16 = 0;
@@ -196,7 +207,7 @@ pub struct CutFlow {
     pub state: u32,
     /// Why the flow cannot be cut, a constant of [`ineligible`], where the state is `INELIGIBLE`.
     pub ineligible: u8,
-    /// [`OWNS_SOURCE`], [`OWNS_LISTENER_SOURCE`] and [`OWNS_CONN`]: for userspace alone.
+    /// [`OWNS_CONN`], [`IS_REPLICA`] and the other marks: for userspace alone.
     pub marks: u8,
     /// Window scales of leg A: the client's in the lower four bits, the balancer's in the upper.
     pub scale_a: u8,
@@ -336,7 +347,7 @@ pub const OFFERED_SACK: u8 = 2;
 /// Option bit: timestamps.
 pub const OFFERED_TIMESTAMPS: u8 = 4;
 
-/// Event to userspace: a flow has ended. Lost events are found by a sweep.
+/// Event to userspace: a flow has ended, or is a [`state::SHADOW`] no more. Lost events are found by a sweep.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEnded {

@@ -1,6 +1,6 @@
 //! Connection tracking of a cut flow: progress of its two directions, and its end.
 
-use super::flow::{CutFlow, DirState, EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE};
+use super::flow::{CutFlow, DirState, EARLY_FIN, FIN_SEEN, PEER_FIN_ACKED, RESET, RESET_TENTATIVE, RESYNC};
 use crate::net::header::{ACK, FIN, RST, SYN};
 use crate::net::{Tcp, atomic, seq};
 
@@ -38,9 +38,14 @@ fn max_window(flow: &CutFlow) -> u32 {
 /// Whether a packet of this flow can be from its sender: both numbers, as they leave, must lie in the two ends'
 /// windows. Any other packet is forwarded, for its receiver knows best, but changes nothing here; who guesses both
 /// numbers has to guess about as well as for the receiver itself (RFC 5961, section 5).
+///
+/// While the numbers of one direction are unknown ([`RESYNC`]), no packet can be checked.
 #[inline(always)]
 #[must_use]
 pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bool {
+    if (flow.dirs[0].flags | flow.dirs[1].flags) & RESYNC != 0 {
+        return false;
+    }
     let window = max_window(flow);
     let (expected, sent) = if from_client {
         (flow.dirs[1].ack, flow.dirs[1].snd_max)
@@ -53,6 +58,24 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
     };
     seq.wrapping_sub(expected).wrapping_add(window) <= window * 2
         && sent.wrapping_add(MAX_ACK_AHEAD).wrapping_sub(ack) <= window + MAX_ACK_AHEAD
+}
+
+/// Takes the numbers of a direction with [`RESYNC`] from a packet of it, as a firewall does with a connection that it
+/// sees in the middle. Bytes that went before are not counted here. A SYN or a reset says nothing: anybody could send
+/// one.
+#[inline(always)]
+pub fn resync(flow: &mut CutFlow, from_client: bool, tcp: &Tcp, payload: u32) {
+    let dir = &mut flow.dirs[if from_client { 0 } else { 1 }];
+    if dir.flags & RESYNC == 0 || tcp.flags & (SYN | RST | ACK) != ACK {
+        return;
+    }
+    // In front of a FIN, which the packet is recorded with.
+    dir.snd_max = tcp.seq.wrapping_add(payload);
+    dir.ack = tcp.ack;
+    if from_client {
+        flow.snd_nxt_b = dir.snd_max.wrapping_add(flow.seq_delta_in);
+    }
+    atomic::clear(&mut dir.flags, RESYNC);
 }
 
 /// Records a packet of the direction `dir` that is forwarded; `peer` is the other direction. `seq` and `ack` are the
@@ -69,6 +92,9 @@ pub fn record(
     believed: bool,
 ) -> FlowProgress {
     if tcp.has(RST) {
+        if (dir.flags | peer.flags) & RESYNC != 0 {
+            return FlowProgress::Open;
+        }
         if seq == peer.ack {
             atomic::set(&mut dir.flags, RESET);
             return FlowProgress::Reset;

@@ -10,7 +10,7 @@ use signalbox_common::{
     Reason,
     cut::{
         CutFlow, DirState,
-        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN},
+        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, RESYNC, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN},
         rewrite::{self, HeaderRewrite, TimestampRewrite},
         track::{self, FlowProgress},
     },
@@ -54,6 +54,9 @@ pub fn forward_packet<F: Family>(
         _ => return dropped,
     };
     let from_client = entry.dir == 0;
+    if (flow.dirs[0].flags | flow.dirs[1].flags) & RESYNC != 0 {
+        track::resync(flow, from_client, tcp, length);
+    }
     let (source, destination, mut change) = if from_client {
         (
             &raw const flow.local,

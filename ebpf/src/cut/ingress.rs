@@ -156,7 +156,10 @@ fn on_cut_packet<F: Family>(
     flow: &mut CutFlow,
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
-    let now = unsafe { (&raw const flow.state).read_volatile() };
+    let mut now = unsafe { (&raw const flow.state).read_volatile() };
+    if now == state::SHADOW {
+        now = promote(ctx, entry, flow);
+    }
     // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
     if entry.dir == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
         supersede(tuple, flow);
@@ -175,6 +178,7 @@ fn on_cut_packet<F: Family>(
             (flow.seq_delta_out, flow.seq_delta_in)
         };
         let (number, ack) = (tcp.seq.wrapping_add(there), tcp.ack.wrapping_sub(back));
+        track::resync(flow, entry.dir == 0, tcp, 0);
         if tcp.flags & (ACK | RST) == ACK && track::is_in_window(flow, entry.dir == 0, number, ack) {
             let dir = &mut flow.dirs[(entry.dir & 1) as usize];
             dir.ack = seq::later(tcp.ack, dir.ack);
@@ -212,6 +216,24 @@ fn on_cut_packet<F: Family>(
         return too_big::send_too_big::<F>(ctx, tuple, mtu);
     }
     forward::forward_packet::<F>(ctx, view, tcp, entry, flow)
+}
+
+/// Makes another balancer's flow one of ours, with a packet that is addressed to this machine: the flow's addresses have
+/// moved here. Returns the flow's state.
+#[inline(always)]
+fn promote(ctx: &TcContext, entry: &FlowRef, flow: &mut CutFlow) -> u32 {
+    /// Value of `pkt_type` of a packet whose link-layer destination is this machine (include/uapi/linux/if_packet.h).
+    const PACKET_HOST: u32 = 0;
+    if context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type }) != PACKET_HOST {
+        return state::SHADOW;
+    }
+    if atomic::exchange(&mut flow.state, state::SHADOW, state::CUT) {
+        notify_ended(entry.index);
+        return state::CUT;
+    }
+    // Another packet has promoted it, or userspace is removing it.
+    // SAFETY: aligned, whole; userspace changes it through its mapping.
+    unsafe { (&raw const flow.state).read_volatile() }
 }
 
 /// Whether a packet confirms a new connection on the tuple of a flow that is over, whose SYN was answered by a cookie

@@ -49,7 +49,7 @@ pub static CUT_FLOWS: Array<CutFlow> = Array::pinned(DEFAULT_FLOWS, BPF_F_MMAPAB
 #[map]
 pub static CUT_PENDING: Array<u64> = Array::pinned(PENDING_PORTS, BPF_F_MMAPABLE);
 
-/// Events: flows that have ended.
+/// Events: flows that have ended, or whose addresses have moved to this machine.
 ///
 /// - Entry: event -> index in `CUT_FLOWS`
 /// - Writer: cut_in, cut_out, without waking the reader
@@ -76,7 +76,7 @@ pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_
 #[map]
 pub static CUT_CONFIG: Array<CutConfig> = Array::with_max_entries(1, 0);
 
-/// Tells userspace that a flow has ended, without waking it: it polls. A full ring loses the event; a sweep finds the
+/// Tells userspace that a flow has ended or is promoted, without waking it: it polls. A full ring loses the event; a sweep finds the
 /// flow all the same.
 #[inline(always)]
 pub fn notify_ended(index: u32) {

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use signalbox_common::cut::flow::{OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE};
+use signalbox_common::cut::flow::{OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE};
 use signalbox_core::limit::SourceCells;
 
 use crate::state::{ListenerState, Shared};
-
-/// Mark of a flow beside those of `signalbox_common`: it counts against the limits that its route sets for a source. A
-/// process of a version that does not know the mark has taken no count, and gives none back.
-pub(super) const OWNS_ROUTE_SOURCE: u8 = 8;
 
 /// Counts a connection from its acceptance on. A flow that is cut takes the counts over ([`Self::detach`]); in all
 /// other cases they end with the guard.

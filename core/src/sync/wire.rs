@@ -1,0 +1,296 @@
+//! Messages between balancers: how records of flows travel.
+//!
+//! A connection carries messages one behind the other: one byte for the kind, two for the length of the body, the body;
+//! numbers are big-endian. A kind that the receiver does not know is skipped, so that later versions may add some; what
+//! changes otherwise gets another [`PROTOCOL`].
+
+use super::record::FlowRecord;
+
+/// Version of the protocol: balancers of different ones do not replicate.
+pub const PROTOCOL: u16 = 1;
+/// First bytes of a [`Hello`]: says that the peer speaks this protocol at all.
+const MAGIC: [u8; 8] = *b"SBXSYNC\n";
+/// Kind and length of a message, in bytes.
+const HEADER_BYTES: usize = 3;
+/// Most bytes of a node's name.
+const MAX_NODE_NAME_BYTES: usize = 255;
+/// Most parts of a name, and most bytes of all of them.
+const MAX_NAME_PARTS: usize = 8;
+const MAX_NAME_BYTES: usize = 319;
+
+const HELLO: u8 = 1;
+const NAME: u8 = 2;
+const FLOW: u8 = 3;
+const END: u8 = 4;
+const FULL_BEGIN: u8 = 5;
+const FULL_END: u8 = 6;
+const BATCH: u8 = 7;
+const ACK: u8 = 8;
+
+/// First message of each side of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version of the protocol: [`PROTOCOL`].
+    pub protocol: u16,
+    /// Position of the sender in the list of nodes.
+    pub slot: u8,
+    /// Number of nodes: source ports are divided by it.
+    pub nodes: u8,
+    /// Name of the sender.
+    pub node: String,
+}
+
+/// A name that flows refer to by number. Sent before its first use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Sender's number.
+    pub number: u32,
+    /// Kind and parts: `host`, cluster, name, address; `listener`, name; `route`, name.
+    pub parts: Vec<String>,
+}
+
+/// Message from one balancer to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Who speaks.
+    Hello(Hello),
+    /// A name, for the flows that follow.
+    Name(Name),
+    /// A flow that the sender carries.
+    Flow(Box<FlowRecord>),
+    /// The flow with this index has ended.
+    End(u32),
+    /// All flows of the sender follow.
+    FullBegin,
+    /// All flows of the sender have been sent: those that were not among them have ended.
+    FullEnd,
+    /// Everything before this message shall be acknowledged with its number.
+    Batch(u32),
+    /// Everything up to the batch with this number is in force.
+    Ack(u32),
+}
+
+/// Reason why bytes of a peer are no messages of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The first message is another protocol's.
+    #[error("the peer does not speak signalbox's replication protocol")]
+    NotOurs,
+    /// A message is shorter or longer than its kind allows.
+    #[error("a message of kind {kind} has {bytes} bytes, which its kind does not allow")]
+    Length {
+        /// Kind of the message.
+        kind: u8,
+        /// Length of its body.
+        bytes: usize,
+    },
+    /// A text is not UTF-8, or too long.
+    #[error("a message of kind {0} has a text that is too long or not UTF-8")]
+    Text(u8),
+}
+
+impl Message {
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend([self.kind(), 0, 0]);
+        match self {
+            Self::Hello(hello) => {
+                out.extend(MAGIC);
+                out.extend(hello.protocol.to_be_bytes());
+                out.extend([hello.slot, hello.nodes]);
+                out.extend(truncated(&hello.node, MAX_NODE_NAME_BYTES).bytes());
+            }
+            Self::Name(name) => {
+                out.extend(name.number.to_be_bytes());
+                out.extend(truncated(&name.parts.join("\0"), MAX_NAME_BYTES).bytes());
+            }
+            Self::Flow(record) => put_record(record, out),
+            Self::End(number) | Self::Batch(number) | Self::Ack(number) => out.extend(number.to_be_bytes()),
+            Self::FullBegin | Self::FullEnd => {}
+        }
+        let bytes = (out.len() - start - HEADER_BYTES) as u16;
+        out[start + 1..start + HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
+    }
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Hello(_) => HELLO,
+            Self::Name(_) => NAME,
+            Self::Flow(_) => FLOW,
+            Self::End(_) => END,
+            Self::FullBegin => FULL_BEGIN,
+            Self::FullEnd => FULL_END,
+            Self::Batch(_) => BATCH,
+            Self::Ack(_) => ACK,
+        }
+    }
+
+    /// Decodes the body of a message; `None` for a kind that this version does not know.
+    fn decode(kind: u8, body: &[u8]) -> Result<Option<Self>, WireError> {
+        let wrong = || WireError::Length {
+            kind,
+            bytes: body.len(),
+        };
+        let number = || -> Result<u32, WireError> { Ok(u32::from_be_bytes(body.try_into().map_err(|_| wrong())?)) };
+        let empty = || if body.is_empty() { Ok(()) } else { Err(wrong()) };
+        Ok(Some(match kind {
+            HELLO => Self::Hello(hello(body).ok_or_else(wrong)??),
+            NAME => Self::Name(name(body).ok_or_else(wrong)??),
+            FLOW => Self::Flow(Box::new(record(body).ok_or_else(wrong)?)),
+            END => Self::End(number()?),
+            BATCH => Self::Batch(number()?),
+            ACK => Self::Ack(number()?),
+            FULL_BEGIN => empty().map(|()| Self::FullBegin)?,
+            FULL_END => empty().map(|()| Self::FullEnd)?,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Start of a text of at most `limit` bytes.
+fn truncated(text: &str, limit: usize) -> &str {
+    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
+}
+
+fn hello(body: &[u8]) -> Option<Result<Hello, WireError>> {
+    let (magic, rest) = body.split_first_chunk()?;
+    if *magic != MAGIC {
+        return Some(Err(WireError::NotOurs));
+    }
+    let (protocol, rest) = rest.split_first_chunk()?;
+    let ([slot, nodes], node) = rest.split_first_chunk()?;
+    Some(match std::str::from_utf8(node) {
+        Ok(node) if node.len() <= MAX_NODE_NAME_BYTES => Ok(Hello {
+            protocol: u16::from_be_bytes(*protocol),
+            slot: *slot,
+            nodes: *nodes,
+            node: node.to_owned(),
+        }),
+        _ => Err(WireError::Text(HELLO)),
+    })
+}
+
+fn name(body: &[u8]) -> Option<Result<Name, WireError>> {
+    let (number, text) = body.split_first_chunk()?;
+    let text = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() <= MAX_NAME_BYTES && text.split('\0').count() <= MAX_NAME_PARTS);
+    Some(text.ok_or(WireError::Text(NAME)).map(|text| Name {
+        number: u32::from_be_bytes(*number),
+        parts: text.split('\0').map(str::to_owned).collect(),
+    }))
+}
+
+/// Bits of a record's first byte: what follows the constant part.
+const HAS_IPV6: u8 = 1;
+const HAS_LATE: u8 = 2;
+/// Bits of a record's second byte: flags of the directions, in their own numbers from 16 on.
+const FLAG_SHIFTS: [(usize, u32, u8); 3] = [
+    (0, signalbox_common::cut::flow::TS_DELTA_KNOWN, 1),
+    (0, signalbox_common::cut::flow::CUT_LATE, 2),
+    (1, signalbox_common::cut::flow::TS_DELTA_UNKNOWN, 4),
+];
+
+const fn is_mapped(address: &[u32; 4]) -> bool {
+    matches!(address, [0, 0, 0xffff, _])
+}
+
+fn put_record(record: &FlowRecord, out: &mut Vec<u8>) {
+    let is_v6 = !record.addresses.iter().all(is_mapped);
+    let is_late = record.late != [0; 2];
+    let kinds = if is_v6 { HAS_IPV6 } else { 0 } | if is_late { HAS_LATE } else { 0 };
+    let flags = FLAG_SHIFTS
+        .iter()
+        .filter(|(dir, flag, _)| record.flags[*dir] & flag != 0)
+        .fold(0, |bits, (_, _, bit)| bits | bit);
+    out.extend([kinds, flags]);
+    out.extend(record.listener.to_be_bytes());
+    out.extend(record.scales);
+    let numbers = [record.index, record.age, record.host, record.route, record.clock_b];
+    let all = numbers.iter().chain(&record.ports).chain(&record.deltas);
+    out.extend(all.flat_map(|number| number.to_be_bytes()));
+    let skip = if is_v6 { 0 } else { 3 };
+    let words = record.addresses.iter().flat_map(|address| &address[skip..]);
+    out.extend(words.flat_map(|word| word.to_be_bytes()));
+    if is_late {
+        out.extend(record.late.iter().flat_map(|number| number.to_be_bytes()));
+    }
+}
+
+fn record(body: &[u8]) -> Option<FlowRecord> {
+    let (&[kinds, bits, l0, l1, scale_a, scale_b], mut rest) = body.split_first_chunk()?;
+    let mut number = || -> Option<u32> {
+        let (number, more) = rest.split_first_chunk()?;
+        rest = more;
+        Some(u32::from_be_bytes(*number))
+    };
+    let mut record = FlowRecord {
+        listener: u16::from_be_bytes([l0, l1]),
+        scales: [scale_a, scale_b],
+        index: number()?,
+        age: number()?,
+        host: number()?,
+        route: number()?,
+        clock_b: number()?,
+        ports: [number()?, number()?],
+        deltas: [number()?, number()?, number()?, number()?],
+        ..FlowRecord::default()
+    };
+    for (dir, flag, bit) in FLAG_SHIFTS {
+        if bits & bit != 0 {
+            record.flags[dir] |= flag;
+        }
+    }
+    for address in &mut record.addresses {
+        *address = if kinds & HAS_IPV6 != 0 {
+            [number()?, number()?, number()?, number()?]
+        } else {
+            [0, 0, 0xffff, number()?]
+        };
+    }
+    if kinds & HAS_LATE != 0 {
+        record.late = [number()?, number()?];
+    }
+    rest.is_empty().then_some(record)
+}
+
+/// Decoder of what a peer sends: bytes come in pieces of any size.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    /// Bytes of `bytes` that are decoded.
+    done: usize,
+    /// Messages of kinds that this version does not know.
+    pub skipped: u64,
+}
+
+impl Decoder {
+    /// Adds bytes of the peer. What is kept is less than one message of 64 KiB, once all messages are taken.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.done);
+        self.done = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Returns the next message, or `None` where more bytes are needed.
+    pub fn next_message(&mut self) -> Result<Option<Message>, WireError> {
+        loop {
+            let Some((&[kind, high, low], rest)) = self.bytes[self.done..].split_first_chunk() else {
+                return Ok(None);
+            };
+            let Some(body) = rest.get(..usize::from(u16::from_be_bytes([high, low]))) else {
+                return Ok(None);
+            };
+            self.done += HEADER_BYTES + body.len();
+            match Message::decode(kind, body)? {
+                Some(message) => return Ok(Some(message)),
+                None => self.skipped += 1,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
