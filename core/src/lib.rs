@@ -14,6 +14,7 @@ pub mod discovery;
 pub mod ejection;
 pub mod export;
 pub mod expose;
+pub mod ha;
 pub mod health;
 pub mod hostname;
 pub mod http;

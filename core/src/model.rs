@@ -6,6 +6,7 @@ pub mod agent;
 pub mod claimed;
 mod discovered;
 mod expose;
+pub mod ha;
 mod health_check;
 mod health_page;
 pub mod http;
@@ -33,6 +34,7 @@ pub mod kubernetes;
 use claimed::ClaimedPolicy;
 pub use discovered::JoinPolicy;
 pub use expose::ExposeRule;
+pub use ha::HighAvailability;
 pub use health_check::{
     CheckProxyHeader, Ejection, HealthCheck, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT, TlsProbe,
 };
@@ -90,6 +92,8 @@ pub struct Model {
     pub tls: TlsSettings,
     /// Files with the pages of answers of the balancer's own, by status code.
     pub pages: BTreeMap<u16, PathBuf>,
+    /// Virtual addresses that several nodes share; `None`: there are none.
+    pub ha: Option<HighAvailability>,
 }
 
 impl Model {

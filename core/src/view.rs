@@ -468,6 +468,7 @@ pub(crate) mod tests {
             metrics: Metrics::DEFAULT,
             connection_log: None,
             pages: std::collections::BTreeMap::new(),
+            ha: None,
             tls: crate::model::tls::TlsSettings::default(),
         }
     }

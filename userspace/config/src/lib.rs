@@ -14,6 +14,7 @@ mod clusters;
 mod error;
 mod excerpt;
 mod expose;
+mod ha;
 mod health;
 mod hosts;
 mod http;
@@ -110,6 +111,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let tls = map.take("tls");
     let certificates = map.take("certificates");
     let pages = map.take("pages");
+    let ha = map.take("ha");
     map.finish(report);
 
     if let Some(version) = version {
@@ -141,6 +143,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         ),
     };
     let services = services::decode_all(services.as_ref(), guarded.as_ref(), &names, &mut taken, report);
+    let ha = optional_value(ha.as_ref(), |place| ha::decode(place, &mut taken, report));
     let layer4 = services::common(layer4.as_ref(), report);
     let routes = routes::decode_all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
@@ -176,6 +179,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         connection_log: connection_log?,
         tls: tls?,
         pages: pages?.unwrap_or_default(),
+        ha: ha?,
     };
     let expose_spots = expose_spots.unwrap_or_default();
     let spots = warnings::Positions {

@@ -3,6 +3,7 @@
 mod clusters;
 mod expose;
 mod fuzzing;
+mod ha;
 mod health;
 mod kubernetes;
 mod listeners;

@@ -1,0 +1,7 @@
+//! High availability: which node has which virtual addresses, and keepalived's configuration of it.
+//!
+//! Owns: the grammar of address ranges, groups, priorities, virtual router ids, rendering. Never: processes, files.
+
+pub mod groups;
+pub mod ids;
+pub mod ranges;
