@@ -27,6 +27,7 @@ use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::Kernel;
 use crate::l4::Services;
 use crate::state::Shared;
+use crate::sync;
 use kernel_parts::KernelParts;
 pub use limits::connection_limit;
 use run::Signals;
@@ -258,9 +259,14 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
     }
     if let Some(flow_gc) = control.flow_gc.clone() {
-        tokio::task::spawn_blocking(move || flow_gc.start())
+        let (started, shared) = (Arc::clone(&flow_gc), Arc::clone(&control.shared));
+        tokio::task::spawn_blocking(move || started.start())
             .await?
             .context("starting the garbage collection of the flow table")?;
+        if let Some((cut, _)) = &control.cut {
+            let model = Arc::clone(&shared.snapshot.load().model);
+            sync::start(model.ha.as_ref(), cut, &flow_gc, &shared).context("starting the replication of flows")?;
+        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ pub mod control;
 pub mod datapath;
 pub mod l4;
 pub mod state;
+pub mod sync;
 
 pub use signalbox_config as config;
 pub use signalbox_kernel as kernel;

@@ -8,8 +8,10 @@ mod entities;
 pub mod error_pages;
 mod initial;
 pub mod outcome;
+pub mod ownership;
 pub mod request_stats;
 pub mod route_stats;
+pub mod sync;
 pub mod tls;
 
 use std::collections::HashMap;
@@ -22,6 +24,7 @@ use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
+use signalbox_core::ha::floating::{FloatingSources, NodeShare};
 use signalbox_core::hostname::{Hostname, HostnamePattern};
 use signalbox_core::limit::{self, Limiter, SourceCells};
 use signalbox_core::merge::WeightOverrides;
@@ -41,6 +44,7 @@ pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteSta
 use crate::source::SourceStatus;
 use crate::state::connection_log::ConnectionLog;
 use crate::state::error_pages::ErrorPages;
+use crate::state::ownership::Ownership;
 use crate::state::route_stats::labels::RouteLabels;
 use crate::sys::unix_ms;
 
@@ -75,6 +79,8 @@ pub struct Snapshot {
     /// Where HTTP/2 is offered.
     pub http2: Arc<tls::Http2Offers>,
     pub idle_timeouts: IdleTimeouts,
+    /// Addresses that move between nodes.
+    pub floating: FloatingSources,
 }
 
 /// Times without a byte after which flows are ended that are carried as a whole.
@@ -212,6 +218,12 @@ pub struct Shared {
     pub over_limit: OverLimit,
     /// Secret of this process, for random choices and the cells of the limiter.
     pub seed: u64,
+    /// Virtual addresses that this node has.
+    pub ownership: Ownership,
+    /// Replication of flows to other nodes.
+    pub sync: sync::SyncState,
+    /// Share of this node in what all nodes of a set divide.
+    pub node: NodeShare,
     pub started: std::time::Instant,
     pub stopping: AtomicBool,
     pub reloads: Reloads,

@@ -46,13 +46,14 @@ impl std::fmt::Display for LogTarget {
 }
 
 /// Ends of a connection: the words of the log, and of `signalbox_connections_closed_total`.
-pub const END_LABELS: [&str; 7] = [
+pub const END_LABELS: [&str; 8] = [
     "finished",
     "client_reset",
     "host_reset",
     "idle_timeout",
     "failed",
     "drained",
+    "moved",
     "refused",
 ];
 

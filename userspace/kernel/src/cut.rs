@@ -5,9 +5,11 @@
 //! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
 
 mod carry_over;
+pub mod entry_set;
 pub mod hooks;
 mod late;
 pub mod reset;
+pub mod shadow;
 pub mod table;
 
 use std::io;
@@ -65,9 +67,11 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Loads the programs onto the pinned maps, or onto new ones for `flows` flows. Attaches nothing yet.
-    pub fn load(flows: u32, take_over: bool) -> Result<Self, KernelError> {
+    /// Loads the programs onto the pinned maps, or onto new ones for `own` flows and `shadows` of other balancers.
+    /// Attaches nothing yet.
+    pub fn load(own: u32, shadows: u32, take_over: bool) -> Result<Self, KernelError> {
         let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
+        let flows = own.saturating_add(shadows);
         let pins = Pins::open(PinKind::Cut, CUT_THROUGH, take_over).map_err(pins::unusable)?;
         let earlier = OtherVersion::lock_all(PinKind::Cut, "CUT_FLOWS", take_over).map_err(pins::unusable)?;
         let adopted = pins.path("CUT_FLOWS").exists();
@@ -99,7 +103,7 @@ impl Cut {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
                 (
-                    FlowTable::map(flows.fd().as_fd(), count).map_err(failed("mapping CUT_FLOWS into memory"))?,
+                    FlowTable::map(flows.fd().as_fd(), count, shadows).map_err(failed("mapping CUT_FLOWS into memory"))?,
                     PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping CUT_PENDING into memory"))?,
                 )
             }
@@ -288,6 +292,8 @@ impl Cut {
             }
             for &index in some {
                 self.table.set_state(index, state::FREE);
+                self.table.announced.remove(index);
+                self.table.changes.add(index);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Interfaces that carry legs of flows: those that routes use.
 
 use std::io;
+use std::net::IpAddr;
 
 use crate::netlink::Netlink;
 
@@ -25,6 +26,17 @@ impl Interface {
 pub(crate) fn exists(index: u32) -> bool {
     use nix::errno::Errno;
     !matches!(nix::net::if_::if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV))
+}
+
+/// Returns the name of the interface that has an address.
+#[must_use]
+pub fn name_of_address(address: IpAddr) -> Option<String> {
+    let of_socket = |socket: &nix::sys::socket::SockaddrStorage| {
+        let v4 = socket.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| socket.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    let has = |found: &nix::ifaddrs::InterfaceAddress| found.address.as_ref().and_then(of_socket) == Some(address);
+    nix::ifaddrs::getifaddrs().ok()?.find(has).map(|found| found.interface_name)
 }
 
 /// Returns all Ethernet interfaces of this network namespace; none where the kernel cannot be asked.

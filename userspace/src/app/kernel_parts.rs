@@ -118,7 +118,8 @@ fn load_cut(
     if !model.listeners.iter().any(|listener| wanted(&listener.datapath)) {
         return None;
     }
-    match Cut::load(model.limits.cut_flows, take_over) {
+    let shadows = model.ha.as_ref().and_then(|ha| ha.sync.as_ref()).map_or(0, |sync| sync.flows);
+    match Cut::load(model.limits.cut_flows, shadows, take_over) {
         Ok(cut) => {
             if let Some(why) = &cut.without_v6 {
                 degraded.push(("cut_ipv6", why.clone()));

@@ -25,7 +25,7 @@ pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;
 pub use late::{CarriedFlow, HeldFlow, LateCutError};
 use ports::SourcePorts;
-pub use ports::{kernel_ports, service_ports, uncut_socket};
+pub use ports::{PortPool, PortShare, kernel_ports, service_ports, uncut_socket};
 use source_address::SourceAddresses;
 
 use crate::kernel::Cut;
@@ -72,20 +72,23 @@ pub struct CutRequest {
     pub listener: u16,
     /// True if the flow is to be held: its sockets carry it, and it is cut late, if at all.
     pub holds: bool,
+    /// True if leg B may come from an address that moves between nodes: this node has it now.
+    pub may_float: bool,
 }
 
 impl Cutter {
-    /// Makes the cutter of worker `index` of `workers`.
+    /// Makes the cutter of a worker.
     #[must_use]
-    pub fn new(kernel: Arc<Cut>, index: usize, workers: usize) -> Rc<Self> {
-        let share = entries_per_worker(kernel.table.len(), workers);
-        let first = share * index as u32;
+    pub fn new(kernel: Arc<Cut>, share: PortShare) -> Rc<Self> {
+        let own = kernel.table.own_len();
+        let entries = entries_per_worker(own, share.workers);
+        let first = entries * share.worker as u32;
         Rc::new(Self {
-            ports: SourcePorts::new(index, workers),
+            ports: SourcePorts::new(share),
             sources: SourceAddresses::default(),
             returned: RefCell::default(),
             next: Cell::new(first),
-            end: (first + share).min(kernel.table.len()),
+            end: (first + entries).min(own),
             handoffs: RefCell::default(),
             polling: Cell::new(false),
             may_claim: Cell::new(false),
@@ -94,13 +97,18 @@ impl Cutter {
         })
     }
 
-    /// Starts claiming entries, once the flow GC has adopted the flows of an earlier process. `taken`: (host, source
-    /// port) pairs that those flows use.
-    pub fn start(&self, taken: &[(SocketAddr, u16)]) {
-        for (host, port) in taken {
-            self.ports.reserve(*host, *port);
-        }
+    /// Starts claiming entries, once the flow GC has adopted the flows of an earlier process, whose source ports are
+    /// reserved.
+    pub fn start(&self, taken: &[(PortPool, u16)]) {
+        self.reserve(taken);
         self.may_claim.set(true);
+    }
+
+    /// Leaves source ports to flows that another process or another node has made.
+    pub fn reserve(&self, taken: &[(PortPool, u16)]) {
+        for (pool, port) in taken {
+            self.ports.reserve(*pool, *port);
+        }
     }
 
     /// Leaves the flow table to a successor: it has counted the flows that are cut, and does not count those that are
@@ -114,11 +122,11 @@ impl Cutter {
         if self.is_handed_over.get() { 0 } else { owned }
     }
 
-    /// Takes back entries, and (host, source port) pairs, of flows that have ended.
-    pub fn give_back(&self, entries: Vec<u32>, ports: &[(SocketAddr, u16)]) {
+    /// Takes back entries and source ports of flows that have ended.
+    pub fn give_back(&self, entries: Vec<u32>, ports: &[(PortPool, u16)]) {
         self.returned.borrow_mut().extend(entries);
-        for (host, port) in ports {
-            self.ports.give_back(*host, *port);
+        for (pool, port) in ports {
+            self.ports.give_back(*pool, *port);
         }
     }
 

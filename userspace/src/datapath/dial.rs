@@ -16,6 +16,7 @@ use super::report::Report;
 use super::socket::Socket;
 use super::worker_state::Worker;
 use crate::state::outcome::Ineligible;
+use crate::state::sync::Unprotected;
 use crate::state::{ListenerState, RouteState, Snapshot};
 use crate::sys;
 
@@ -144,9 +145,15 @@ async fn dial(
     injected: usize,
 ) -> std::io::Result<(Socket, Result<CutAttempt, Ineligible>)> {
     let ConnectingLegB { attempt, mut host } = match begin_cut(worker, lease, ask, injected) {
-        Ok(connecting) => connecting,
+        Ok(connecting) => {
+            if !connecting.attempt.can_move() {
+                count_unprotected(worker, ask, Unprotected::NoFloatingSource);
+            }
+            connecting
+        }
         Err(BeginError::Failed(error)) => return Err(error),
         Err(BeginError::Ineligible(ineligible)) => {
+            count_unprotected(worker, ask, Unprotected::NotCut);
             return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(ineligible)));
         }
     };
@@ -168,6 +175,13 @@ async fn dial(
         return Ok((host, Err(ineligible)));
     }
     Ok((host, Ok(attempt)))
+}
+
+/// Counts a flow to a virtual address that ends when the address moves to another node.
+fn count_unprotected(worker: &Worker, ask: &DialRequest<'_>, why: Unprotected) {
+    if worker.shared.snapshot.load().floating.group_of(ask.vip.ip()).is_some() {
+        worker.shared.sync.unprotected[why as usize].inc();
+    }
 }
 
 /// Connects to the host of a lease so that the flow may be cut late, or says why it may not.
@@ -215,6 +229,7 @@ fn begin_cut(
             registry.listener(ask.listener)?,
         ))
     };
+    let floating = &worker.shared.snapshot.load().floating;
     let (host, route, listener) = numbers().ok_or(BeginError::Ineligible(Ineligible::NotAvailable))?;
     let wanted = CutRequest {
         client: ask.client,
@@ -229,8 +244,9 @@ fn begin_cut(
         route,
         listener,
         holds: ask.holds,
+        may_float: worker.shared.ownership.has(floating, ask.vip.ip()),
     };
-    match cutter.connect(&wanted) {
+    match cutter.connect(&wanted, floating) {
         Ok(Ok(connecting)) => Ok(connecting),
         Ok(Err(error)) => Err(BeginError::Failed(error)),
         Err(ineligible) => Err(BeginError::Ineligible(ineligible)),

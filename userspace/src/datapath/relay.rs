@@ -197,7 +197,7 @@ impl Relay {
         let (direction, target) = match end {
             FlowEnd::ClientReset => (Direction::In, self.host.as_raw_fd()),
             FlowEnd::HostReset => (Direction::Out, self.client.as_raw_fd()),
-            FlowEnd::Finished | FlowEnd::Idle | FlowEnd::Failed | FlowEnd::Drained => {
+            FlowEnd::Finished | FlowEnd::Idle | FlowEnd::Failed | FlowEnd::Drained | FlowEnd::Moved => {
                 return Poll::Ready(RelayOutcome::Ended(end));
             }
         };

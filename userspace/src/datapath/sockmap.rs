@@ -154,7 +154,7 @@ impl SockmapFlow {
         };
         match end {
             FlowEnd::Finished | FlowEnd::Idle => {}
-            FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed | FlowEnd::Drained => {
+            FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed | FlowEnd::Drained | FlowEnd::Moved => {
                 for direction in &self.directions {
                     sys::reset_on_close(direction.from.as_raw_fd());
                 }

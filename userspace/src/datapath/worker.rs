@@ -1,7 +1,7 @@
 //! A worker: one thread, its runtime, its listening sockets, its flows.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::accept::{self, StopMode};
-use super::cut::Cutter;
+use super::cut::{Cutter, PortPool, PortShare};
 use super::flow::{FlowFilter, FlowView};
 use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
 use super::sockmap_watch::SockmapWatch;
@@ -44,10 +44,12 @@ pub enum WorkerCommand {
     CreditExhausted(u32),
     /// Closes the flows that the subjects cover.
     Close(Arc<[Subject]>),
-    /// Permits flows to be cut from now on. The (host, source port) pairs belong to flows of an earlier process.
-    AllowCut(Arc<[(SocketAddr, u16)]>),
-    /// Gives entries of the flow table, and (host, source port) pairs, back.
-    Release(Vec<u32>, Vec<(SocketAddr, u16)>),
+    /// Permits flows to be cut from now on. The source ports belong to flows of an earlier process.
+    AllowCut(Arc<[(PortPool, u16)]>),
+    /// Leaves source ports to flows of another node.
+    Reserve(Vec<(PortPool, u16)>),
+    /// Gives entries of the flow table, and source ports, back.
+    Release(Vec<u32>, Vec<(PortPool, u16)>),
 }
 
 /// Accepting tasks, each with the channel that stops it, by socket. A key may stand for several sockets: those of a
@@ -112,6 +114,11 @@ async fn run(
 ) -> std::io::Result<()> {
     let watch = SockmapWatch::new(pairs)?;
     tokio::task::spawn_local(Rc::clone(&watch).run());
+    let share = PortShare {
+        worker: index,
+        workers,
+        node: setup.shared.node,
+    };
     let worker = Rc::new(Worker {
         index,
         shared: setup.shared,
@@ -120,7 +127,7 @@ async fn run(
         sockmap: setup.sockmap,
         cut: setup
             .cut
-            .map(|(kernel, registry)| (Cutter::new(kernel, index, workers), registry)),
+            .map(|(kernel, registry)| (Cutter::new(kernel, share), registry)),
         pool: HostPool::default(),
         handshakes: Rc::default(),
         drain: DrainSignal::default(),
@@ -215,6 +222,11 @@ async fn handle(worker: &Rc<Worker>, acceptors: &mut Acceptors, command: WorkerC
         WorkerCommand::AllowCut(taken) => {
             if let Some((cutter, _)) = &worker.cut {
                 cutter.start(&taken);
+            }
+        }
+        WorkerCommand::Reserve(ports) => {
+            if let Some((cutter, _)) = &worker.cut {
+                cutter.reserve(&ports);
             }
         }
         WorkerCommand::Release(entries, ports) => {

@@ -5,13 +5,16 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use signalbox_core::ha::floating::{FloatingSources, NodeShare};
 use signalbox_core::limit::Limiter;
 use signalbox_core::model::Model;
 use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
+use super::ownership::Ownership;
 use super::route_stats::labels::RouteLabels;
+use super::sync::SyncState;
 use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
 
 impl Shared {
@@ -39,6 +42,7 @@ impl Shared {
             subsets: Arc::default(),
             binds: Binds::new(&empty),
             idle_timeouts: IdleTimeouts::new(&empty),
+            floating: FloatingSources::default(),
             file: Arc::new(empty.clone()),
             model: Arc::new(empty),
             discovered: Arc::default(),
@@ -68,6 +72,9 @@ impl Shared {
             route_labels: RouteLabels::default(),
             over_limit: OverLimit::default(),
             seed,
+            ownership: Ownership::default(),
+            sync: SyncState::default(),
+            node: NodeShare::of(model.ha.as_ref(), &crate::sys::host_name()),
             started: Instant::now(),
             stopping: false.into(),
             reloads: Reloads::default(),

@@ -26,16 +26,19 @@ pub enum FlowEnd {
     Failed,
     /// The flow's host, cluster or route was taken out of rotation, and its drain time was over.
     Drained,
+    /// The flow's virtual address has moved to another node, which carries it on.
+    Moved,
 }
 
 impl FlowEnd {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Finished,
         Self::ClientReset,
         Self::HostReset,
         Self::Idle,
         Self::Failed,
         Self::Drained,
+        Self::Moved,
     ];
 
     pub const fn label(self) -> &'static str {
@@ -46,6 +49,7 @@ impl FlowEnd {
             Self::Idle => "idle_timeout",
             Self::Failed => "failed",
             Self::Drained => "drained",
+            Self::Moved => "moved",
         }
     }
 }

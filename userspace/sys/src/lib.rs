@@ -18,6 +18,12 @@ pub use clock::unix_ms;
 pub use error::error_chain;
 pub use private_file::{private_directory, sync_directory, write_private};
 
+/// Returns the name of the machine; empty where the kernel does not say it.
+#[must_use]
+pub fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
+}
+
 fn check(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
 }

@@ -18,7 +18,7 @@ fn in_a_lab<F: FnOnce() + Send>(work: F) {
 }
 
 fn load() -> Cut {
-    Cut::load(1024, false).unwrap_or_else(|error| panic!("{} {error:?}", signalbox::sys::error_chain(&error)))
+    Cut::load(1024, 0, false).unwrap_or_else(|error| panic!("{} {error:?}", signalbox::sys::error_chain(&error)))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn programs_and_maps_outlive_the_process_and_can_be_removed() {
 fn two_processes_do_not_share_a_table_by_accident() {
     in_a_lab(|| {
         let first = load();
-        let error = Cut::load(1024, false)
+        let error = Cut::load(1024, 0, false)
             .err()
             .map(|error| signalbox::sys::error_chain(&error));
         assert!(

@@ -4,11 +4,15 @@
 use super::modules::Modules;
 
 /// Modules of `userspace/src` from the lowest to the highest, each with what it is.
-const RANKS: [(&str, &str); 7] = [
+const RANKS: [(&str, &str); 8] = [
     ("state", "counters and snapshots that all threads share"),
     (
         "datapath",
         "workers: accept, peek, choose, dial, carry; tier cut and its flow GC",
+    ),
+    (
+        "sync",
+        "replication of cut flows to the other nodes that share virtual addresses",
     ),
     (
         "l4",

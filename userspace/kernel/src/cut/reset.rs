@@ -1,9 +1,13 @@
 //! Sends RSTs to both ends of a flow that has no sockets.
+//!
+//! An end accepts a RST at the number that it expects next. Of a flow that another balancer has carried that number may
+//! be unknown: a bare acknowledgement far outside of the end's window makes it say its numbers (RFC 9293, section
+//! 3.10.7.4), and the RST follows when the answer has come past.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use signalbox_common::cut::flow::{CutFlow, SUPERSEDED};
+use signalbox_common::cut::flow::{CutFlow, DirState, RESYNC, SUPERSEDED};
 use signalbox_common::net::header::{ACK, RST, TCP_HEADER};
 use socket2::Domain;
 
@@ -20,17 +24,20 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let (client_port, vip) = ports(flow.ports_a);
     let (backend, local) = ports(flow.ports_b);
     let at = |words, port| SocketAddr::new(from_words(words), port);
+    let flags = |way: &DirState| if way.flags & RESYNC == 0 { RST | ACK } else { ACK };
     let to_client = packet(
         at(flow.vip, vip),
         at(flow.client, client_port),
         flow.dirs[0].ack,
         flow.dirs[0].snd_max,
+        flags(&flow.dirs[0]),
     );
     let to_host = packet(
         at(flow.local, local),
         at(flow.host_addr, backend),
         flow.dirs[1].ack,
         flow.dirs[1].snd_max,
+        flags(&flow.dirs[1]),
     );
     let [client, host] = flow.dirs.map(|way| way.flags & SUPERSEDED == 0);
     // A leg is left out where another connection has its ports by now: that one would be reset.
@@ -45,7 +52,7 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
 
 /// Sends one end a RST in the name of the other, at `seq`, which it expects next.
 pub fn reset_one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::io::Result<()> {
-    send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack))
+    send(SocketAddr::new(to.ip(), 0), &packet(from, to, seq, ack, RST | ACK))
 }
 
 /// Logs that a RST could not be sent: the first time as a warning, because both ends then wait in vain.
@@ -66,13 +73,13 @@ fn send(to: SocketAddr, packet: &[u8]) -> std::io::Result<()> {
     socket.send_to(packet, &to.into()).map(drop)
 }
 
-fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> Vec<u8> {
+fn packet(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32, flags: u8) -> Vec<u8> {
     let mut tcp = Vec::with_capacity(TCP_HEADER as usize);
     tcp.extend(from.port().to_be_bytes());
     tcp.extend(to.port().to_be_bytes());
     tcp.extend(seq.to_be_bytes());
     tcp.extend(ack.to_be_bytes());
-    tcp.extend([5 << 4, RST | ACK, 0, 0, 0, 0, 0, 0]);
+    tcp.extend([5 << 4, flags, 0, 0, 0, 0, 0, 0]);
     let mut pseudo = Vec::new();
     let mut ip = Vec::with_capacity(60);
     match (from.ip(), to.ip()) {
@@ -114,7 +121,7 @@ mod tests {
     #[test]
     fn the_checksum_is_right() {
         let (from, to) = ("192.0.2.1:443", "198.51.100.2:50000");
-        let packet = packet(from.parse().unwrap(), to.parse().unwrap(), 0x0102_0304, 5);
+        let packet = packet(from.parse().unwrap(), to.parse().unwrap(), 0x0102_0304, 5, RST | ACK);
         assert_eq!((packet.len(), packet[0]), (40, 0x45));
         let words = |bytes: &[u8]| {
             bytes

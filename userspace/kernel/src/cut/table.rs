@@ -10,20 +10,42 @@ use signalbox_common::cut::flow::{
     CutFlow, DirState, EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, PENDING_PORTS, SOCKETS_CLOSED, state,
 };
 
+use super::entry_set::EntrySet;
 use crate::map::MmapArray;
 
 /// The flow table: map `CUT_FLOWS`.
-pub struct FlowTable(MmapArray<CutFlow>);
+pub struct FlowTable {
+    entries: MmapArray<CutFlow>,
+    /// Entries of the workers; shadows have those behind them.
+    own: u32,
+    /// Entries whose flows other balancers have to be told of.
+    pub changes: EntrySet,
+    /// Entries whose flows were in [`Self::changes`] since they are cut.
+    pub announced: EntrySet,
+}
 
 impl FlowTable {
-    pub(super) fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
-        MmapArray::map(fd, count).map(Self)
+    /// Maps the table, of whose `count` entries `shadows` are for flows of other balancers. A table that an earlier
+    /// process has made may be smaller than configured: half of it is the least that the workers have.
+    pub(super) fn map(fd: BorrowedFd<'_>, count: u32, shadows: u32) -> io::Result<Self> {
+        Ok(Self {
+            entries: MmapArray::map(fd, count)?,
+            own: count.saturating_sub(shadows).max(count / 2),
+            changes: EntrySet::new(count),
+            announced: EntrySet::new(count),
+        })
+    }
+
+    /// Returns the number of entries for flows that this balancer makes.
+    #[must_use]
+    pub fn own_len(&self) -> u32 {
+        self.own
     }
 
     /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.0.count()
+        self.entries.count()
     }
 
     #[must_use]
@@ -33,7 +55,7 @@ impl FlowTable {
 
     fn state_of(&self, index: u32) -> &AtomicU32 {
         // SAFETY: aligned, within the mapping, and accessed whole by the programs too; also below.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).state)) }
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).state)) }
     }
 
     #[must_use]
@@ -60,7 +82,7 @@ impl FlowTable {
             ..*flow
         };
         // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
-        unsafe { self.0.at(index).cast::<PendingFlow>().write_volatile(claimed) };
+        unsafe { self.entries.at(index).cast::<PendingFlow>().write_volatile(claimed) };
         self.set_state(index, state::REQUESTED);
     }
 
@@ -71,7 +93,7 @@ impl FlowTable {
             ..*flow
         };
         // SAFETY: as in `request`.
-        unsafe { self.0.at(index).write_volatile(claimed) };
+        unsafe { self.entries.at(index).write_volatile(claimed) };
         self.set_state(index, flow.state);
     }
 
@@ -80,7 +102,7 @@ impl FlowTable {
     pub(super) fn add_missed(&self, index: u32, way: usize, ours: &DirState, missed: &DirState) {
         // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
         let (counts, numbers) = unsafe {
-            let way = ptr::addr_of_mut!((*self.0.at(index)).dirs[way]);
+            let way = ptr::addr_of_mut!((*self.entries.at(index)).dirs[way]);
             let count = |field: *mut u64, more: u64| (AtomicU64::from_ptr(field), more);
             let number = |field: *mut u32, then: u32, now: u32| (AtomicU32::from_ptr(field), then, now);
             AtomicU32::from_ptr(ptr::addr_of_mut!((*way).flags)).fetch_or(missed.flags, Ordering::Relaxed);
@@ -107,46 +129,46 @@ impl FlowTable {
 
     /// Address of an entry.
     pub(super) fn entry(&self, index: u32) -> *mut CutFlow {
-        self.0.at(index)
+        self.entries.at(index)
     }
 
     /// Reads an entry.
     #[must_use]
     pub fn read(&self, index: u32) -> CutFlow {
         // SAFETY: valid and aligned; the programs may write at the same time, each field whole.
-        unsafe { self.0.at(index).read_volatile() }
+        unsafe { self.entries.at(index).read_volatile() }
     }
 
     /// Returns the reason why the flow could not be cut.
     #[must_use]
     pub fn ineligible(&self, index: u32) -> u8 {
         // SAFETY: as above.
-        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).ineligible)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).ineligible)) }.load(Ordering::Relaxed)
     }
 
     /// Returns the sequence number of our first byte on leg B.
     #[must_use]
     pub fn isn_b(&self, index: u32) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).isn_b)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).isn_b)) }.load(Ordering::Relaxed)
     }
 
     fn handoff_state(&self, index: u32) -> &AtomicU16 {
         // SAFETY: as above.
-        unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_state)) }
+        unsafe { AtomicU16::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).handoff_state)) }
     }
 
     /// Sets the sequence number on leg B up to which userspace answers for the client's bytes so far; more may follow.
     pub fn extend_handoff(&self, index: u32, end: u32) {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_end)) }
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).handoff_end)) }
             .store(end, Ordering::Relaxed);
     }
 
     /// Sets the sequence number on leg B up to which its socket has to deliver. Final: no more bytes follow.
     pub fn set_handoff_end(&self, index: u32, end: u32) {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).handoff_end)) }
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).handoff_end)) }
             .store(end, Ordering::Relaxed);
         self.handoff_state(index).store(HANDOFF_KNOWN, Ordering::Release);
     }
@@ -164,39 +186,40 @@ impl FlowTable {
     /// Marks the flow's sockets as closed.
     pub fn set_sockets_closed(&self, index: u32) {
         self.handoff_state(index).store(SOCKETS_CLOSED, Ordering::Release);
+        self.changes.add(index);
     }
 
     /// Returns the sequence number up to which the host has acknowledged on leg B.
     #[must_use]
     pub fn acked_by_host(&self, index: u32) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[1].ack)) }.load(Ordering::Relaxed)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[1].ack)) }.load(Ordering::Relaxed)
     }
 
     /// Records that `bytes` bytes of a direction have been added to the totals.
     pub fn set_accounted(&self, index: u32, way: usize, bytes: u64) {
         // SAFETY: as above; only userspace writes it.
-        unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].accounted)) }
+        unsafe { AtomicU64::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].accounted)) }
             .store(bytes, Ordering::Relaxed);
     }
 
     /// Sets the marks that say which counts the flow holds.
     pub fn set_marks(&self, index: u32, marks: u8) {
         // SAFETY: as above.
-        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.store(marks, Ordering::Relaxed);
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }.store(marks, Ordering::Relaxed);
     }
 
     /// Takes the marks that say which counts the flow holds: of several callers only one gets them.
     #[must_use]
     pub fn take_marks(&self, index: u32) -> u8 {
         // SAFETY: as above.
-        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).marks)) }.swap(0, Ordering::Relaxed)
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }.swap(0, Ordering::Relaxed)
     }
 
     /// Records that the client's FIN was received before the flow was cut: leg B's socket delivers it.
     pub fn set_early_fin(&self, index: u32) {
         // SAFETY: as above; the programs change its other bits one by one, too.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[0].flags)) }
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[0].flags)) }
             .fetch_or(EARLY_FIN, Ordering::Release);
     }
 
@@ -204,7 +227,7 @@ impl FlowTable {
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.0.at(index)).dirs[way].flags)) }.load(Ordering::Acquire)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].flags)) }.load(Ordering::Acquire)
     }
 }
 
@@ -259,6 +282,13 @@ pub fn ticks_of(time: std::time::Duration) -> u32 {
 pub fn clock() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_COARSE);
     now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
+
+/// Returns the milliseconds of `CLOCK_MONOTONIC`, modulo 2^32, as programs read them.
+#[must_use]
+pub fn monotonic_ms() -> u32 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| (now.tv_sec() * 1000 + now.tv_nsec() / 1_000_000) as u32)
 }
 
 /// Returns the time from one tick to another. A tick slightly later than `now` was written after `now` was read: the

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::fast::FixedState;
+use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::{Host, PathRoute};
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::Counter;
@@ -93,6 +94,7 @@ impl Store {
             tls: Arc::clone(&self.tls.state),
             http2: self.tls.http2_offers(&self.model),
             idle_timeouts: IdleTimeouts::new(&self.model),
+            floating: FloatingSources::new(self.model.ha.as_ref()),
         };
         self.shared.snapshot.store(Arc::new(snapshot));
         self.services.changed();

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{PAIRED, ineligible, state};
 use signalbox_common::cut::pending::HOLD;
+use signalbox_core::ha::floating::FloatingSources;
 
 use super::late::HeldFlow;
+use super::ports::PortPool;
 use super::{CutRequest, Cutter};
 use crate::datapath::socket::Socket;
 use crate::kernel::address::to_words;
@@ -31,7 +33,8 @@ const PAIRING_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct CutAttempt {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
-    host: SocketAddr,
+    /// Leg B's source port, and the pool that it comes from.
+    pool: PortPool,
     port: u16,
     /// True if the balancer has sent bytes to the client.
     pub(super) greeted: bool,
@@ -64,7 +67,7 @@ impl Drop for CutAttempt {
             table.set_state(self.index, state::CLOSING);
         } else {
             table.set_state(self.index, state::FREE);
-            self.cutter.give_back(vec![self.index], &[(self.host, self.port)]);
+            self.cutter.give_back(vec![self.index], &[(self.pool, self.port)]);
         }
     }
 }
@@ -77,35 +80,67 @@ pub struct ConnectingLegB {
 
 impl Cutter {
     /// Begins to connect leg B of a flow that is to be cut.
-    pub fn connect(self: &Rc<Self>, wanted: &CutRequest) -> Result<io::Result<ConnectingLegB>, Ineligible> {
+    ///
+    /// Leg B comes from an address that moves together with the client's virtual address, where there is one: another
+    /// node can carry the flow then.
+    pub fn connect(
+        self: &Rc<Self>,
+        wanted: &CutRequest,
+        floating: &FloatingSources,
+    ) -> Result<io::Result<ConnectingLegB>, Ineligible> {
         if !self.may_claim.get() {
             return Err(Ineligible::TakingOver);
         }
         if wanted.client.is_ipv4() != wanted.backend.is_ipv4() {
             return Err(Ineligible::FamilyMismatch);
         }
-        let local = self
+        let sources = self
             .sources
-            .for_host(wanted.backend.ip())
+            .for_host(floating, wanted.vip.ip(), wanted.backend.ip())
             .ok_or(Ineligible::NoSourceAddress)?;
         let index = self.claim().ok_or(Ineligible::TableFull)?;
-        for _ in 0..MAX_PORTS_TRIED {
-            let Some(port) = self.ports.take(wanted.backend) else {
-                break;
+        let floating = sources.floating.iter().map(|source| (*source, true));
+        let floating = floating.filter(|_| wanted.may_float);
+        for (source, is_floating) in floating.chain([(sources.ordinary, false)]) {
+            let pool = PortPool {
+                source,
+                is_floating,
+                host: wanted.backend,
             };
+            match self.connect_from(pool, index, wanted) {
+                Some(Err(error)) if is_floating && error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {}
+                Some(done) => return Ok(done),
+                None => {}
+            }
+        }
+        self.kernel.table.set_state(index, state::FREE);
+        self.returned.borrow_mut().push(index);
+        Err(Ineligible::NoPort)
+    }
+
+    /// Begins to connect leg B from a port of a pool; `None` where no port of it can be used. The entry stays
+    /// allocated then, and where the source address is not this machine's.
+    fn connect_from(
+        self: &Rc<Self>,
+        pool: PortPool,
+        index: u32,
+        wanted: &CutRequest,
+    ) -> Option<io::Result<ConnectingLegB>> {
+        for _ in 0..MAX_PORTS_TRIED {
+            let port = self.ports.take(pool)?;
             if !self.kernel.pending.take(port, index) {
-                self.ports.give_back(wanted.backend, port);
+                self.ports.give_back(pool, port);
                 continue;
             }
             let attempt = CutAttempt {
                 cutter: Rc::clone(self),
                 index,
-                host: wanted.backend,
+                pool,
                 port,
                 greeted: wanted.greeted,
                 owner: EntryOwner::Attempt,
             };
-            let local = SocketAddr::new(local, port);
+            let local = SocketAddr::new(pool.source, port);
             self.kernel.table.request(index, &flow_entry(wanted, local));
             match sys::connect_from(local, wanted.backend, wanted.window_scale) {
                 Ok(socket) if attempt.ineligible() == Some(Ineligible::FoundByProgram(ineligible::PORT_BUSY)) => {
@@ -113,18 +148,21 @@ impl Cutter {
                     attempt.release_port();
                 }
                 Ok(socket) => {
-                    return Ok(Ok(ConnectingLegB {
+                    return Some(Ok(ConnectingLegB {
                         attempt,
                         host: Socket::Plain(socket),
                     }));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => attempt.release_port(),
-                Err(error) => return Ok(Err(error)),
+                Err(error) => {
+                    if pool.is_floating && error.raw_os_error() == Some(libc::EADDRNOTAVAIL) {
+                        attempt.release_port();
+                    }
+                    return Some(Err(error));
+                }
             }
         }
-        self.kernel.table.set_state(index, state::FREE);
-        self.returned.borrow_mut().push(index);
-        Err(Ineligible::NoPort)
+        None
     }
 }
 
@@ -141,17 +179,23 @@ impl CutAttempt {
         self.cutter.kernel.table.state(self.index) == state::HELD
     }
 
+    /// Returns whether another node can carry the flow: its source address moves together with the virtual address.
+    #[must_use]
+    pub const fn can_move(&self) -> bool {
+        self.pool.is_floating
+    }
+
     /// Leaves entry and port to a held flow.
     #[must_use]
     pub fn hold(mut self) -> HeldFlow {
         self.owner = EntryOwner::HeldFlow;
-        HeldFlow::new(Rc::clone(&self.cutter), self.index, self.host, self.port)
+        HeldFlow::new(Rc::clone(&self.cutter), self.index, self.pool, self.port)
     }
 
     /// Gives the port back and leaves the entry to the next attempt.
     fn release_port(mut self) {
         self.owner = EntryOwner::NextAttempt;
-        self.cutter.ports.give_back(self.host, self.port);
+        self.cutter.ports.give_back(self.pool, self.port);
         self.cutter.kernel.table.set_state(self.index, state::ALLOCATED);
     }
 

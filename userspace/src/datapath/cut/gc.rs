@@ -2,6 +2,7 @@
 //! earlier process. Runs in a thread of its own; nothing of it is on the path of a connection.
 
 mod ended;
+mod replicas;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -10,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
+    CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
 };
+use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
 
-use crate::datapath::conn_guard::OWNS_ROUTE_SOURCE;
-use crate::datapath::cut::entries_per_worker;
+use crate::datapath::cut::{PortPool, PortShare, entries_per_worker};
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::report::{Report, Reports};
 use crate::datapath::worker::{WorkerCommand, WorkerHandle};
@@ -26,11 +27,12 @@ use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::EndedRing;
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::Shared;
+use crate::state::{Shared, Snapshot};
 use crate::state::connection_log;
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys::{self, unix_ms};
 use ended::EndedQueue;
+use replicas::OwnedGroups;
 
 /// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
@@ -65,7 +67,7 @@ pub struct FlowGc {
     /// Lock of a pass.
     pass_lock: Mutex<()>,
     /// Leg B of flows that a process of another version still has: their source ports are reserved.
-    reserved: Mutex<Vec<PortKey>>,
+    reserved: Mutex<Vec<PlacedPort>>,
     retired: AtomicBool,
 }
 
@@ -77,6 +79,7 @@ struct GcState {
     swept: Instant,
     /// Flows being closed, and since when.
     closing: HashMap<u32, Instant>,
+    owned: OwnedGroups,
 }
 
 impl FlowGc {
@@ -106,7 +109,8 @@ impl FlowGc {
         self.cut.carry_over();
         {
             let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
-            let reserved: Vec<_> = self.cut.flows_not_carried_over().iter().map(PortKey::of).collect();
+            let others = self.cut.flows_not_carried_over();
+            let reserved: Vec<_> = others.iter().map(|flow| self.port_of(flow)).collect();
             self.adopt(0..self.cut.table.len(), &reserved);
             *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
             if self.cut.pins.is_locked() {
@@ -126,6 +130,7 @@ impl FlowGc {
                 ended: EndedQueue::new(flow_gc.cut.table.len()),
                 swept: Instant::now(),
                 closing: HashMap::new(),
+                owned: None,
             };
             let mut followed = Instant::now();
             while let Some(looked_at) = flow_gc.pass(&mut gc) {
@@ -148,6 +153,12 @@ impl FlowGc {
     pub fn retire(&self) {
         self.retired.store(true, Relaxed);
         drop(self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Returns whether another process keeps the table.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Relaxed)
     }
 
     /// Stops keeping the table, because the process ends. Cut flows go on; without any, all pins are removed.
@@ -178,8 +189,9 @@ impl FlowGc {
                 continue;
             }
             let flow = self.cut.table.read(index);
-            // The flow's worker still writes to the entry: a later call closes it.
-            if flow.handoff_state < HANDED_OFF {
+            // The flow's worker still writes to the entry: a later call closes it. A flow of an address that is another
+            // node's is that node's business.
+            if flow.handoff_state < HANDED_OFF || !self.owns(&flow) {
                 continue;
             }
             let Some((host, _)) = self.registry.host_of(flow.host) else {
@@ -202,14 +214,15 @@ impl FlowGc {
 
     /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones. Workers are
     /// told not to use the source ports of these flows, nor those that are `reserved`.
-    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[PortKey]) {
+    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[PlacedPort]) {
         let snapshot = self.shared.snapshot.load_full();
         let alone = self.cut.pins.is_locked();
-        let mut taken: Vec<_> = reserved.iter().map(|place| (place.backend, place.port)).collect();
+        let mut taken = reserved.to_vec();
         let mut adopted = 0;
         for index in indices {
             match self.cut.table.state(index) {
-                state::FREE => continue,
+                // A shadow is found by its node's messages, or by its packets.
+                state::FREE | state::SHADOW => continue,
                 state::CUT | state::CLOSING | state::DELETING => {}
                 state::HELD if alone && self.cut.abandon_held(index) => {}
                 _ => {
@@ -220,34 +233,14 @@ impl FlowGc {
                 }
             }
             let flow = self.cut.table.read(index);
-            let place = PortKey::of(&flow);
-            taken.push((place.backend, place.port));
+            taken.push(port_of(&flow, &snapshot.floating));
             if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF) {
                 // The process that had to hand off what it had received has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
                 continue;
             }
-            if let Some(orphan) = self.registry.adopt(&snapshot, flow.host, flow.listener) {
-                let _ = self.reports.send(Report::HostAdopted(orphan));
-            }
-            if let Some((host, cluster)) = self.registry.host_of(flow.host) {
-                host.active.enter();
-                cluster.active[Tier::Cut as usize].enter();
-                cluster.opened[Tier::Cut as usize].inc();
-                // The flow counts as active, but not as a new connection of its route: the process that made it has
-                // counted that.
-                let route = self.registry.adopt_route(&self.shared, flow.route);
-                if let Some(route) = route {
-                    route.stats.for_cluster(&cluster.name).active.enter();
-                }
-            }
-            if let Some(listener) = self.registry.listener_of(flow.listener) {
-                listener.active.enter();
-            }
-            self.shared.totals.current.enter();
-            // OWNS_CONN only: the flow's source was counted in a process that has ended.
-            self.cut.table.set_marks(index, OWNS_CONN);
+            self.adopt_flow(index, &flow, &snapshot);
             if alone {
                 self.cut.table.set_sockets_closed(index);
             }
@@ -256,10 +249,34 @@ impl FlowGc {
         if adopted > 0 {
             tracing::info!(flows = adopted, "Flows of an earlier process are adopted.");
         }
-        let taken: Arc<[_]> = taken.into();
+        let taken: Arc<[_]> = taken.into_iter().filter(|port| self.is_our_port(port)).collect();
         for worker in &self.workers {
             worker.send(WorkerCommand::AllowCut(Arc::clone(&taken)));
         }
+    }
+
+    /// Counts a flow that an earlier process or another node has made.
+    fn adopt_flow(&self, index: u32, flow: &CutFlow, snapshot: &Snapshot) {
+        if let Some(orphan) = self.registry.adopt(snapshot, flow.host, flow.listener) {
+            let _ = self.reports.send(Report::HostAdopted(orphan));
+        }
+        if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+            host.active.enter();
+            cluster.active[Tier::Cut as usize].enter();
+            cluster.opened[Tier::Cut as usize].inc();
+            // The flow counts as active, but not as a new connection of its route: the process that made it has counted
+            // that.
+            let route = self.registry.adopt_route(&self.shared, flow.route);
+            if let Some(route) = route {
+                route.stats.for_cluster(&cluster.name).active.enter();
+            }
+        }
+        if let Some(listener) = self.registry.listener_of(flow.listener) {
+            listener.active.enter();
+        }
+        self.shared.totals.current.enter();
+        // OWNS_CONN only: the flow's source was counted in a process that has ended, or on another node.
+        self.cut.table.set_marks(index, OWNS_CONN);
     }
 
     /// Carries over the flows of another version whose process has ended, and frees the source ports of those that
@@ -275,10 +292,10 @@ impl FlowGc {
         }
         let live: HashSet<_> = carried
             .iter()
-            .map(|&index| PortKey::of(&self.cut.table.read(index)))
+            .map(|&index| self.port_of(&self.cut.table.read(index)))
             .collect();
         self.adopt(carried, &[]);
-        self.return_ports(reserved.into_iter().filter(|place| !live.contains(place)));
+        self.return_ports(reserved.into_iter().filter(|port| !live.contains(port)));
     }
 
     /// Examines the flows that have ended, and all flows from time to time. Returns how many ended ones it examined, or
@@ -300,7 +317,7 @@ impl FlowGc {
             }
         }
         self.free_entries(&mut gone);
-        if gc.swept.elapsed() > SWEEP_INTERVAL {
+        if self.follow_ownership(&mut gc.owned) || gc.swept.elapsed() > SWEEP_INTERVAL {
             gc.swept = Instant::now();
             for index in 0..self.cut.table.len() {
                 if self.cut.table.state(index) != state::FREE && self.examine(index, now, &mut gc.closing, &mut gone) {
@@ -313,7 +330,7 @@ impl FlowGc {
     }
 
     /// Frees the entries of flows that are gone, and gives them back to their workers.
-    fn free_entries(&self, gone: &mut Vec<(u32, PortKey)>) {
+    fn free_entries(&self, gone: &mut Vec<(u32, PlacedPort)>) {
         let indices: Vec<_> = gone.iter().map(|(index, _)| *index).collect();
         self.cut.remove(&indices);
         self.return_entries(std::mem::take(gone));
@@ -325,7 +342,7 @@ impl FlowGc {
         index: u32,
         now: u32,
         closing: &mut HashMap<u32, Instant>,
-        gone: &mut Vec<(u32, PortKey)>,
+        gone: &mut Vec<(u32, PlacedPort)>,
     ) -> bool {
         let flow = self.cut.table.read(index);
         let age = duration_between(flow.started, now);
@@ -333,7 +350,14 @@ impl FlowGc {
         let end = match flow.state {
             state::FREE => return true,
             state::CUT => {
+                if flow.marks & IS_REPLICA != 0 && self.owns(&flow) {
+                    self.adopt_replica(index, &flow);
+                }
                 self.count_bytes(index, &flow);
+                if flow.handoff_state == SOCKETS_CLOSED && !self.cut.table.announced.contains(index) {
+                    // Another process has cut it.
+                    self.cut.table.changes.add(index);
+                }
                 let flags = flow.dirs[0].flags | flow.dirs[1].flags;
                 if flow.ended() {
                     let end = if flags & RESET == 0 {
@@ -354,7 +378,7 @@ impl FlowGc {
                     } else {
                         FlowEnd::HostReset
                     })
-                } else if flow.handoff_state >= HANDED_OFF && self.is_over_idle(&flow, idle) {
+                } else if flow.handoff_state >= HANDED_OFF && self.is_over_idle(&flow, idle) && self.owns(&flow) {
                     self.cut.reset_both(index, &flow);
                     closing.insert(index, Instant::now());
                     self.release(index, &flow, FlowEnd::Idle);
@@ -374,13 +398,17 @@ impl FlowGc {
                 closing.remove(&index);
                 Some(FlowEnd::Failed)
             }
+            state::SHADOW => {
+                self.take_over(index, &flow);
+                return false;
+            }
             // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => return false,
             state::HELD => {
                 if self.cut.abandon_held(index) {
                     return false;
                 }
-                self.return_entries(vec![(index, PortKey::of(&flow))]);
+                self.return_entries(vec![(index, self.port_of(&flow))]);
                 return true;
             }
             _ => {
@@ -390,7 +418,7 @@ impl FlowGc {
         };
         let Some(end) = end else { return false };
         self.release(index, &flow, end);
-        gone.push((index, PortKey::of(&flow)));
+        gone.push((index, self.port_of(&flow)));
         true
     }
 
@@ -517,8 +545,8 @@ impl FlowGc {
         );
     }
 
-    fn return_entries(&self, gone: Vec<(u32, PortKey)>) {
-        let share = entries_per_worker(self.cut.table.len(), self.workers.len());
+    fn return_entries(&self, gone: Vec<(u32, PlacedPort)>) {
+        let share = entries_per_worker(self.cut.table.own_len(), self.workers.len());
         let mut by_worker: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
         for (index, _) in &gone {
             if let Some(list) = by_worker.get_mut((index / share) as usize) {
@@ -534,36 +562,47 @@ impl FlowGc {
     }
 
     /// Gives source ports back to their workers.
-    fn return_ports(&self, places: impl Iterator<Item = PortKey>) {
-        let workers = self.workers.len().max(1);
-        let mut freed: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
-        for place in places {
-            if let Some(list) = freed.get_mut(usize::from(place.port) % workers) {
-                list.push((place.backend, place.port));
-            }
-        }
-        for (worker, ports) in self.workers.iter().zip(freed) {
+    fn return_ports(&self, ports: impl Iterator<Item = PlacedPort>) {
+        for (worker, ports) in self.workers.iter().zip(self.ports_by_worker(ports)) {
             if !ports.is_empty() {
                 worker.send(WorkerCommand::Release(Vec::new(), ports));
             }
         }
     }
-}
 
-/// Key of a source port: the host's address and port, and the source port of leg B.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct PortKey {
-    backend: SocketAddr,
-    port: u16,
-}
-
-impl PortKey {
-    fn of(flow: &CutFlow) -> Self {
-        Self {
-            backend: SocketAddr::new(from_words(flow.host_addr), (flow.ports_b >> 16) as u16),
-            port: flow.ports_b as u16,
+    /// Divides source ports among the workers that they belong to; those of other nodes are left out.
+    fn ports_by_worker(&self, ports: impl Iterator<Item = PlacedPort>) -> Vec<Vec<PlacedPort>> {
+        let mut divided: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
+        for placed in ports.filter(|placed| self.is_our_port(placed)) {
+            let worker = PortShare::worker_of(placed.1, self.workers.len(), self.shared.node);
+            if let Some(list) = divided.get_mut(worker) {
+                list.push(placed);
+            }
         }
+        divided
     }
+
+    /// Whether a source port is one that this node's workers hand out.
+    fn is_our_port(&self, (pool, port): &PlacedPort) -> bool {
+        !pool.is_floating || self.shared.node.has_port(*port)
+    }
+
+    fn port_of(&self, flow: &CutFlow) -> PlacedPort {
+        port_of(flow, &self.shared.snapshot.load().floating)
+    }
+}
+
+/// Source port of leg B, and the pool that it comes from.
+type PlacedPort = (PortPool, u16);
+
+fn port_of(flow: &CutFlow, floating: &FloatingSources) -> PlacedPort {
+    let source = from_words(flow.local);
+    let pool = PortPool {
+        source,
+        is_floating: floating.moves(source),
+        host: SocketAddr::new(from_words(flow.host_addr), (flow.ports_b >> 16) as u16),
+    };
+    (pool, flow.ports_b as u16)
 }
 
 /// Returns the time since the last packet of a flow, in either direction.

@@ -2,7 +2,6 @@
 //! a moment in which nothing is under way on either of them.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::Cutter;
 use super::gc::UNFINISHED_TTL;
+use super::ports::PortPool;
 use crate::kernel::cut::table::{duration_between, tick, ticks_of};
 use crate::state::connection_log::FlowKey;
 use crate::sys;
@@ -25,7 +25,7 @@ const HELD_TTL: Duration = UNFINISHED_TTL.saturating_sub(Duration::from_secs(30)
 pub struct HeldFlow {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
-    pub(super) host: SocketAddr,
+    pub(super) pool: PortPool,
     pub(super) port: u16,
     /// Tick at which the entry was made, and its time.
     pub(super) started: u32,
@@ -65,20 +65,20 @@ impl Drop for HeldFlow {
             return;
         }
         self.cutter.kernel.table.set_state(self.index, state::FREE);
-        self.cutter.give_back(vec![self.index], &[(self.host, self.port)]);
+        self.cutter.give_back(vec![self.index], &[(self.pool, self.port)]);
     }
 }
 
 impl HeldFlow {
     /// Holds the flow of an attempt that the programs have paired.
-    pub(super) fn new(cutter: Rc<Cutter>, index: u32, host: SocketAddr, port: u16) -> Self {
+    pub(super) fn new(cutter: Rc<Cutter>, index: u32, pool: PortPool, port: u16) -> Self {
         let started = cutter.kernel.table.read(index).started;
         let age = duration_between(started, tick());
         let now = Instant::now();
         Self {
             cutter,
             index,
-            host,
+            pool,
             port,
             started,
             since: now.checked_sub(age).unwrap_or(now),

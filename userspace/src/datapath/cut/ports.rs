@@ -9,12 +9,13 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd as _;
 use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
+use signalbox_core::ha::floating::NodeShare;
 use tokio::net::TcpSocket;
 
 use crate::sys;
@@ -25,6 +26,9 @@ const MIN_PORTS: usize = 8192;
 /// Parts of a divided range: `DIVIDED_KERNEL_PORTS` for the kernel's choice, `DIVIDED_CUT_PORTS` for cut flows.
 const DIVIDED_KERNEL_PORTS: RangeInclusive<u16> = 1024..=20_479;
 const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
+
+/// Ports for cut flows from an address that moves between nodes: nothing else on the machine connects from it.
+const FLOATING_PORTS: RangeInclusive<u16> = 16_384..=u16::MAX;
 
 /// Ports of layer-4 services, normally and where the ephemeral range is divided.
 const SERVICE_PORTS: RangeInclusive<u16> = 1024..=16_383;
@@ -75,44 +79,79 @@ fn ports_outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<It
     (SERVICE_PORTS.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
 }
 
+/// Share of one worker of this node in all source ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortShare {
+    pub worker: usize,
+    pub workers: usize,
+    pub node: NodeShare,
+}
+
+impl PortShare {
+    /// Returns the worker of this node that a port belongs to. Nodes divide the ports of addresses that move: the
+    /// remainder is theirs.
+    #[must_use]
+    pub fn worker_of(port: u16, workers: usize, node: NodeShare) -> usize {
+        usize::from(port / node.nodes) % workers.max(1)
+    }
+
+    fn has(self, port: u16) -> bool {
+        Self::worker_of(port, self.workers, self.node) == self.worker
+    }
+}
+
+/// Ends of leg B, but for the source port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortPool {
+    pub source: IpAddr,
+    /// True if the source address moves between nodes.
+    pub is_floating: bool,
+    pub host: SocketAddr,
+}
+
 pub(super) struct SourcePorts {
     /// The worker's share of all ports, in the order in which they are first used.
     all: Vec<u16>,
-    pools: RefCell<HashMap<SocketAddr, Pool, FixedState>>,
+    /// Likewise of an address that moves between nodes: the kernel chooses none of its ports.
+    floating: Vec<u16>,
+    pools: RefCell<HashMap<PortPool, Pool, FixedState>>,
 }
 
 #[derive(Default)]
 struct Pool {
-    /// Number of ports of `ours` that have been used for this host.
+    /// Number of ports of the list that have been used for this host.
     used: usize,
     returned: VecDeque<u16>,
-    /// Ports in use by flows of an earlier process.
+    /// Ports in use by flows of an earlier process, or of another node.
     reserved: HashSet<u16, FixedState>,
 }
 
 impl SourcePorts {
-    pub(super) fn new(worker: usize, workers: usize) -> Self {
-        Self::with_ephemeral(&ephemeral_range(), worker, workers)
+    pub(super) fn new(share: PortShare) -> Self {
+        Self::with_ephemeral(&ephemeral_range(), share)
     }
 
-    fn with_ephemeral(ephemeral: &RangeInclusive<u16>, worker: usize, workers: usize) -> Self {
-        let mine = |port: &u16| usize::from(*port) % workers.max(1) == worker;
-        let ours = if ports_outside(ephemeral).count() < MIN_PORTS {
+    fn with_ephemeral(ephemeral: &RangeInclusive<u16>, share: PortShare) -> Self {
+        let mine = |port: &u16| share.has(*port);
+        let all = if ports_outside(ephemeral).count() < MIN_PORTS {
             DIVIDED_CUT_PORTS.rev().filter(mine).collect()
         } else {
             ports_outside(ephemeral).rev().filter(mine).collect()
         };
+        let floating = FLOATING_PORTS.rev().filter(mine);
         Self {
-            all: ours,
+            all,
+            floating: floating.filter(|port| share.node.has_port(*port)).collect(),
             pools: RefCell::default(),
         }
     }
 
-    /// Takes a port for a connection to `host`.
-    pub(super) fn take(&self, host: SocketAddr) -> Option<u16> {
+    /// Takes a port for a connection.
+    pub(super) fn take(&self, place: PortPool) -> Option<u16> {
         let mut pools = self.pools.borrow_mut();
-        let pool = pools.entry(host).or_default();
-        while let Some(&port) = self.all.get(self.port_index(host, pool.used)) {
+        let pool = pools.entry(place).or_default();
+        let list = self.list(place);
+        while let Some(&port) = list.get(port_index(list, place, pool.used)) {
             pool.used += 1;
             if !pool.reserved.contains(&port) {
                 return Some(port);
@@ -121,33 +160,42 @@ impl SourcePorts {
         pool.returned.pop_front()
     }
 
-    pub(super) fn give_back(&self, host: SocketAddr, port: u16) {
+    pub(super) fn give_back(&self, place: PortPool, port: u16) {
         let mut pools = self.pools.borrow_mut();
-        let pool = pools.entry(host).or_default();
-        // A marked port that has not been passed over yet will be handed out in its turn.
-        let was_marked = pool.reserved.remove(&port);
-        let its_turn_comes =
-            || (pool.used..self.all.len()).any(|n| self.all.get(self.port_index(host, n)) == Some(&port));
-        if !(was_marked && its_turn_comes()) {
+        let pool = pools.entry(place).or_default();
+        // A reserved port that has not been passed over yet will be handed out in its turn.
+        let was_reserved = pool.reserved.remove(&port);
+        let list = self.list(place);
+        let its_turn_comes = || (pool.used..list.len()).any(|n| list.get(port_index(list, place, n)) == Some(&port));
+        if !(was_reserved && its_turn_comes()) {
             pool.returned.push_back(port);
         }
     }
 
-    /// Index of the `n`th port for a host. Each host begins elsewhere: while a port is being connected from, it cannot
-    /// be used for another host.
-    fn port_index(&self, host: SocketAddr, n: usize) -> usize {
-        if n >= self.all.len() {
-            return n;
-        }
-        let offset =
-            signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::ipv4_mapped(host.ip()));
-        (offset as usize % self.all.len() + n) % self.all.len()
+    fn list(&self, place: PortPool) -> &[u16] {
+        if place.is_floating { &self.floating } else { &self.all }
     }
 
-    /// Marks a port that a flow of an earlier process has.
-    pub(super) fn reserve(&self, host: SocketAddr, port: u16) {
-        self.pools.borrow_mut().entry(host).or_default().reserved.insert(port);
+    /// Reserves a port that a flow of an earlier process has, or one that another node carries.
+    pub(super) fn reserve(&self, place: PortPool, port: u16) {
+        let mut pools = self.pools.borrow_mut();
+        let pool = pools.entry(place).or_default();
+        if let Some(at) = pool.returned.iter().position(|returned| *returned == port) {
+            pool.returned.remove(at);
+        }
+        pool.reserved.insert(port);
     }
+}
+
+/// Index of the `n`th port of a list for a host. Each host begins elsewhere: while a port is being connected from, it
+/// cannot be used for another host.
+fn port_index(list: &[u16], place: PortPool, n: usize) -> usize {
+    if n >= list.len() {
+        return n;
+    }
+    let host = place.host;
+    let offset = signalbox_common::hash::addr(u64::from(host.port()), signalbox_core::model::ipv4_mapped(host.ip()));
+    (offset as usize % list.len() + n) % list.len()
 }
 
 /// Reads the range that the kernel picks ephemeral ports from.
@@ -167,20 +215,40 @@ fn parse_ephemeral_range(text: &str) -> RangeInclusive<u16> {
 mod tests {
     use super::*;
 
-    fn host(port: u16) -> SocketAddr {
-        SocketAddr::new([10, 0, 0, 1].into(), port)
+    const ALONE: PortShare = PortShare {
+        worker: 0,
+        workers: 1,
+        node: NodeShare::ALL,
+    };
+
+    fn host(port: u16) -> PortPool {
+        PortPool {
+            source: [10, 0, 0, 2].into(),
+            is_floating: false,
+            host: SocketAddr::new([10, 0, 0, 1].into(), port),
+        }
+    }
+
+    fn with_ports(all: &[u16]) -> SourcePorts {
+        SourcePorts {
+            all: all.to_vec(),
+            floating: all.to_vec(),
+            pools: RefCell::default(),
+        }
     }
 
     #[test]
     fn workers_share_the_ports_and_leave_the_kernels_alone() {
         let range = parse_ephemeral_range("32768\t60999\n");
-        let (a, b) = (
-            SourcePorts::with_ephemeral(&range, 0, 2),
-            SourcePorts::with_ephemeral(&range, 1, 2),
-        );
+        let share = |worker| PortShare {
+            worker,
+            workers: 2,
+            ..ALONE
+        };
+        let [a, b] = [0, 1].map(|worker| SourcePorts::with_ephemeral(&range, share(worker)));
         assert_eq!(a.all.len() + b.all.len(), 65536 - 16_384 - 28232);
         assert!(a.all.iter().all(|port| !b.all.contains(port) && !range.contains(port)));
-        let all = SourcePorts::with_ephemeral(&(1024..=65000), 0, 1);
+        let all = SourcePorts::with_ephemeral(&(1024..=65000), ALONE);
         assert_eq!(
             all.all.len(),
             DIVIDED_CUT_PORTS.len(),
@@ -188,13 +256,30 @@ mod tests {
         );
     }
 
+    /// Two nodes with two workers each: no two of the four connect from one port of an address that moves.
+    #[test]
+    fn nodes_and_their_workers_divide_the_ports_of_an_address_that_moves() {
+        let mut seen = HashSet::new();
+        for (slot, worker) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let node = NodeShare { slot, nodes: 2 };
+            let share = PortShare {
+                worker,
+                workers: 2,
+                node,
+            };
+            let ports = SourcePorts::with_ephemeral(&(32768..=60999), share);
+            for port in ports.floating {
+                assert!(seen.insert(port), "{port}");
+                assert_eq!(PortShare::worker_of(port, 2, node), worker);
+            }
+        }
+        assert_eq!(seen.len(), FLOATING_PORTS.len());
+    }
+
     #[test]
     fn a_port_comes_back_last_and_hosts_do_not_share() {
-        let ports = SourcePorts::with_ephemeral(&(32768..=60999), 0, 1);
-        let ports = SourcePorts {
-            all: ports.all[..3].to_vec(),
-            ..ports
-        };
+        let ports = SourcePorts::with_ephemeral(&(32768..=60999), ALONE);
+        let ports = with_ports(&ports.all[..3]);
         let first = ports.take(host(80)).unwrap();
         let other = [(); 3].map(|()| ports.take(host(443)).unwrap());
         assert!(other.contains(&first));
@@ -203,14 +288,16 @@ mod tests {
         assert!(first != second && second != third);
         assert_eq!(ports.take(host(80)), Some(first));
         assert_eq!(ports.take(host(80)), None);
+        let elsewhere = PortPool {
+            source: [10, 0, 0, 3].into(),
+            ..host(80)
+        };
+        assert!(ports.take(elsewhere).is_some(), "another source address has ports of its own");
     }
 
     #[test]
     fn ports_of_an_earlier_process_are_free_when_their_flow_ends() {
-        let ports = SourcePorts {
-            all: vec![5000, 5001],
-            pools: RefCell::default(),
-        };
+        let ports = with_ports(&[5000, 5001]);
         ports.reserve(host(80), 5000);
         assert_eq!(
             (ports.take(host(80)), ports.take(host(80))),
@@ -219,5 +306,11 @@ mod tests {
         );
         ports.give_back(host(80), 5000);
         assert_eq!(ports.take(host(80)), Some(5000));
+        // A port that was given back is reserved by a flow that another node has carried meanwhile.
+        ports.give_back(host(80), 5001);
+        ports.reserve(host(80), 5001);
+        assert_eq!(ports.take(host(80)), None);
+        ports.give_back(host(80), 5001);
+        assert_eq!(ports.take(host(80)), Some(5001));
     }
 }

@@ -1,30 +1,68 @@
-//! Source address of leg B: the one that the kernel's routing would choose.
+//! Source addresses of leg B: those of the client's virtual address that move with it, or the one that the kernel's
+//! routing would choose.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
+use signalbox_core::ha::floating::FloatingSources;
+
+use crate::kernel::interfaces::name_of_address;
 
 /// Lifetime of a cached choice: routes and addresses change.
 const SOURCE_TTL: Duration = Duration::from_secs(1);
 
+/// Source addresses for connections to a host.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SourceChoice {
+    /// Addresses that move together with the client's virtual address, to be tried first.
+    pub(super) floating: Vec<IpAddr>,
+    /// Address that the kernel's routing would choose.
+    pub(super) ordinary: IpAddr,
+}
+
+/// Cached choices: by the group of virtual addresses that the client has connected to, the virtual address itself where
+/// it may be the source, and the host.
+type Choices = HashMap<(Option<IpAddr>, IpAddr), (Rc<SourceChoice>, Instant), FixedState>;
+
 #[derive(Default)]
-pub(super) struct SourceAddresses(RefCell<HashMap<IpAddr, (IpAddr, Instant), FixedState>>);
+pub(super) struct SourceAddresses(RefCell<Choices>);
 
 impl SourceAddresses {
-    /// Returns the source address for connections to `host`.
-    pub(super) fn for_host(&self, host: IpAddr) -> Option<IpAddr> {
+    /// Returns the source addresses for connections to `host` of clients that have connected to `vip`.
+    pub(super) fn for_host(&self, floating: &FloatingSources, vip: IpAddr, host: IpAddr) -> Option<Rc<SourceChoice>> {
+        let group = floating.group_of(vip);
+        let key = (group.map(|_| vip), host);
         let now = Instant::now();
-        if let Some((source, until)) = self.0.borrow().get(&host)
+        if let Some((choice, until)) = self.0.borrow().get(&key)
             && now < *until
         {
-            return Some(*source);
+            return Some(Rc::clone(choice));
         }
-        let source = kernel_choice(host).ok()?;
-        self.0.borrow_mut().insert(host, (source, now + SOURCE_TTL));
-        Some(source)
+        let ordinary = kernel_choice(host).ok()?;
+        let floating = match group {
+            Some(group) => floating_choice(floating, group, vip, ordinary),
+            None => Vec::new(),
+        };
+        let choice = Rc::new(SourceChoice { floating, ordinary });
+        self.0.borrow_mut().insert(key, (Rc::clone(&choice), now + SOURCE_TTL));
+        Some(choice)
+    }
+}
+
+/// Returns the group's own source addresses in the host's network; without any, the virtual address itself, where hosts
+/// are reached by the interface that has it.
+fn floating_choice(floating: &FloatingSources, group: usize, vip: IpAddr, ordinary: IpAddr) -> Vec<IpAddr> {
+    let sources: Vec<_> = floating.sources_for(group, ordinary).collect();
+    if !sources.is_empty() || vip.is_ipv4() != ordinary.is_ipv4() {
+        return sources;
+    }
+    match (name_of_address(vip), name_of_address(ordinary)) {
+        (Some(of_vip), Some(of_host)) if of_vip == of_host => vec![vip],
+        _ => Vec::new(),
     }
 }
 
@@ -45,9 +83,11 @@ mod tests {
 
     #[test]
     fn loopback_is_reached_from_loopback() {
+        let loopback = Ipv4Addr::LOCALHOST.into();
+        let choice = SourceAddresses::default().for_host(&FloatingSources::default(), loopback, loopback);
         assert_eq!(
-            SourceAddresses::default().for_host(Ipv4Addr::LOCALHOST.into()),
-            Some(Ipv4Addr::LOCALHOST.into())
+            choice.map(|choice| (choice.floating.clone(), choice.ordinary)),
+            Some((Vec::new(), loopback))
         );
     }
 }

@@ -1,0 +1,57 @@
+//! Counters and states of the replication of flows to other nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use arc_swap::ArcSwap;
+use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
+
+/// Reason why a flow to a virtual address cannot be carried by another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unprotected {
+    /// The flow's connection to its host comes from an address that does not move.
+    NoFloatingSource,
+    /// The flow is not cut: this process carries it.
+    NotCut,
+}
+
+impl Unprotected {
+    /// Metric labels, in the order of the variants.
+    pub const LABELS: [&'static str; 2] = ["no_floating_source", "not_cut"];
+}
+
+/// State of replication that all threads share.
+#[derive(Default)]
+pub struct SyncState {
+    /// The other nodes; empty where there is no replication.
+    pub peers: ArcSwap<Vec<Arc<PeerState>>>,
+    /// Flows of other nodes that this one has taken over.
+    pub promoted: Counter,
+    /// Flows to virtual addresses that no other node can carry, by reason.
+    pub unprotected: [Counter; Unprotected::LABELS.len()],
+    /// Connections of other nodes that were refused, by reason.
+    pub refused: LabelledCounters,
+    /// False while this node does not know the flows of its peers yet.
+    pub is_synced: AtomicBool,
+}
+
+/// State of replication with one other node.
+#[derive(Default)]
+pub struct PeerState {
+    pub node: String,
+    /// Whether this node's flows are being sent.
+    pub is_sending: AtomicBool,
+    /// Whether the other node's flows are being received, and all of them have been.
+    pub is_receiving: AtomicBool,
+    pub is_complete: AtomicBool,
+    /// Flows and ends that were sent.
+    pub flows_sent: Counter,
+    pub ends_sent: Counter,
+    pub bytes_sent: Counter,
+    /// Flows of the other node that are held as shadows.
+    pub shadows: AtomicU64,
+    /// Flows of the other node for which there was no room.
+    pub no_room: Counter,
+    /// Histogram of the time from the hand-off of a flow to the kernel until the other node has it.
+    pub lag_seconds: Histogram,
+}

@@ -1,0 +1,206 @@
+//! Replication of cut flows to the other nodes that share virtual addresses.
+//!
+//! Each node keeps a connection to each other node, over which it sends the flows that the kernel carries for it
+//! ([`send`]); those of the others it enters into its own kernel's flow table as shadows ([`receive`]). When addresses
+//! move, the first packet of a flow promotes its shadow: nothing of this module is needed then.
+//!
+//! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
+
+mod connection;
+mod next_hops;
+mod receive;
+mod replicas;
+mod send;
+mod tls;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::state;
+use signalbox_core::model::ha::{HaNode, HaSync, HighAvailability};
+use signalbox_core::sync::RecordClock;
+use tokio::task::LocalSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::datapath::cut::gc::FlowGc;
+use crate::kernel::Cut;
+use crate::kernel::cut::table::{monotonic_ms, tick};
+use crate::state::Shared;
+use crate::state::sync::PeerState;
+use crate::sys;
+use replicas::Replicas;
+use send::Outbox;
+
+/// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
+const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Time after which the flows of a node that cannot be reached are not waited for any more.
+const ABSENCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A node and what its tasks share. All of them run in one thread.
+struct Node {
+    cut: Arc<Cut>,
+    flow_gc: Arc<FlowGc>,
+    shared: Arc<Shared>,
+    settings: HaSync,
+    /// Name of this node, its position and the number of all.
+    name: String,
+    slot: u8,
+    nodes: u8,
+    peers: Vec<Peer>,
+    replicas: RefCell<Replicas>,
+}
+
+/// Another node.
+struct Peer {
+    name: String,
+    slot: u8,
+    address: SocketAddr,
+    state: Arc<PeerState>,
+    outbox: Outbox,
+    /// Time since which nothing is received from it; `None` while something is.
+    absent_since: Cell<Option<Instant>>,
+}
+
+/// Starts replication in a thread of its own, if the configuration asks for it.
+pub fn start(
+    ha: Option<&HighAvailability>,
+    cut: &Arc<Cut>,
+    flow_gc: &Arc<FlowGc>,
+    shared: &Arc<Shared>,
+) -> std::io::Result<()> {
+    let settings = ha.and_then(|ha| Some((ha, ha.sync.clone()?)));
+    let Some((ha, settings)) = settings else {
+        shared.sync.is_synced.store(true, Relaxed);
+        flow_gc.drop_shadows();
+        return Ok(());
+    };
+    let host_name = sys::host_name();
+    let Some(slot) = ha.own_slot(&host_name) else {
+        let why = format!("{} is none of the nodes of ha.nodes", ha.own_name(&host_name));
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    };
+    let (own, nodes) = (ha.own_name(&host_name).to_owned(), ha.nodes.clone());
+    let (cut, flow_gc, shared) = (Arc::clone(cut), Arc::clone(flow_gc), Arc::clone(shared));
+    let states: Vec<_> = nodes.iter().map(|node| peer_state(&node.name)).collect();
+    let others = states.iter().filter(|state| state.node != own).map(Arc::clone);
+    shared.sync.peers.store(Arc::new(others.collect()));
+    std::thread::Builder::new().name("sync".into()).spawn(move || {
+        // Nice value 0, unlike the control plane, which starts this thread: it works for the datapath.
+        sys::set_nice(0);
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return tracing::error!(%error, "Flows are not replicated: there is no runtime."),
+        };
+        let peer = |(at, (node, state)): (usize, (&HaNode, Arc<PeerState>))| Peer {
+            name: node.name.clone(),
+            slot: at as u8,
+            address: SocketAddr::new(node.address, settings.listen.port()),
+            state,
+            outbox: Outbox::new(&cut),
+            absent_since: Cell::new(Some(Instant::now())),
+        };
+        let all = nodes.iter().zip(states).enumerate();
+        let peers = all.filter(|(at, _)| *at != slot).map(peer).collect();
+        let node = Rc::new(Node {
+            replicas: RefCell::new(Replicas::new(ha_interface(&shared))),
+            cut,
+            flow_gc,
+            shared,
+            settings,
+            name: own,
+            slot: slot as u8,
+            nodes: nodes.len() as u8,
+            peers,
+        });
+        LocalSet::new().block_on(&runtime, node.run());
+    })?;
+    Ok(())
+}
+
+fn peer_state(node: &str) -> Arc<PeerState> {
+    Arc::new(PeerState {
+        node: node.to_owned(),
+        ..PeerState::default()
+    })
+}
+
+/// Interface that the configuration names for virtual addresses.
+fn ha_interface(shared: &Shared) -> Option<String> {
+    shared.snapshot.load().model.ha.as_ref()?.interface.clone()
+}
+
+impl Node {
+    /// Replicates until another process keeps the flow table.
+    async fn run(self: Rc<Self>) {
+        let receiving = tokio::task::spawn_local(receive::run(Rc::clone(&self)));
+        let sending: Vec<_> = (0..self.peers.len())
+            .map(|at| tokio::task::spawn_local(send::run(Rc::clone(&self), at)))
+            .collect();
+        let mut ticks = tokio::time::interval(PICK_UP_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = Instant::now();
+        while !self.flow_gc.is_retired() {
+            ticks.tick().await;
+            // Changes since the last look are as old as that at most.
+            self.pick_up_changes(before);
+            before = Instant::now();
+            self.decide_whether_synced();
+        }
+        receiving.abort();
+        for task in sending {
+            task.abort();
+        }
+    }
+
+    /// Hands the changes of the flow table to all peers.
+    fn pick_up_changes(&self, since: Instant) {
+        let table = &self.cut.table;
+        let mut has_some = false;
+        table.changes.take(|index| {
+            if table.state(index) == state::CUT {
+                table.announced.add(index);
+            }
+            for peer in &self.peers {
+                peer.outbox.dirty.add(index);
+            }
+            has_some = true;
+            ControlFlow::Continue(())
+        });
+        if has_some {
+            for peer in &self.peers {
+                peer.outbox.notify(since);
+            }
+        }
+    }
+
+    /// This node is synced while it has all flows of its peers; those that have been absent for a while are not waited
+    /// for.
+    fn decide_whether_synced(&self) {
+        let now = Instant::now();
+        let is_synced = self.peers.iter().all(|peer| {
+            if peer.state.is_receiving.load(Relaxed) {
+                peer.absent_since.set(None);
+                return peer.state.is_complete.load(Relaxed);
+            }
+            let since = peer.absent_since.get().unwrap_or(now);
+            peer.absent_since.set(Some(since));
+            now.duration_since(since) >= ABSENCE_TIMEOUT
+        });
+        if self.shared.sync.is_synced.swap(is_synced, Relaxed) != is_synced {
+            tracing::info!(is_synced, "Whether the flows of the other nodes are known has changed.");
+        }
+    }
+
+    fn record_clock() -> RecordClock {
+        RecordClock {
+            tick: tick(),
+            ms: monotonic_ms(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Interfaces by which the packets of shadows leave, until the programs look their next hops up.
+//!
+//! A program's own lookup (`bpf_fib_lookup`) is refused where the machine does not forward: the interface has to be
+//! known before.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use crate::kernel::netlink::Netlink;
+
+/// Lifetime of an answer: routes change.
+const ROUTE_TTL: Duration = Duration::from_secs(5);
+/// Most answers that are kept.
+const MAX_ROUTES: usize = 16_384;
+
+/// Interfaces by destination.
+#[derive(Default)]
+pub(super) struct NextHops {
+    /// Interface of virtual addresses, where the configuration names it.
+    vip_interface: Option<String>,
+    routes: HashMap<IpAddr, (u32, Instant)>,
+}
+
+impl NextHops {
+    pub(super) fn new(vip_interface: Option<String>) -> Self {
+        Self {
+            vip_interface,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the index of the interface to a host; 0 where the kernel has no route.
+    pub(super) fn to_host(&mut self, host: IpAddr) -> u32 {
+        self.to(host, || route(host))
+    }
+
+    /// Returns the index of the interface by which clients of an address family are reached: that of virtual
+    /// addresses, by default that of the default route.
+    pub(super) fn to_clients(&mut self, is_ipv4: bool) -> u32 {
+        let anywhere: IpAddr = if is_ipv4 {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let name = self.vip_interface.clone();
+        self.to(anywhere, || match name {
+            Some(name) => nix::net::if_::if_nametoindex(name.as_str()).ok(),
+            // An address of the Internet that nobody has (RFC 5737, RFC 3849).
+            None if is_ipv4 => route(Ipv4Addr::new(192, 0, 2, 1).into()),
+            None => route(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+        })
+    }
+
+    fn to(&mut self, address: IpAddr, ask: impl FnOnce() -> Option<u32>) -> u32 {
+        let now = Instant::now();
+        if let Some((index, until)) = self.routes.get(&address)
+            && now < *until
+        {
+            return *index;
+        }
+        if self.routes.len() >= MAX_ROUTES {
+            self.routes.clear();
+        }
+        let index = ask().unwrap_or_default();
+        self.routes.insert(address, (index, now + ROUTE_TTL));
+        index
+    }
+}
+
+fn route(to: IpAddr) -> Option<u32> {
+    Some(Netlink::open().ok()?.route_get(to).ok()??.ifindex)
+}

@@ -1,0 +1,205 @@
+//! Receiving of other nodes' flows.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use signalbox_core::sync::Message;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
+use super::replicas::Session;
+use super::{Node, tls};
+use crate::state::sync::PeerState;
+
+/// Time before the address is tried again that could not be listened on: a predecessor may have it still.
+const BIND_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Most handshakes at once: strangers get no further.
+const MAX_HANDSHAKES: usize = 16;
+
+/// The tasks of a node's connections, by peer: a new connection of a peer takes the place of the one before.
+struct Receivers {
+    of_peers: RefCell<Vec<Option<AbortHandle>>>,
+    handshakes: tokio::sync::Semaphore,
+}
+
+/// Accepts connections of other nodes.
+pub(super) async fn run(node: Rc<Node>) {
+    let receivers = Rc::new(Receivers {
+        of_peers: RefCell::new(vec![None; node.peers.len()]),
+        handshakes: tokio::sync::Semaphore::new(MAX_HANDSHAKES),
+    });
+    let listener = listen(&node).await;
+    loop {
+        match listener.accept().await {
+            Ok((socket, from)) => {
+                let (node, receivers) = (Rc::clone(&node), Rc::clone(&receivers));
+                spawn_local(async move {
+                    if let Err(error) = serve(&node, &receivers, socket).await {
+                        node.shared.sync.refused.inc(error.label());
+                        tracing::warn!(%from, %error, "A connection of another node has ended.");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "A connection of another node could not be accepted.");
+                sleep(BIND_RETRY_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn listen(node: &Node) -> TcpListener {
+    let mut is_told = false;
+    loop {
+        match TcpListener::bind(node.settings.listen).await {
+            Ok(listener) => return listener,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(address = %node.settings.listen, %error, "The address for other nodes cannot be listened on; it is tried again.");
+                }
+                sleep(BIND_RETRY_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn serve(node: &Rc<Node>, receivers: &Rc<Receivers>, socket: TcpStream) -> Result<(), LinkError> {
+    let Ok(permit) = receivers.handshakes.try_acquire() else {
+        // Whoever is a node comes again.
+        return Ok(());
+    };
+    let handshake = async {
+        prepare(&socket)?;
+        let mut stream = tls::acceptor(&node.settings)?
+            .accept(socket)
+            .await
+            .map_err(tls::TlsError::Handshake)?;
+        send_hello(&mut stream, node).await?;
+        let mut reader = Reader::new(stream);
+        let hello = reader.hello(node).await?;
+        tls::check_name(reader.stream(), &hello.node)?;
+        Ok::<_, LinkError>((reader, hello.node))
+    };
+    let (reader, name) = timeout(HANDSHAKE_TIMEOUT, handshake)
+        .await
+        .map_err(|_| LinkError::Silent)??;
+    drop(permit);
+    let Some(at) = node.peers.iter().position(|peer| peer.name == name) else {
+        return Err(LinkError::UnknownNode(name));
+    };
+    let (node, state) = (Rc::clone(node), Arc::clone(&node.peers[at].state));
+    let receiving = spawn_local(async move {
+        let outcome = receive(&node, &state, reader).await;
+        state.is_receiving.store(false, Relaxed);
+        if let Err(error) = outcome {
+            node.shared.sync.refused.inc(error.label());
+            tracing::warn!(node = state.node, %error, "Another node's flows are not received any more; those received stay.");
+        }
+    });
+    let former = receivers.of_peers.borrow_mut()[at].replace(receiving.abort_handle());
+    if let Some(former) = former {
+        former.abort();
+    }
+    Ok(())
+}
+
+/// Enters the flows of a peer into this node's table until the connection ends.
+async fn receive<S>(node: &Node, peer: &Arc<PeerState>, mut reader: Reader<S>) -> Result<(), LinkError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    peer.is_receiving.store(true, Relaxed);
+    peer.is_complete.store(false, Relaxed);
+    node.replicas.borrow_mut().begin(peer);
+    tracing::info!(node = peer.node, "Flows of another node are received.");
+    let mut session = Session::default();
+    let mut owned = node.shared.ownership.groups();
+    loop {
+        let mut changes = Changes::default();
+        reader
+            .read(|message| changes.take(node, peer, &mut session, message))
+            .await?;
+        changes.apply(node, peer);
+        if !changes.answers.is_empty() {
+            let stream = reader.stream_mut();
+            stream.write_all(&changes.answers).await?;
+            stream.flush().await?;
+        }
+        // What this node has lost since, others tell of from the beginning: ends were not heeded while it had it.
+        let now = node.shared.ownership.groups();
+        if has_lost(owned.as_deref(), now.as_deref()) {
+            return Ok(());
+        }
+        owned = now;
+    }
+}
+
+fn has_lost(before: Option<&std::collections::HashSet<String>>, now: Option<&std::collections::HashSet<String>>) -> bool {
+    before.is_some_and(|before| before.iter().any(|group| now.is_none_or(|now| !now.contains(group))))
+}
+
+/// Changes that one read has brought.
+#[derive(Default)]
+struct Changes {
+    new: Vec<u32>,
+    ended: Vec<u32>,
+    is_complete: bool,
+    answers: Vec<u8>,
+}
+
+impl Changes {
+    fn take(
+        &mut self,
+        node: &Node,
+        peer: &Arc<PeerState>,
+        session: &mut Session,
+        message: Message,
+    ) -> Result<(), LinkError> {
+        let mut replicas = node.replicas.borrow_mut();
+        match message {
+            Message::Name(name) => {
+                if !session.add_name(&node.cut, &name) {
+                    return Err(LinkError::Unexpected);
+                }
+            }
+            Message::Flow(record) => {
+                let added = replicas.add(node, peer, session, &record)?;
+                self.new.extend(added);
+            }
+            Message::End(index) => self.ended.extend(replicas.end(peer, session, index)),
+            Message::FullBegin => session.begin_full(),
+            Message::FullEnd => {
+                self.ended.extend(replicas.end_full(peer, session));
+                self.is_complete = true;
+            }
+            Message::Batch(number) => Message::Ack(number).encode(&mut self.answers),
+            Message::Hello(_) | Message::Ack(_) => return Err(LinkError::Unexpected),
+        }
+        Ok(())
+    }
+
+    /// Puts ends in force, and leaves the ports of new flows alone.
+    fn apply(&mut self, node: &Node, peer: &PeerState) {
+        if self.is_complete {
+            peer.is_complete.store(true, Relaxed);
+            let is_complete = |state: &Arc<PeerState>| {
+                state.is_complete.load(Relaxed) || !state.is_receiving.load(Relaxed)
+            };
+            if node.peers.iter().all(|peer| is_complete(&peer.state)) {
+                self.ended.extend(node.replicas.borrow().unclaimed(&node.cut));
+            }
+        }
+        if !self.ended.is_empty() {
+            node.flow_gc.end_replicas(&self.ended);
+        }
+        if !self.new.is_empty() {
+            node.flow_gc.reserve_ports(&self.new);
+        }
+    }
+}

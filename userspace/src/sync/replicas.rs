@@ -1,0 +1,149 @@
+//! The flows of other nodes in this node's flow table, by the node that sends them and its number of the flow.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use foldhash::fast::FixedState;
+use signalbox_common::cut::flow::state;
+use signalbox_core::sync::{FlowRecord, Name};
+
+use super::Node;
+use super::next_hops::NextHops;
+use crate::kernel::Cut;
+use crate::kernel::address::from_words;
+use crate::kernel::cut::shadow::{ShadowCursor, ShadowPlace};
+use crate::state::sync::PeerState;
+
+/// Most names that one connection may give: flows refer to hosts, routes and listeners.
+const MAX_NAMES: usize = 32_768;
+/// Kinds of names that flows refer to.
+const NAME_KINDS: [&str; 3] = ["host", "listener", "route"];
+
+/// Flows of all other nodes.
+pub(super) struct Replicas {
+    cursor: ShadowCursor,
+    next_hops: NextHops,
+    /// Flows by node.
+    of_peers: HashMap<String, HashMap<u32, u32, FixedState>>,
+}
+
+/// Names that the sender of a connection has given, and what it has sent of all its flows.
+#[derive(Default)]
+pub(super) struct Session {
+    names: HashMap<u32, u32, FixedState>,
+    /// Flows of the full pass that is under way.
+    seen: Option<HashSet<u32, FixedState>>,
+}
+
+impl Session {
+    /// Takes a name. False for one that flows do not have, or for too many.
+    pub(super) fn add_name(&mut self, cut: &Cut, name: &Name) -> bool {
+        let is_known_kind = name.parts.first().is_some_and(|kind| NAME_KINDS.contains(&kind.as_str()));
+        if !is_known_kind || self.names.len() >= MAX_NAMES {
+            return false;
+        }
+        let parts: Vec<&str> = name.parts.iter().map(String::as_str).collect();
+        // Without room for the name the flow counts for nobody, and is carried all the same.
+        self.names.insert(name.number, cut.names.number(&parts).unwrap_or_default());
+        true
+    }
+
+    fn own_number(&self, number: u32) -> u32 {
+        self.names.get(&number).copied().unwrap_or_default()
+    }
+
+    pub(super) fn begin_full(&mut self) {
+        self.seen = Some(HashSet::default());
+    }
+}
+
+impl Replicas {
+    pub(super) fn new(vip_interface: Option<String>) -> Self {
+        Self {
+            cursor: ShadowCursor::default(),
+            next_hops: NextHops::new(vip_interface),
+            of_peers: HashMap::new(),
+        }
+    }
+
+    /// Enters a flow. Returns the entry of a new shadow, whose source port is to be left alone.
+    pub(super) fn add(
+        &mut self,
+        node: &Node,
+        peer: &PeerState,
+        session: &mut Session,
+        record: &FlowRecord,
+    ) -> std::io::Result<Option<u32>> {
+        if let Some(seen) = &mut session.seen {
+            seen.insert(record.index);
+        }
+        let mut shadow = record.shadow(Node::record_clock());
+        shadow.host = session.own_number(record.host);
+        shadow.route = session.own_number(record.route);
+        shadow.listener = u16::try_from(session.own_number(u32::from(record.listener))).unwrap_or_default();
+        let host = from_words(shadow.host_addr);
+        shadow.dirs[0].hop_ifindex = self.next_hops.to_host(host);
+        shadow.dirs[1].hop_ifindex = self.next_hops.to_clients(host.is_ipv4());
+        let flows = self.of_peers.entry(peer.node.clone()).or_default();
+        let mut placed = node.cut.install_shadow(&mut self.cursor, &shadow)?;
+        if let ShadowPlace::Occupied(other) = placed {
+            // An older flow with the same client's port, or from the same port to the host: its end is under way.
+            node.flow_gc.end_replicas(&[other]);
+            placed = node.cut.install_shadow(&mut self.cursor, &shadow)?;
+        }
+        let (place, is_new) = match placed {
+            ShadowPlace::New(index) => (Some(index), true),
+            ShadowPlace::Known(index) => (Some(index), false),
+            ShadowPlace::Occupied(_) => (None, false),
+            ShadowPlace::Full => {
+                peer.no_room.inc();
+                (None, false)
+            }
+        };
+        let former = match place {
+            Some(place) => flows.insert(record.index, place),
+            None => flows.remove(&record.index),
+        };
+        // The sender has given the number to another flow, and the former one's end was not worth a message.
+        if let Some(former) = former.filter(|former| place != Some(*former)) {
+            node.flow_gc.end_replicas(&[former]);
+        }
+        peer.shadows.store(flows.len() as u64, Relaxed);
+        Ok(place.filter(|_| is_new))
+    }
+
+    /// Forgets a flow that has ended; returns its entry.
+    pub(super) fn end(&mut self, peer: &PeerState, session: &mut Session, index: u32) -> Option<u32> {
+        if let Some(seen) = &mut session.seen {
+            seen.remove(&index);
+        }
+        let flows = self.of_peers.get_mut(&peer.node)?;
+        let place = flows.remove(&index);
+        peer.shadows.store(flows.len() as u64, Relaxed);
+        place
+    }
+
+    /// Ends the full pass of a peer: returns the entries of flows that were not among those sent.
+    pub(super) fn end_full(&mut self, peer: &PeerState, session: &mut Session) -> Vec<u32> {
+        let (Some(seen), Some(flows)) = (session.seen.take(), self.of_peers.get_mut(&peer.node)) else {
+            return Vec::new();
+        };
+        let missing: Vec<_> = flows.extract_if(|index, _| !seen.contains(index)).collect();
+        peer.shadows.store(flows.len() as u64, Relaxed);
+        missing.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Returns the shadows that no peer has sent to this process: an earlier one has left them. To be asked once all
+    /// peers have sent their flows.
+    pub(super) fn unclaimed(&self, cut: &Cut) -> Vec<u32> {
+        let claimed: HashSet<u32> = self.of_peers.values().flat_map(|flows| flows.values().copied()).collect();
+        let is_unclaimed = |index: &u32| cut.table.state(*index) == state::SHADOW && !claimed.contains(index);
+        (0..cut.table.len()).filter(is_unclaimed).collect()
+    }
+
+    /// Makes room for the flows of a peer.
+    pub(super) fn begin(&mut self, peer: &Arc<PeerState>) {
+        self.of_peers.entry(peer.node.clone()).or_default();
+    }
+}

@@ -1,0 +1,302 @@
+//! Sending of this node's flows to another node.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::CutFlow;
+use signalbox_common::cut::flow::{SOCKETS_CLOSED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state};
+use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::sync::{FlowRecord, Message, Name};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
+use super::{Node, Peer, tls};
+use crate::kernel::Cut;
+use crate::kernel::address::from_words;
+
+/// Time before a node that could not be reached is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of messages where there is nothing to send: a dead peer is noticed by the lack of answers.
+const PING_INTERVAL: Duration = Duration::from_millis(250);
+/// Size at which a batch is closed: what is left stays in the flow table.
+const MAX_BATCH_BYTES: usize = 256 << 10;
+/// Most batches without an answer.
+const MAX_UNANSWERED: usize = 16;
+/// Interval at which flows that were sent without an offset of timestamps are looked at again.
+const OFFSETS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a peer has to be told of, and what it has been told.
+pub(super) struct Outbox {
+    /// Entries that have changed.
+    pub(super) dirty: crate::kernel::cut::entry_set::EntrySet,
+    /// Entries whose flows the peer has.
+    sent: crate::kernel::cut::entry_set::EntrySet,
+    /// Flows that were sent before both offsets of timestamps were known.
+    without_offsets: RefCell<HashSet<u32>>,
+    /// Time of the oldest change that is not in a batch.
+    since: Cell<Option<Instant>>,
+    changed: Notify,
+}
+
+impl Outbox {
+    pub(super) fn new(cut: &Cut) -> Self {
+        let set = || crate::kernel::cut::entry_set::EntrySet::new(cut.table.len());
+        Self {
+            dirty: set(),
+            sent: set(),
+            without_offsets: RefCell::default(),
+            since: Cell::new(None),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Wakes the sender: something has changed after `since`.
+    pub(super) fn notify(&self, since: Instant) {
+        if self.since.get().is_none() {
+            self.since.set(Some(since));
+        }
+        self.changed.notify_one();
+    }
+}
+
+/// Sends this node's flows to a peer, again and again from the beginning, whenever there is a connection.
+pub(super) async fn run(node: Rc<Node>, at: usize) {
+    let mut last_error = String::new();
+    loop {
+        let peer = &node.peers[at];
+        let outcome = connect_and_send(&node, peer).await;
+        peer.state.is_sending.store(false, Relaxed);
+        if let Err(error) = outcome {
+            let error = error.to_string();
+            // The same error twice a second says no more than once.
+            if error != last_error {
+                tracing::warn!(node = peer.name, address = %peer.address, error, "Flows are not sent to another node.");
+                last_error = error;
+            }
+        }
+        sleep(RETRY_INTERVAL).await;
+    }
+}
+
+async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
+    let connecting = async {
+        let socket = TcpStream::connect(peer.address).await?;
+        prepare(&socket)?;
+        let stream = tls::connect(&node.settings, &peer.name, socket).await?;
+        let (read, mut write) = tokio::io::split(stream);
+        send_hello(&mut write, node).await?;
+        let mut reader = Reader::new(read);
+        let hello = reader.hello(node).await?;
+        if hello.node != peer.name {
+            return Err(LinkError::UnknownNode(hello.node));
+        }
+        Ok((reader, write))
+    };
+    let (reader, write) = timeout(HANDSHAKE_TIMEOUT, connecting)
+        .await
+        .map_err(|_| LinkError::Silent)??;
+    peer.state.is_sending.store(true, Relaxed);
+    tracing::info!(node = peer.name, "Flows are sent to another node.");
+    Sender::new(node, peer).run(reader, write).await
+}
+
+/// Sender of one connection.
+struct Sender<'a> {
+    node: &'a Node,
+    peer: &'a Peer,
+    /// Names that the peer knows.
+    names: HashSet<u32>,
+    bytes: Vec<u8>,
+    next_batch: u32,
+    /// Batches without an answer, with the time of their oldest change.
+    unanswered: RefCell<VecDeque<(u32, Option<Instant>)>>,
+    is_full_pass: bool,
+}
+
+impl<'a> Sender<'a> {
+    fn new(node: &'a Node, peer: &'a Peer) -> Self {
+        Self {
+            node,
+            peer,
+            names: HashSet::new(),
+            bytes: Vec::with_capacity(MAX_BATCH_BYTES + (64 << 10)),
+            next_batch: 0,
+            unanswered: RefCell::default(),
+            is_full_pass: false,
+        }
+    }
+
+    async fn run<R, W>(mut self, mut reader: Reader<R>, mut write: W) -> Result<(), LinkError>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        self.begin_full_pass();
+        let answered = Notify::new();
+        let unanswered = Rc::new(std::mem::take(&mut self.unanswered));
+        let state = Arc::clone(&self.peer.state);
+        let reading = async {
+            loop {
+                reader
+                    .read(|message| match message {
+                        Message::Ack(number) => {
+                            note_answer(&mut unanswered.borrow_mut(), number, &state);
+                            answered.notify_one();
+                            Ok(())
+                        }
+                        _ => Err(LinkError::Unexpected),
+                    })
+                    .await?;
+            }
+        };
+        let writing = async {
+            let mut offsets_checked = Instant::now();
+            loop {
+                if offsets_checked.elapsed() > OFFSETS_INTERVAL {
+                    offsets_checked = Instant::now();
+                    self.find_known_offsets();
+                }
+                let is_more = self.fill_batch(&mut unanswered.borrow_mut());
+                write.write_all(&self.bytes).await?;
+                write.flush().await?;
+                self.peer.state.bytes_sent.add(self.bytes.len() as u64);
+                while unanswered.borrow().len() >= MAX_UNANSWERED {
+                    answered.notified().await;
+                }
+                if !is_more {
+                    let _ = timeout(PING_INTERVAL, self.peer.outbox.changed.notified()).await;
+                }
+            }
+        };
+        tokio::select! {
+            read = reading => read,
+            written = writing => written,
+        }
+    }
+
+    /// Begins to send all flows of this node.
+    fn begin_full_pass(&mut self) {
+        let outbox = &self.peer.outbox;
+        outbox.sent.clear();
+        outbox.without_offsets.borrow_mut().clear();
+        outbox.dirty.clear();
+        let table = &self.node.cut.table;
+        for index in (0..table.len()).filter(|&index| table.state(index) == state::CUT) {
+            outbox.dirty.add(index);
+        }
+        self.is_full_pass = true;
+        self.bytes.clear();
+        Message::FullBegin.encode(&mut self.bytes);
+    }
+
+    /// Puts changes into a batch. Returns whether some are left.
+    fn fill_batch(&mut self, unanswered: &mut VecDeque<(u32, Option<Instant>)>) -> bool {
+        if self.next_batch > 0 {
+            self.bytes.clear();
+        }
+        let snapshot = self.node.shared.snapshot.load_full();
+        let since = self.peer.outbox.since.take();
+        let mut is_more = false;
+        let outbox = &self.peer.outbox;
+        outbox.dirty.take(|index| {
+            self.put_change(index, &snapshot.floating);
+            if self.bytes.len() < MAX_BATCH_BYTES {
+                return ControlFlow::Continue(());
+            }
+            is_more = true;
+            ControlFlow::Break(())
+        });
+        if self.is_full_pass && !is_more {
+            self.is_full_pass = false;
+            Message::FullEnd.encode(&mut self.bytes);
+        }
+        if is_more {
+            outbox.since.set(since);
+        }
+        Message::Batch(self.next_batch).encode(&mut self.bytes);
+        unanswered.push_back((self.next_batch, since));
+        self.next_batch = self.next_batch.wrapping_add(1);
+        is_more
+    }
+
+    /// Puts the present state of an entry into the batch.
+    fn put_change(&mut self, index: u32, floating: &FloatingSources) {
+        let flow = self.node.cut.table.read(index);
+        let outbox = &self.peer.outbox;
+        if !self.is_replicated(&flow, floating) {
+            // A flow that is left to another node has not ended: that node says so when it does.
+            if outbox.sent.remove(index) && flow.state != state::SHADOW {
+                Message::End(index).encode(&mut self.bytes);
+                self.peer.state.ends_sent.inc();
+            }
+            return;
+        }
+        for number in [flow.host, flow.route, u32::from(flow.listener)] {
+            if number != 0
+                && self.names.insert(number)
+                && let Some(parts) = self.node.cut.names.parts(number)
+            {
+                Message::Name(Name { number, parts }).encode(&mut self.bytes);
+            }
+        }
+        let record = FlowRecord::of(index, &flow, Node::record_clock());
+        Message::Flow(Box::new(record)).encode(&mut self.bytes);
+        if !has_offsets(&flow) {
+            outbox.without_offsets.borrow_mut().insert(index);
+        }
+        outbox.sent.add(index);
+        self.peer.state.flows_sent.inc();
+    }
+
+    /// Whether another node could carry a flow: the kernel carries it here, and all of its addresses move.
+    fn is_replicated(&self, flow: &CutFlow, floating: &FloatingSources) -> bool {
+        flow.state == state::CUT
+            && flow.handoff_state == SOCKETS_CLOSED
+            && !flow.ended()
+            && floating.moves(from_words(flow.local))
+            && floating.group_of(from_words(flow.vip)).is_some()
+            && self.node.shared.ownership.has(floating, from_words(flow.vip))
+    }
+
+    /// Has flows sent again whose offsets of timestamps are known by now.
+    fn find_known_offsets(&self) {
+        let outbox = &self.peer.outbox;
+        outbox.without_offsets.borrow_mut().retain(|&index| {
+            let is_known = has_offsets(&self.node.cut.table.read(index));
+            if is_known {
+                outbox.dirty.add(index);
+            }
+            !is_known
+        });
+    }
+}
+
+/// Whether the offsets of a flow's timestamps are fixed.
+const fn has_offsets(flow: &CutFlow) -> bool {
+    flow.dirs[0].flags & TS_DELTA_KNOWN != 0 && flow.dirs[1].flags & TS_DELTA_UNKNOWN == 0
+}
+
+/// Takes an answer: everything up to this batch is in force at the peer.
+fn note_answer(
+    unanswered: &mut VecDeque<(u32, Option<Instant>)>,
+    number: u32,
+    state: &crate::state::sync::PeerState,
+) {
+    while let Some(&(batch, since)) = unanswered.front() {
+        if number.wrapping_sub(batch) > u32::MAX / 2 {
+            return;
+        }
+        if let Some(since) = since {
+            state.lag_seconds.observe(since.elapsed());
+        }
+        unanswered.pop_front();
+    }
+}
