@@ -1,7 +1,14 @@
 //! High availability: which node has which virtual addresses, and keepalived's configuration of it.
 //!
-//! Owns: the grammar of address ranges, groups, priorities, virtual router ids, rendering. Never: processes, files.
+//! Owns: the grammar of address ranges, groups, priorities, virtual router ids, rendering, and what keepalived reports.
+//! Never: processes, files.
 
+pub mod addresses;
 pub mod groups;
 pub mod ids;
+pub mod keepalived;
+pub mod notice;
+pub mod priority;
 pub mod ranges;
+#[cfg(test)]
+mod testing;
