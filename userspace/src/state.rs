@@ -6,6 +6,7 @@
 pub mod connection_log;
 mod entities;
 pub mod error_pages;
+pub mod ha;
 mod initial;
 pub mod outcome;
 pub mod request_stats;
@@ -229,6 +230,8 @@ pub struct Shared {
     pub certificates: SharedCertificates,
     /// Mistakes in files of certificates, as they are now.
     pub certificate_errors: ArcSwap<Vec<String>>,
+    /// Groups of virtual addresses.
+    pub ha: Arc<ha::HaGroups>,
 }
 
 /// A change that is announced to listeners.

@@ -120,7 +120,7 @@ fn instances<'a>(
         let is_here = |source: &&OwnedAddress| !both || source.address.is_ipv6() == is_ipv6;
         instances.push(Instance {
             name: if both {
-                format!("{}_{family}", group.name)
+                format!("{}:{family}", group.name)
             } else {
                 group.name.clone()
             },

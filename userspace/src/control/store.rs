@@ -13,7 +13,6 @@ mod prefixes;
 mod publish;
 mod rotation;
 mod routes;
-mod subsets;
 mod tls;
 
 pub use tls::file_problems;
@@ -122,7 +121,7 @@ impl Store {
             listeners: HashMap::new(),
             draining: Vec::new(),
             subsets: Arc::default(),
-            machine: subsets::machine_name(),
+            machine: crate::sys::host_name(),
             addresses: 0,
             is_listening: false,
             needs_publish: false,

@@ -78,6 +78,7 @@ impl Shared {
             admin: AdminStats::default(),
             certificates: Arc::default(),
             certificate_errors: ArcSwap::default(),
+            ha: Arc::default(),
         }
     }
 }
