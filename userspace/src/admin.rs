@@ -15,6 +15,7 @@ mod explain;
 mod export;
 mod exposed;
 mod figures;
+mod ha;
 mod log;
 pub mod metrics;
 mod mutate;

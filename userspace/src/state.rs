@@ -6,9 +6,9 @@
 pub mod connection_log;
 mod entities;
 pub mod error_pages;
+pub mod ha;
 mod initial;
 pub mod outcome;
-pub mod ownership;
 pub mod request_stats;
 pub mod route_stats;
 pub mod sync;
@@ -44,7 +44,6 @@ pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteSta
 use crate::source::SourceStatus;
 use crate::state::connection_log::ConnectionLog;
 use crate::state::error_pages::ErrorPages;
-use crate::state::ownership::Ownership;
 use crate::state::route_stats::labels::RouteLabels;
 use crate::sys::unix_ms;
 
@@ -218,8 +217,6 @@ pub struct Shared {
     pub over_limit: OverLimit,
     /// Secret of this process, for random choices and the cells of the limiter.
     pub seed: u64,
-    /// Virtual addresses that this node has.
-    pub ownership: Ownership,
     /// Replication of flows to other nodes.
     pub sync: sync::SyncState,
     /// Share of this node in what all nodes of a set divide.
@@ -241,6 +238,8 @@ pub struct Shared {
     pub certificates: SharedCertificates,
     /// Mistakes in files of certificates, as they are now.
     pub certificate_errors: ArcSwap<Vec<String>>,
+    /// Groups of virtual addresses.
+    pub ha: Arc<ha::HaGroups>,
 }
 
 /// A change that is announced to listeners.

@@ -76,7 +76,6 @@ pub fn start(
 ) -> std::io::Result<()> {
     let settings = ha.and_then(|ha| Some((ha, ha.sync.clone()?)));
     let Some((ha, settings)) = settings else {
-        shared.sync.is_synced.store(true, Relaxed);
         flow_gc.drop_shadows();
         return Ok(());
     };
@@ -192,9 +191,9 @@ impl Node {
             peer.absent_since.set(Some(since));
             now.duration_since(since) >= ABSENCE_TIMEOUT
         });
-        if self.shared.sync.is_synced.swap(is_synced, Relaxed) != is_synced {
-            tracing::info!(is_synced, "Whether the flows of the other nodes are known has changed.");
-        }
+        let peers = self.peers.iter().filter(|peer| peer.state.is_receiving.load(Relaxed));
+        self.shared.ha.set_peers(peers.count() as u32);
+        self.shared.ha.set_synced(is_synced);
     }
 
     fn record_clock() -> RecordClock {

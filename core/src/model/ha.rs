@@ -49,6 +49,13 @@ impl HighAvailability {
         self.node.as_deref().unwrap_or(host_name)
     }
 
+    /// Whether adverts are sent to nodes by IPv6 (`true`) or IPv4; `None`: they are sent by multicast.
+    #[must_use]
+    pub fn unicast_family(&self) -> Option<bool> {
+        let first = self.nodes.first()?;
+        self.vrrp.unicast.then(|| first.address.is_ipv6())
+    }
+
     /// Place of this node among the nodes.
     #[must_use]
     pub fn own_slot(&self, host_name: &str) -> Option<usize> {
@@ -207,8 +214,8 @@ pub struct HaEmail {
     pub to: Vec<String>,
     /// Address of the sender.
     pub from: String,
-    /// Host that takes the mail by SMTP, with a port or without.
-    pub smtp: String,
+    /// Server that takes the mail by SMTP.
+    pub smtp: SocketAddr,
 }
 
 /// Replication of flows to the other nodes.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, certificates, discovery, events, explain, export, figures, log, metrics, mutate, readiness,
+    applications, certificates, discovery, events, explain, export, figures, ha, log, metrics, mutate, readiness,
     rotations, route_selection, shield, views, weights,
 };
 use crate::control::Control;
@@ -244,6 +244,13 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             certificates::list,
         )
         .with(
+            &read(
+                "/api/v1/ha",
+                "Groups of virtual addresses, and whether this node may have them",
+            ),
+            ha::show,
+        )
+        .with(
             &read("/api/v1/rotations", "What is out of rotation, and all jobs"),
             rotations::list,
         )
@@ -340,6 +347,27 @@ fn add_changes(api: DescribedRouter) -> DescribedRouter {
             RequestKind::Nothing,
         ),
         certificates::delete,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/ha/groups/{name}",
+            "The state of a group of virtual addresses on this node: master, backup or fault",
+            RequestKind::Json(r#"{ "state": "master", "priority": 250 }"#),
+        ),
+        ha::put_group,
+    )
+    .with(
+        &Operation {
+            response: ResponseKind::Events,
+            ..change(
+                POST,
+                "/api/v1/ha/follow",
+                "Whether this node may have virtual addresses, as it changes; for the supervisor alone",
+                RequestKind::Nothing,
+            )
+        },
+        ha::follow,
     )
     .with(
         &change(

@@ -3,6 +3,7 @@
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
 //! words, never a client's address or a name that a client made up.
 
+mod ha;
 mod requests;
 mod routes;
 mod services;
@@ -152,6 +153,7 @@ impl Collector for Scrape {
         self.connection_log(&mut out)?;
         self.services(&mut out)?;
         self.shield(&mut out)?;
+        self.ha(&mut out)?;
         self.control_plane(&mut out)?;
         self.kernel(&mut out)
     }
@@ -345,6 +347,7 @@ mod tests {
     fn the_document_and_the_code_agree() {
         let code = [
             include_str!("metrics.rs"),
+            include_str!("metrics/ha.rs"),
             include_str!("metrics/requests.rs"),
             include_str!("metrics/routes.rs"),
             include_str!("metrics/services.rs"),

@@ -12,7 +12,6 @@ use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
-use super::ownership::Ownership;
 use super::route_stats::labels::RouteLabels;
 use super::sync::SyncState;
 use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
@@ -72,7 +71,6 @@ impl Shared {
             route_labels: RouteLabels::default(),
             over_limit: OverLimit::default(),
             seed,
-            ownership: Ownership::default(),
             sync: SyncState::default(),
             node: NodeShare::of(model.ha.as_ref(), &crate::sys::host_name()),
             started: Instant::now(),
@@ -85,6 +83,7 @@ impl Shared {
             admin: AdminStats::default(),
             certificates: Arc::default(),
             certificate_errors: ArcSwap::default(),
+            ha: Arc::default(),
         }
     }
 }

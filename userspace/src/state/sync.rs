@@ -31,8 +31,6 @@ pub struct SyncState {
     pub unprotected: [Counter; Unprotected::LABELS.len()],
     /// Connections of other nodes that were refused, by reason.
     pub refused: LabelledCounters,
-    /// False while this node does not know the flows of its peers yet.
-    pub is_synced: AtomicBool,
 }
 
 /// State of replication with one other node.

@@ -119,7 +119,7 @@ where
     node.replicas.borrow_mut().begin(peer);
     tracing::info!(node = peer.node, "Flows of another node are received.");
     let mut session = Session::default();
-    let mut owned = node.shared.ownership.groups();
+    let mut owned = node.shared.ha.owned();
     loop {
         let mut changes = Changes::default();
         reader
@@ -132,16 +132,12 @@ where
             stream.flush().await?;
         }
         // What this node has lost since, others tell of from the beginning: ends were not heeded while it had it.
-        let now = node.shared.ownership.groups();
-        if has_lost(owned.as_deref(), now.as_deref()) {
+        let now = node.shared.ha.owned();
+        if owned.difference(&now).next().is_some() {
             return Ok(());
         }
         owned = now;
     }
-}
-
-fn has_lost(before: Option<&std::collections::HashSet<String>>, now: Option<&std::collections::HashSet<String>>) -> bool {
-    before.is_some_and(|before| before.iter().any(|group| now.is_none_or(|now| !now.contains(group))))
 }
 
 /// Changes that one read has brought.

@@ -263,7 +263,7 @@ impl<'a> Sender<'a> {
             && !flow.ended()
             && floating.moves(from_words(flow.local))
             && floating.group_of(from_words(flow.vip)).is_some()
-            && self.node.shared.ownership.has(floating, from_words(flow.vip))
+            && self.node.shared.ha.is_responsible(floating, from_words(flow.vip))
     }
 
     /// Has flows sent again whose offsets of timestamps are known by now.

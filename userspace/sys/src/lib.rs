@@ -3,6 +3,7 @@
 mod clock;
 mod error;
 mod private_file;
+mod process;
 
 use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -17,12 +18,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockna
 pub use clock::unix_ms;
 pub use error::error_chain;
 pub use private_file::{private_directory, sync_directory, write_private};
-
-/// Returns the name of the machine; empty where the kernel does not say it.
-#[must_use]
-pub fn host_name() -> String {
-    nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
-}
+pub use process::{end_with_parent, host_name};
 
 fn check(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use signalbox_core::ha::keepalived;
 use signalbox_core::model::HighAvailability;
-use signalbox_core::model::ha::{HaMode, Preemption, Vrrp, VrrpVersion};
+use signalbox_core::model::ha::{HaMode, Preemption, VipGroup, Vrrp, VrrpVersion};
 
 use crate::map::MapDecoder;
 use crate::node::{NodeKind, NodeRef};
@@ -153,6 +154,12 @@ pub(super) fn check(ha: &HighAvailability, section: &NodeRef<'_>, vrrp: Option<&
             report,
             "`unicast` needs addresses of one family: `nodes` have IPv4 and IPv6",
         );
+    }
+    if let Some(is_ipv6) = ha.unicast_family() {
+        let lacks = |group: &&VipGroup| group.vips.iter().all(|vip| vip.is_ipv6() != is_ipv6);
+        if let Some(group) = ha.groups.iter().find(lacks) {
+            place.error(report, keepalived::no_address_of_family(group, is_ipv6));
+        }
     }
     if ha.vrrp.unicast && ha.nodes.is_empty() {
         place.warn(

@@ -1,5 +1,6 @@
 //! Conditions for having addresses, the programs of the operator's, and mail.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use signalbox_core::model::ha::{HaEmail, HaWatch};
@@ -10,6 +11,7 @@ use crate::report::{Report, quote};
 use crate::scalar::or_default;
 
 const MAX_RECIPIENTS: usize = 16;
+const SMTP_PORT: u16 = 25;
 
 /// Decodes the conditions.
 pub(super) fn decode(place: Option<&NodeRef<'_>>, report: &mut Report) -> HaWatch {
@@ -63,7 +65,7 @@ pub(super) fn email(place: &NodeRef<'_>, report: &mut Report) -> Option<HaEmail>
     let from = from.and_then(|place| address(&place, report));
     let smtp = match &smtp {
         Some(place) => server(place, report),
-        None => Some("127.0.0.1".to_owned()),
+        None => Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), SMTP_PORT)),
     };
     let at = to?;
     let mut recipients = Vec::new();
@@ -81,38 +83,30 @@ pub(super) fn email(place: &NodeRef<'_>, report: &mut Report) -> Option<HaEmail>
     })
 }
 
+/// Decodes a mail address, of characters that keepalived's configuration can hold as they are.
 fn address(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
-    plain(
-        place,
-        "a mail address, such as root@localhost",
-        |text| text.contains('@'),
-        report,
-    )
-}
-
-fn server(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
-    let is_server = |text: &str| {
-        let port = text
-            .rsplit_once(' ')
-            .or_else(|| text.rsplit_once(':').filter(|_| text.matches(':').count() == 1));
-        port.is_none_or(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
-    };
-    plain(
-        place,
-        "a mail server, such as 127.0.0.1, fd00::25 or mail.example.com:25",
-        is_server,
-        report,
-    )
-}
-
-/// Decodes a word that keepalived's configuration can hold as it is.
-fn plain(place: &NodeRef<'_>, what: &str, is_right: impl Fn(&str) -> bool, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+' | b'@' | b':');
-    if text.bytes().all(allowed) && is_right(text) {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+' | b'@');
+    if text.bytes().all(allowed) && text.contains('@') {
         return Some(text.to_owned());
     }
     let text = quote(text);
-    place.error(report, format!("{text} is not {what}"));
+    place.error(report, format!("{text} is not a mail address, such as root@localhost"));
+    None
+}
+
+fn server(place: &NodeRef<'_>, report: &mut Report) -> Option<SocketAddr> {
+    let text = place.text(report)?;
+    let with_port = || text.parse().ok().filter(|server: &SocketAddr| server.port() > 0);
+    let alone = text.parse().map(|address: IpAddr| SocketAddr::new(address, SMTP_PORT));
+    if let Some(server) = alone.ok().or_else(with_port) {
+        return Some(server);
+    }
+    let text = quote(text);
+    let remedy = "a name would keep keepalived from starting while it cannot be resolved";
+    place.error(
+        report,
+        format!("{text} is not the IP address of a mail server, such as 127.0.0.1 or 10.0.0.25:2525; {remedy}"),
+    );
     None
 }

@@ -137,7 +137,14 @@ fn mistakes_of_addresses_and_groups() {
 
 #[test]
 fn mistakes_of_nodes() {
-    let with = |keys: &str| plus(&format!("ha: {{ vips: 10.1.1.5, {keys} }}"));
+    let with = |keys: &str| {
+        let vips = if keys.starts_with("vips") {
+            ""
+        } else {
+            "vips: 10.1.1.5, "
+        };
+        plus(&format!("ha: {{ {vips}{keys} }}"))
+    };
     let nine: Vec<_> = (1..=9)
         .map(|n| format!("{{ name: n{n}, address: 10.1.0.{n} }}"))
         .collect();
@@ -158,6 +165,7 @@ fn mistakes_of_nodes() {
             nodes: [{ name: a, address: 10.1.0.1 }, { name: a, address: 10.1.0.2 }] | ha.nodes[1].name | there already is a node `a`
             nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.1 }] | ha.nodes[1]      | is the address of node `a` too
             nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 'fd00::1' }], vrrp: { unicast: true } | ha.vrrp | addresses of one family
+            vips: ['fd00::1'], nodes: [{ name: a, address: 10.1.0.1 }], vrrp: { unicast: true } | ha.vrrp | group `g1` has no IPv4 address
             sync: { listen: '10.1.0.1:8090', cert: /c, key: /k, ca: /a } | ha.sync | give at least two
         ",
     );
@@ -204,7 +212,7 @@ fn mistakes_of_the_rest() {
             firewall: open                    | ha.firewall        | allowed: accept or off
             email: { to: [], from: a@b }      | ha.email.to        | at least one recipient
             email: { to: [a], from: a@b }     | ha.email.to[0]     | is not a mail address
-            email: { to: [a@b], from: a@b, smtp: 'x:y' } | ha.email.smtp | is not a mail server
+            email: { to: [a@b], from: a@b, smtp: mail } | ha.email.smtp | is not the IP address of a mail server
             vipps: 1                          | ha.vipps           | unknown key `vipps`
         ",
     );

@@ -32,7 +32,7 @@ use crate::state::connection_log;
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys::{self, unix_ms};
 use ended::EndedQueue;
-use replicas::OwnedGroups;
+use replicas::FormerGroups;
 
 /// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ struct GcState {
     swept: Instant,
     /// Flows being closed, and since when.
     closing: HashMap<u32, Instant>,
-    owned: OwnedGroups,
+    owned: FormerGroups,
 }
 
 impl FlowGc {

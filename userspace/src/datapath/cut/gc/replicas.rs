@@ -1,7 +1,6 @@
 //! Flows of other nodes in the flow table: taken over when their virtual addresses come to this node, left to others
 //! when they go.
 
-use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use signalbox_common::cut::CutFlow;
@@ -10,28 +9,24 @@ use signalbox_common::cut::flow::{IS_REPLICA, RESYNC, SOCKETS_CLOSED, state};
 use super::FlowGc;
 use crate::datapath::worker::WorkerCommand;
 use crate::kernel::address::from_words;
+use crate::state::ha::OwnedGroups;
 use crate::state::outcome::FlowEnd;
 
-/// Groups of virtual addresses that this node had in the last pass.
-pub(super) type OwnedGroups = Option<Arc<HashSet<String>>>;
+/// Groups of virtual addresses that this node had in the last pass; `None` before the first report.
+pub(super) type FormerGroups = Option<Arc<OwnedGroups>>;
 
 impl FlowGc {
     /// Whether this node has a flow's virtual address: only then it ages the flow, and resets it.
     pub(super) fn owns(&self, flow: &CutFlow) -> bool {
-        self.shared
-            .ownership
-            .has(&self.shared.snapshot.load().floating, from_words(flow.vip))
+        let floating = &self.shared.snapshot.load().floating;
+        self.shared.ha.is_responsible(floating, from_words(flow.vip))
     }
 
     /// Leaves the flows of groups that this node has lost since `before` to others. Returns true if something has
     /// changed: all flows are examined then, and shadows of groups that it has got are taken over.
-    pub(super) fn follow_ownership(&self, before: &mut OwnedGroups) -> bool {
-        let now = self.shared.ownership.groups();
-        let is_same = match (&*before, &now) {
-            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-            (before, now) => before.is_none() && now.is_none(),
-        };
-        if is_same {
+    pub(super) fn follow_ownership(&self, before: &mut FormerGroups) -> bool {
+        let now = self.shared.ha.is_reported().then(|| self.shared.ha.owned());
+        if *before == now {
             return false;
         }
         *before = now;
@@ -46,7 +41,7 @@ impl FlowGc {
     /// Takes a shadow over whose virtual address is this node's: from now on it is counted, and aged.
     pub(super) fn take_over(&self, index: u32, shadow: &CutFlow) {
         let floating = &self.shared.snapshot.load().floating;
-        if self.shared.ownership.has_gained(floating, from_words(shadow.vip)) && self.cut.promote(index) {
+        if self.shared.ha.has(floating, from_words(shadow.vip)) && self.cut.promote(index) {
             let promoted = self.cut.table.read(index);
             self.adopt_replica(index, &promoted);
         }
@@ -80,7 +75,7 @@ impl FlowGc {
         let mut gone = Vec::new();
         for &index in indices {
             let flow = self.cut.table.read(index);
-            if self.shared.ownership.has_gained(&floating, from_words(flow.vip)) {
+            if self.shared.ha.has(&floating, from_words(flow.vip)) {
                 continue;
             }
             let is_silent = flow.dirs.iter().all(|dir| dir.flags & RESYNC != 0);

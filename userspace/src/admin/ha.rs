@@ -1,0 +1,159 @@
+//! High availability by API: the groups of virtual addresses, and what their supervisor reports and wants to know.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_core::ha::notice::GroupState;
+use signalbox_core::model::HighAvailability;
+use signalbox_core::model::ha::VipGroup;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+
+use super::problem::problem;
+use super::readiness::unready_reasons;
+use crate::control::Control;
+
+/// Interval at which the condition of this process is looked at for followers.
+const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which followers are told a condition that has not changed: they take silence for a hung process.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// `GET /api/v1/ha`: groups, and whether this node may have them.
+pub(super) async fn show(State(control): State<Arc<Control>>) -> Json<Value> {
+    let model = Arc::clone(&control.shared.snapshot.load().model);
+    let Some(ha) = &model.ha else {
+        return Json(json!({ "apiVersion": "v1", "configured": false, "groups": [] }));
+    };
+    let mut answer = json!({
+        "apiVersion": "v1",
+        "configured": true,
+        "name": ha.name,
+        "mode": ha.mode.as_str(),
+        "node": ha.own_name(&crate::sys::host_name()),
+        "nodes": ha.nodes.iter().map(|node| json!({ "name": node.name, "address": node.address })).collect::<Vec<_>>(),
+        "supervised": control.shared.ha.is_supervised(),
+        "groups": ha.groups.iter().map(|group| group_view(&control, group)).collect::<Vec<_>>(),
+    });
+    if let (Some(answer), Value::Object(condition)) = (answer.as_object_mut(), condition(&control)) {
+        answer.extend(condition);
+    }
+    Json(answer)
+}
+
+fn group_view(control: &Control, group: &VipGroup) -> Value {
+    let report = control.shared.ha.group(&group.name);
+    let sources = group.sources.iter().map(|source| source.address.to_string());
+    json!({
+        "name": group.name,
+        "vips": group.vips,
+        "sources": sources.collect::<Vec<_>>(),
+        "prefer": group.prefer,
+        "state": report.map(|report| report.state),
+        "priority": report.map(|report| report.priority),
+        "since_ms": report.map(|report| report.since_ms),
+    })
+}
+
+/// Condition of this process, by which its supervisor decides whether the node may have addresses.
+fn condition(control: &Control) -> Value {
+    let (reasons, shared) = (unready_reasons(control), &control.shared);
+    json!({
+        "pid": std::process::id(),
+        "ready": reasons.is_empty(),
+        "reasons": reasons,
+        "stopping": shared.stopping.load(Relaxed),
+        "may_preempt": shared.ha.may_preempt(&shared.snapshot.load().model, shared.started.elapsed()),
+    })
+}
+
+/// Body of a report on a group.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupUpdate {
+    state: GroupState,
+    #[serde(default)]
+    priority: u8,
+}
+
+/// `PUT /api/v1/ha/groups/{name}`: the state of a group from now on.
+pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+    let update = match serde_json::from_str::<GroupUpdate>(&body) {
+        Ok(update) => update,
+        Err(error) => {
+            let detail =
+                format!("{error}; a body is {{ \"state\": \"master\", \"priority\": 250 }}, or backup or fault");
+            return problem(
+                StatusCode::BAD_REQUEST,
+                "The state cannot be understood",
+                &detail,
+                &json!({}),
+            );
+        }
+    };
+    let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
+    let Some(group) = find_group(model.ha.as_ref(), &name) else {
+        let names = model
+            .ha
+            .iter()
+            .flat_map(|ha| &ha.groups)
+            .map(|group| group.name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let detail = format!("the configuration's section `ha` has no group `{name}` (there is: {names})");
+        return problem(StatusCode::NOT_FOUND, "There is no such group", &detail, &json!({}));
+    };
+    shared.ha.retain(&model);
+    if shared.ha.report(&name, update.state, update.priority) {
+        tracing::info!(
+            group = name,
+            state = update.state.as_str(),
+            priority = update.priority,
+            "A group of virtual addresses has another state."
+        );
+        shared.announce(
+            "ha",
+            json!({ "group": name, "state": update.state, "priority": update.priority }),
+        );
+    }
+    Json(json!({ "apiVersion": "v1", "group": group_view(&control, group) })).into_response()
+}
+
+fn find_group<'a>(ha: Option<&'a HighAvailability>, name: &str) -> Option<&'a VipGroup> {
+    ha?.groups.iter().find(|group| group.name == name)
+}
+
+/// `POST /api/v1/ha/follow`: the condition of this process, at once when it changes, until the process stops. While
+/// nobody follows, this node counts as one that has no group.
+pub(super) async fn follow(
+    State(control): State<Arc<Control>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
+    let (sender, receiver) = mpsc::channel(4);
+    tokio::spawn(async move {
+        let _guard = control.shared.ha.follow();
+        let (mut last, mut told_at) = (Value::Null, Instant::now());
+        loop {
+            let condition = condition(&control);
+            if condition != last || told_at.elapsed() >= HEARTBEAT_INTERVAL {
+                let event = Event::default().event("condition").data(condition.to_string());
+                // A follower that does not read is told when it reads again.
+                if sender.try_send(event).is_ok() {
+                    (last, told_at) = (condition, Instant::now());
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(CONDITION_INTERVAL) => {}
+                () = sender.closed() => break,
+            }
+        }
+    });
+    Sse::new(ReceiverStream::new(receiver).map(Ok))
+}

@@ -1,0 +1,260 @@
+//! Groups of virtual addresses: which of them this node has, as `signalbox ha run` or a program of the operator's says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::ha::notice::GroupState;
+use signalbox_core::model::Model;
+use signalbox_core::stats::{Counter, Gauge};
+use tokio::sync::watch;
+
+use crate::sys::unix_ms;
+
+/// Time after which a node without a peer counts as alone.
+const PEERLESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Names of groups that this node has.
+pub type OwnedGroups = BTreeSet<String>;
+
+/// Group as it was last reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupReport {
+    pub state: GroupState,
+    /// Priority of this node in the group; 0 where nobody has said.
+    pub priority: u8,
+    /// Time of the last change of state, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// Groups of virtual addresses.
+#[derive(Debug)]
+pub struct HaGroups {
+    reports: Mutex<BTreeMap<String, GroupReport>>,
+    transitions: Mutex<BTreeMap<(String, &'static str), Arc<Counter>>>,
+    owned: ArcSwap<OwnedGroups>,
+    /// Whether anybody has reported a group yet.
+    is_reported: AtomicBool,
+    changes: watch::Sender<Arc<OwnedGroups>>,
+    synced: AtomicBool,
+    peers: AtomicU32,
+    /// Count of supervisors that follow this process.
+    followers: Gauge,
+}
+
+impl Default for HaGroups {
+    fn default() -> Self {
+        Self {
+            reports: Mutex::default(),
+            transitions: Mutex::default(),
+            owned: ArcSwap::default(),
+            is_reported: AtomicBool::new(false),
+            changes: watch::Sender::new(Arc::default()),
+            synced: AtomicBool::new(false),
+            peers: AtomicU32::new(0),
+            followers: Gauge::default(),
+        }
+    }
+}
+
+impl HaGroups {
+    /// Takes note of a group's state; returns whether it is another than before.
+    pub fn report(&self, group: &str, state: GroupState, priority: u8) -> bool {
+        let mut reports = locked(&self.reports);
+        let before = reports.get(group).copied();
+        let is_change = before.is_none_or(|before| before.state != state);
+        let since_ms = before
+            .filter(|_| !is_change)
+            .map_or_else(unix_ms, |before| before.since_ms);
+        let report = GroupReport {
+            state,
+            priority,
+            since_ms,
+        };
+        reports.insert(group.to_owned(), report);
+        if is_change {
+            self.count(group, state);
+            self.publish(&reports);
+        }
+        self.is_reported.store(true, Relaxed);
+        is_change
+    }
+
+    /// Forgets groups that are not configured any more.
+    pub fn retain(&self, model: &Model) {
+        let is_configured = |name: &str| {
+            model
+                .ha
+                .iter()
+                .flat_map(|ha| &ha.groups)
+                .any(|group| group.name == name)
+        };
+        let mut reports = locked(&self.reports);
+        let before = reports.len();
+        reports.retain(|name, _| is_configured(name));
+        if reports.len() < before {
+            self.publish(&reports);
+        }
+    }
+
+    fn count(&self, group: &str, state: GroupState) {
+        let mut transitions = locked(&self.transitions);
+        transitions.entry((group.to_owned(), state.as_str())).or_default().inc();
+    }
+
+    /// Publishes which groups this node has, if that has changed.
+    fn publish(&self, reports: &BTreeMap<String, GroupReport>) {
+        let is_owned =
+            |(name, report): (&String, &GroupReport)| (report.state == GroupState::Master).then(|| name.clone());
+        let owned: Arc<OwnedGroups> = Arc::new(reports.iter().filter_map(is_owned).collect());
+        if owned != *self.owned.load() {
+            self.owned.store(Arc::clone(&owned));
+            self.changes.send_replace(owned);
+        }
+    }
+
+    /// Report on a group.
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<GroupReport> {
+        locked(&self.reports).get(name).copied()
+    }
+
+    /// Names of the groups that this node has. Takes no lock.
+    #[must_use]
+    pub fn owned(&self) -> Arc<OwnedGroups> {
+        self.owned.load_full()
+    }
+
+    /// Whether anybody has said which groups this node has.
+    #[must_use]
+    pub fn is_reported(&self) -> bool {
+        self.is_reported.load(Relaxed)
+    }
+
+    /// Whether this node is known to have a virtual address. Takes no lock.
+    #[must_use]
+    pub fn has(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
+        let name = floating.group_of(vip).and_then(|group| floating.name_of(group));
+        name.is_some_and(|name| self.owned.load().contains(name))
+    }
+
+    /// Whether flows to an address are this node's business: those to addresses that do not move always are, and all of
+    /// them before the first report. Takes no lock.
+    #[must_use]
+    pub fn is_responsible(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
+        floating.group_of(vip).is_none() || !self.is_reported() || self.has(floating, vip)
+    }
+
+    /// Channel that shows each change of the groups that this node has.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<OwnedGroups>> {
+        self.changes.subscribe()
+    }
+
+    /// Counts of changes by group and new state.
+    #[must_use]
+    pub fn transitions(&self) -> Vec<(String, &'static str, u64)> {
+        let transitions = locked(&self.transitions);
+        let one =
+            |((group, state), count): (&(String, &'static str), &Arc<Counter>)| (group.clone(), *state, count.get());
+        transitions.iter().map(one).collect()
+    }
+
+    /// Says whether this node knows the flows of its peers.
+    pub fn set_synced(&self, synced: bool) {
+        self.synced.store(synced, Relaxed);
+    }
+
+    /// Says how many other nodes are in touch with this one.
+    pub fn set_peers(&self, count: u32) {
+        self.peers.store(count, Relaxed);
+    }
+
+    /// Whether this node may take groups over from others: it knows their flows, or replicates none, or no other node
+    /// has been in touch for long enough after the start.
+    #[must_use]
+    pub fn may_preempt(&self, model: &Model, since_start: Duration) -> bool {
+        let syncs = model.ha.as_ref().is_some_and(|ha| ha.sync.is_some());
+        let is_alone = self.peers.load(Relaxed) == 0 && since_start >= PEERLESS_TIMEOUT;
+        !syncs || self.synced.load(Relaxed) || is_alone
+    }
+
+    /// Whether a supervisor follows this process.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        self.followers.get() > 0
+    }
+
+    /// Counts a supervisor, until the guard is dropped.
+    #[must_use]
+    pub fn follow(self: &Arc<Self>) -> FollowGuard {
+        self.followers.enter();
+        FollowGuard(Arc::clone(self))
+    }
+}
+
+/// Supervisor that follows this process. Without any, nobody says which groups this node has: it has none.
+#[derive(Debug)]
+pub struct FollowGuard(Arc<HaGroups>);
+
+impl Drop for FollowGuard {
+    fn drop(&mut self) {
+        let groups = &self.0;
+        groups.followers.leave();
+        if groups.is_supervised() {
+            return;
+        }
+        let mut reports = locked(&groups.reports);
+        for (name, report) in reports.iter_mut() {
+            if report.state != GroupState::Fault {
+                (report.state, report.since_ms) = (GroupState::Fault, unix_ms());
+                groups.count(name, GroupState::Fault);
+            }
+        }
+        groups.publish(&reports);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ownership_is_published_when_it_changes() {
+        let groups = HaGroups::default();
+        let mut changes = groups.subscribe();
+        assert!(groups.report("g1", GroupState::Backup, 250));
+        assert!(!changes.has_changed().unwrap(), "it has no group before and after");
+        assert!(groups.report("g1", GroupState::Master, 250) && groups.report("g2", GroupState::Master, 240));
+        assert!(!groups.report("g1", GroupState::Master, 250), "it is no change");
+        assert_eq!(
+            *changes.borrow_and_update().clone(),
+            ["g1".to_owned(), "g2".to_owned()].into()
+        );
+        assert!(groups.report("g1", GroupState::Fault, 250));
+        assert_eq!(*groups.owned(), ["g2".to_owned()].into());
+        let counts = groups.transitions();
+        assert!(counts.contains(&("g1".to_owned(), "master", 1)) && counts.contains(&("g1".to_owned(), "fault", 1)));
+    }
+
+    #[test]
+    fn a_node_has_no_group_when_the_last_supervisor_is_gone() {
+        let groups = Arc::new(HaGroups::default());
+        let (first, second) = (groups.follow(), groups.follow());
+        groups.report("g1", GroupState::Master, 250);
+        drop(first);
+        assert!(groups.is_supervised() && groups.owned().contains("g1"));
+        drop(second);
+        assert!(!groups.is_supervised() && groups.owned().is_empty());
+        assert_eq!(groups.group("g1").unwrap().state, GroupState::Fault);
+    }
+}
