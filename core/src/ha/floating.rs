@@ -142,7 +142,11 @@ mod tests {
             interface: None,
             groups: vec![
                 group("g1", &["10.1.1.5"], vec![source("10.2.0.5", 24), source("fd00::5", 64)]),
-                group("g2", &["10.1.1.6", "fd01::6"], vec![source("10.2.0.6", 24), source("10.3.0.6", 16)]),
+                group(
+                    "g2",
+                    &["10.1.1.6", "fd01::6"],
+                    vec![source("10.2.0.6", 24), source("10.3.0.6", 16)],
+                ),
             ],
             watch: HaWatch::default(),
             preemption: Preemption::default(),

@@ -64,7 +64,12 @@ impl FlowRecord {
             listener: flow.listener,
             scales: [flow.scale_a, flow.scale_b],
             ports: [flow.ports_a, flow.ports_b],
-            deltas: [flow.seq_delta_in, flow.seq_delta_out, flow.ts_delta_in, flow.ts_delta_out],
+            deltas: [
+                flow.seq_delta_in,
+                flow.seq_delta_out,
+                flow.ts_delta_in,
+                flow.ts_delta_out,
+            ],
             flags,
             clock_b: flow.dirs[1].ts_val.wrapping_add(clock.ms),
             late,

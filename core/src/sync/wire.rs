@@ -62,8 +62,9 @@ pub enum Message {
     End(u32),
     /// All flows of the sender follow.
     FullBegin,
-    /// All flows of the sender have been sent: those that were not among them have ended.
-    FullEnd,
+    /// All flows of the sender have been sent. These groups of virtual addresses were its own all the while: flows to
+    /// them that were not among those sent have ended.
+    FullEnd(Vec<String>),
     /// Everything before this message shall be acknowledged with its number.
     Batch(u32),
     /// Everything up to the batch with this number is in force.
@@ -107,7 +108,8 @@ impl Message {
             }
             Self::Flow(record) => put_record(record, out),
             Self::End(number) | Self::Batch(number) | Self::Ack(number) => out.extend(number.to_be_bytes()),
-            Self::FullBegin | Self::FullEnd => {}
+            Self::FullBegin => {}
+            Self::FullEnd(groups) => put_groups(groups, out),
         }
         let bytes = (out.len() - start - HEADER_BYTES) as u16;
         out[start + 1..start + HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
@@ -120,7 +122,7 @@ impl Message {
             Self::Flow(_) => FLOW,
             Self::End(_) => END,
             Self::FullBegin => FULL_BEGIN,
-            Self::FullEnd => FULL_END,
+            Self::FullEnd(_) => FULL_END,
             Self::Batch(_) => BATCH,
             Self::Ack(_) => ACK,
         }
@@ -142,7 +144,7 @@ impl Message {
             BATCH => Self::Batch(number()?),
             ACK => Self::Ack(number()?),
             FULL_BEGIN => empty().map(|()| Self::FullBegin)?,
-            FULL_END => empty().map(|()| Self::FullEnd)?,
+            FULL_END => Self::FullEnd(groups(body)?),
             _ => return Ok(None),
         }))
     }
@@ -150,7 +152,9 @@ impl Message {
 
 /// Start of a text of at most `limit` bytes.
 fn truncated(text: &str, limit: usize) -> &str {
-    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    let end = (0..=limit.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or_default()]
 }
 
@@ -181,6 +185,24 @@ fn name(body: &[u8]) -> Option<Result<Name, WireError>> {
         number: u32::from_be_bytes(*number),
         parts: text.split('\0').map(str::to_owned).collect(),
     }))
+}
+
+/// Appends names of groups, as far as a message has room for them.
+fn put_groups(groups: &[String], out: &mut Vec<u8>) {
+    let mut left = usize::from(u16::MAX);
+    for group in groups {
+        let Some(rest) = left.checked_sub(group.len() + 1) else {
+            break;
+        };
+        left = rest;
+        out.extend(group.bytes());
+        out.push(0);
+    }
+}
+
+fn groups(body: &[u8]) -> Result<Vec<String>, WireError> {
+    let text = std::str::from_utf8(body).map_err(|_| WireError::Text(FULL_END))?;
+    Ok(text.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// Bits of a record's first byte: what follows the constant part.

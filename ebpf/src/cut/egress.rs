@@ -9,8 +9,8 @@ use signalbox_common::{
     cut::{
         CutFlow, PendingFlow,
         flow::{
-            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE, ORPHANED,
-            SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
+            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE, ORPHANED, RESYNC,
+            SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -140,6 +140,11 @@ fn on_socket_packet<F: Family>(
     };
     // A reset is put at the number that the other end expects: it would be asked back elsewhere (RFC 5961).
     let expected = flow.dirs[(entry.dir & 1) as usize].ack;
+    if now == state::CLOSING && flow.dirs[(entry.dir & 1) as usize].flags & RESYNC != 0 {
+        // Nobody knows that number yet. Userspace, which sends this, has the other end say it.
+        let asks = tcp.flags & (SYN | FIN | RST) == 0 && handoff_state == SOCKETS_CLOSED;
+        return if asks { Verdict::new(Reason::CutReset, PASS) } else { silenced };
+    }
     if now == state::CLOSING && tcp.has(RST) {
         return match turn_into_reset::<F>(ctx, tcp, expected) {
             Some(()) => Verdict::new(Reason::CutReset, PASS),

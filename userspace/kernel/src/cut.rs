@@ -103,7 +103,8 @@ impl Cut {
             (Some(Map::Array(flows)), Some(Map::Array(pending))) => {
                 let count = flows.info().map_or(0, |info| info.max_entries());
                 (
-                    FlowTable::map(flows.fd().as_fd(), count, shadows).map_err(failed("mapping CUT_FLOWS into memory"))?,
+                    FlowTable::map(flows.fd().as_fd(), count, shadows)
+                        .map_err(failed("mapping CUT_FLOWS into memory"))?,
                     PendingPorts::map(pending.fd().as_fd()).map_err(failed("mapping CUT_PENDING into memory"))?,
                 )
             }

@@ -36,7 +36,10 @@ pub fn name_of_address(address: IpAddr) -> Option<String> {
         v4.or_else(|| socket.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     };
     let has = |found: &nix::ifaddrs::InterfaceAddress| found.address.as_ref().and_then(of_socket) == Some(address);
-    nix::ifaddrs::getifaddrs().ok()?.find(has).map(|found| found.interface_name)
+    nix::ifaddrs::getifaddrs()
+        .ok()?
+        .find(has)
+        .map(|found| found.interface_name)
 }
 
 /// Returns all Ethernet interfaces of this network namespace; none where the kernel cannot be asked.

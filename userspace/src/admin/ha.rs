@@ -44,6 +44,9 @@ pub(super) async fn show(State(control): State<Arc<Control>>) -> Json<Value> {
         "supervised": control.shared.ha.is_supervised(),
         "groups": ha.groups.iter().map(|group| group_view(&control, group)).collect::<Vec<_>>(),
     });
+    if ha.sync.is_some() {
+        answer["sync"] = sync_view(&control);
+    }
     if let (Some(answer), Value::Object(condition)) = (answer.as_object_mut(), condition(&control)) {
         answer.extend(condition);
     }
@@ -62,6 +65,28 @@ fn group_view(control: &Control, group: &VipGroup) -> Value {
         "priority": report.map(|report| report.priority),
         "since_ms": report.map(|report| report.since_ms),
     })
+}
+
+/// Replication of flows to the other nodes.
+fn sync_view(control: &Control) -> Value {
+    let sync = &control.shared.sync;
+    let peers = sync.peers.load();
+    let peers = peers.iter().map(|peer| {
+        let (lag_sum, acknowledged, _) = peer.lag_seconds.read();
+        json!({
+            "node": peer.node,
+            "sending": peer.is_sending.load(Relaxed),
+            "receiving": peer.is_receiving.load(Relaxed),
+            "complete": peer.is_complete.load(Relaxed),
+            "flows_sent": peer.flows_sent.get(),
+            "ends_sent": peer.ends_sent.get(),
+            "bytes_sent": peer.bytes_sent.get(),
+            "mean_lag_seconds": if acknowledged == 0 { None } else { Some(lag_sum / acknowledged as f64) },
+            "shadows": peer.shadows.load(Relaxed),
+            "no_room": peer.no_room.get(),
+        })
+    });
+    json!({ "peers": peers.collect::<Vec<_>>(), "promoted": sync.promoted.get() })
 }
 
 /// Condition of this process, by which its supervisor decides whether the node may have addresses.

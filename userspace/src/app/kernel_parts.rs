@@ -118,7 +118,11 @@ fn load_cut(
     if !model.listeners.iter().any(|listener| wanted(&listener.datapath)) {
         return None;
     }
-    let shadows = model.ha.as_ref().and_then(|ha| ha.sync.as_ref()).map_or(0, |sync| sync.flows);
+    let shadows = model
+        .ha
+        .as_ref()
+        .and_then(|ha| ha.sync.as_ref())
+        .map_or(0, |sync| sync.flows);
     match Cut::load(model.limits.cut_flows, shadows, take_over) {
         Ok(cut) => {
             if let Some(why) = &cut.without_v6 {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, state};
+use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, IS_REPLICA, state};
 use signalbox_core::model::Tier;
 
 use crate::datapath::cut::gc::idle_for;
@@ -26,6 +26,10 @@ pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usiz
             continue;
         }
         let flow = cut.table.read(index);
+        if flow.marks & IS_REPLICA != 0 {
+            // Stray packets have come for a flow that is another node's.
+            continue;
+        }
         let party = registry.host_of(flow.host);
         let listener = registry.listener_of(flow.listener);
         let (host, cluster) = party.as_ref().map_or(("", ""), |(host, _)| (&host.name, &host.cluster));

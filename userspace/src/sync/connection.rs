@@ -87,7 +87,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Waits for bytes, and hands out the messages that they complete.
-    pub(super) async fn read(&mut self, mut each: impl FnMut(Message) -> Result<(), LinkError>) -> Result<(), LinkError> {
+    pub(super) async fn read(
+        &mut self,
+        mut each: impl FnMut(Message) -> Result<(), LinkError>,
+    ) -> Result<(), LinkError> {
         let count = timeout(SILENCE_TIMEOUT, self.io.read(&mut self.bytes))
             .await
             .map_err(|_| LinkError::Silent)??;

@@ -125,7 +125,7 @@ where
         reader
             .read(|message| changes.take(node, peer, &mut session, message))
             .await?;
-        changes.apply(node, peer);
+        changes.apply(node);
         if !changes.answers.is_empty() {
             let stream = reader.stream_mut();
             stream.write_all(&changes.answers).await?;
@@ -145,7 +145,6 @@ where
 struct Changes {
     new: Vec<u32>,
     ended: Vec<u32>,
-    is_complete: bool,
     answers: Vec<u8>,
 }
 
@@ -170,9 +169,9 @@ impl Changes {
             }
             Message::End(index) => self.ended.extend(replicas.end(peer, session, index)),
             Message::FullBegin => session.begin_full(),
-            Message::FullEnd => {
-                self.ended.extend(replicas.end_full(peer, session));
-                self.is_complete = true;
+            Message::FullEnd(groups) => {
+                self.ended.extend(replicas.end_full(node, peer, session, &groups));
+                peer.is_complete.store(true, Relaxed);
             }
             Message::Batch(number) => Message::Ack(number).encode(&mut self.answers),
             Message::Hello(_) | Message::Ack(_) => return Err(LinkError::Unexpected),
@@ -181,16 +180,7 @@ impl Changes {
     }
 
     /// Puts ends in force, and leaves the ports of new flows alone.
-    fn apply(&mut self, node: &Node, peer: &PeerState) {
-        if self.is_complete {
-            peer.is_complete.store(true, Relaxed);
-            let is_complete = |state: &Arc<PeerState>| {
-                state.is_complete.load(Relaxed) || !state.is_receiving.load(Relaxed)
-            };
-            if node.peers.iter().all(|peer| is_complete(&peer.state)) {
-                self.ended.extend(node.replicas.borrow().unclaimed(&node.cut));
-            }
-        }
+    fn apply(&self, node: &Node) {
         if !self.ended.is_empty() {
             node.flow_gc.end_replicas(&self.ended);
         }

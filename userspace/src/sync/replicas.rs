@@ -39,13 +39,17 @@ pub(super) struct Session {
 impl Session {
     /// Takes a name. False for one that flows do not have, or for too many.
     pub(super) fn add_name(&mut self, cut: &Cut, name: &Name) -> bool {
-        let is_known_kind = name.parts.first().is_some_and(|kind| NAME_KINDS.contains(&kind.as_str()));
+        let is_known_kind = name
+            .parts
+            .first()
+            .is_some_and(|kind| NAME_KINDS.contains(&kind.as_str()));
         if !is_known_kind || self.names.len() >= MAX_NAMES {
             return false;
         }
         let parts: Vec<&str> = name.parts.iter().map(String::as_str).collect();
         // Without room for the name the flow counts for nobody, and is carried all the same.
-        self.names.insert(name.number, cut.names.number(&parts).unwrap_or_default());
+        self.names
+            .insert(name.number, cut.names.number(&parts).unwrap_or_default());
         true
     }
 
@@ -124,22 +128,33 @@ impl Replicas {
         place
     }
 
-    /// Ends the full pass of a peer: returns the entries of flows that were not among those sent.
-    pub(super) fn end_full(&mut self, peer: &PeerState, session: &mut Session) -> Vec<u32> {
-        let (Some(seen), Some(flows)) = (session.seen.take(), self.of_peers.get_mut(&peer.node)) else {
+    /// Ends the full pass of a peer that has these groups of virtual addresses: returns the entries of shadows of such
+    /// flows that were not among those sent, whoever has sent them before, to whatever process of this node.
+    pub(super) fn end_full(
+        &mut self,
+        node: &Node,
+        peer: &PeerState,
+        session: &mut Session,
+        groups: &[String],
+    ) -> Vec<u32> {
+        let Some(seen) = session.seen.take() else {
             return Vec::new();
         };
-        let missing: Vec<_> = flows.extract_if(|index, _| !seen.contains(index)).collect();
+        let snapshot = node.shared.snapshot.load();
+        let is_of_groups = |place: u32| {
+            let vip = from_words(node.cut.table.read(place).vip);
+            let group = snapshot.floating.group_of(vip);
+            let name = group.and_then(|group| snapshot.floating.name_of(group));
+            name.is_some_and(|name| groups.iter().any(|known| known == name))
+        };
+        let flows = self.of_peers.entry(peer.node.clone()).or_default();
+        let alive: HashSet<u32, FixedState> = seen.iter().filter_map(|index| flows.get(index).copied()).collect();
+        flows.retain(|_, place| alive.contains(place) || !is_of_groups(*place));
         peer.shadows.store(flows.len() as u64, Relaxed);
-        missing.into_iter().map(|(_, place)| place).collect()
-    }
-
-    /// Returns the shadows that no peer has sent to this process: an earlier one has left them. To be asked once all
-    /// peers have sent their flows.
-    pub(super) fn unclaimed(&self, cut: &Cut) -> Vec<u32> {
-        let claimed: HashSet<u32> = self.of_peers.values().flat_map(|flows| flows.values().copied()).collect();
-        let is_unclaimed = |index: &u32| cut.table.state(*index) == state::SHADOW && !claimed.contains(index);
-        (0..cut.table.len()).filter(is_unclaimed).collect()
+        let is_over = |place: &u32| {
+            node.cut.table.state(*place) == state::SHADOW && !alive.contains(place) && is_of_groups(*place)
+        };
+        (0..node.cut.table.len()).filter(is_over).collect()
     }
 
     /// Makes room for the flows of a peer.

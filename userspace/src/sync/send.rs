@@ -118,7 +118,8 @@ struct Sender<'a> {
     next_batch: u32,
     /// Batches without an answer, with the time of their oldest change.
     unanswered: RefCell<VecDeque<(u32, Option<Instant>)>>,
-    is_full_pass: bool,
+    /// Groups that this node has had since the full pass began; `None` when that is over.
+    full_pass: Option<Vec<String>>,
 }
 
 impl<'a> Sender<'a> {
@@ -130,7 +131,7 @@ impl<'a> Sender<'a> {
             bytes: Vec::with_capacity(MAX_BATCH_BYTES + (64 << 10)),
             next_batch: 0,
             unanswered: RefCell::default(),
-            is_full_pass: false,
+            full_pass: None,
         }
     }
 
@@ -192,9 +193,20 @@ impl<'a> Sender<'a> {
         for index in (0..table.len()).filter(|&index| table.state(index) == state::CUT) {
             outbox.dirty.add(index);
         }
-        self.is_full_pass = true;
+        self.full_pass = Some(self.own_groups());
         self.bytes.clear();
         Message::FullBegin.encode(&mut self.bytes);
+    }
+
+    /// Names of the groups whose flows are this node's.
+    fn own_groups(&self) -> Vec<String> {
+        let shared = &self.node.shared;
+        if shared.ha.is_reported() {
+            return shared.ha.owned().iter().cloned().collect();
+        }
+        let model = Arc::clone(&shared.snapshot.load().model);
+        let groups = model.ha.iter().flat_map(|ha| &ha.groups);
+        groups.map(|group| group.name.clone()).collect()
     }
 
     /// Puts changes into a batch. Returns whether some are left.
@@ -214,9 +226,10 @@ impl<'a> Sender<'a> {
             is_more = true;
             ControlFlow::Break(())
         });
-        if self.is_full_pass && !is_more {
-            self.is_full_pass = false;
-            Message::FullEnd.encode(&mut self.bytes);
+        if !is_more && let Some(mut groups) = self.full_pass.take() {
+            let now = self.own_groups();
+            groups.retain(|group| now.contains(group));
+            Message::FullEnd(groups).encode(&mut self.bytes);
         }
         if is_more {
             outbox.since.set(since);
@@ -285,11 +298,7 @@ const fn has_offsets(flow: &CutFlow) -> bool {
 }
 
 /// Takes an answer: everything up to this batch is in force at the peer.
-fn note_answer(
-    unanswered: &mut VecDeque<(u32, Option<Instant>)>,
-    number: u32,
-    state: &crate::state::sync::PeerState,
-) {
+fn note_answer(unanswered: &mut VecDeque<(u32, Option<Instant>)>, number: u32, state: &crate::state::sync::PeerState) {
     while let Some(&(batch, since)) = unanswered.front() {
         if number.wrapping_sub(batch) > u32::MAX / 2 {
             return;

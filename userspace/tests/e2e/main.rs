@@ -72,6 +72,7 @@ mod source_kube_ways;
 mod source_routing_spi;
 mod sources;
 mod subset;
+mod sync;
 mod thesis;
 mod tiers;
 mod upgrades;

@@ -4,9 +4,20 @@ use signalbox_common::cut::flow::{CUT_LATE, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN};
 use super::*;
 
 fn record_strategy() -> impl Strategy<Value = FlowRecord> {
-    let numbers = (any::<[u32; 5]>(), any::<[u32; 2]>(), any::<[u32; 4]>(), any::<[u32; 2]>());
-    (numbers, any::<[[u32; 4]; 4]>(), any::<[bool; 5]>(), any::<u16>(), any::<[u8; 2]>()).prop_map(
-        |((first, ports, deltas, late), addresses, bits, listener, scales)| {
+    let numbers = (
+        any::<[u32; 5]>(),
+        any::<[u32; 2]>(),
+        any::<[u32; 4]>(),
+        any::<[u32; 2]>(),
+    );
+    (
+        numbers,
+        any::<[[u32; 4]; 4]>(),
+        any::<[bool; 5]>(),
+        any::<u16>(),
+        any::<[u8; 2]>(),
+    )
+        .prop_map(|((first, ports, deltas, late), addresses, bits, listener, scales)| {
             let [index, age, host, route, clock_b] = first;
             let given = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
             let mapped = |address: [u32; 4]| [0, 0, 0xffff, address[3]];
@@ -27,8 +38,7 @@ fn record_strategy() -> impl Strategy<Value = FlowRecord> {
                 late: if bits[3] { late } else { [0; 2] },
                 addresses: if bits[4] { addresses } else { addresses.map(mapped) },
             }
-        },
-    )
+        })
 }
 
 fn message_strategy() -> impl Strategy<Value = Message> {
@@ -38,7 +48,7 @@ fn message_strategy() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(Message::Batch),
         any::<u32>().prop_map(Message::Ack),
         Just(Message::FullBegin),
-        Just(Message::FullEnd),
+        prop::collection::vec("[^\0]{1,12}", 0..4).prop_map(Message::FullEnd),
         (any::<u32>(), prop::collection::vec("[^\0]{0,30}", 1..8)).prop_map(|(number, parts)| {
             let mut parts = parts;
             while parts.join("\0").len() > MAX_NAME_BYTES {
@@ -126,7 +136,17 @@ fn each_mistake_has_its_error() {
     };
     assert_eq!(error(b"\x01\x00\x0cGET / HTTP/1"), WireError::NotOurs);
     assert_eq!(error(&[END, 0, 1, 0]), WireError::Length { kind: END, bytes: 1 });
-    assert_eq!(error(&[FULL_END, 0, 1, 0]), WireError::Length { kind: FULL_END, bytes: 1 });
+    assert_eq!(
+        error(&[FULL_BEGIN, 0, 1, 0]),
+        WireError::Length {
+            kind: FULL_BEGIN,
+            bytes: 1
+        }
+    );
+    assert_eq!(error(&[FULL_END, 0, 1, 0xff]), WireError::Text(FULL_END));
     assert_eq!(error(&[NAME, 0, 5, 0, 0, 0, 1, 0xff]), WireError::Text(NAME));
-    assert_eq!(error(&[FLOW, 0, 3, 0, 0, 0]), WireError::Length { kind: FLOW, bytes: 3 });
+    assert_eq!(
+        error(&[FLOW, 0, 3, 0, 0, 0]),
+        WireError::Length { kind: FLOW, bytes: 3 }
+    );
 }

@@ -206,7 +206,8 @@ impl FlowTable {
     /// Sets the marks that say which counts the flow holds.
     pub fn set_marks(&self, index: u32, marks: u8) {
         // SAFETY: as above.
-        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }.store(marks, Ordering::Relaxed);
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }
+            .store(marks, Ordering::Relaxed);
     }
 
     /// Takes the marks that say which counts the flow holds: of several callers only one gets them.
@@ -227,7 +228,8 @@ impl FlowTable {
     #[must_use]
     pub fn flags(&self, index: u32, way: usize) -> u32 {
         // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].flags)) }.load(Ordering::Acquire)
+        unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].flags)) }
+            .load(Ordering::Acquire)
     }
 }
 

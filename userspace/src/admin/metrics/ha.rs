@@ -1,10 +1,13 @@
 //! Metrics of groups of virtual addresses.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_core::ha::notice::GroupState;
 
 use super::{MetricWriter, Scrape};
+use crate::state::sync::{PeerState, Unprotected};
 
 impl Scrape {
     pub(super) fn ha(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
@@ -33,6 +36,73 @@ impl Scrape {
             "ha_transitions",
             "Changes of a group's state on this node, by the new state",
             transitions,
+        )?;
+        self.sync(out)
+    }
+
+    fn sync(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
+        let sync = &self.0.shared.sync;
+        let peers = sync.peers.load();
+        let counts = |get: fn(&PeerState) -> u64| {
+            let one = |peer: &'_ Arc<PeerState>| get(peer);
+            let labelled = peers.iter().map(|peer| (vec![("peer", peer.node.as_str())], one(peer)));
+            labelled.collect::<Vec<_>>()
+        };
+        let gauges = |get| counts(get).into_iter().map(|(labels, n)| (labels, n as f64));
+        out.gauge(
+            "ha_sync_connected",
+            "1 while a node gets this node's flows (out), and while this node gets its (in)",
+            peers.iter().flat_map(|peer| {
+                [("out", &peer.is_sending), ("in", &peer.is_receiving)].map(|(direction, is_connected)| {
+                    let labels = vec![("peer", peer.node.as_str()), ("direction", direction)];
+                    (labels, f64::from(u8::from(is_connected.load(Relaxed))))
+                })
+            }),
+        )?;
+        out.gauge(
+            "ha_shadow_flows",
+            "Flows of another node that this one keeps for it",
+            gauges(|peer| peer.shadows.load(Relaxed)),
+        )?;
+        out.counter(
+            "ha_sync_flows",
+            "Flows of this node that another one was told of",
+            counts(|peer| peer.flows_sent.get()),
+        )?;
+        out.counter(
+            "ha_sync_bytes",
+            "Bytes sent to another node about this node's flows, before encryption",
+            counts(|peer| peer.bytes_sent.get()),
+        )?;
+        out.counter(
+            "ha_sync_no_room",
+            "Flows of another node for which this one had no room",
+            counts(|peer| peer.no_room.get()),
+        )?;
+        let lags = peers
+            .iter()
+            .map(|peer| (vec![("peer", peer.node.as_str())], &peer.lag_seconds));
+        out.seconds(
+            "ha_sync_lag",
+            "Time from the hand-off of a flow to the kernel until another node has it",
+            lags,
+        )?;
+        out.counter(
+            "ha_promoted",
+            "Flows of other nodes that this one has taken over",
+            [(vec![], sync.promoted.get())],
+        )?;
+        let unprotected = Unprotected::LABELS.iter().zip(&sync.unprotected);
+        out.counter(
+            "ha_unprotected",
+            "Connections to virtual addresses that no other node can carry on",
+            unprotected.map(|(reason, count)| (vec![("reason", *reason)], count.get())),
+        )?;
+        let ends = sync.refused.get();
+        out.counter(
+            "ha_sync_errors",
+            "Connections of other nodes that were refused, or have ended with an error",
+            ends.iter().map(|(reason, count)| (vec![("reason", *reason)], *count)),
         )
     }
 }

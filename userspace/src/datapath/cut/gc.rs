@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, SOCKETS_CLOSED, state,
+    CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET,
+    RESET_TENTATIVE, SOCKETS_CLOSED, state,
 };
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::hostname::HostnamePattern;
@@ -19,17 +20,17 @@ use signalbox_core::limit::SourceCells;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
 
-use crate::datapath::cut::{PortPool, PortShare, entries_per_worker};
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::cut::{PortPool, PortShare, entries_per_worker};
 use crate::datapath::report::{Report, Reports};
 use crate::datapath::worker::{WorkerCommand, WorkerHandle};
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::EndedRing;
 use crate::kernel::cut::table::{duration_between, tick};
-use crate::state::{Shared, Snapshot};
 use crate::state::connection_log;
 use crate::state::outcome::{Direction, FlowEnd};
+use crate::state::{Shared, Snapshot};
 use crate::sys::{self, unix_ms};
 use ended::EndedQueue;
 use replicas::FormerGroups;
@@ -350,8 +351,8 @@ impl FlowGc {
         let end = match flow.state {
             state::FREE => return true,
             state::CUT => {
-                if flow.marks & IS_REPLICA != 0 && self.owns(&flow) {
-                    self.adopt_replica(index, &flow);
+                if flow.marks & IS_REPLICA != 0 {
+                    self.settle_replica(index, &flow, idle);
                 }
                 self.count_bytes(index, &flow);
                 if flow.handoff_state == SOCKETS_CLOSED && !self.cut.table.announced.contains(index) {

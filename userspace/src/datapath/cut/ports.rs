@@ -292,7 +292,10 @@ mod tests {
             source: [10, 0, 0, 3].into(),
             ..host(80)
         };
-        assert!(ports.take(elsewhere).is_some(), "another source address has ports of its own");
+        assert!(
+            ports.take(elsewhere).is_some(),
+            "another source address has ports of its own"
+        );
     }
 
     #[test]

@@ -64,6 +64,22 @@ impl Signalbox {
         (health, signalbox)
     }
 
+    /// Starts it in a namespace, with its files in a directory of its own: one of several.
+    pub(crate) fn start_in(ns: &Ns, dir: &Path, name: &str, body: &str) -> Self {
+        let (config, socket) = (dir.join("signalbox.yaml"), dir.join("admin.sock"));
+        write_text(&config, &document(&socket, body));
+        let mut command = ns.command(binary());
+        command.arg("run").arg("--config").arg(&config);
+        command.env("RUST_BACKTRACE", "1");
+        let started = Self {
+            proc: Proc::spawn(name, command, dir),
+            lb: ns.clone(),
+            config,
+            socket,
+        };
+        started.wait_ready()
+    }
+
     fn wait_ready(mut self) -> Self {
         let mut ended = None;
         let ready = eventually(START_TIMEOUT, || {

@@ -2,6 +2,7 @@
 //! when they go.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{IS_REPLICA, RESYNC, SOCKETS_CLOSED, state};
@@ -11,6 +12,9 @@ use crate::datapath::worker::WorkerCommand;
 use crate::kernel::address::from_words;
 use crate::state::ha::OwnedGroups;
 use crate::state::outcome::FlowEnd;
+
+/// Time without packets after which a flow of another node that stray packets have promoted is a shadow again.
+const STRAY_TTL: Duration = Duration::from_secs(2);
 
 /// Groups of virtual addresses that this node had in the last pass; `None` before the first report.
 pub(super) type FormerGroups = Option<Arc<OwnedGroups>>;
@@ -33,7 +37,10 @@ impl FlowGc {
         let cut = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) == state::CUT);
         let left = cut.filter(|&index| self.leave(index)).count();
         if left > 0 {
-            tracing::info!(flows = left, "Flows are left to the nodes that have their virtual addresses now.");
+            tracing::info!(
+                flows = left,
+                "Flows are left to the nodes that have their virtual addresses now."
+            );
         }
         true
     }
@@ -44,6 +51,16 @@ impl FlowGc {
         if self.shared.ha.has(floating, from_words(shadow.vip)) && self.cut.promote(index) {
             let promoted = self.cut.table.read(index);
             self.adopt_replica(index, &promoted);
+        }
+    }
+
+    /// Decides about a flow that packets have promoted: it is this node's, or they were late ones, from before its
+    /// address went to another node.
+    pub(super) fn settle_replica(&self, index: u32, flow: &CutFlow, idle: Duration) {
+        if self.owns(flow) {
+            self.adopt_replica(index, flow);
+        } else if idle >= STRAY_TTL && !flow.ended() {
+            self.cut.demote(index);
         }
     }
 
