@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use super::object::{HeaderActions, Object, ObjectKind};
 use crate::discovery::{HeaderAction, RouteSettings, WEIGHT_RANGE};
 use crate::http::path::is_route_path;
+use crate::model::tls::InsecurePolicy;
 
 /// Annotations that set a weight: signalbox's own, then that of the thesis' prototype.
 const WEIGHT_ANNOTATIONS: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
@@ -86,6 +87,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
             notes: &mut notes,
         }
         .read(&mut settings);
+        settings.insecure = insecure(object, &mut notes);
         (settings.request_headers, settings.response_headers) = header_actions(&object.header_actions, &mut notes);
     }
     if !unknown.is_empty() {
@@ -263,6 +265,26 @@ fn header_actions(wanted: &HeaderActions, notes: &mut Vec<String>) -> (Vec<Heade
         taken
     };
     (take("request", &wanted.request), take("response", &wanted.response))
+}
+
+/// Treatment of plain HTTP for a Route, which OpenShift's router does not serve to Routes with TLS unless they say so.
+fn insecure(object: &Object, notes: &mut Vec<String>) -> InsecurePolicy {
+    if !object.ends_tls && !object.passes_tls() {
+        return InsecurePolicy::Allow;
+    }
+    let expected = match object.insecure.as_deref() {
+        None | Some("" | "None") => return InsecurePolicy::None,
+        Some("Redirect") => return InsecurePolicy::Redirect,
+        Some("Allow") if !object.passes_tls() => return InsecurePolicy::Allow,
+        _ if object.passes_tls() => "Redirect or None, since TLS passes through",
+        _ => "Allow, Redirect or None",
+    };
+    let text = truncated(object.insecure.as_deref().unwrap_or_default());
+    notes.push(format!(
+        "{}: {text:?} is as if there were none: expected {expected}",
+        keys::INSECURE
+    ));
+    InsecurePolicy::None
 }
 
 fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Option<u32> {
