@@ -11,7 +11,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-pub use bind::{Authority, NameServer};
+pub use bind::{NameServer, ZoneHead};
 pub use names::{OwnerNames, is_in_zone, is_owner_name, owner_names};
 pub use reach::{NamedBind, Reached, reached_at};
 

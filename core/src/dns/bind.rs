@@ -13,7 +13,7 @@ const TRANSFER_SECONDS: [u32; 3] = [3600, 600, 1_209_600];
 const MAX_NEGATIVE_TTL: u32 = 300;
 
 /// Head of a zone: its name servers and its version.
-pub struct Authority {
+pub struct ZoneHead {
     /// Name servers, of which the first is the primary one; at least one.
     pub servers: Vec<NameServer>,
     /// Serial number of the zone.
@@ -30,12 +30,12 @@ pub struct NameServer {
 }
 
 impl DnsTable {
-    /// Whole zone file with an [`Authority`], else records for one.
+    /// Whole zone file with a [`ZoneHead`], else records for one.
     ///
     /// # Errors
     ///
     /// A name server is none that the zone can have.
-    pub fn bind_text(&self, authority: Option<&Authority>) -> Result<String, String> {
+    pub fn bind_text(&self, head: Option<&ZoneHead>) -> Result<String, String> {
         let mut text = self.comments(";");
         let Some(zone) = &self.zone else {
             let absolute = |name: &HostnamePattern| format!("{name}.");
@@ -43,10 +43,10 @@ impl DnsTable {
             return Ok(text);
         };
         let _ = writeln!(text, "$ORIGIN {zone}.\n$TTL {}", self.ttl);
-        match authority {
-            Some(authority) => self.write_authority(&mut text, zone, authority)?,
+        match head {
+            Some(head) => self.write_head(&mut text, zone, head)?,
             None => {
-                text += "; without SOA and NS: for $INCLUDE by the zone's file, or give --name-server for all of it\n"
+                text += "; without SOA and NS: for $INCLUDE by the zone's file, or give --name-server for all of it\n";
             }
         }
         self.write_records(&mut text, |name| relative(&name.to_string(), zone));
@@ -60,8 +60,8 @@ impl DnsTable {
         }
     }
 
-    fn write_authority(&self, text: &mut String, zone: &Hostname, authority: &Authority) -> Result<(), String> {
-        let Some(primary) = authority.servers.first() else {
+    fn write_head(&self, text: &mut String, zone: &Hostname, head: &ZoneHead) -> Result<(), String> {
+        let Some(primary) = head.servers.first() else {
             return Err("a zone needs a name server".to_owned());
         };
         let [refresh, retry, expire] = TRANSFER_SECONDS;
@@ -69,13 +69,13 @@ impl DnsTable {
         let _ = writeln!(
             text,
             "@ IN SOA {}. hostmaster.{zone}. {} {refresh} {retry} {expire} {negative}",
-            primary.name, authority.serial
+            primary.name, head.serial
         );
-        for server in &authority.servers {
+        for server in &head.servers {
             self.check_server(zone, server)?;
             let _ = writeln!(text, "@ IN NS {}.", server.name);
         }
-        for NameServer { name, addresses } in &authority.servers {
+        for NameServer { name, addresses } in &head.servers {
             for &address in addresses {
                 let owner = relative(name.as_str(), zone);
                 let _ = writeln!(text, "{owner} IN {} {address}", record_type(address));

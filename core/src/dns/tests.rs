@@ -153,11 +153,11 @@ fn a_zone_has_its_names_without_its_own() {
         name: hostname("ns.example.net"),
         addresses: Vec::new(),
     };
-    let authority = Authority {
+    let head = ZoneHead {
         servers: vec![server, elsewhere],
         serial: 7,
     };
-    let text = table(Some("example.com")).bind_text(Some(&authority)).unwrap();
+    let text = table(Some("example.com")).bind_text(Some(&head)).unwrap();
     assert_eq!(
         text,
         "; a note\n$ORIGIN example.com.\n$TTL 60\n\
@@ -181,11 +181,11 @@ fn name_servers_that_a_zone_cannot_have_are_refused() {
             name: hostname(name),
             addresses: addresses(given),
         };
-        let authority = Authority {
+        let head = ZoneHead {
             servers: vec![server],
             serial: 1,
         };
-        table(Some("example.com")).bind_text(Some(&authority)).unwrap_err()
+        table(Some("example.com")).bind_text(Some(&head)).unwrap_err()
     };
     assert!(refused("ns1.example.com", &[]).contains("ns1.example.com=192.0.2.53"));
     assert!(refused("app.example.com", &["192.0.2.9"]).contains("is routed"));

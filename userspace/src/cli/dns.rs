@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use signalbox_core::dns::{self, Authority, DnsTable, MAX_TTL, NameServer, OwnerNames};
+use signalbox_core::dns::{self, DnsTable, MAX_TTL, NameServer, OwnerNames, ZoneHead};
 use signalbox_core::hostname::{Hostname, HostnamePattern};
 
 use self::routed::RoutedNames;
@@ -176,12 +176,12 @@ fn zone_file(args: &DnsArgs, records: &DnsTable) -> anyhow::Result<String> {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let serial = args.serial.or_else(|| u32::try_from(now.as_secs()).ok());
-    let authority = (!args.name_server.is_empty()).then(|| Authority {
+    let head = (!args.name_server.is_empty()).then(|| ZoneHead {
         servers: args.name_server.clone(),
         serial: serial.unwrap_or(1),
     });
     records
-        .bind_text(authority.as_ref())
+        .bind_text(head.as_ref())
         .map_err(|error| anyhow!("--name-server: {error}"))
 }
 
