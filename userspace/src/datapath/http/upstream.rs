@@ -66,6 +66,14 @@ pub(super) struct HostStream {
 }
 
 impl Upstream<'_> {
+    /// Leases another host than the one that has refused a request, where there is one.
+    pub(super) fn choose_other(&mut self) {
+        self.chooser.refused();
+        if let Some(lease) = self.chooser.next_host() {
+            self.leased.lease = lease;
+        }
+    }
+
     /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
     /// lease. `None`: no host could be connected to.
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {

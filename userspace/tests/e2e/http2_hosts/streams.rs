@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use crate::http_request::scene::{Client, HTTP, ROUTE, body_of};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, Frame, FramePeer, GOAWAY, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
 
 /// Field block of `:status: 200`.
 pub(super) const OK: &[u8] = b"\x88";
@@ -29,7 +29,17 @@ impl FrameHost {
         window: u32,
         answer: impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static,
     ) -> Self {
-        let ns = lab.host("east-1");
+        Self::start_on(lab, "east-1", window, answer)
+    }
+
+    /// Starts the host on :80 of another machine.
+    fn start_on(
+        lab: &Lab,
+        name: &str,
+        window: u32,
+        answer: impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static,
+    ) -> Self {
+        let ns = lab.host(name);
         let connections = AtomicUsize::new(0);
         let server = Server::start(ns, "[::]:80", move |stream| {
             let Ok(mut host) = FramePeer::accept(&stream, window) else {
@@ -96,6 +106,55 @@ fn a_request_that_the_host_refuses_is_sent_again() {
     client.send(POST);
     assert_eq!(client.answer("POST").status, 200);
     assert_eq!((bodies.load(Relaxed), retries(&sb)), (5, 1.0));
+}
+
+/// Answers requests whose body has come, if `takes` says so of the stream, and refuses others.
+fn refusing(
+    takes: impl Fn(u32) -> bool + Send + Sync + 'static,
+    refused: &Arc<AtomicUsize>,
+) -> impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static {
+    let refused = Arc::clone(refused);
+    move |host, frame, _| match frame.kind {
+        HEADERS if !takes(frame.stream) => {
+            refused.fetch_add(1, Relaxed);
+            host.send(RST_STREAM, 0, frame.stream, &REFUSED_STREAM);
+        }
+        DATA if frame.flags & END_STREAM != 0 && takes(frame.stream) => {
+            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_request_that_a_host_refuses_goes_to_another_host() {
+    if !privileged("a_request_that_a_host_refuses_goes_to_another_host") {
+        return;
+    }
+    let lab = Lab::new();
+    let (refused, never) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let _east = FrameHost::start(&lab, 65_535, refusing(|_| false, &refused));
+    let other = FrameHost::start_on(&lab, "east-2", 65_535, refusing(|_| true, &never));
+    let cluster = config::cluster("east", &["h2c: true", "balance: round-robin"], &["east-1", "east-2"]);
+    let route = "{ host: a.test, clusters: { east: 1 } }";
+    let sb = Signalbox::start(&lab, &body_of("", &cluster, &[route]));
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let mut client = Client::connect(&lab);
+    for _ in 0..6 {
+        client.send(POST);
+        assert_eq!(client.answer("POST").status, 200);
+    }
+    let refusals = refused.load(Relaxed);
+    assert!(
+        (1..=6).contains(&refusals),
+        "each request is refused once at the most: {refusals}"
+    );
+    assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east\"}"), refusals as f64);
+    // The other host is none any more, which nobody knows yet: the first gets the request again, and refuses it for good.
+    drop(other);
+    client.send(POST);
+    assert_eq!(client.answer("POST").status, 502);
+    assert!(refused.load(Relaxed) >= refusals + 2);
 }
 
 #[test]
@@ -301,5 +360,84 @@ fn trailers_reach_clients_that_take_them() {
         (frames[2].kind, frames[2].flags & END_STREAM),
         (HEADERS, END_STREAM),
         "{frames:?}"
+    );
+}
+
+/// Host that sends so long a body with its length, then these trailers.
+fn host_with_length(lab: &Lab, length: usize, trailers: &'static [u8]) -> FrameHost {
+    FrameHost::start(lab, 65_535, move |host, frame, _| {
+        if frame.kind == HEADERS {
+            let digits = length.to_string();
+            let head = [
+                OK,
+                b"\x0f\x0d",
+                &[u8::try_from(digits.len()).unwrap()],
+                digits.as_bytes(),
+            ]
+            .concat();
+            host.send(HEADERS, END_HEADERS, frame.stream, &head);
+            for part in chunk(length).chunks(16_384) {
+                host.send(DATA, 0, frame.stream, part);
+            }
+            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, trailers);
+        }
+    })
+}
+
+#[test]
+fn trailers_behind_a_length_reach_clients_of_http2() {
+    if !privileged("trailers_behind_a_length_reach_clients_of_http2") {
+        return;
+    }
+    let lab = Lab::new();
+    // More than the client's window has room for.
+    let length = 100_000;
+    let _east = host_with_length(&lab, length, b"\x00\x05x-sum\x011");
+    let _sb = start(&lab, "");
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
+    client.get(1, "/");
+    let mut received = 0;
+    let last = loop {
+        let frame = client.next(SOON).unwrap();
+        if frame.kind == DATA && !frame.payload.is_empty() {
+            assert_eq!(frame.flags & END_STREAM, 0, "trailers come behind it");
+            received += frame.payload.len();
+            client.open(1, u32::try_from(frame.payload.len()).unwrap());
+        } else if frame.kind != HEADERS || frame.flags & END_STREAM != 0 {
+            break frame;
+        }
+    };
+    assert_eq!((received, last.kind), (length, HEADERS), "{last:?}");
+    let words = ["--http2-prior-knowledge", "-H", "Host: a.test", "http://10.1.0.1/"];
+    let answer = http::curl(&lab, "10.1.0.1", &words);
+    assert!(answer.code == 0 && answer.body.len() == length, "{}", answer.trace);
+    assert!(answer.trace.contains("< x-sum: 1"), "{}", answer.trace);
+    // In HTTP/1.1 a body with a length has no place for them; the connection goes on.
+    let mut old = Client::connect(&lab);
+    for _ in 0..2 {
+        old.send("GET / HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
+        let answer = old.answer("GET");
+        assert_eq!((answer.status, answer.text.len()), (200, length));
+    }
+}
+
+#[test]
+fn wrong_trailers_behind_a_length_reset_the_stream() {
+    if !privileged("wrong_trailers_behind_a_length_reset_the_stream") {
+        return;
+    }
+    let lab = Lab::new();
+    // `content-length: 5` again.
+    let _east = host_with_length(&lab, 4, b"\x0f\x0d\x015");
+    let _sb = start(&lab, "");
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
+    client.get(1, "/");
+    let reset = std::iter::from_fn(|| client.next(SOON)).find(|frame| frame.kind == RST_STREAM);
+    assert_eq!(reset.map(|frame| frame.stream), Some(1));
+    let mut old = Client::connect(&lab);
+    assert_eq!(
+        old.get("a.test", "/").text,
+        "xxxx",
+        "they mean nothing where they have no place"
     );
 }
