@@ -38,15 +38,19 @@ impl Reached {
     }
 }
 
-/// Finds the addresses at which clients reach listeners. `given` are addresses that take the place of the listeners'
-/// own: those that an operator names, or virtual addresses that float among balancers.
+/// Finds the addresses at which clients reach listeners: those that are given by an operator, else the virtual addresses
+/// at which some listener listens, else the listeners' own.
 #[must_use]
-pub fn reached_at(binds: &[NamedBind], given: &[IpAddr]) -> Reached {
+pub fn reached_at(binds: &[NamedBind], vips: &[IpAddr], given: &[IpAddr]) -> Reached {
     let mut reached = Reached::default();
-    for &address in given {
-        reached.add(address);
-    }
+    let has_listener = |address: &&IpAddr| binds.iter().any(|named| named.bind.prefix.contains(*address));
+    given.iter().for_each(|address| reached.add(*address));
     if given.is_empty() {
+        vips.iter()
+            .filter(has_listener)
+            .for_each(|address| reached.add(*address));
+    }
+    if reached.addresses.is_empty() {
         binds.iter().for_each(|bind| add_bind(&mut reached, bind));
     }
     for address in reached.addresses.clone() {

@@ -96,11 +96,11 @@ fn records_point_to_where_listeners_are_reached() {
         ("http", "2001:db8::1/128", 80),
         ("https", "2001:db8::1/128", 443),
     ];
-    let reached = reached_at(&binds(&all), &[]);
+    let reached = reached_at(&binds(&all), &[], &[]);
     assert_eq!(reached.addresses, addresses(&["192.0.2.1", "2001:db8::1"]));
     assert_eq!(reached.notes, [""; 0]);
     // Ports that only some addresses have.
-    let reached = reached_at(&binds(&all[..3]), &[]);
+    let reached = reached_at(&binds(&all[..3]), &[], &[]);
     assert_eq!(reached.notes.len(), 1, "{:?}", reached.notes);
     assert!(reached.notes[0].starts_with("no listener has 2001:db8::1 at port 443"));
     // Addresses that nobody else reaches, or that are not known.
@@ -111,7 +111,7 @@ fn records_point_to_where_listeners_are_reached() {
         ("link", "fe80::1/128", 80),
         ("net", "198.51.100.0/24", 80),
     ];
-    let reached = reached_at(&binds(&all), &[]);
+    let reached = reached_at(&binds(&all), &[], &[]);
     assert_eq!((reached.addresses.len(), reached.notes.len()), (0, 5));
     assert!(
         reached.notes.iter().all(|note| note.contains("--address")),
@@ -124,11 +124,22 @@ fn records_point_to_where_listeners_are_reached() {
 fn addresses_that_are_given_take_the_place_of_the_listeners() {
     let all = binds(&[("http", "0.0.0.0/0", 80), ("https", "192.0.2.1/32", 443)]);
     let given = addresses(&["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2", "2001:db8::1"]);
-    let reached = reached_at(&all, &given);
+    let reached = reached_at(&all, &addresses(&["198.51.100.1"]), &given);
     assert_eq!(reached.addresses, addresses(&["192.0.2.1", "192.0.2.2", "2001:db8::1"]));
     assert_eq!(reached.notes.len(), 2, "{:?}", reached.notes);
     assert!(reached.notes[0].starts_with("no listener has 192.0.2.2 at port 443"));
     assert!(reached.notes[1].starts_with("no listener has 2001:db8::1: nobody answers there"));
+}
+
+#[test]
+fn virtual_addresses_come_before_the_balancers_own() {
+    let all = binds(&[("http", "0.0.0.0/0", 80), ("http", "192.0.2.11/32", 80)]);
+    // The IPv6 address is for layer-4 services: no listener has it.
+    let reached = reached_at(&all, &addresses(&["192.0.2.101", "192.0.2.102", "2001:db8::101"]), &[]);
+    assert_eq!(reached.addresses, addresses(&["192.0.2.101", "192.0.2.102"]));
+    assert_eq!(reached.notes, [""; 0]);
+    let reached = reached_at(&all[1..], &addresses(&["192.0.2.101"]), &[]);
+    assert_eq!(reached.addresses, addresses(&["192.0.2.11"]));
 }
 
 fn table(zone: Option<&str>) -> DnsTable {

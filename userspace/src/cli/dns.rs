@@ -45,7 +45,7 @@ pub(super) struct DnsArgs {
     /// Serial number of a whole zone file [default: seconds since 1970].
     #[arg(long, requires = "name_server", value_name = "NUMBER")]
     serial: Option<u32>,
-    /// An address at which clients reach the listeners, instead of those that the listeners name.
+    /// An address at which clients reach the listeners, instead of virtual addresses and those of the listeners.
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
     /// Only the addresses of this listener.
@@ -114,7 +114,7 @@ pub(super) fn run(args: &DnsArgs) -> anyhow::Result<ExitCode> {
 /// Records of the names that are routed, by the arguments.
 fn records(args: &DnsArgs, mut routed: RoutedNames) -> anyhow::Result<DnsTable> {
     routed.keep_listeners(&args.listener)?;
-    let reached = dns::reached_at(&routed.binds, &args.address);
+    let reached = dns::reached_at(&routed.binds, &routed.vips, &args.address);
     if reached.addresses.is_empty() {
         let why = if reached.notes.is_empty() {
             "no listener routes by name; give the addresses by --address".to_owned()

@@ -70,7 +70,8 @@ pub struct Chooser<'a> {
     seed: u64,
     /// Hosts that have been chosen: none of them is chosen again.
     tried: Vec<(usize, u16)>,
-    /// Those of them that have refused a request and may take it later: they are chosen again where no other is left.
+    /// Hosts among the tried that have refused a request: they may take it later, and are chosen again where no other is
+    /// left.
     refused: Vec<(usize, u16)>,
 }
 

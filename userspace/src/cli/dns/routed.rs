@@ -19,6 +19,8 @@ pub(super) struct RoutedNames {
     pub(super) names: Vec<HostnamePattern>,
     /// Places of the listeners that route by name.
     pub(super) binds: Vec<NamedBind>,
+    /// Virtual addresses that float among balancers.
+    pub(super) vips: Vec<IpAddr>,
     /// Hints for a person.
     pub(super) notes: Vec<String>,
 }
@@ -55,12 +57,14 @@ pub(super) fn in_file(model: &Model) -> RoutedNames {
             bind,
         })
     });
+    let groups = model.ha.iter().flat_map(|ha| &ha.groups);
     let routes = model.routes.iter().filter(|route| !route.is_discovered());
     let learns = model.clusters.iter().any(Cluster::accepts_discovery) || model.routing_events.is_some();
     let note = "names that clusters tell are not in the file: a running signalbox knows them (without -f)";
     RoutedNames {
         names: routes.map(|route| route.hostname.clone()).collect(),
         binds: binds.collect(),
+        vips: groups.flat_map(|group| group.vips.iter().copied()).collect(),
         notes: learns.then(|| note.to_owned()).into_iter().collect(),
     }
 }
@@ -69,10 +73,11 @@ pub(super) fn in_file(model: &Model) -> RoutedNames {
 pub(super) fn in_force(socket: &Path) -> anyhow::Result<RoutedNames> {
     let routes = client::get(socket, "/api/v1/routes")?;
     let listeners = client::get(socket, "/api/v1/listeners")?;
-    decode(&routes, &listeners).context("the running signalbox answers as none of this version does")
+    let ha = client::get(socket, "/api/v1/ha")?;
+    decode(&routes, &listeners, &ha).context("the running signalbox answers as none of this version does")
 }
 
-fn decode(routes: &Value, listeners: &Value) -> Option<RoutedNames> {
+fn decode(routes: &Value, listeners: &Value, ha: &Value) -> Option<RoutedNames> {
     let name = |route: &Value| HostnamePattern::parse(route["host"].as_str()?).ok();
     let names = routes["routes"].as_array()?.iter().map(name).collect::<Option<_>>()?;
     let mut binds = Vec::new();
@@ -87,9 +92,13 @@ fn decode(routes: &Value, listeners: &Value) -> Option<RoutedNames> {
             });
         }
     }
+    let groups = ha["groups"].as_array()?.iter();
+    let vips = groups.flat_map(|group| group["vips"].as_array().into_iter().flatten());
+    let vips = vips.map(|vip| vip.as_str()?.parse().ok());
     Some(RoutedNames {
         names,
         binds,
+        vips: vips.collect::<Option<_>>()?,
         notes: Vec::new(),
     })
 }
@@ -135,12 +144,14 @@ mod tests {
             { "name": "web", "protocol": "https", "listen": ["192.0.2.1:443"] },
             { "name": "mysql", "protocol": "tcp", "listen": ["192.0.2.9:3306"] },
         ] });
-        let mut routed = decode(&routes, &listeners).unwrap();
+        let ha = json!({ "groups": [{ "vips": ["192.0.2.101", "2001:db8::101"] }, { "vips": [] }] });
+        let mut routed = decode(&routes, &listeners, &ha).unwrap();
+        assert_eq!(routed.vips.len(), 2);
         assert_eq!((routed.names.len(), routed.binds.len()), (2, 3));
         routed.keep_listeners(&["web".to_owned()]).unwrap();
         assert_eq!(routed.binds.len(), 1);
         let error = routed.keep_listeners(&["mysql".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("no listener mysql") && error.contains("web"), "{error}");
-        assert_eq!(decode(&json!({}), &listeners), None);
+        assert_eq!(decode(&json!({}), &listeners, &ha), None);
     }
 }

@@ -117,6 +117,14 @@ fn printed_lines_are_served_by_dnsmasq_and_lead_clients_to_signalbox() {
         [""; 0],
         "a wildcard is not its domain"
     );
+    // With virtual addresses these are the names' addresses, in a running signalbox, too.
+    sb.reload(&(body(&format!("\"*:80\", \"{OTHER_VIP}:443\"")) + &format!("ha: {{ vips: [{OTHER_VIP}] }}\n")));
+    let lines = printed(&sb, &["-o", "dnsmasq"]);
+    assert!(
+        lines.contains(&format!("host-record=app.example.com,{OTHER_VIP},300")),
+        "{lines}"
+    );
+    assert!(!lines.contains("10.1.0.1,"), "{lines}");
     // A type without an address is answered here, and by no other name server.
     let lines = printed(&sb, &["-o", "dnsmasq", "--address", "10.1.0.1"]);
     drop(server);
@@ -239,6 +247,20 @@ fn records_of_a_file_fit_into_a_zone_that_exists() {
         );
         assert!(error.contains(why), "{words:?}: {error}");
     }
+    // Virtual addresses come before the listener's own.
+    let text = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, text + "ha: { vips: \"10.1.0.10-11\" }\n").unwrap();
+    let all: Value = serde_json::from_str(&must(dns(&["-o", "json"]))).unwrap();
+    let addresses = all["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| &record["address"]);
+    assert_eq!(
+        addresses.take(2).collect::<Vec<_>>(),
+        ["10.1.0.10", "10.1.0.11"],
+        "{all}"
+    );
     std::fs::write(file, "version: 7").unwrap();
     assert_eq!(dns(&[]).status.code(), Some(2));
 }

@@ -59,8 +59,9 @@ mod tests {
     #[test]
     fn trailers_are_checked_as_those_behind_chunks() {
         let fields = |all: &[(&'static str, &'static str)]| -> HeaderMap {
-            let field = |(name, value): &(_, _)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-            all.iter().map(field).collect()
+            let all = all.iter();
+            all.map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect()
         };
         let good = fields(&[("x-sum", "1"), ("grpc-status", "0")]);
         assert_eq!(checked_trailers(&good).unwrap(), good);
