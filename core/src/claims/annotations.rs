@@ -4,6 +4,7 @@
 
 mod grammar;
 pub(crate) mod keys;
+mod plain_http;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,6 @@ use std::collections::BTreeMap;
 use super::object::{HeaderActions, Object, ObjectKind};
 use crate::discovery::{HeaderAction, RouteSettings, WEIGHT_RANGE};
 use crate::http::path::is_route_path;
-use crate::model::tls::InsecurePolicy;
 
 /// Annotations that set a weight: signalbox's own, then that of the thesis' prototype.
 const WEIGHT_ANNOTATIONS: [&str; 2] = ["signalbox.io/weight", "smartlb-weight"];
@@ -87,7 +87,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
             notes: &mut notes,
         }
         .read(&mut settings);
-        settings.insecure = insecure(object, &mut notes);
+        settings.insecure = plain_http::policy(object, &mut notes);
         (settings.request_headers, settings.response_headers) = header_actions(&object.header_actions, &mut notes);
     }
     if !unknown.is_empty() {
@@ -265,26 +265,6 @@ fn header_actions(wanted: &HeaderActions, notes: &mut Vec<String>) -> (Vec<Heade
         taken
     };
     (take("request", &wanted.request), take("response", &wanted.response))
-}
-
-/// Treatment of plain HTTP for a Route, which OpenShift's router does not serve to Routes with TLS unless they say so.
-fn insecure(object: &Object, notes: &mut Vec<String>) -> InsecurePolicy {
-    if !object.ends_tls && !object.passes_tls() {
-        return InsecurePolicy::Allow;
-    }
-    let expected = match object.insecure.as_deref() {
-        None | Some("" | "None") => return InsecurePolicy::None,
-        Some("Redirect") => return InsecurePolicy::Redirect,
-        Some("Allow") if !object.passes_tls() => return InsecurePolicy::Allow,
-        _ if object.passes_tls() => "Redirect or None, since TLS passes through",
-        _ => "Allow, Redirect or None",
-    };
-    let text = truncated(object.insecure.as_deref().unwrap_or_default());
-    notes.push(format!(
-        "{}: {text:?} is as if there were none: expected {expected}",
-        keys::INSECURE
-    ));
-    InsecurePolicy::None
 }
 
 fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Option<u32> {

@@ -3,6 +3,7 @@ use crate::claims::tests::route;
 use crate::http::cookie::SameSite;
 use crate::http::forwarded::ForwardedPolicy;
 use crate::model::Balance;
+use crate::model::tls::InsecurePolicy;
 
 const HAPROXY: &str = "haproxy.router.openshift.io/";
 const ROUTER: &str = "router.openshift.io/";
