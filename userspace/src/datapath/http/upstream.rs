@@ -159,7 +159,7 @@ impl Upstream<'_> {
                     }
                     // A connection that has ended at once is no better than none.
                     if let Some(stream) = stream {
-                        return Some(HostStream::shared(stream, connect, not_cut));
+                        return Some(HostStream::shared(Box::new(stream), connect, not_cut));
                     }
                 }
                 Err(_) => {}
@@ -185,9 +185,9 @@ impl HostStream {
     }
 
     /// A stream of a connection that requests share.
-    fn shared(stream: HostStreamLeg, connect: Duration, not_cut: Ineligible) -> Self {
+    fn shared(stream: Box<HostStreamLeg>, connect: Duration, not_cut: Ineligible) -> Self {
         Self {
-            stream: Leg::HostStream(Box::new(stream)),
+            stream: Leg::HostStream(stream),
             active: None,
             preamble: Vec::new(),
             connect,

@@ -27,7 +27,7 @@ pub(super) struct AnswerWriter {
     asks_websocket: bool,
     is_tunnel: bool,
     /// Trailers for a body that has not begun.
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     /// Reason with which the stream is reset where the answer breaks off.
     reason: Reason,
 }
@@ -89,7 +89,7 @@ impl AnswerWriter {
     }
 
     /// Sets the trailers behind a body of known length, before the last of it is written.
-    pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
+    pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         match &mut self.body {
             Some(body) => body.set_trailers(trailers),
             None => self.trailers = Some(trailers),

@@ -22,7 +22,7 @@ pub(super) struct BodyReader {
     /// Whether the last bytes of a body of known length wait for the end of the stream, so that it is not reset.
     awaits_end: bool,
     /// Trailers behind a body of known length, where its framing has no place for them.
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     /// Whether a reset without an error is the end of the body: h2 does not tell it from one.
     may_end_by_reset: bool,
 }
@@ -144,7 +144,7 @@ impl BodyReader {
     }
 
     /// Trailers that the framing of the body has no place for: known before the last of its bytes is read.
-    pub(super) const fn take_trailers(&mut self) -> Option<HeaderMap> {
+    pub(super) const fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         self.trailers.take()
     }
 
@@ -154,7 +154,7 @@ impl BodyReader {
             UnreadBody::Known(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
             UnreadBody::End(data) => {
                 self.data = data;
-                self.trailers = trailers;
+                self.trailers = trailers.map(Box::new);
             }
             UnreadBody::Chunked => {
                 self.before = b"0\r\n".to_vec();

@@ -17,7 +17,7 @@ pub(super) struct BodyWriter {
     stream: SendStream<Bytes>,
     left: UnsentBody,
     /// Trailers behind a body of known length.
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
 }
 
 /// Rest of a body that is sent.
@@ -73,7 +73,7 @@ impl BodyWriter {
     }
 
     /// Sets the trailers of a body of known length, before the last of it is written.
-    pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
+    pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
     }
 
@@ -137,7 +137,7 @@ impl BodyWriter {
         let ends_stream = is_last && trailers.is_none();
         self.stream.send_data(data, ends_stream).map_err(io::Error::other)?;
         if let Some(trailers) = trailers {
-            self.stream.send_trailers(trailers).map_err(io::Error::other)?;
+            self.stream.send_trailers(*trailers).map_err(io::Error::other)?;
         }
         if is_last {
             self.left = UnsentBody::Nothing;

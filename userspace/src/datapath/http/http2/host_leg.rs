@@ -134,13 +134,12 @@ impl HostStreamLeg {
     }
 
     /// Trailers behind an answer of known length, checked: known before the last of its bytes is read.
-    pub(in crate::datapath::http) fn take_trailers(&mut self) -> io::Result<Option<HeaderMap>> {
+    pub(in crate::datapath::http) fn take_trailers(&mut self) -> io::Result<Option<Box<HeaderMap>>> {
         let AnswerPart::Body(body) = &mut self.answer else {
             return Ok(None);
         };
-        body.take_trailers()
-            .map(|trailers| checked_trailers(&trailers))
-            .transpose()
+        let checked = |trailers: Box<HeaderMap>| checked_trailers(&trailers).map(Box::new);
+        body.take_trailers().map(checked).transpose()
     }
 
     /// Waits for the next head: of an interim answer, or the final one.

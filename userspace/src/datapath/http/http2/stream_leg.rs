@@ -77,7 +77,7 @@ impl StreamLeg {
     }
 
     /// Sets the trailers behind an answer of known length, before the last of it is written.
-    pub(in crate::datapath::http) fn set_trailers(&mut self, trailers: HeaderMap) {
+    pub(in crate::datapath::http) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         self.answer.set_trailers(trailers);
     }
 
