@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
 use crate::model::Host;
-use crate::model::tls::Termination;
+use crate::model::tls::{InsecurePolicy, Termination};
 
 pub use route_settings::{HeaderAction, MAX_LIMIT, RouteSettings};
 
@@ -91,6 +91,9 @@ pub struct Claim {
     /// servers, [`Termination::Reencrypt`] is [`Termination::Edge`] then.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_edge: bool,
+    /// Treatment of plain HTTP: the loosest that the objects of the name ask for.
+    #[serde(default, skip_serializing_if = "InsecurePolicy::is_allow")]
+    pub insecure: InsecurePolicy,
     /// Certificate of the name. Only the source itself follows it, so it is neither told nor kept.
     #[serde(skip)]
     pub certificate: Option<CertificateOrigin>,

@@ -82,6 +82,7 @@ mod tests {
             labels: crate::labels::LabelSets::default(),
             termination: None,
             is_edge: false,
+            insecure: crate::model::tls::InsecurePolicy::Allow,
             certificate: None,
         }
     }

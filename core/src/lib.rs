@@ -11,6 +11,7 @@ pub mod balance;
 pub mod claims;
 pub mod diff;
 pub mod discovery;
+pub mod dns;
 pub mod ejection;
 pub mod export;
 pub mod expose;

@@ -504,8 +504,7 @@ impl Route {
     /// with a redirect or 404.
     #[must_use]
     pub fn needs_request_routing(&self) -> bool {
-        let insecure = self.tls.as_ref().map(|tls| tls.insecure);
-        self.treats_requests() || insecure.is_some_and(|policy| policy != tls::InsecurePolicy::Allow)
+        self.treats_requests() || self.restricts_plain_http()
     }
 
     /// Whether the route says something that holds for requests, and not for whole connections.

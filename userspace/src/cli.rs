@@ -4,6 +4,7 @@ mod agent;
 mod certificates;
 mod client;
 pub mod demo;
+mod dns;
 pub mod doctor;
 mod events;
 mod explain;
@@ -164,6 +165,8 @@ enum Command {
     /// Show, replay or skip OpenShift's routing events.
     #[command(subcommand)]
     Events(events::EventsCommand),
+    /// Write DNS records of the names that are routed, at the addresses where listeners take their connections.
+    Dns(dns::DnsArgs),
     /// Write the table in force in the format of another balancer.
     Export(export::ExportArgs),
     /// Take hosts, clusters, applications or gears out of rotation, or in.
@@ -343,6 +346,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
         Command::Events(what) => events::run(&what),
+        Command::Dns(args) => dns::run(&args),
         Command::Export(export) => export::run(&export),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
@@ -402,16 +406,21 @@ pub fn default_workers() -> usize {
         .min(64)
 }
 
+/// Exit code for a configuration that cannot be used: 2 if it is wrong, 3 if it cannot be read.
+fn config_exit_code(error: &config::LoadError) -> ExitCode {
+    ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
+        2
+    } else {
+        3
+    })
+}
+
 fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
     let parsed = match config::load(&run.config) {
         Ok(parsed) => parsed,
         Err(error) => {
             eprintln!("{error}");
-            return Ok(ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
-                2
-            } else {
-                3
-            }));
+            return Ok(config_exit_code(&error));
         }
     };
     for warning in &parsed.warnings {

@@ -63,6 +63,7 @@ pub(crate) fn install(names: &[&'static str]) -> Result<()> {
         let service = match *name {
             "haproxy" => "haproxy.service",
             "nginx" | "nginx-light" => "nginx.service",
+            "bind9" => "named.service",
             _ => continue,
         };
         Run::as_root("systemctl")?.args(["mask", "--now", service]).run()?;

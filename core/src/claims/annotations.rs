@@ -4,6 +4,7 @@
 
 mod grammar;
 pub(crate) mod keys;
+mod plain_http;
 #[cfg(test)]
 mod tests;
 
@@ -86,6 +87,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
             notes: &mut notes,
         }
         .read(&mut settings);
+        settings.insecure = plain_http::policy(object, &mut notes);
         (settings.request_headers, settings.response_headers) = header_actions(&object.header_actions, &mut notes);
     }
     if !unknown.is_empty() {

@@ -159,7 +159,10 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
         settings.push(decoded.settings);
     }
-    if settings.iter().all(RouteSettings::is_empty) {
+    let loosest = settings.iter().map(|settings| settings.insecure).min();
+    let insecure = loosest.unwrap_or_default();
+    let is_alike = settings.iter().all(|settings| settings.insecure == insecure);
+    if is_alike && settings.iter().all(RouteSettings::is_empty) {
         settings.clear();
     }
     let all = || std::iter::once(first).chain(holder.others.iter().copied());
@@ -181,6 +184,7 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
         labels: all().map(|object| object.labels.clone()).collect(),
         termination,
         is_edge,
+        insecure,
         certificate,
     }
 }

@@ -36,6 +36,8 @@ pub struct Object {
     pub ends_tls: bool,
     /// Whether servers get plain HTTP where TLS ends at the routers: termination `edge`.
     pub is_edge: bool,
+    /// Treatment of plain HTTP, as a Route writes it (`spec.tls.insecureEdgeTerminationPolicy`).
+    pub insecure: Option<String>,
     /// Annotations, at least those for which [`super::is_known_annotation`] holds.
     pub annotations: BTreeMap<String, String>,
     /// Changes of fields that a Route wants (`spec.httpHeaders.actions`).

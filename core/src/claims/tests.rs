@@ -26,6 +26,7 @@ pub(crate) fn route(age: u32, origin: &str, host: &str) -> Object {
         certificates: Vec::new(),
         ends_tls: false,
         is_edge: false,
+        insecure: None,
         annotations: std::collections::BTreeMap::new(),
         header_actions: HeaderActions::default(),
         labels: crate::labels::Labels::new(),
@@ -348,4 +349,25 @@ fn a_claim_has_the_labels_of_each_of_its_objects() {
         "not those of who lost"
     );
     assert_eq!(labels(1), "{}");
+}
+
+#[test]
+fn routes_that_differ_in_plain_http_are_told_one_by_one() {
+    use crate::model::tls::InsecurePolicy::{None as Nothing, Redirect};
+    let of_path = |age: u32, path: &str, insecure: &str| Object {
+        path: Some(path.into()),
+        ends_tls: true,
+        insecure: Some(insecure.into()),
+        ..route(age, &format!("shop/web{age}"), "app.test")
+    };
+    let claim = |first: &str, second: &str| {
+        let objects = [of_path(1, "/a", first), of_path(2, "/b", second)];
+        discovered(&objects, false).routes.remove(0)
+    };
+    let alike = claim("Redirect", "Redirect");
+    assert_eq!((alike.insecure, alike.settings.len()), (Redirect, 0));
+    let differing = claim("None", "Redirect");
+    assert_eq!(differing.insecure, Redirect, "the loosest");
+    let policies: Vec<_> = differing.settings.iter().map(|settings| settings.insecure).collect();
+    assert_eq!(policies, [Nothing, Redirect]);
 }

@@ -12,6 +12,7 @@ use crate::http::forwarded::ForwardedPolicy;
 use crate::http1::edit::{FieldEdit, FieldName};
 use crate::http1::grammar::is_field_value;
 use crate::model::Balance;
+use crate::model::tls::InsecurePolicy;
 
 /// Most connections or requests that a limit may name: as in the configuration file.
 pub const MAX_LIMIT: u32 = 1_000_000;
@@ -31,6 +32,9 @@ pub struct RouteSettings {
     /// Whether TLS ends at the router.
     #[serde(skip_serializing_if = "is_false")]
     pub ends_tls: bool,
+    /// Treatment of plain HTTP (`spec.tls.insecureEdgeTerminationPolicy`). It is the claim's where a name's Routes agree.
+    #[serde(skip_serializing_if = "InsecurePolicy::is_allow")]
+    pub insecure: InsecurePolicy,
     /// Prefixes of the clients that are served (`ip_allowlist`). Empty: nobody is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<IpNet>>,
@@ -104,7 +108,7 @@ impl HeaderAction {
 }
 
 impl RouteSettings {
-    /// Whether the Route asks for nothing.
+    /// Whether the Route asks for nothing beside where TLS ends and what becomes of plain HTTP.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let bare = Self {
@@ -112,6 +116,7 @@ impl RouteSettings {
             path: self.path.clone(),
             passes_tls: self.passes_tls,
             ends_tls: self.ends_tls,
+            insecure: self.insecure,
             ..Self::default()
         };
         *self == bare

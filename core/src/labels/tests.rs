@@ -153,6 +153,7 @@ fn claim(host: &str, all: &[&str]) -> Claim {
         labels: sets(all),
         termination: None,
         is_edge: false,
+        insecure: crate::model::tls::InsecurePolicy::Allow,
         certificate: None,
     }
 }

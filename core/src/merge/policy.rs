@@ -17,7 +17,7 @@ use crate::discovery::{Claim, RouteSettings};
 use crate::http::path;
 use crate::model::claimed::{ClaimedPolicy, ClusterAllow, ConnectionLimits, PathPolicy};
 use crate::model::http::{HeaderEdits, PassivePolicy, PeriodRate, RequestLimits, RequestPolicy};
-use crate::model::tls::RouteTls;
+use crate::model::tls::{InsecurePolicy, RouteTls};
 use crate::model::{Balance, Cluster, ClusterRole, Route, Timeouts};
 
 /// Time in which `rate-limit-connections.rate-tcp` counts.
@@ -65,7 +65,10 @@ impl<'a> Holder<'a> {
 
 /// Gives a discovered route what the settings of its claims say, where the configuration says nothing.
 pub(super) fn apply(route: &mut Route, claims: &[(usize, &Claim)], clusters: &[Cluster], timeouts: &Timeouts) {
-    if claims.iter().all(|(_, claim)| claim.settings.is_empty()) {
+    if claims
+        .iter()
+        .all(|(_, claim)| claim.settings.is_empty() && claim.insecure.is_allow())
+    {
         return;
     }
     let name = SharedName::new(route, claims, clusters, timeouts);
@@ -73,6 +76,7 @@ pub(super) fn apply(route: &mut Route, claims: &[(usize, &Claim)], clusters: &[C
     let mut claimed = ClaimedPolicy {
         allow: name.allow_of_connections(),
         balance: name.balance(),
+        insecure: name.insecure(),
         connections: name.connection_limits(),
         idle: name.idle(),
         paths: name.paths(),
@@ -210,12 +214,13 @@ impl<'a> SharedName<'a> {
         let policy = |path: &&str| PathPolicy {
             path: (*path).to_owned(),
             allow: self.allow_at(path),
+            insecure: self.insecure_at(path),
             requests: self.requests_at(path),
         };
         let mut policies: Vec<_> = paths.iter().map(policy).collect();
         policies.sort_by_key(|policy| std::cmp::Reverse(policy.path.len()));
         let is_alike = |pair: &[PathPolicy]| match pair {
-            [a, b] => a.allow == b.allow && a.requests == b.requests,
+            [a, b] => a.allow == b.allow && a.insecure == b.insecure && a.requests == b.requests,
             _ => true,
         };
         if policies.windows(2).all(is_alike) && !policies.iter().any(is_of_path) {
@@ -266,6 +271,18 @@ impl<'a> SharedName<'a> {
             rewrite: settings.rewrite.clone(),
             ..RequestPolicy::NONE
         }
+    }
+
+    /// Treatment of plain HTTP for paths that no Route has.
+    fn insecure(&self) -> InsecurePolicy {
+        let first = self.holders.first().filter(|_| self.has_only_servers());
+        first.map_or(InsecurePolicy::Allow, |holder| holder.claim.insecure)
+    }
+
+    fn insecure_at(&self, path: &str) -> InsecurePolicy {
+        let first = self.holders.first().filter(|_| self.has_only_servers());
+        let settings = first.and_then(|holder| holder.settings_at(path));
+        settings.map_or_else(|| self.insecure(), |settings| settings.insecure)
     }
 
     /// Balancing among servers, which connections without a path have, too.

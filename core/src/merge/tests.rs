@@ -38,6 +38,7 @@ fn learned(hosts: &[Host], routes: &[(&str, u32)]) -> Arc<ClusterDiscovery> {
         labels: LabelSets::default(),
         termination: None,
         is_edge: false,
+        insecure: crate::model::tls::InsecurePolicy::Allow,
         certificate: None,
     };
     Arc::new(ClusterDiscovery {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::http::{PeriodRate, RequestPolicy};
+use super::tls::InsecurePolicy;
 use super::{Balance, Route};
 use crate::http::path;
 
@@ -17,6 +18,8 @@ pub struct ClaimedPolicy {
     pub allow: Vec<ClusterAllow>,
     /// Balancing among the hosts of each cluster; `None`: the cluster's own.
     pub balance: Option<Balance>,
+    /// Treatment of plain HTTP, where the path is none of [`Self::paths`].
+    pub insecure: InsecurePolicy,
     /// Limits of each client's connections.
     pub connections: ConnectionLimits,
     /// Time without a byte after which a flow that is carried as a whole is ended; `None`: the common one.
@@ -50,6 +53,8 @@ pub struct PathPolicy {
     pub path: String,
     /// Clients that clusters serve, in place of those of the name.
     pub allow: Vec<ClusterAllow>,
+    /// Treatment of plain HTTP, in place of that of the name.
+    pub insecure: InsecurePolicy,
     /// Treatment of the requests.
     pub requests: RequestPolicy,
 }
@@ -84,6 +89,27 @@ impl Route {
     pub fn path_policy(&self, path: &[u8]) -> Option<&PathPolicy> {
         let mut paths = self.claimed.iter().flat_map(|claimed| &claimed.paths);
         paths.find(|policy| path::covers(policy.path.as_bytes(), path))
+    }
+
+    /// Treatment of plain HTTP for a path: what the configuration says, else the clusters' objects.
+    #[must_use]
+    pub fn insecure(&self, path: &[u8]) -> InsecurePolicy {
+        let of_path = || self.path_policy(path).map(|policy| policy.insecure);
+        let of_name = || self.claimed.as_ref().map(|claimed| claimed.insecure);
+        let said = self.tls.as_ref().and_then(|tls| tls.insecure);
+        said.or_else(of_path).or_else(of_name).unwrap_or_default()
+    }
+
+    /// Whether plain HTTP for some path is not served as TLS is.
+    #[must_use]
+    pub fn restricts_plain_http(&self) -> bool {
+        let claimed = || {
+            let of_paths = |claimed: &ClaimedPolicy| claimed.paths.iter().any(|path| !path.insecure.is_allow());
+            let mut claimed = self.claimed.iter();
+            claimed.any(|claimed| !claimed.insecure.is_allow() || of_paths(claimed))
+        };
+        let said = self.tls.as_ref().and_then(|tls| tls.insecure);
+        said.map_or_else(claimed, |said| !said.is_allow())
     }
 
     /// Limits of each client's connections.
@@ -140,6 +166,7 @@ mod tests {
         let policy = |path: &str| PathPolicy {
             path: path.into(),
             allow: Vec::new(),
+            insecure: InsecurePolicy::Allow,
             requests: RequestPolicy::default(),
         };
         route.claimed = Some(Box::new(ClaimedPolicy {

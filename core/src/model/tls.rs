@@ -36,8 +36,8 @@ impl Termination {
     }
 }
 
-/// Treatment of plain HTTP for a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+/// Treatment of plain HTTP for a name. The looser one is the lesser one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InsecurePolicy {
     /// Requests are served as others are.
@@ -56,6 +56,12 @@ impl InsecurePolicy {
         ("redirect", Self::Redirect),
         ("none", Self::None),
     ];
+
+    /// Whether requests in plain HTTP are served as others are.
+    #[must_use]
+    pub const fn is_allow(&self) -> bool {
+        matches!(self, Self::Allow)
+    }
 }
 
 /// TLS settings that all listeners share.
@@ -145,8 +151,8 @@ pub struct ClientCertificates {
 pub struct RouteTls {
     /// Place where TLS ends; `None`: what the listener says.
     pub termination: Option<Termination>,
-    /// Treatment of plain HTTP.
-    pub insecure: InsecurePolicy,
+    /// Treatment of plain HTTP; `None`: what the clusters' objects say, else [`InsecurePolicy::Allow`].
+    pub insecure: Option<InsecurePolicy>,
     /// Value of the Strict-Transport-Security field of answers over TLS (RFC 6797); `None`: as the host answers.
     pub hsts: Option<String>,
 }

@@ -9,6 +9,7 @@ use crate::discovery::{AppEndpoint, Claim, ClusterDiscovery, Rejected};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::LabelSets;
 use crate::model::Host;
+use crate::model::tls::InsecurePolicy;
 
 /// Longest name of a host, in bytes.
 const MAX_HOST_NAME_BYTES: usize = 63;
@@ -79,6 +80,7 @@ pub fn discover(
                 labels: LabelSets::default(),
                 termination: None,
                 is_edge: false,
+                insecure: InsecurePolicy::Allow,
                 certificate: None,
             }),
             Ok(_) => {}

@@ -214,13 +214,13 @@ pub(super) fn route(place: &NodeRef<'_>, report: &mut Report) -> Option<RouteTls
     let hsts = map.take("hsts");
     map.finish(report);
     let termination = optional_value(termination.as_ref(), |place| self::termination(place, report));
-    let insecure = or_default(insecure.as_ref(), InsecurePolicy::default(), |place| {
+    let insecure = optional_value(insecure.as_ref(), |place| {
         place.keyword("a treatment of plain HTTP", &InsecurePolicy::ALL, report)
     });
     let hsts_value = optional_value(hsts.as_ref(), |place| self::hsts(place, report));
     let tls = RouteTls {
         termination: termination?,
-        insecure,
+        insecure: insecure?,
         hsts: hsts_value?,
     };
     if let (Some(Termination::Passthrough), Some(place)) = (tls.termination, &hsts) {

@@ -2,7 +2,7 @@
 
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
-use signalbox_core::model::tls::{InsecurePolicy, Termination};
+use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{
     ClusterRole, ExposeRule, Listener, Model, Protocol, Route, Routing, RoutingEvents, Unmatched,
 };
@@ -163,10 +163,7 @@ fn rules_of_first_names(listener: &Listener, model: &Model) -> Option<String> {
     if listener.protocol != Protocol::Http || listener.routing == Routing::Request {
         return None;
     }
-    let has_rule = |route: &&Route| {
-        let insecure = route.tls.as_ref().map(|tls| tls.insecure);
-        route.allow.is_some() || insecure.is_some_and(|policy| policy != InsecurePolicy::Allow)
-    };
+    let has_rule = |route: &&Route| route.allow.is_some() || route.restricts_plain_http();
     let route = model.routes.iter().find(has_rule)?;
     Some(format!(
         "listener {} routes connections by their first request: `allow` and `insecure` of {} and others do not hold \

@@ -16,6 +16,7 @@ use signalbox_core::discovery::{Claim, ClusterDiscovery, Rejected, WEIGHT_RANGE}
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::labels::LabelSets;
 use signalbox_core::model::Host;
+use signalbox_core::model::tls::InsecurePolicy;
 
 // Field names of the wire; fields of later plugins are ignored.
 #[derive(Deserialize)]
@@ -120,6 +121,7 @@ pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
                     labels: route.labels.unwrap_or_default(),
                     termination: None,
                     is_edge: false,
+                    insecure: InsecurePolicy::Allow,
                     certificate: None,
                 });
                 continue;

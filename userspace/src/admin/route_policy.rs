@@ -8,12 +8,16 @@ use signalbox_core::merge::settings_report;
 use signalbox_core::model::Route;
 use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::http::{PeriodRate, RequestPolicy};
+use signalbox_core::model::tls::InsecurePolicy;
 use signalbox_core::view::Destination;
 
 use crate::state::Snapshot;
 
 /// Behind a text: the setting comes from annotations of Routes.
 const BY_ANNOTATION: &str = " (annotation)";
+
+/// Behind a text: the setting comes from the field `spec.tls` of Routes.
+const BY_ROUTE: &str = " (spec.tls)";
 
 /// Most prefixes of a list that a text names.
 const MAX_NAMED: usize = 8;
@@ -54,7 +58,7 @@ pub(super) fn policy_texts(
     let mut texts = client_texts(snapshot, route, allow, client);
     let balance = route.claimed.as_ref().and_then(|claimed| claimed.balance);
     texts.extend(balance.map(|balance| format!("hosts are chosen by {balance:?}{BY_ANNOTATION}").to_lowercase()));
-    if request_path.is_none() {
+    let Some(request_path) = request_path else {
         texts.extend(
             route
                 .claimed
@@ -63,7 +67,8 @@ pub(super) fn policy_texts(
                 .map(|idle| format!("a flow that carries nothing for {idle:?} is ended{BY_ANNOTATION}")),
         );
         return texts;
-    }
+    };
+    texts.extend(insecure_text(route, request_path));
     let policy = match (of_path, claimed) {
         (Some(path), _) => &path.requests,
         (None, Some(claimed)) => &claimed.requests,
@@ -74,6 +79,17 @@ pub(super) fn policy_texts(
     let in_file = in_file.map_or(&RequestPolicy::NONE, |said| &said.requests);
     texts.extend(request_texts(policy, in_file, is_of_file));
     texts
+}
+
+/// Returns what becomes of a request in plain HTTP, if it is not served as others are.
+fn insecure_text(route: &Route, path: &str) -> Option<String> {
+    let what = match route.insecure(path.as_bytes()) {
+        InsecurePolicy::Allow => return None,
+        InsecurePolicy::Redirect => "plain HTTP is sent to https",
+        InsecurePolicy::None => "plain HTTP is not served (404)",
+    };
+    let is_said = route.tls.as_ref().is_some_and(|tls| tls.insecure.is_some());
+    Some(format!("{what}{}", if is_said { "" } else { BY_ROUTE }))
 }
 
 /// Returns what holds for clients and their connections.

@@ -47,6 +47,12 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("ACTIVE", "active_connections"),
             ("TOTAL", "total_connections"),
         ],
+        "records" => &[
+            ("NAME", "name"),
+            ("TYPE", "type"),
+            ("ADDRESS", "address"),
+            ("TTL", "ttl"),
+        ],
         "routes" => &[
             ("ROUTE", "host"),
             ("CLUSTERS", "clusters"),

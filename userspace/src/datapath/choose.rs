@@ -68,7 +68,11 @@ pub struct Chooser<'a> {
     allow: Option<(&'a [ClusterAllow], IpAddr)>,
     source: u64,
     seed: u64,
+    /// Hosts that have been chosen: none of them is chosen again.
     tried: Vec<(usize, u16)>,
+    /// Hosts among the tried that have refused a request: they may take it later, and are chosen again where no other is
+    /// left.
+    refused: Vec<(usize, u16)>,
 }
 
 impl<'a> Chooser<'a> {
@@ -109,6 +113,7 @@ impl<'a> Chooser<'a> {
             source: hash::addr(0, ipv4_mapped(client)),
             seed: shared.seed,
             tried: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -125,18 +130,33 @@ impl<'a> Chooser<'a> {
             .is_none_or(|(allow, client)| is_served(allow, cluster, client))
     }
 
-    /// Number of hosts tried so far.
+    /// Number of hosts tried so far, but for those that have refused a request.
     pub fn attempts(&self) -> usize {
-        self.tried.len()
+        self.tried.len() - self.refused.len()
+    }
+
+    /// Notes that the host chosen last has refused a request.
+    pub fn refused(&mut self) {
+        self.refused.extend(self.tried.last());
     }
 
     /// Returns a host that has not been tried yet, and counts the connection against it at once, so that concurrent
     /// choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
         let first = self.stays_at.take();
-        let at = first.or_else(|| self.draw())?;
+        let at = first.or_else(|| self.draw()).or_else(|| self.draw_refused())?;
         self.tried.push(at);
         self.lease(at)
+    }
+
+    /// Draws a host among those that have refused a request.
+    fn draw_refused(&mut self) -> Option<(usize, u16)> {
+        let refused = std::mem::take(&mut self.refused);
+        if refused.is_empty() {
+            return None;
+        }
+        self.tried.retain(|at| !refused.contains(at));
+        self.draw()
     }
 
     fn draw(&self) -> Option<(usize, u16)> {

@@ -30,6 +30,7 @@ mod cut_path;
 mod cut_peek;
 mod cut_storm;
 mod cut_windows;
+mod dns;
 mod etcd;
 mod events;
 mod explain;

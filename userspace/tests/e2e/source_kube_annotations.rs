@@ -338,3 +338,90 @@ fn servers_get_what_routers_would_make_of_a_request() {
 fn text_of(cluster: &Cluster) -> String {
     config_text(cluster, "", "")
 }
+
+#[test]
+fn plain_http_is_sent_to_https_or_refused_as_a_route_says_where_there_is_no_router() {
+    if !privileged("plain_http_is_sent_to_https_or_refused_as_a_route_says_where_there_is_no_router") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let cluster = Cluster::start(&lab.lb);
+    let tls = |termination: &str, insecure: Value| json!({ "tls": { "termination": termination, "insecureEdgeTerminationPolicy": insecure } });
+    for (host, path, spec) in [
+        ("none.test", "", tls("edge", Value::Null)),
+        ("sent.test", "", tls("reencrypt", json!("Redirect"))),
+        ("open.test", "", tls("edge", json!("Allow"))),
+        ("passed.test", "", tls("passthrough", json!("Redirect"))),
+        ("hidden.test", "", tls("passthrough", json!("Allow"))),
+        ("paths.test", "", json!({})),
+        ("paths.test", "/login", tls("edge", json!("Redirect"))),
+        ("said.test", "", tls("edge", json!("Redirect"))),
+        ("plain.test", "", json!({})),
+    ] {
+        put(&cluster, host, path, &[], spec);
+    }
+    let said = "routes:\n  - { host: said.test, tls: { insecure: allow } }";
+    let expected = [
+        ("none.test", "/", 404),
+        ("sent.test", "/a?q", 302),
+        ("open.test", "/", 200),
+        ("passed.test", "/a?q", 302),
+        ("hidden.test", "/", 404),
+        ("paths.test", "/", 200),
+        ("paths.test", "/login/x", 302),
+        ("said.test", "/", 200),
+        ("plain.test", "/", 200),
+    ];
+    let by_connection = config_text(&cluster, "role: servers, ", said);
+    let by_request = by_connection.replace("protocol: http,", "protocol: http, routing: request,");
+    let sb = start(&lab, &cluster, "role: servers, ", said);
+    assert!(eventually(SOON, || status(&lab, CLIENT, "plain.test", "/") == 200));
+    for text in [by_request, by_connection] {
+        sb.reload(&text);
+        sb.wait_healthy(&["east-1"]);
+        east.take();
+        for (host, path, status) in expected {
+            let answer = Client::connect(&lab).get(host, path);
+            assert_eq!(answer.status, status, "{host}{path}");
+            let location = (status == 302).then(|| format!("https://{host}{path}"));
+            assert_eq!(field(&answer.head, "location"), location.as_deref(), "{host}{path}");
+        }
+        let reached = expected.iter().filter(|(.., status)| *status == 200).count();
+        assert_eq!(east.take().len(), reached, "the others have reached no host");
+    }
+    for (url, texts) in [
+        (
+            "http://sent.test/",
+            &[
+                "obeyed here: spec.tls.insecureEdgeTerminationPolicy",
+                "plain HTTP is sent to https (spec.tls)",
+            ][..],
+        ),
+        ("http://none.test/", &["plain HTTP is not served (404) (spec.tls)"]),
+        (
+            "http://said.test/",
+            &["`tls.insecure` of the configuration comes first"],
+        ),
+        (
+            "http://hidden.test/",
+            &["expected Redirect or None, since TLS passes through"],
+        ),
+    ] {
+        let explained = explained(&sb, &[url]);
+        assert!(texts.iter().all(|text| explained.contains(text)), "{url}: {explained}");
+    }
+    // A changed Route holds for the next request; routers are left to do it themselves.
+    put(&cluster, "sent.test", "", &[], tls("edge", json!("Allow")));
+    assert!(eventually(SOON, || status(&lab, CLIENT, "sent.test", "/") == 200));
+    sb.reload(&text_of(&cluster));
+    sb.wait_healthy(&["east-1"]);
+    for host in ["none.test", "passed.test", "said.test"] {
+        assert!(eventually(SOON, || status(&lab, CLIENT, host, "/") == 200), "{host}");
+    }
+    let text = explained(&sb, &["http://none.test/"]);
+    assert!(
+        text.contains("left to the router: spec.tls.insecureEdgeTerminationPolicy"),
+        "{text}"
+    );
+}

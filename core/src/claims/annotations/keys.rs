@@ -19,5 +19,6 @@ pub(crate) const COOKIE_NAME: &str = "router.openshift.io/cookie_name";
 pub(crate) const SAME_SITE: &str = "router.openshift.io/cookie-same-site";
 pub(crate) const HEALTH_INTERVAL: &str = "router.openshift.io/haproxy.health.check.interval";
 pub(crate) const POOL_SIZE: &str = "router.openshift.io/pool-size";
-/// Field of a Route that is no annotation.
+/// Fields of a Route that are no annotations.
 pub(crate) const HEADERS: &str = "spec.httpHeaders.actions";
+pub(crate) const INSECURE: &str = "spec.tls.insecureEdgeTerminationPolicy";

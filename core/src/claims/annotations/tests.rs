@@ -3,6 +3,7 @@ use crate::claims::tests::route;
 use crate::http::cookie::SameSite;
 use crate::http::forwarded::ForwardedPolicy;
 use crate::model::Balance;
+use crate::model::tls::InsecurePolicy;
 
 const HAPROXY: &str = "haproxy.router.openshift.io/";
 const ROUTER: &str = "router.openshift.io/";
@@ -427,5 +428,39 @@ fn settings_travel_as_json_and_are_checked_again() {
         learned.routes[0].settings = vec![broken];
         let error = learned.validated().unwrap_err();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Policy and notes of a Route whose TLS ends at the router, or behind it.
+fn plain_http(ends_tls: bool, passthrough: bool, said: Option<&str>) -> (InsecurePolicy, Vec<String>) {
+    let mut object = route(1, "shop/web", "app.test");
+    (object.ends_tls, object.passthrough) = (ends_tls, passthrough);
+    object.insecure = said.map(str::to_owned);
+    let decoded = decode(&object);
+    (decoded.settings.insecure, decoded.notes)
+}
+
+#[test]
+fn plain_http_of_a_route_with_tls_is_served_only_where_it_says_so() {
+    use InsecurePolicy::{Allow, None as Nothing, Redirect};
+    for (said, edge, passed) in [
+        (None, Nothing, Nothing),
+        (Some(""), Nothing, Nothing),
+        (Some("None"), Nothing, Nothing),
+        (Some("Redirect"), Redirect, Redirect),
+    ] {
+        assert_eq!(plain_http(true, false, said), (edge, vec![]), "{said:?}");
+        assert_eq!(plain_http(false, true, said), (passed, vec![]), "{said:?}");
+        assert_eq!(plain_http(false, false, said), (Allow, vec![]), "without TLS");
+    }
+    assert_eq!(plain_http(true, false, Some("Allow")), (Allow, vec![]));
+    for (passthrough, said, expected) in [
+        (true, "Allow", "expected Redirect or None"),
+        (false, "redirect", "expected Allow, Redirect or None"),
+    ] {
+        let (policy, notes) = plain_http(!passthrough, passthrough, Some(said));
+        assert_eq!((policy, notes.len()), (Nothing, 1), "{said}");
+        assert!(notes[0].starts_with(keys::INSECURE), "{notes:?}");
+        assert!(notes[0].contains(said) && notes[0].contains(expected), "{notes:?}");
     }
 }

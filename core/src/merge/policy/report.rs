@@ -18,10 +18,20 @@ pub fn settings_report(model: &Model, route: &Route, all: &[(usize, &Claim)], at
         cluster,
         has_only_servers: name.has_only_servers(),
         allows_in_file: route.allow.is_some(),
+        insecure_in_file: route.tls.as_ref().is_some_and(|tls| tls.insecure.is_some()),
         has_path_lists: route.claimed.iter().any(|claimed| claimed.paths.iter().any(has_list)),
     };
+    // Routes that ask for nothing else are not kept one by one.
+    let bare = RouteSettings {
+        insecure: claim.insecure,
+        ..RouteSettings::default()
+    };
+    let all_settings = match &claim.settings[..] {
+        [] => std::slice::from_ref(&bare),
+        settings => settings,
+    };
     let mut lines = Vec::new();
-    for settings in &claim.settings {
+    for settings in all_settings {
         let by = if claim.settings.len() > 1 {
             format!("{}: ", settings.origin)
         } else {
@@ -79,6 +89,7 @@ struct ReportContext<'a> {
     cluster: &'a Cluster,
     has_only_servers: bool,
     allows_in_file: bool,
+    insecure_in_file: bool,
     /// Whether lists of clients differ from path to path.
     has_path_lists: bool,
 }
@@ -166,9 +177,21 @@ impl ReportContext<'_> {
         };
         add(settings.hsts.is_some(), keys::HSTS, hsts);
         add(settings.rewrite.is_some(), keys::REWRITE, verdict);
+        add(!settings.insecure.is_allow(), keys::INSECURE, self.insecure());
         add(settings.balance.is_some(), keys::BALANCE, self.balance(settings));
         let has_headers = !settings.request_headers.is_empty() || !settings.response_headers.is_empty();
         add(has_headers, keys::HEADERS, verdict);
+    }
+
+    /// ObeyedBy on what becomes of plain HTTP, whose requests can be read even where TLS passes through.
+    fn insecure(&self) -> (ObeyedBy, &'static str) {
+        match self.of_servers(&RouteSettings::default()) {
+            (ObeyedBy::Here, _) if self.insecure_in_file => {
+                (ObeyedBy::Nobody, "`tls.insecure` of the configuration comes first")
+            }
+            (ObeyedBy::Here, _) => (ObeyedBy::Here, ""),
+            verdict => verdict,
+        }
     }
 
     fn balance(&self, settings: &RouteSettings) -> (ObeyedBy, &'static str) {

@@ -44,6 +44,7 @@ fn claim(settings: Vec<RouteSettings>) -> Claim {
         labels: LabelSets::default(),
         termination: None,
         is_edge: false,
+        insecure: InsecurePolicy::Allow,
         certificate: None,
     }
 }
@@ -306,6 +307,74 @@ fn what_a_router_does_is_done_where_there_is_none() {
         Some(Balance::Maglev),
         "connections have it, too"
     );
+}
+
+fn of_plain_http(path: &str, insecure: InsecurePolicy) -> RouteSettings {
+    RouteSettings {
+        insecure,
+        ..settings(path)
+    }
+}
+
+#[test]
+fn plain_http_is_treated_as_the_routes_say_where_there_is_no_router() {
+    use InsecurePolicy::{Allow, None as Nothing, Redirect};
+    let agreed = |insecure| Claim {
+        insecure,
+        ..claim(vec![])
+    };
+    let model = with_role(ClusterRole::Servers);
+    let redirected = applied(&model, &[agreed(Redirect)]);
+    assert_eq!(redirected.insecure(b"/x"), Redirect);
+    assert!(redirected.needs_request_routing() && !redirected.treats_requests());
+    let routers = applied(&with_role(ClusterRole::Routers), &[agreed(Redirect)]);
+    assert_eq!((routers.insecure(b"/x"), &routers), (Allow, &model.routes[0]));
+    let mut mixed = model.clone();
+    mixed.clusters[1].role = ClusterRole::Routers;
+    let mixed = applied(&mixed, &[agreed(Redirect), agreed(Nothing)]);
+    assert_eq!(mixed.insecure(b"/x"), Allow, "a cluster with routers has a share");
+    // The configuration comes first, also with `allow`.
+    for said in [Allow, Nothing] {
+        let mut route = model.routes[0].clone();
+        route.tls = Some(RouteTls {
+            insecure: Some(said),
+            ..RouteTls::default()
+        });
+        let route = applied_to(&model, route, &[agreed(Redirect)]);
+        assert_eq!(route.insecure(b"/x"), said);
+        assert_eq!(route.needs_request_routing(), said == Nothing);
+    }
+    // Each path has its own; one that no Route has is treated as the loosest.
+    let paths = Claim {
+        insecure: Redirect,
+        ..claim(vec![of_plain_http("/a", Redirect), of_plain_http("/b", Nothing)])
+    };
+    let paths = applied(&model, &[paths]);
+    let found = ["/a/x", "/b", "/c"].map(|path| paths.insecure(path.as_bytes()));
+    assert_eq!(found, [Redirect, Nothing, Redirect]);
+    assert!(paths.needs_request_routing());
+}
+
+#[test]
+fn the_report_says_what_becomes_of_plain_http() {
+    let reported = |model: &Model, route: &Route| {
+        let claim = Claim {
+            insecure: InsecurePolicy::Redirect,
+            ..claim(vec![])
+        };
+        settings_report(model, route, &[(0, &claim)], 0, &claim)
+    };
+    let field = "spec.tls.insecureEdgeTerminationPolicy";
+    let (routers, servers) = (with_role(ClusterRole::Routers), with_role(ClusterRole::Servers));
+    let mut route = servers.routes[0].clone();
+    assert_eq!(reported(&servers, &route), [format!("obeyed here: {field}")]);
+    assert_eq!(reported(&routers, &route), [format!("left to the router: {field}")]);
+    route.tls = Some(RouteTls {
+        insecure: Some(InsecurePolicy::Allow),
+        ..RouteTls::default()
+    });
+    let expected = format!("not obeyed: {field} (`tls.insecure` of the configuration comes first)");
+    assert_eq!(reported(&servers, &route), [expected]);
 }
 
 fn report(model: &Model, settings: Vec<RouteSettings>) -> Vec<String> {

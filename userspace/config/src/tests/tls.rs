@@ -38,7 +38,7 @@ fn a_listener_that_ends_tls() {
     assert_eq!(model.routes.len(), 1, "paths belong to their name's route");
     let route = &model.routes[0];
     assert_eq!(listener.termination(Some(route)), Termination::Reencrypt);
-    assert_eq!(route.tls.as_ref().unwrap().insecure, InsecurePolicy::Redirect);
+    assert_eq!(route.tls.as_ref().unwrap().insecure, Some(InsecurePolicy::Redirect));
     assert_eq!((&*route.paths[0].path, route.paths[0].clusters[0].1), ("/api", 7));
     assert!(route.allows([192, 0, 2, 1].into()) && !route.allows([192, 0, 3, 1].into()));
     let [

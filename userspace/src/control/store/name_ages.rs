@@ -88,6 +88,7 @@ mod tests {
             labels: signalbox_core::labels::LabelSets::default(),
             termination: None,
             is_edge: false,
+            insecure: signalbox_core::model::tls::InsecurePolicy::Allow,
             certificate: None,
         };
         Arc::new(ClusterDiscovery {

@@ -3,6 +3,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use h2::Reason;
 use signalbox_core::http1::chunked::NO_TRAILERS;
 use signalbox_core::http1::edit::{self, FieldEdit, ResponseRewrite};
 use signalbox_core::http1::framing::{self, AnswerKind};
@@ -51,6 +52,8 @@ pub(super) struct HostSide {
     body: Option<Body>,
     /// Whether the host has taken no more of the request: a reset may look like the end of its answer.
     has_stopped: bool,
+    /// Whether the host has refused the stream (REFUSED_STREAM), rather than ended its connection.
+    pub(super) has_refused_stream: bool,
 }
 
 impl HostSide {
@@ -65,6 +68,7 @@ impl HostSide {
             arrival: HeadArrival::default(),
             body: None,
             has_stopped: false,
+            has_refused_stream: false,
         }
     }
 
@@ -154,8 +158,10 @@ impl HostSide {
     }
 
     /// Event that an error of the host's connection or stream is.
-    fn failed(&self, error: &io::Error, client: &mut ClientSide) -> TurnEvent {
-        if let (Some(reason), Leg::Stream(stream)) = (http2::reset_reason(error), &mut client.stream) {
+    fn failed(&mut self, error: &io::Error, client: &mut ClientSide) -> TurnEvent {
+        let reason = http2::reset_reason(error);
+        self.has_refused_stream = reason == Some(Reason::REFUSED_STREAM);
+        if let (Some(reason), Leg::Stream(stream)) = (reason, &mut client.stream) {
             stream.set_reset_reason(reason);
         }
         match error.kind() {
@@ -247,6 +253,11 @@ impl HostSide {
         if piece.used < bytes.len() {
             turn.on(TurnEvent::HostExtraBytes);
         }
+        let is_ended = body.is_ended();
+        if is_ended && self.pass_trailers(&mut client.stream).is_err() {
+            turn.on(TurnEvent::HostMalformed);
+            return;
+        }
         if client.to_client.send(&bytes[..piece.pass], &mut client.stream).is_err() {
             turn.on(TurnEvent::ClientFailed);
         }
@@ -254,5 +265,15 @@ impl HostSide {
             let wanted: &[u8] = if asked.takes_trailers { &trailers } else { NO_TRAILERS };
             client.to_client.push(wanted);
         }
+    }
+
+    /// Passes on the trailers behind a body of known length, which have a place in HTTP/2 alone, on both sides.
+    fn pass_trailers(&mut self, client: &mut Leg) -> io::Result<()> {
+        if let (Leg::HostStream(host), Leg::Stream(client)) = (&mut self.stream, client)
+            && let Some(trailers) = host.take_trailers()?
+        {
+            client.set_trailers(trailers);
+        }
+        Ok(())
     }
 }

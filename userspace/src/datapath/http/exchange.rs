@@ -253,6 +253,9 @@ impl HttpConnection<'_> {
                     if let Some(lost) = lost.take() {
                         upstream.leased.lease.cluster.retries.inc();
                         self.end_flow(&lost.link, FlowEnd::HostReset);
+                        if lost.host.has_refused_stream {
+                            upstream.choose_other();
+                        }
                     }
                     let proxied = ProxiedClient {
                         client: self.client,

@@ -27,10 +27,11 @@ pub(super) fn host_protocol(
             Termination::Passthrough => Err(Refusal::new(421, "misdirected", pages::text(421))),
         };
     }
-    match route.and_then(|route| route.tls.as_ref()).map(|tls| tls.insecure) {
-        None | Some(InsecurePolicy::Allow) => Ok(Protocol::Http),
-        Some(InsecurePolicy::Redirect) => Err(redirect(request, model)),
-        Some(InsecurePolicy::None) => {
+    let path = request.head.path(&request.bytes);
+    match route.map_or(InsecurePolicy::Allow, |route| route.insecure(path)) {
+        InsecurePolicy::Allow => Ok(Protocol::Http),
+        InsecurePolicy::Redirect => Err(redirect(request, model)),
+        InsecurePolicy::None => {
             let why = RefuseReason::NoRoute;
             let (status, text) = why.http().unwrap_or((404, pages::text(404)));
             Err(Refusal::new(status, why.label(), text))

@@ -66,6 +66,14 @@ pub(super) struct HostStream {
 }
 
 impl Upstream<'_> {
+    /// Leases another host than the one that has refused a request, where there is one.
+    pub(super) fn choose_other(&mut self) {
+        self.chooser.refused();
+        if let Some(lease) = self.chooser.next_host() {
+            self.leased.lease = lease;
+        }
+    }
+
     /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
     /// lease. `None`: no host could be connected to.
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
@@ -151,7 +159,7 @@ impl Upstream<'_> {
                     }
                     // A connection that has ended at once is no better than none.
                     if let Some(stream) = stream {
-                        return Some(HostStream::shared(stream, connect, not_cut));
+                        return Some(HostStream::shared(Box::new(stream), connect, not_cut));
                     }
                 }
                 Err(_) => {}
@@ -177,9 +185,9 @@ impl HostStream {
     }
 
     /// A stream of a connection that requests share.
-    fn shared(stream: HostStreamLeg, connect: Duration, not_cut: Ineligible) -> Self {
+    fn shared(stream: Box<HostStreamLeg>, connect: Duration, not_cut: Ineligible) -> Self {
         Self {
-            stream: Leg::HostStream(Box::new(stream)),
+            stream: Leg::HostStream(stream),
             active: None,
             preamble: Vec::new(),
             connect,

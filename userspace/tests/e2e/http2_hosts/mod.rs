@@ -4,3 +4,4 @@ mod grpc;
 mod hostile;
 mod peers;
 mod streams;
+mod trailers;

@@ -1,6 +1,5 @@
 //! Streams to hosts: requests that a host refuses, ends of connections, back-pressure, resets of clients.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -29,7 +28,17 @@ impl FrameHost {
         window: u32,
         answer: impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static,
     ) -> Self {
-        let ns = lab.host("east-1");
+        Self::start_on(lab, "east-1", window, answer)
+    }
+
+    /// Starts the host on :80 of another machine.
+    fn start_on(
+        lab: &Lab,
+        name: &str,
+        window: u32,
+        answer: impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static,
+    ) -> Self {
+        let ns = lab.host(name);
         let connections = AtomicUsize::new(0);
         let server = Server::start(ns, "[::]:80", move |stream| {
             let Ok(mut host) = FramePeer::accept(&stream, window) else {
@@ -96,6 +105,55 @@ fn a_request_that_the_host_refuses_is_sent_again() {
     client.send(POST);
     assert_eq!(client.answer("POST").status, 200);
     assert_eq!((bodies.load(Relaxed), retries(&sb)), (5, 1.0));
+}
+
+/// Answers requests whose body has come, if `takes` says so of the stream, and refuses others.
+fn refusing(
+    takes: impl Fn(u32) -> bool + Send + Sync + 'static,
+    refused: &Arc<AtomicUsize>,
+) -> impl Fn(&mut FramePeer, Frame, usize) + Send + Sync + 'static {
+    let refused = Arc::clone(refused);
+    move |host, frame, _| match frame.kind {
+        HEADERS if !takes(frame.stream) => {
+            refused.fetch_add(1, Relaxed);
+            host.send(RST_STREAM, 0, frame.stream, &REFUSED_STREAM);
+        }
+        DATA if frame.flags & END_STREAM != 0 && takes(frame.stream) => {
+            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_request_that_a_host_refuses_goes_to_another_host() {
+    if !privileged("a_request_that_a_host_refuses_goes_to_another_host") {
+        return;
+    }
+    let lab = Lab::new();
+    let (refused, never) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let _east = FrameHost::start(&lab, 65_535, refusing(|_| false, &refused));
+    let other = FrameHost::start_on(&lab, "east-2", 65_535, refusing(|_| true, &never));
+    let cluster = config::cluster("east", &["h2c: true", "balance: round-robin"], &["east-1", "east-2"]);
+    let route = "{ host: a.test, clusters: { east: 1 } }";
+    let sb = Signalbox::start(&lab, &body_of("", &cluster, &[route]));
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let mut client = Client::connect(&lab);
+    for _ in 0..6 {
+        client.send(POST);
+        assert_eq!(client.answer("POST").status, 200);
+    }
+    let refusals = refused.load(Relaxed);
+    assert!(
+        (1..=6).contains(&refusals),
+        "each request is refused once at the most: {refusals}"
+    );
+    assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east\"}"), refusals as f64);
+    // The other host is none any more, which nobody knows yet: the first gets the request again, and refuses it for good.
+    drop(other);
+    client.send(POST);
+    assert_eq!(client.answer("POST").status, 502);
+    assert!(refused.load(Relaxed) >= refusals + 2);
 }
 
 #[test]
@@ -270,36 +328,4 @@ fn requests_at_once_share_one_connection() {
         ended += usize::from(frame.flags & END_STREAM != 0);
     }
     assert_eq!(east.accepted(), 1);
-}
-
-#[test]
-fn trailers_reach_clients_that_take_them() {
-    if !privileged("trailers_reach_clients_that_take_them") {
-        return;
-    }
-    let lab = Lab::new();
-    let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
-        if frame.kind == HEADERS {
-            host.send(HEADERS, END_HEADERS, frame.stream, OK);
-            host.send(DATA, 0, frame.stream, b"body");
-            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, b"\x00\x05x-sum\x011");
-        }
-    });
-    let _sb = start(&lab, "");
-    let mut client = Client::connect(&lab);
-    assert_eq!(client.get("a.test", "/").trailers, "\r\n");
-    client.send("GET / HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
-    assert_eq!(client.answer("GET").trailers, "x-sum: 1\r\n\r\n");
-    let mut old = lab.client.connect(HTTP);
-    old.write_all(b"GET / HTTP/1.0\r\nHost: a.test\r\n\r\n").unwrap();
-    assert_eq!(Client::on(old).answer("GET").text, "body");
-    // Streams have a place for them whatever they say.
-    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
-    client.get(1, "/");
-    let frames: Vec<_> = std::iter::from_fn(|| client.next(SOON)).take(3).collect();
-    assert_eq!(
-        (frames[2].kind, frames[2].flags & END_STREAM),
-        (HEADERS, END_STREAM),
-        "{frames:?}"
-    );
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::east::{self, ALL, available, rotate, wait_shares};
+use super::east::{self, ALL, rotate, wait_shares};
 use super::mariadb::{self, PROGRAMS, Session, once};
-use crate::lab::{Lab, Proc, Signalbox, privileged};
+use crate::lab::{Lab, Proc, Signalbox, available, privileged};
 
 const VIPS: [&str; 2] = ["10.1.0.1", "fd00:1::1"];
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::east::{self, ALL, available, rotate, wait_shares};
-use crate::lab::{Lab, Ns, Proc, Signalbox, privileged};
+use super::east::{self, ALL, rotate, wait_shares};
+use crate::lab::{Lab, Ns, Proc, Signalbox, available, privileged};
 
 const PROGRAMS: [(&str, &str); 2] = [("dnsmasq", "dnsmasq-base"), ("dig", "bind9-dnsutils")];
 const VIPS: [&str; 2] = ["10.1.0.1", "fd00:1::1"];

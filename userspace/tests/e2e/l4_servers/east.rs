@@ -13,20 +13,6 @@ pub(crate) const EAST: [(&str, &str, &str); 3] = [
 /// Names of the hosts.
 pub(crate) const ALL: [&str; 3] = [EAST[0].0, EAST[1].0, EAST[2].0];
 
-/// Whether these programs are here, as `(program, Debian's package)`; where they must be, their lack is a failure.
-pub(crate) fn available(test: &str, programs: &[(&str, &str)]) -> bool {
-    let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-    let is_there = |program: &str| folders.iter().any(|at| std::path::Path::new(at).join(program).exists());
-    let Some((program, package)) = programs.iter().find(|(program, _)| !is_there(program)) else {
-        return true;
-    };
-    let why = format!("{test} cannot run: no {program} here: apt-get install {package}");
-    let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-    assert!(!required, "{why}");
-    println!("SKIP {why}");
-    false
-}
-
 /// Services, and the cluster with these hosts, checked by connecting to a port.
 pub(crate) fn body(services: &str, check: u16, hosts: &[&str]) -> String {
     let chosen = EAST.iter().filter(|(name, ..)| hosts.contains(name));

@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use super::east::{self, ALL, available};
+use super::east::{self, ALL};
 use super::iperf::{self, PROGRAMS, client, counted, number, report};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, available, eventually, privileged};
 
 /// Addresses of the client and of the service, by family.
 const WAYS: [(&str, &str); 2] = [("10.1.0.2", "10.1.0.1"), ("fd00:1::2", "fd00:1::1")];

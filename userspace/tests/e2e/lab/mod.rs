@@ -40,3 +40,17 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) fn privileged(test: &str) -> bool {
     signalbox_lab::privileged(test, &["ip", "nsenter", "haproxy", "nginx", "curl"])
 }
+
+/// Whether these programs are here, as `(program, Debian's package)`; where they must be, their lack is a failure.
+pub(crate) fn available(test: &str, programs: &[(&str, &str)]) -> bool {
+    let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+    let is_there = |program: &str| folders.iter().any(|at| std::path::Path::new(at).join(program).exists());
+    let Some((program, package)) = programs.iter().find(|(program, _)| !is_there(program)) else {
+        return true;
+    };
+    let why = format!("{test} cannot run: no {program} here: apt-get install {package}");
+    let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
+    assert!(!required, "{why}");
+    println!("SKIP {why}");
+    false
+}

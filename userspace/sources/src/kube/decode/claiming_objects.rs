@@ -160,6 +160,10 @@ pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Err
         ends_tls,
         // An Ingress knows no other way.
         is_edge: kind == ObjectKind::Ingress || spec.tls.get("termination").and_then(Value::as_str) == Some("edge"),
+        insecure: match kind {
+            ObjectKind::Route => spec.tls.get("insecureEdgeTerminationPolicy").and_then(policy_text),
+            ObjectKind::Ingress | ObjectKind::TlsRoute | ObjectKind::HttpRoute => None,
+        },
         router_statuses: said,
         parents,
         // The older annotation counts before the field, as the API has it.
@@ -187,6 +191,15 @@ pub fn object(kind: ObjectKind, value: &Value) -> Result<Object, serde_json::Err
         },
         labels: metadata.labels,
     })
+}
+
+/// Returns a policy as its object writes it; one that is no string is for a note.
+fn policy_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
 }
 
 /// Returns the host of a rule. A rule without one is for every name: the empty name is then rejected.
@@ -274,12 +287,28 @@ mod tests {
         };
         assert_eq!(route.header_actions.request, [action("X-Env", Some("prod"))]);
         assert_eq!(route.header_actions.response, [action("Server", None)]);
-        assert!(route.is_edge && route.ends_tls);
+        assert!(route.is_edge && route.ends_tls && route.insecure.is_none());
         let bare = json!({"metadata": {"name": "web"}, "spec": {"httpHeaders": {"actions": null}}});
         assert_eq!(
             object(ObjectKind::Route, &bare).unwrap().header_actions,
             HeaderActions::default()
         );
+    }
+
+    #[test]
+    fn a_route_says_what_becomes_of_plain_http() {
+        let insecure = |policy: Value| {
+            let tls = json!({"termination": "edge", "insecureEdgeTerminationPolicy": policy});
+            let value = json!({"metadata": {"name": "web"}, "spec": {"tls": tls}});
+            object(ObjectKind::Route, &value).unwrap().insecure
+        };
+        assert_eq!(insecure(json!("Redirect")).as_deref(), Some("Redirect"));
+        assert_eq!(
+            insecure(json!(5)).as_deref(),
+            Some("5"),
+            "it is noted, and loses nothing"
+        );
+        assert_eq!(insecure(Value::Null), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use h2::Reason;
 use h2::server::SendResponse;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Bytes;
 use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
 use signalbox_core::http1::head::ResponseHead;
@@ -26,6 +26,8 @@ pub(super) struct AnswerWriter {
     /// Whether the client has asked for a WebSocket, and whether it has got one: a tunnel.
     asks_websocket: bool,
     is_tunnel: bool,
+    /// Trailers for a body that has not begun.
+    trailers: Option<Box<HeaderMap>>,
     /// Reason with which the stream is reset where the answer breaks off.
     reason: Reason,
 }
@@ -39,6 +41,7 @@ impl AnswerWriter {
             head: Vec::new(),
             asks_websocket,
             is_tunnel: false,
+            trailers: None,
             reason: Reason::INTERNAL_ERROR,
         }
     }
@@ -74,10 +77,23 @@ impl AnswerWriter {
             };
             let is_ended = matches!(length, BodyLength::None | BodyLength::Known(0));
             let stream = self.respond.send_response(response, is_ended);
-            self.body = Some(BodyWriter::new(stream.map_err(io::Error::other)?, length));
+            let body = self
+                .body
+                .insert(BodyWriter::new(stream.map_err(io::Error::other)?, length));
+            if let Some(trailers) = self.trailers.take() {
+                body.set_trailers(trailers);
+            }
             return Ok(bytes.len() - std::mem::take(&mut self.head).len());
         }
         Ok(bytes.len())
+    }
+
+    /// Sets the trailers behind a body of known length, before the last of it is written.
+    pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
+        match &mut self.body {
+            Some(body) => body.set_trailers(trailers),
+            None => self.trailers = Some(trailers),
+        }
     }
 
     /// Waits until the client has reset the stream, before its answer was whole.

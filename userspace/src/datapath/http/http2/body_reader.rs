@@ -9,6 +9,8 @@ use hyper::body::Bytes;
 use signalbox_core::http1::framing::BodyLength;
 use tokio::io::ReadBuf;
 
+use super::fields::write_fields;
+
 /// Reads a body. The peer may send as much again as is read.
 pub(super) struct BodyReader {
     stream: RecvStream,
@@ -19,6 +21,8 @@ pub(super) struct BodyReader {
     behind: &'static [u8],
     /// Whether the last bytes of a body of known length wait for the end of the stream, so that it is not reset.
     awaits_end: bool,
+    /// Trailers behind a body of known length, where its framing has no place for them.
+    trailers: Option<Box<HeaderMap>>,
     /// Whether a reset without an error is the end of the body: h2 does not tell it from one.
     may_end_by_reset: bool,
 }
@@ -50,6 +54,7 @@ impl BodyReader {
             data: Bytes::new(),
             behind: b"",
             awaits_end: false,
+            trailers: None,
             may_end_by_reset: false,
         }
     }
@@ -92,7 +97,7 @@ impl BodyReader {
                     if !is_ended && !matches!(self.left, UnreadBody::End(_)) {
                         return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                     }
-                    self.take_end(trailers.as_ref())?;
+                    self.take_end(trailers)?;
                 }
             }
         }
@@ -138,18 +143,24 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Takes the end of the body. Trailers have a place behind chunks only.
-    fn take_end(&mut self, trailers: Option<&HeaderMap>) -> io::Result<()> {
+    /// Trailers that the framing of the body has no place for: known before the last of its bytes is read.
+    pub(super) const fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
+        self.trailers.take()
+    }
+
+    /// Takes the end of the body. The framing has a place for trailers behind chunks only.
+    fn take_end(&mut self, trailers: Option<HeaderMap>) -> io::Result<()> {
         match std::mem::replace(&mut self.left, UnreadBody::Ended) {
             UnreadBody::Known(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            UnreadBody::End(data) => self.data = data,
+            UnreadBody::End(data) => {
+                self.data = data;
+                self.trailers = trailers.map(Box::new);
+            }
             UnreadBody::Chunked => {
                 self.before = b"0\r\n".to_vec();
-                for (name, value) in trailers.into_iter().flatten() {
-                    for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-                        self.before.extend_from_slice(part);
-                    }
-                }
+                trailers
+                    .iter()
+                    .for_each(|trailers| write_fields(trailers, &mut self.before));
                 self.behind = b"\r\n";
             }
             UnreadBody::Raw | UnreadBody::Ended => {}

@@ -4,6 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use h2::{Reason, SendStream};
+use http::HeaderMap;
 use hyper::body::Bytes;
 use signalbox_core::http1::chunked::ChunkedBody;
 use signalbox_core::http1::framing::BodyLength;
@@ -15,6 +16,8 @@ use super::fields::stream_fields;
 pub(super) struct BodyWriter {
     stream: SendStream<Bytes>,
     left: UnsentBody,
+    /// Trailers behind a body of known length.
+    trailers: Option<Box<HeaderMap>>,
 }
 
 /// Rest of a body that is sent.
@@ -33,7 +36,11 @@ impl BodyWriter {
             BodyLength::Chunked => UnsentBody::Chunked(Box::new(ChunkedBody::new(&MessageLimits::default()))),
             BodyLength::UntilClose => UnsentBody::UntilClose,
         };
-        Self { stream, left }
+        Self {
+            stream,
+            left,
+            trailers: None,
+        }
     }
 
     /// Sends bytes of the body as far as the windows go, at least one. What comes behind a whole body is dropped.
@@ -63,6 +70,11 @@ impl BodyWriter {
             self.send(data, is_last)?;
         }
         Poll::Ready(Ok(used))
+    }
+
+    /// Sets the trailers of a body of known length, before the last of it is written.
+    pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
+        self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
     }
 
     /// Waits until the peer has reset the stream.
@@ -121,7 +133,12 @@ impl BodyWriter {
     }
 
     fn send(&mut self, data: Bytes, is_last: bool) -> io::Result<()> {
-        self.stream.send_data(data, is_last).map_err(io::Error::other)?;
+        let trailers = self.trailers.take_if(|_| is_last);
+        let ends_stream = is_last && trailers.is_none();
+        self.stream.send_data(data, ends_stream).map_err(io::Error::other)?;
+        if let Some(trailers) = trailers {
+            self.stream.send_trailers(*trailers).map_err(io::Error::other)?;
+        }
         if is_last {
             self.left = UnsentBody::Nothing;
         }

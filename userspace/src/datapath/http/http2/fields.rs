@@ -4,6 +4,7 @@ use std::io;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use signalbox_core::http1::chunked::{ChunkedBody, NO_TRAILERS};
 use signalbox_core::http1::fields::FieldSection;
 use signalbox_core::http1::limits::{MAX_FIELDS, MessageLimits};
 use signalbox_core::http2::fields::is_connection_field;
@@ -21,6 +22,26 @@ pub(super) fn stream_fields(section: &FieldSection, buffer: &[u8], drops: &[&str
     Ok(fields)
 }
 
+/// Writes fields as lines of HTTP/1.
+pub(super) fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    }
+}
+
+/// Trailers that a host has sent, as another stream may have them: checked as those behind chunks are.
+pub(super) fn checked_trailers(trailers: &HeaderMap) -> io::Result<HeaderMap> {
+    let malformed = |fault| io::Error::new(io::ErrorKind::InvalidData, fault);
+    let mut text = b"0\r\n".to_vec();
+    write_fields(trailers, &mut text);
+    text.extend_from_slice(NO_TRAILERS);
+    let mut body = ChunkedBody::new(&MessageLimits::default());
+    body.scan(&text).map_err(malformed)?;
+    stream_fields(body.trailer_fields(), body.trailers(), &["te"])
+}
+
 /// Limits of a head that has met those of its sender already, and has grown since.
 pub(super) fn grown_limits() -> MessageLimits {
     let limits = MessageLimits::default();
@@ -28,5 +49,28 @@ pub(super) fn grown_limits() -> MessageLimits {
         head_bytes: 2 * limits.head_bytes,
         fields: MAX_FIELDS,
         ..limits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_are_checked_as_those_behind_chunks() {
+        let fields = |all: &[(&'static str, &'static str)]| -> HeaderMap {
+            let all = all.iter();
+            all.map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect()
+        };
+        let good = fields(&[("x-sum", "1"), ("grpc-status", "0")]);
+        assert_eq!(checked_trailers(&good).unwrap(), good);
+        assert_eq!(checked_trailers(&HeaderMap::new()).unwrap(), HeaderMap::new());
+        let connection = checked_trailers(&fields(&[("x-sum", "1"), ("keep-alive", "5")]));
+        assert_eq!(connection.unwrap(), fields(&[("x-sum", "1")]));
+        for bad in [("content-length", "5"), ("host", "a.test")] {
+            let error = checked_trailers(&fields(&[bad])).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{bad:?}");
+        }
     }
 }

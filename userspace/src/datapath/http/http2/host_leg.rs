@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use h2::Reason;
 use h2::client::ResponseFuture;
-use http::Response;
+use http::{HeaderMap, Response};
 use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::http1::head::Version;
 use signalbox_core::http1::method::Method;
@@ -17,6 +17,7 @@ use tokio::io::ReadBuf;
 
 use super::body_reader::BodyReader;
 use super::body_writer::BodyWriter;
+use super::fields::checked_trailers;
 use super::host_request::HostRequest;
 use super::shared_host::{HostStreamCount, SharedHost, Unsent};
 
@@ -130,6 +131,15 @@ impl HostStreamLeg {
                 }
             }
         }
+    }
+
+    /// Trailers behind an answer of known length, checked: known before the last of its bytes is read.
+    pub(in crate::datapath::http) fn take_trailers(&mut self) -> io::Result<Option<Box<HeaderMap>>> {
+        let AnswerPart::Body(body) = &mut self.answer else {
+            return Ok(None);
+        };
+        let checked = |trailers: Box<HeaderMap>| checked_trailers(&trailers).map(Box::new);
+        body.take_trailers().map(checked).transpose()
     }
 
     /// Waits for the next head: of an interim answer, or the final one.

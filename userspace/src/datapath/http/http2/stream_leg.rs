@@ -6,6 +6,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use h2::{Reason, RecvStream};
+use http::HeaderMap;
 use signalbox_core::http1::framing::BodyLength;
 use tokio::io::ReadBuf;
 
@@ -73,6 +74,11 @@ impl StreamLeg {
     /// Whether the client has ended its request.
     pub(in crate::datapath::http) fn is_request_ended(&self) -> bool {
         self.body.is_end_stream()
+    }
+
+    /// Sets the trailers behind an answer of known length, before the last of it is written.
+    pub(in crate::datapath::http) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
+        self.answer.set_trailers(trailers);
     }
 
     /// Ends the answer. Without it, the stream is reset when the leg goes.

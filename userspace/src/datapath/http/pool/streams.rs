@@ -14,7 +14,7 @@ use crate::datapath::choose::Lease;
 /// Way to a host for a request that may go in HTTP/2.
 pub(in crate::datapath::http) enum StreamOrDial {
     /// A stream of a connection that stands.
-    Stream(HostStreamLeg),
+    Stream(Box<HostStreamLeg>),
     /// A kept connection in HTTP/1.1.
     Kept(Leg),
     /// A connection is to be made, for others to share where there is a token.
@@ -65,7 +65,7 @@ impl HostPool {
     ) -> StreamOrDial {
         loop {
             if let Some(stream) = self.open_stream(lease, session) {
-                return StreamOrDial::Stream(stream);
+                return StreamOrDial::Stream(Box::new(stream));
             }
             if session.is_some()
                 && may_reuse

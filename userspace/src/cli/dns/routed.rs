@@ -1,0 +1,157 @@
+//! Names that are routed and places of the listeners for them, of a configuration file or a running signalbox.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use ipnet::IpNet;
+use serde_json::Value;
+use signalbox_core::dns::NamedBind;
+use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::model::{Bind, Cluster, Model, Protocol};
+
+use crate::cli::client;
+
+/// Names that are routed, and where listeners take connections for them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RoutedNames {
+    /// Names and wildcards.
+    pub(super) names: Vec<HostnamePattern>,
+    /// Places of the listeners that route by name.
+    pub(super) binds: Vec<NamedBind>,
+    /// Virtual addresses that float among balancers.
+    pub(super) vips: Vec<IpAddr>,
+    /// Hints for a person.
+    pub(super) notes: Vec<String>,
+}
+
+impl RoutedNames {
+    /// Forgets the listeners that are not named; the error is that of a name that no listener has.
+    pub(super) fn keep_listeners(&mut self, wanted: &[String]) -> anyhow::Result<()> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let is_known = |name: &&String| self.binds.iter().any(|bind| bind.listener == **name);
+        if let Some(unknown) = wanted.iter().find(|name| !is_known(name)) {
+            let mut known: Vec<_> = self.binds.iter().map(|bind| bind.listener.as_str()).collect();
+            known.dedup();
+            bail!(
+                "no listener {unknown} routes by name; those that do: {}",
+                known.join(", ")
+            );
+        }
+        self.binds.retain(|bind| wanted.contains(&bind.listener));
+        Ok(())
+    }
+}
+
+/// Finds the names that a configuration file routes.
+pub(super) fn in_file(model: &Model) -> RoutedNames {
+    let listeners = model
+        .listeners
+        .iter()
+        .filter(|listener| listener.protocol != Protocol::Tcp);
+    let binds = listeners.flat_map(|listener| {
+        listener.listen.iter().map(|&bind| NamedBind {
+            listener: listener.name.clone(),
+            bind,
+        })
+    });
+    let groups = model.ha.iter().flat_map(|ha| &ha.groups);
+    let routes = model.routes.iter().filter(|route| !route.is_discovered());
+    let learns = model.clusters.iter().any(Cluster::accepts_discovery) || model.routing_events.is_some();
+    let note = "names that clusters tell are not in the file: a running signalbox knows them (without -f)";
+    RoutedNames {
+        names: routes.map(|route| route.hostname.clone()).collect(),
+        binds: binds.collect(),
+        vips: groups.flat_map(|group| group.vips.iter().copied()).collect(),
+        notes: learns.then(|| note.to_owned()).into_iter().collect(),
+    }
+}
+
+/// Asks a running signalbox for the names that it routes.
+pub(super) fn in_force(socket: &Path) -> anyhow::Result<RoutedNames> {
+    let routes = client::get(socket, "/api/v1/routes")?;
+    let listeners = client::get(socket, "/api/v1/listeners")?;
+    let ha = client::get(socket, "/api/v1/ha")?;
+    decode(&routes, &listeners, &ha).context("the running signalbox answers as none of this version does")
+}
+
+fn decode(routes: &Value, listeners: &Value, ha: &Value) -> Option<RoutedNames> {
+    let name = |route: &Value| HostnamePattern::parse(route["host"].as_str()?).ok();
+    let names = routes["routes"].as_array()?.iter().map(name).collect::<Option<_>>()?;
+    let mut binds = Vec::new();
+    for listener in listeners["listeners"].as_array()? {
+        if listener["protocol"] == Protocol::Tcp.as_str() {
+            continue;
+        }
+        for bind in listener["listen"].as_array()? {
+            binds.push(NamedBind {
+                listener: listener["name"].as_str()?.to_owned(),
+                bind: parse_bind(bind.as_str()?)?,
+            });
+        }
+    }
+    let groups = ha["groups"].as_array()?.iter();
+    let vips = groups.flat_map(|group| group["vips"].as_array().into_iter().flatten());
+    let vips = vips.map(|vip| vip.as_str()?.parse().ok());
+    Some(RoutedNames {
+        names,
+        binds,
+        vips: vips.collect::<Option<_>>()?,
+        notes: Vec::new(),
+    })
+}
+
+/// Parses an address or prefix and a port, as [`Bind`] is written.
+fn parse_bind(text: &str) -> Option<Bind> {
+    let (place, port) = text.rsplit_once(':')?;
+    let place = place.trim_start_matches('[').trim_end_matches(']');
+    let single = || place.parse().ok().map(<IpNet as From<IpAddr>>::from);
+    Some(Bind {
+        prefix: place.parse().ok().or_else(single)?,
+        port: port.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn binds_are_read_as_they_are_written() {
+        for text in [
+            "192.0.2.1:80",
+            "[2001:db8::1]:443",
+            "0.0.0.0/0:80",
+            "[::/0]:80",
+            "[fd00:9::/64]:80",
+        ] {
+            assert_eq!(parse_bind(text).map(|bind| bind.to_string()).as_deref(), Some(text));
+        }
+        for text in ["192.0.2.1", "host:80", "192.0.2.1:http", ""] {
+            assert_eq!(parse_bind(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_a_running_signalbox_has_names_and_places() {
+        let routes = json!({ "routes": [{ "host": "app.test" }, { "host": "*.apps.test" }] });
+        let listeners = json!({ "listeners": [
+            { "name": "http", "protocol": "http", "listen": ["192.0.2.1:80", "[2001:db8::1]:80"] },
+            { "name": "web", "protocol": "https", "listen": ["192.0.2.1:443"] },
+            { "name": "mysql", "protocol": "tcp", "listen": ["192.0.2.9:3306"] },
+        ] });
+        let ha = json!({ "groups": [{ "vips": ["192.0.2.101", "2001:db8::101"] }, { "vips": [] }] });
+        let mut routed = decode(&routes, &listeners, &ha).unwrap();
+        assert_eq!(routed.vips.len(), 2);
+        assert_eq!((routed.names.len(), routed.binds.len()), (2, 3));
+        routed.keep_listeners(&["web".to_owned()]).unwrap();
+        assert_eq!(routed.binds.len(), 1);
+        let error = routed.keep_listeners(&["mysql".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("no listener mysql") && error.contains("web"), "{error}");
+        assert_eq!(decode(&json!({}), &listeners, &ha), None);
+    }
+}
