@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 26] = [
+const PACKAGES: [AptPackage; 27] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -35,6 +35,7 @@ const PACKAGES: [AptPackage; 26] = [
     package("bpftool"),
     package("activemq"),
     package("etcd-server"),
+    package("keepalived"),
     // The following packages have no service, or one that does not start by itself.
     package("mariadb-server-core"),
     package("mariadb-client-core"),
