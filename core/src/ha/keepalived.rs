@@ -54,6 +54,12 @@ pub fn release_file(directory: &str, group: &str) -> String {
     format!("{directory}/release_{group}")
 }
 
+/// Group that a file of this name is for; see [`release_file`].
+#[must_use]
+pub fn group_of_file(name: &str) -> Option<&str> {
+    name.strip_prefix("release_")
+}
+
 /// Path of the FIFO where keepalived reports states.
 #[must_use]
 pub fn fifo(directory: &str) -> String {
@@ -148,8 +154,9 @@ fn globals(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
     line(out, 1, &format!("vrrp_version {}", version_number(ha.vrrp.version)));
     line(out, 1, "script_user root");
     line(out, 1, "max_auto_priority 99");
-    if let Tracking::Directory(directory) = node.tracking {
-        line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory)));
+    match node.tracking {
+        Tracking::Directory(directory) => line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory))),
+        Tracking::Script { .. } => line(out, 1, "enable_script_security"),
     }
     if let Some(email) = &ha.email {
         mail(out, email);
