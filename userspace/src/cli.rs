@@ -9,6 +9,8 @@ pub mod doctor;
 mod events;
 mod explain;
 mod export;
+mod ha;
+mod ha_config;
 pub mod logging;
 mod rotate;
 mod services;
@@ -180,6 +182,10 @@ enum Command {
     /// Weights that are set here override the configuration file and the clusters' own weights. They survive edits of
     /// the file, restarts and upgrades, and apply to all balancers that share a table.
     Weight(weight::WeightArgs),
+    /// Share virtual addresses with other nodes.
+    #[command(subcommand)]
+    Ha(ha::HaCommand),
+    HaConfig(Box<ha_config::HaConfigArgs>),
     /// Examine what this machine can do for signalbox, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
@@ -350,6 +356,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Export(export) => export::run(&export),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
+        Command::Ha(what) => ha::run(what, &cli.log),
+        Command::HaConfig(args) => ha_config::run(*args),
         Command::Doctor { show, verbose } => {
             let running = show
                 .socket

@@ -54,6 +54,12 @@ pub fn release_file(directory: &str, group: &str) -> String {
     format!("{directory}/release_{group}")
 }
 
+/// Group that a file of this name is for; see [`release_file`].
+#[must_use]
+pub fn group_of_file(name: &str) -> Option<&str> {
+    name.strip_prefix("release_")
+}
+
 /// Path of the FIFO where keepalived reports states.
 #[must_use]
 pub fn fifo(directory: &str) -> String {

@@ -9,8 +9,10 @@ use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::{DEFAULT_HA_NAME, HaMode, HaNode, MAX_HA_NODES};
 
 use super::address::BindOwners;
+use super::error::{ConfigError, ConfigErrors};
 use super::map::MapDecoder;
 use super::node::NodeRef;
+use super::read::read;
 use super::report::{Report, quote};
 use super::scalar::{optional_value, or_default};
 use super::unique::UniqueNames;
@@ -25,6 +27,17 @@ const FIREWALL: [(&str, bool); 2] = [("accept", true), ("off", false)];
 
 /// Longest name of an interface, in bytes: `IFNAMSIZ` less its closing NUL.
 const MAX_INTERFACE_BYTES: usize = 15;
+
+/// Parses the section alone; on failure, with all of its mistakes. The second part are its oddities.
+pub fn parse(text: &str) -> Result<(HighAvailability, Vec<ConfigError>), ConfigErrors> {
+    let mut report = Report::default();
+    let parsed = read(text, "`vips` or `groups`", &mut report);
+    let parsed = parsed.and_then(|root| decode(&NodeRef::root(&root), &mut BindOwners::default(), &mut report));
+    match parsed {
+        Some(ha) if report.is_clean() => Ok((ha, report.take_warnings())),
+        _ => Err(report.into_errors(text)),
+    }
+}
 
 /// Decodes the section; addresses of its own are taken from `taken`. `None`: there is a mistake.
 pub(super) fn decode(place: &NodeRef<'_>, taken: &mut BindOwners, report: &mut Report) -> Option<HighAvailability> {

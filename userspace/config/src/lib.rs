@@ -14,7 +14,7 @@ mod clusters;
 mod error;
 mod excerpt;
 mod expose;
-mod ha;
+pub mod ha;
 mod health;
 mod hosts;
 mod http;

@@ -135,6 +135,14 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("BY", "by"),
             ("JOB", "job"),
         ],
+        "ha_groups" => &[
+            ("GROUP", "name"),
+            ("STATE", "state"),
+            ("PRIORITY", "priority"),
+            ("ADDRESSES", "vips"),
+            ("SOURCES", "sources"),
+            ("PREFERS", "prefer"),
+        ],
         "jobs" => &[
             ("JOB", "id"),
             ("ACTION", "action"),

@@ -39,6 +39,7 @@ mod exposed;
 mod faults;
 mod figures;
 mod h2c;
+mod ha;
 mod health;
 mod http2_hosts;
 mod http_request;

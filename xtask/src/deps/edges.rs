@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
@@ -23,6 +23,15 @@ const ALLOWED: [(&str, &[&str]); 13] = [
         "signalbox-sources",
         &["signalbox-common", "signalbox-core", "signalbox-sys", "signalbox-tls"],
     ),
+    (
+        "signalbox-ha",
+        &[
+            "signalbox-core",
+            "signalbox-config",
+            "signalbox-sys",
+            "signalbox-sources",
+        ],
+    ),
     ("signalbox-tls", &["signalbox-core"]),
     (
         "signalbox",
@@ -30,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "signalbox-common",
             "signalbox-core",
             "signalbox-config",
+            "signalbox-ha",
             "signalbox-sys",
             "signalbox-kernel",
             "signalbox-sources",

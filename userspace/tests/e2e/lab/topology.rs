@@ -13,7 +13,7 @@ use super::Ns;
 use super::signalbox::binary;
 
 /// Kind of the labs: pins of signalbox would outlive the balancer's namespace.
-const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     prefix: "sbx",
     program: "e2e",
     detach: |ns| {

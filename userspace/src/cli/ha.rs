@@ -1,0 +1,190 @@
+//! `signalbox ha`: the supervisor of virtual addresses, and what operators ask of it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use signalbox_core::model::HighAvailability;
+use signalbox_ha::{Directory, Settings};
+
+use super::client::SocketArgs;
+use super::{ShowArgs, client, show};
+
+/// Time that a group has to leave this node, or to come back.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
+const MOVE_INTERVAL: Duration = Duration::from_millis(50);
+
+#[derive(clap::Subcommand)]
+pub(super) enum HaCommand {
+    /// Give virtual addresses to this node while it is well, until told to stop (SIGTERM: give them up; SIGHUP:
+    /// reload).
+    Run {
+        /// The configuration file; reloaded when it changes.
+        #[arg(short = 'f', long, env = "SIGNALBOX_CONFIG", value_name = "FILE")]
+        config: PathBuf,
+        #[command(flatten)]
+        directory: DirectoryArgs,
+        /// The admin socket of signalbox, in place of the configuration's.
+        #[arg(long, env = "SIGNALBOX_SOCKET", value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
+    /// Check whether this node may have virtual addresses: whether signalbox is ready, and port or script say yes.
+    ///
+    /// Exits with 0 if so, 1 if not: for `vrrp_script` in a keepalived.conf of your own.
+    Check {
+        /// The configuration file.
+        #[arg(short = 'f', long, env = "SIGNALBOX_CONFIG", value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Show the groups of virtual addresses, and which of them this node has.
+    Status(ShowArgs),
+    /// Give a group up to another node, or all of them, until they are reclaimed.
+    Release(GroupArgs),
+    /// Let this node have a group again, or all of them.
+    Reclaim(GroupArgs),
+}
+
+#[derive(clap::Args)]
+pub(super) struct DirectoryArgs {
+    /// The runtime directory of `signalbox ha run`.
+    #[arg(long, env = "SIGNALBOX_HA_DIR", default_value = signalbox_ha::DEFAULT_DIRECTORY, value_name = "DIR")]
+    runtime_dir: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(super) struct GroupArgs {
+    /// The group; all of them where none is named.
+    group: Option<String>,
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
+    match command {
+        HaCommand::Run {
+            config,
+            directory,
+            socket,
+        } => {
+            super::logging::init(log).map_err(anyhow::Error::msg)?;
+            let options = signalbox_ha::Options {
+                config,
+                directory: directory.runtime_dir,
+                socket,
+            };
+            // keepalived ends with the thread that starts it, which must be this one.
+            one_thread()?.block_on(signalbox_ha::run(options))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        HaCommand::Check { config } => check(&config),
+        HaCommand::Status(show) => status(&show),
+        HaCommand::Release(args) => set_released(&args, true),
+        HaCommand::Reclaim(args) => set_released(&args, false),
+    }
+}
+
+/// Completes a section with what this machine says.
+pub(super) fn settings(ha: HighAvailability) -> anyhow::Result<Settings> {
+    Settings::new(ha, PathBuf::new())
+}
+
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn check(config: &Path) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(config)?;
+    let mut reasons = Vec::new();
+    if settings.ha.watch.ready {
+        match client::get(&settings.socket, "/api/v1/ha") {
+            Ok(answer) if answer.get("ready") == Some(&Value::Bool(true)) => {}
+            Ok(answer) => reasons.push(format!("signalbox is not ready: {}", reasons_of(&answer))),
+            Err(error) => reasons.push(format!("{error:#}")),
+        }
+    }
+    if let Err(why) = one_thread()?.block_on(signalbox_ha::check::once(&settings)) {
+        reasons.push(why);
+    }
+    if reasons.is_empty() {
+        println!("well");
+        return Ok(ExitCode::SUCCESS);
+    }
+    reasons.iter().for_each(|reason| eprintln!("{reason}"));
+    Ok(ExitCode::FAILURE)
+}
+
+fn reasons_of(answer: &Value) -> String {
+    let reasons = answer.get("reasons").and_then(Value::as_array).cloned().unwrap_or_default();
+    let reasons: Vec<_> = reasons.iter().filter_map(Value::as_str).collect();
+    reasons.join("; ")
+}
+
+fn status(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let answer = client::get(&args.socket, "/api/v1/ha")?;
+    if args.output != super::OutputFormat::Table {
+        show::emit(&answer, args.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if answer.get("configured") != Some(&Value::Bool(true)) {
+        println!("the configuration has no section `ha`: there are no addresses to share");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is = |key: &str| answer.get(key) == Some(&Value::Bool(true));
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+    let groups = answer.get("groups").cloned().unwrap_or_default();
+    show::print_text(&show::table("ha_groups", &json!({ "ha_groups": groups })))?;
+    show::print_text(&format!("{} on {}, mode {}", text("name"), text("node"), text("mode")))?;
+    if !is("supervised") && text("mode") != "external" {
+        show::print_text("! no `signalbox ha run` is connected: this node has no addresses")?;
+    }
+    if !is("ready") {
+        show::print_text(&format!("! signalbox is not ready: {}", reasons_of(&answer)))?;
+    }
+    if !is("may_preempt") {
+        show::print_text("! this node does not know the flows of its peers yet: it takes no group over from them")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has this node keep away from groups, or not any more, and waits until that has come about.
+fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode> {
+    let directory = Directory::new(&args.directory.runtime_dir)?;
+    let known = directory.groups().with_context(|| {
+        let path = directory.path().display();
+        format!("no `signalbox ha run` has {path} (is it running? --runtime-dir names another directory)")
+    })?;
+    let groups = match &args.group {
+        Some(group) if known.contains(group) => vec![group.clone()],
+        Some(group) => bail!("there is no group `{group}` (there is: {})", known.join(", ")),
+        None => known,
+    };
+    for group in &groups {
+        directory.set_released(group, is_released)?;
+    }
+    let deadline = Instant::now() + MOVE_TIMEOUT;
+    for group in &groups {
+        while is_released && is_owned(&args.socket.socket, group) && Instant::now() < deadline {
+            std::thread::sleep(MOVE_INTERVAL);
+        }
+        if is_released && is_owned(&args.socket.socket, group) {
+            bail!("{group}: this node still has it: is `signalbox ha run` running?");
+        }
+        println!("{group}: {}", if is_released { "released" } else { "reclaimed" });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether this node has a group, as signalbox knows. One that does not answer has none.
+fn is_owned(socket: &Path, group: &str) -> bool {
+    let Ok(answer) = client::get(socket, "/api/v1/ha") else {
+        return false;
+    };
+    let groups = answer.get("groups").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_it = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(group);
+    let state = groups.iter().find(is_it).and_then(|one| one.get("state"));
+    state.and_then(Value::as_str) == Some("master")
+}

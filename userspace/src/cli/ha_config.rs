@@ -1,0 +1,129 @@
+//! `signalbox ha-config`: virtual addresses from the options of OpenShift's `ha-config` and `oc adm ipfailover`.
+
+mod environment;
+mod manifest;
+mod options;
+mod section;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use comfy_table::{Table, presets};
+use serde_json::Value;
+use signalbox_core::ha::keepalived::{NodeContext, Tracking, render};
+use signalbox_core::model::HighAvailability;
+
+use super::show::{emit, print_text};
+use super::{OutputFormat, ha};
+use crate::config;
+pub(super) use options::HaConfigArgs;
+use options::Output;
+
+/// Command by which keepalived checks a node where nothing supervises it.
+const CHECK_COMMAND: &str = "/usr/bin/signalbox ha check";
+
+pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
+    let args = if args.from_env {
+        environment::complete(args, |name| std::env::var(name).ok())?
+    } else {
+        args
+    };
+    let output = args.checked()?;
+    let (section, parsed) = section::build(&args)?;
+    if args.create {
+        return create(&args, output, &section, &parsed);
+    }
+    show(&args, output, &section, &parsed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailability) -> anyhow::Result<()> {
+    match output {
+        Output::Table => print_text(&table(args, ha)),
+        Output::Json => emit(&serde_json::json!({ "ha": section }), OutputFormat::Json),
+        Output::Yaml => print_text(&section::yaml(section)?),
+        Output::Keepalived => print_text(&keepalived(ha)?),
+        Output::Systemd => print_text(manifest::SYSTEMD_UNIT),
+        Output::Kubernetes => print_text(&manifest::kubernetes(args, ha)?),
+    }
+}
+
+/// A line for each group.
+fn table(args: &HaConfigArgs, ha: &HighAvailability) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if !args.no_headers {
+        table.set_header(["NAME", "GROUP", "VIRTUAL IPS", "INTERFACE", "WATCH", "SELECTOR"]);
+    }
+    for group in &ha.groups {
+        let vips: Vec<_> = group.vips.iter().map(ToString::to_string).collect();
+        let watch = match (&ha.watch.script, ha.watch.port) {
+            (Some(script), _) => script.display().to_string(),
+            (None, 0) => "-".to_owned(),
+            (None, port) => port.to_string(),
+        };
+        let interface = ha.interface.clone().unwrap_or_else(|| "default".to_owned());
+        table.add_row([ha.name.clone(), group.name.clone(), vips.join(","), interface, watch, args.node_selector()]);
+    }
+    table.to_string()
+}
+
+/// keepalived's configuration of this node, for one that nothing supervises.
+fn keepalived(ha: &HighAvailability) -> anyhow::Result<String> {
+    let settings = ha::settings(ha.clone())?;
+    let interval = ha.watch.interval;
+    let script = ha.watch.script.as_ref().map(|script| script.display().to_string());
+    let node = NodeContext {
+        name: &settings.node,
+        interface: &settings.interface,
+        password: settings.password.as_deref(),
+        tracking: Tracking::Script {
+            command: script.as_deref().unwrap_or(CHECK_COMMAND),
+            interval: interval.max(Duration::from_secs(1)),
+        },
+    };
+    render(&settings.ha, &node).map_err(anyhow::Error::msg)
+}
+
+/// Puts the configuration where it takes effect: into signalbox's file, or the cluster.
+fn create(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailability) -> anyhow::Result<ExitCode> {
+    if output == Output::Kubernetes {
+        return apply(&manifest::kubernetes(args, ha)?);
+    }
+    let file = &args.into;
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let before = config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
+    if before.model.ha.is_some() {
+        bail!("{} has a section `ha` already: edit it, or remove it first", file.display());
+    }
+    let text = format!("{}\n\n{}", text.trim_end(), section::yaml(section)?);
+    config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
+    replace(file, &text).with_context(|| format!("writing {}", file.display()))?;
+    println!("{}: section `ha` added; `signalbox ha run --config {0}` gives this node its addresses", file.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces a file at once, with its permissions.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text)?;
+    std::fs::set_permissions(&new, std::fs::metadata(file)?.permissions())?;
+    std::fs::rename(&new, file)
+}
+
+/// Applies a manifest by OpenShift's or Kubernetes' client.
+fn apply(manifest: &str) -> anyhow::Result<ExitCode> {
+    for program in ["oc", "kubectl"] {
+        let child = Command::new(program).args(["apply", "-f", "-"]).stdin(Stdio::piped()).spawn();
+        let Ok(mut child) = child else { continue };
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(manifest.as_bytes())?;
+        }
+        let status = child.wait()?;
+        return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    bail!("neither `oc` nor `kubectl` is here: leave --create out, and apply what is printed")
+}

@@ -1,0 +1,92 @@
+//! Variables of OpenShift's ipfailover image, in place of options that are not given.
+
+use anyhow::bail;
+
+use super::options::HaConfigArgs;
+
+/// Reads variables by `get`; one without a value is one that is not there.
+pub(super) fn complete(
+    mut args: HaConfigArgs,
+    get: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<HaConfigArgs> {
+    let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
+    let of = |name: &str| get(&format!("OPENSHIFT_HA_{name}"));
+    let fill = |place: &mut Option<String>, name: &str| {
+        if place.is_none() {
+            *place = of(name);
+        }
+    };
+    fill(&mut args.name, "CONFIG_NAME");
+    fill(&mut args.selector, "SELECTOR");
+    fill(&mut args.virtual_ips, "VIRTUAL_IPS");
+    fill(&mut args.virtual_ip_groups, "VIP_GROUPS");
+    fill(&mut args.interface, "NETWORK_INTERFACE");
+    fill(&mut args.watch_port, "MONITOR_PORT");
+    fill(&mut args.vrrp_id_offset, "VRRP_ID_OFFSET");
+    fill(&mut args.iptables_chain, "NFTABLES_RULE");
+    fill(&mut args.iptables_chain, "IPTABLES_CHAIN");
+    fill(&mut args.check_script, "CHECK_SCRIPT");
+    fill(&mut args.check_interval, "CHECK_INTERVAL");
+    fill(&mut args.notify_script, "NOTIFY_SCRIPT");
+    fill(&mut args.preemption_strategy, "PREEMPTION");
+    fill(&mut args.nodes, "UNICAST_PEERS");
+    fill(&mut args.admin_emails, "ADMIN_EMAILS");
+    fill(&mut args.smtp_server, "SMTP_SERVER");
+    if args.exclude_vrrp_ids.is_none() {
+        args.exclude_vrrp_ids = get("HA_EXCLUDED_VRRP_IDS");
+    }
+    if args.email_from.is_none() {
+        args.email_from = get("EMAIL_FROM");
+    }
+    if let (None, Some(text)) = (args.replicas, of("REPLICA_COUNT")) {
+        match text.trim().parse() {
+            Ok(count) => args.replicas = Some(count),
+            Err(_) => bail!("OPENSHIFT_HA_REPLICA_COUNT: `{text}` is not a whole number"),
+        }
+    }
+    if let (None, Some(text)) = (args.unicast, of("USE_UNICAST")) {
+        args.unicast = match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" => Some(true),
+            "false" | "0" | "no" => Some(false),
+            _ => bail!("OPENSHIFT_HA_USE_UNICAST: `{text}` is neither true nor false"),
+        };
+    }
+    Ok(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_before_variables() {
+        let variables = [
+            ("OPENSHIFT_HA_CONFIG_NAME", "west"),
+            ("OPENSHIFT_HA_VIRTUAL_IPS", "10.1.1.5-8"),
+            ("OPENSHIFT_HA_MONITOR_PORT", "0"),
+            ("OPENSHIFT_HA_USE_UNICAST", "true"),
+            ("OPENSHIFT_HA_CHECK_SCRIPT", ""),
+            ("OPENSHIFT_HA_REPLICA_COUNT", "3"),
+            ("HA_EXCLUDED_VRRP_IDS", "11 13"),
+        ];
+        let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let given = HaConfigArgs {
+            watch_port: Some("8080".to_owned()),
+            ..HaConfigArgs::default()
+        };
+        let args = complete(given, get).unwrap();
+        assert_eq!((args.name.as_deref(), args.virtual_ips.as_deref()), (Some("west"), Some("10.1.1.5-8")));
+        assert_eq!((args.watch_port.as_deref(), args.check_script), (Some("8080"), None));
+        assert_eq!((args.unicast, args.replicas), (Some(true), Some(3)));
+        assert_eq!(args.exclude_vrrp_ids.as_deref(), Some("11 13"));
+    }
+
+    #[test]
+    fn values_are_checked() {
+        for (name, value) in [("OPENSHIFT_HA_REPLICA_COUNT", "many"), ("OPENSHIFT_HA_USE_UNICAST", "perhaps")] {
+            let get = |asked: &str| (asked == name).then(|| value.to_owned());
+            let error = complete(HaConfigArgs::default(), get).unwrap_err().to_string();
+            assert!(error.starts_with(name) && error.contains(value), "{error}");
+        }
+    }
+}

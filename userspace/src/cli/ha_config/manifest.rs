@@ -1,0 +1,113 @@
+//! What runs the supervisor: a unit of systemd, a DaemonSet of Kubernetes.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use serde_json::json;
+use signalbox_core::model::HighAvailability;
+
+use super::options::HaConfigArgs;
+
+/// Unit beside that of `signalbox run`. It has no dependency on that one: it outlives it, to take the addresses away.
+pub(super) const SYSTEMD_UNIT: &str = "\
+[Unit]
+Description=Virtual addresses of signalbox
+Documentation=man:keepalived(8)
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart=/usr/bin/signalbox ha run --config /etc/signalbox/signalbox.yaml
+ExecReload=/bin/kill -HUP $MAINPID
+RuntimeDirectory=signalbox-ha
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+Restart=always
+RestartSec=1
+KillMode=mixed
+TimeoutStopSec=20
+AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BROADCAST CAP_SYS_NICE
+NoNewPrivileges=yes
+ProtectHome=yes
+
+[Install]
+WantedBy=multi-user.target
+";
+
+/// Image where --images says nothing.
+const DEFAULT_IMAGE: &str = "signalbox/${component}:${version}";
+const COMPONENT: &str = "keepalived-ha-config";
+
+/// DaemonSet beside signalbox's own, on the nodes that the selector means.
+pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<String> {
+    let selector = args.node_selector();
+    let node_labels: BTreeMap<_, _> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
+    let labels = json!({ "app": "signalbox-ha", "ipfailover": ha.name });
+    let version = if args.latest_images { "latest" } else { concat!("v", env!("CARGO_PKG_VERSION")) };
+    let image = args.images.as_deref().unwrap_or(DEFAULT_IMAGE);
+    let image = image.replace("${component}", COMPONENT).replace("${version}", version);
+    let container = json!({
+        "name": "ha",
+        "image": image,
+        "command": ["signalbox", "ha", "run", "--config", "/etc/signalbox/signalbox.yaml"],
+        "securityContext": { "capabilities": { "add": ["NET_ADMIN", "NET_RAW", "NET_BROADCAST"] } },
+        "volumeMounts": [
+            { "name": "config", "mountPath": "/etc/signalbox", "readOnly": true },
+            { "name": "admin", "mountPath": "/run/signalbox" },
+        ],
+    });
+    let manifest = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": { "name": ha.name, "labels": labels },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            // One node at a time gives its addresses up.
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "hostNetwork": true,
+                    "nodeSelector": node_labels,
+                    "serviceAccountName": args.service_account.as_deref().unwrap_or("ipfailover"),
+                    "terminationGracePeriodSeconds": 20,
+                    "containers": [container],
+                    "volumes": [
+                        { "name": "config", "configMap": { "name": "signalbox" } },
+                        { "name": "admin", "hostPath": { "path": "/run/signalbox", "type": "DirectoryOrCreate" } },
+                    ],
+                },
+            },
+        },
+    });
+    if args.replicas.is_some() {
+        eprintln!("note: a DaemonSet has no --replicas: it runs on each node with the labels {selector}");
+    }
+    serde_saphyr::to_string(&manifest).context("writing the manifest")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn the_daemon_set_runs_on_the_nodes_that_are_selected() {
+        let (ha, _) = config::ha::parse("{ name: router-west, vips: 10.1.1.5 }").unwrap();
+        let args = HaConfigArgs {
+            selector: Some("ha-router=primary,region=infra".to_owned()),
+            images: Some("registry.test/${component}:${version}".to_owned()),
+            latest_images: true,
+            ..HaConfigArgs::default()
+        };
+        let text = kubernetes(&args, &ha).unwrap();
+        let parsed: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let pod = &parsed["spec"]["template"]["spec"];
+        assert_eq!(pod["nodeSelector"], json!({ "ha-router": "primary", "region": "infra" }));
+        assert_eq!(pod["containers"][0]["image"], "registry.test/keepalived-ha-config:latest");
+        assert_eq!((&parsed["metadata"]["name"], &pod["hostNetwork"]), (&json!("router-west"), &json!(true)));
+    }
+}

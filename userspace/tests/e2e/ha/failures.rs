@@ -1,0 +1,153 @@
+//! What fails, and where the addresses are then.
+
+use nix::sys::signal::Signal;
+
+use super::scene::{HaLab, Node, SOURCE, VIP6, VIPS, privileged};
+use crate::lab::{SOON, eventually};
+
+/// Group of an IPv4 and an IPv6 address, with a source on the other interface.
+fn one_group() -> String {
+    format!("  groups: [{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24@back\"], prefer: node-a }}]\n", VIPS[0])
+}
+
+/// Whether a node has all that belongs to the group.
+fn wait_all(lab: &HaLab, node: usize) {
+    for address in [VIPS[0], VIP6, SOURCE] {
+        lab.wait_owner(address, node);
+    }
+    lab.wait_served(VIPS[0]);
+    lab.wait_served(VIP6);
+}
+
+#[test]
+fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
+    if !privileged("addresses_leave_a_signalbox_that_is_killed_and_come_back") {
+        return;
+    }
+    let mut lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.nodes[0].wait_state("g1", "master");
+    lab.nodes[1].wait_state("g1", "backup");
+    lab.nodes[0].signalbox.as_mut().unwrap().kill();
+    wait_all(&lab, 1);
+    lab.nodes[1].wait_state("g1", "master");
+    lab.nodes[0].start_signalbox();
+    // It is preferred, and there is nothing that it would have to know first.
+    wait_all(&lab, 0);
+    lab.nodes[0].wait_state("g1", "master");
+}
+
+#[test]
+fn addresses_leave_a_signalbox_that_stops_before_its_connections_end() {
+    if !privileged("addresses_leave_a_signalbox_that_stops_before_its_connections_end") {
+        return;
+    }
+    let mut lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.nodes[0].signalbox.as_mut().unwrap().signal(Signal::SIGTERM);
+    wait_all(&lab, 1);
+}
+
+#[test]
+fn addresses_leave_a_node_whose_cables_are_pulled() {
+    if !privileged("addresses_leave_a_node_whose_cables_are_pulled") {
+        return;
+    }
+    let lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.set_links(0, false);
+    let moved = eventually(SOON, || lab.nodes[1].has(VIPS[0]) && lab.nodes[1].has(VIP6) && lab.nodes[1].has(SOURCE));
+    assert!(moved, "{}", lab.logs());
+    lab.wait_served(VIPS[0]);
+    lab.set_links(0, true);
+    wait_all(&lab, 0);
+}
+
+#[test]
+fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
+    if !privileged("a_keepalived_that_is_killed_leaves_no_address_and_is_started_again") {
+        return;
+    }
+    // With `never`, what comes back does not take the addresses back either.
+    let lab = HaLab::start(&(one_group() + "  preemption: never\n"));
+    let first = lab.owner(VIPS[0]);
+    wait_all(&lab, first);
+    let second = 1 - first;
+    // Both processes, then only the parent.
+    let mut pids = lab.nodes[first].keepalived();
+    Node::kill(&pids);
+    wait_all(&lab, second);
+    let new = eventually(SOON, || lab.nodes[first].keepalived() != pids);
+    assert!(new, "{}", lab.logs());
+    lab.nodes[first].wait_state("g1", "backup");
+    pids = lab.nodes[second].keepalived();
+    Node::kill(&pids[..1]);
+    wait_all(&lab, first);
+    // And only the child.
+    pids = lab.nodes[first].keepalived();
+    lab.nodes[second].wait_state("g1", "backup");
+    Node::kill(&pids[1..]);
+    wait_all(&lab, second);
+}
+
+#[test]
+fn a_supervisor_that_is_killed_takes_its_addresses_along() {
+    if !privileged("a_supervisor_that_is_killed_takes_its_addresses_along") {
+        return;
+    }
+    let mut lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.nodes[0].wait_state("g1", "master");
+    let pids = lab.nodes[0].keepalived();
+    lab.nodes[0].supervisor.as_mut().unwrap().kill();
+    wait_all(&lab, 1);
+    let gone = eventually(SOON, || pids.iter().all(|pid| !signalbox_lab::is_alive(pid.as_raw().unsigned_abs())));
+    assert!(gone, "keepalived has ended with its parent");
+    // signalbox knows that nobody gives it addresses any more.
+    lab.nodes[0].wait_state("g1", "fault");
+    assert_eq!(lab.nodes[0].status()["supervised"], false);
+    // Everything at once leaves addresses: the next supervisor removes them.
+    lab.nodes[0].start_supervisor();
+    wait_all(&lab, 0);
+    let pids = lab.nodes[0].keepalived();
+    lab.nodes[0].supervisor.as_ref().unwrap().signal(Signal::SIGSTOP);
+    Node::kill(&pids);
+    lab.nodes[0].supervisor.as_mut().unwrap().kill();
+    assert!(lab.nodes[0].has(VIPS[0]), "keepalived had no chance to remove it");
+    lab.nodes[0].signalbox.as_mut().unwrap().kill();
+    lab.nodes[0].start_supervisor();
+    wait_all(&lab, 1);
+}
+
+#[test]
+fn a_supervisor_that_is_told_to_stop_gives_its_addresses_up() {
+    if !privileged("a_supervisor_that_is_told_to_stop_gives_its_addresses_up") {
+        return;
+    }
+    let mut lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    let (first, _) = lab.pair(0);
+    let supervisor = first.supervisor.as_mut().unwrap();
+    supervisor.signal(Signal::SIGTERM);
+    assert_eq!(supervisor.exit_code(SOON), 0, "{}", supervisor.log());
+    assert!(!first.has(VIPS[0]) && !first.has(VIP6) && !first.has(SOURCE));
+    first.wait_state("g1", "fault");
+    wait_all(&lab, 1);
+}
+
+#[test]
+fn a_successor_of_signalbox_keeps_the_addresses() {
+    if !privileged("a_successor_of_signalbox_keeps_the_addresses") {
+        return;
+    }
+    let mut lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.nodes[0].wait_state("g1", "master");
+    let transitions = |lab: &HaLab| lab.nodes[1].supervisor.as_ref().unwrap().log().matches("state=\"MASTER\"").count();
+    assert_eq!(transitions(&lab), 0, "{}", lab.logs());
+    lab.nodes[0].take_over();
+    lab.nodes[0].wait_state("g1", "master");
+    assert!(lab.nodes[0].has(VIPS[0]));
+    assert_eq!(transitions(&lab), 0, "the other node never had them:\n{}", lab.logs());
+    lab.wait_served(VIPS[0]);
+}
