@@ -213,7 +213,9 @@ enum Command {
         all: bool,
     },
     /// Write a completion script for a shell.
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(clap::Args)]

@@ -154,8 +154,9 @@ fn globals(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
     line(out, 1, &format!("vrrp_version {}", version_number(ha.vrrp.version)));
     line(out, 1, "script_user root");
     line(out, 1, "max_auto_priority 99");
-    if let Tracking::Directory(directory) = node.tracking {
-        line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory)));
+    match node.tracking {
+        Tracking::Directory(directory) => line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory))),
+        Tracking::Script { .. } => line(out, 1, "enable_script_security"),
     }
     if let Some(email) = &ha.email {
         mail(out, email);

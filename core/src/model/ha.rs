@@ -52,7 +52,7 @@ impl HighAvailability {
     /// Whether adverts are sent to nodes by IPv6 (`true`) or IPv4; `None`: they are sent by multicast.
     #[must_use]
     pub fn unicast_family(&self) -> Option<bool> {
-        let first = self.nodes.first()?;
+        let first = self.nodes.first().filter(|_| self.nodes.len() > 1)?;
         self.vrrp.unicast.then(|| first.address.is_ipv6())
     }
 

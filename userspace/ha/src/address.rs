@@ -54,7 +54,11 @@ pub(crate) async fn remove(addresses: &[OwnedAddress]) -> anyhow::Result<Vec<Own
 async fn batch(verb: &str, addresses: &[OwnedAddress]) -> anyhow::Result<()> {
     let mut lines = String::new();
     for owned in addresses {
-        let no_dad = if verb == "replace" && owned.address.is_ipv6() { " nodad" } else { "" };
+        let no_dad = if verb == "replace" && owned.address.is_ipv6() {
+            " nodad"
+        } else {
+            ""
+        };
         let OwnedAddress {
             address,
             prefix,

@@ -69,7 +69,9 @@ async fn send(settings: &watch::Receiver<Arc<Settings>>, report: &GroupReport) {
     let client = ApiClient::Socket(settings.borrow().socket.clone());
     let path = format!("/api/v1/ha/groups/{}", percent_encoded(&report.group));
     let body = json!({ "state": report.state, "priority": report.priority }).to_string();
-    let sent = client.ask_with_timeout(REPORT_TIMEOUT, Method::PUT, &path, Some(body)).await;
+    let sent = client
+        .ask_with_timeout(REPORT_TIMEOUT, Method::PUT, &path, Some(body))
+        .await;
     if let Err(error) = sent {
         // It is told again when signalbox answers again.
         tracing::debug!(%error, group = report.group, "A state could not be reported to signalbox.");

@@ -26,7 +26,11 @@ pub async fn once(settings: &Settings) -> Result<(), String> {
 async fn run_script(script: &Path, limit: Duration) -> Result<(), String> {
     let shown = script.display();
     let mut command = Command::new(script);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
     match tokio::time::timeout(limit, command.status()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(format!("{shown}: {status}")),

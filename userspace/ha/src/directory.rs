@@ -24,7 +24,10 @@ impl Directory {
     pub fn new(path: &Path) -> anyhow::Result<Self> {
         let text = path.to_str().unwrap_or_default();
         if !path.is_absolute() || text.contains(['"', '\n']) {
-            bail!("{} cannot be the runtime directory: it needs an absolute path without quotes", path.display());
+            bail!(
+                "{} cannot be the runtime directory: it needs an absolute path without quotes",
+                path.display()
+            );
         }
         Ok(Self {
             path: path.to_owned(),

@@ -67,7 +67,9 @@ pub(crate) async fn open() -> anyhow::Result<usize> {
     let mut script = String::new();
     for chain in items.iter().filter_map(|item| item.chain.as_ref()) {
         if chain.filters_input() && !has_rule(chain) {
-            let Chain { family, table, name, .. } = chain;
+            let Chain {
+                family, table, name, ..
+            } = chain;
             script += &format!(
                 "insert rule {family} {table} {name} meta l4proto {VRRP_PROTOCOL} accept comment \"{COMMENT}\"\n"
             );
@@ -82,7 +84,13 @@ pub(crate) async fn close() -> anyhow::Result<()> {
     let mut script = String::new();
     for rule in list().await?.iter().filter_map(|item| item.rule.as_ref()) {
         if rule.is_ours() {
-            let Rule { family, table, chain, handle, .. } = rule;
+            let Rule {
+                family,
+                table,
+                chain,
+                handle,
+                ..
+            } = rule;
             script += &format!("delete rule {family} {table} {chain} handle {handle}\n");
         }
     }

@@ -50,8 +50,12 @@ async fn follow(socket: PathBuf, condition: &watch::Sender<Condition>) -> bool {
     let (heard, mut last) = (watch::Sender::new(Instant::now()), None::<Condition>);
     let mut silence = heard.subscribe();
     let lines = client.stream_lines("/api/v1/ha/follow", String::new(), |line| {
-        let Some(data) = line.strip_prefix(b"data: ") else { return true };
-        let Ok(new) = serde_json::from_slice::<Condition>(data) else { return true };
+        let Some(data) = line.strip_prefix(b"data: ") else {
+            return true;
+        };
+        let Ok(new) = serde_json::from_slice::<Condition>(data) else {
+            return true;
+        };
         heard.send_replace(Instant::now());
         // A process that stops is followed no longer, unless it is the one that has the socket.
         let leaves = new.stopping && last.as_ref().is_some_and(|last| !last.stopping);

@@ -57,7 +57,9 @@ pub(crate) fn own_address(interface: &str, ha: &HighAvailability) -> Option<IpAd
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     });
     let is_link_local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    addresses.filter(|address| !moves(address) && !is_link_local(address)).min_by_key(IpAddr::is_ipv6)
+    addresses
+        .filter(|address| !moves(address) && !is_link_local(address))
+        .min_by_key(IpAddr::is_ipv6)
 }
 
 #[cfg(test)]

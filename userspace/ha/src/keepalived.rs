@@ -42,7 +42,14 @@ impl Keepalived {
     /// Starts keepalived with the configuration in the directory.
     pub(crate) fn start(directory: &Directory) -> anyhow::Result<Self> {
         let mut command = std::process::Command::new(PROGRAM);
-        command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail", "--no-syslog", "--dont-respawn"]);
+        command.args([
+            "--vrrp",
+            "--dont-fork",
+            "--log-console",
+            "--log-detail",
+            "--no-syslog",
+            "--dont-respawn",
+        ]);
         for (option, file) in [
             ("--use-file", CONFIG_FILE),
             ("--pid", PID_FILE),
@@ -53,7 +60,10 @@ impl Keepalived {
         }
         // The file of another run would name a process that is none of ours.
         let _ = fs::remove_file(directory.file(VRRP_PID_FILE));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // With SIGTERM it gives its addresses up.
         signalbox_sys::end_with_parent(&mut command, libc::SIGTERM);
         let mut child = Command::from(command)
@@ -100,7 +110,10 @@ pub(crate) async fn end_orphan(directory: &Directory) {
     let deadline = tokio::time::Instant::now() + ORPHAN_TIMEOUT;
     while orphan(directory) == Some(pid) {
         if tokio::time::Instant::now() >= deadline {
-            tracing::warn!(pid = pid.as_raw(), "keepalived has ended without its child: that is killed.");
+            tracing::warn!(
+                pid = pid.as_raw(),
+                "keepalived has ended without its child: that is killed."
+            );
             let _ = kill(pid, Signal::SIGKILL);
             return;
         }

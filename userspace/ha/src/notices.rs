@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use signalbox_core::ha::notice::{GroupState, Notice};
+use signalbox_core::ha::priority::own_priorities;
 use tokio::sync::{mpsc, watch};
 
 use crate::Settings;
@@ -38,21 +39,26 @@ impl Notices {
             return;
         };
         let Some(state) = notice.group_state() else { return };
+        // keepalived gives groups of instances the priority 0.
+        let priority = match notice.priority {
+            0 => self.priority_of(notice.name),
+            priority => priority,
+        };
         tracing::info!(
             kind = notice.kind,
             name = notice.name,
             state = notice.state,
-            priority = notice.priority,
+            priority,
             "keepalived reports a state."
         );
-        self.call(notice.kind, notice.name, notice.state, notice.priority);
-        self.note(notice.name, state, notice.priority);
+        self.call(notice.kind, notice.name, notice.state, priority);
+        self.note(notice.name, state, priority);
     }
 
     /// Takes note of a group's state, without keepalived.
     pub(crate) fn set(&mut self, group: &str, state: GroupState) {
         let before = self.states.get(group).copied();
-        let priority = before.map_or(0, |(_, priority)| priority);
+        let priority = before.map_or_else(|| self.priority_of(group), |(_, priority)| priority);
         if before.map(|(before, _)| before) == Some(state) {
             return;
         }
@@ -67,6 +73,14 @@ impl Notices {
         for group in groups {
             self.set(&group, GroupState::Fault);
         }
+    }
+
+    /// Priority of this node in a group.
+    fn priority_of(&self, group: &str) -> u8 {
+        let settings = self.settings.borrow();
+        let at = settings.ha.groups.iter().position(|one| one.name == group);
+        let priorities = own_priorities(&settings.ha, &settings.node);
+        at.and_then(|at| priorities.get(at).copied()).unwrap_or_default()
     }
 
     fn note(&mut self, name: &str, state: GroupState, priority: u8) {

@@ -16,9 +16,14 @@ const MAX_COMPLAINT_CHARS: usize = 500;
 pub(crate) async fn output(program: &str, args: &[&str], input: &str) -> anyhow::Result<String> {
     let mut command = Command::new(program);
     command.args(args).kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let exchange = async {
-        let mut child = command.spawn().with_context(|| format!("starting `{program}`: is it installed?"))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("starting `{program}`: is it installed?"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A program that does not read its input says so by its status.
             let _ = stdin.write_all(input.as_bytes()).await;

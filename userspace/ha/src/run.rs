@@ -54,7 +54,9 @@ impl Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let settings = options.settings()?;
     if settings.ha.mode == HaMode::External {
-        bail!("`ha.mode` is `external`: what decides there reports by PUT /api/v1/ha/groups/NAME, and nothing is to run");
+        bail!(
+            "`ha.mode` is `external`: what decides there reports by PUT /api/v1/ha/groups/NAME, and nothing is to run"
+        );
     }
     let directory = Directory::new(&options.directory)?;
     directory.create()?;
@@ -63,7 +65,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut changes, _watcher) = files::watch(&options.config, &directory)?;
-    let fifo = pipe::OpenOptions::new().read_write(true).open_receiver(directory.fifo());
+    let fifo = pipe::OpenOptions::new()
+        .read_write(true)
+        .open_receiver(directory.fifo());
     let mut fifo = BufReader::new(fifo.context("opening the FIFO of keepalived")?).lines();
 
     let (told, settings) = watch::channel(Arc::new(settings));
@@ -90,10 +94,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => reload(&options, &told, &mut supervisor).await,
-            Some(()) = changes.recv() => {
-                files::settle(&mut changes).await;
-                reload(&options, &told, &mut supervisor).await;
-            }
+            Some(()) = changes.recv() => reload(&options, &told, &mut supervisor).await,
             Ok(()) = condition.changed() => {}
             Ok(()) = well.changed() => {}
             () = tokio::time::sleep(again.unwrap_or(NEVER)) => {}
@@ -141,7 +142,10 @@ async fn reload(options: &Options, told: &watch::Sender<Arc<Settings>>, supervis
         Ok(new) => new,
         Err(error) => {
             let error = format!("{error:#}");
-            tracing::error!(error, "The configuration is not applied: what was in force stays in force.");
+            tracing::error!(
+                error,
+                "The configuration is not applied: what was in force stays in force."
+            );
             return;
         }
     };
@@ -153,7 +157,10 @@ async fn reload(options: &Options, told: &watch::Sender<Arc<Settings>>, supervis
         }
         if let Err(error) = supervisor.prepare(&new).await {
             let error = format!("{error:#}");
-            tracing::error!(error, "The configuration is not applied: what was in force stays in force.");
+            tracing::error!(
+                error,
+                "The configuration is not applied: what was in force stays in force."
+            );
             return;
         }
         told.send_replace(Arc::new(new));

@@ -36,7 +36,10 @@ impl Settings {
     pub fn load(config: &Path) -> anyhow::Result<Self> {
         let model = load(config).map_err(anyhow::Error::msg)?.model;
         let Some(ha) = model.ha else {
-            bail!("{} has no section `ha`: there are no addresses to share", config.display());
+            bail!(
+                "{} has no section `ha`: there are no addresses to share",
+                config.display()
+            );
         };
         Self::new(ha, model.admin.socket)
     }
@@ -48,7 +51,9 @@ impl Settings {
         if !ha.nodes.is_empty() && ha.own_slot(&host_name).is_none() {
             let names: Vec<_> = ha.nodes.iter().map(|node| node.name.as_str()).collect();
             let names = names.join(", ");
-            bail!("this node is called `{node}`, which is none of `ha.nodes` ({names}): set `ha.node`, or add it there");
+            bail!(
+                "this node is called `{node}`, which is none of `ha.nodes` ({names}): set `ha.node`, or add it there"
+            );
         }
         let interface = match &ha.interface {
             Some(interface) => interface.clone(),

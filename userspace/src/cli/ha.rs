@@ -118,7 +118,11 @@ fn check(config: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn reasons_of(answer: &Value) -> String {
-    let reasons = answer.get("reasons").and_then(Value::as_array).cloned().unwrap_or_default();
+    let reasons = answer
+        .get("reasons")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let reasons: Vec<_> = reasons.iter().filter_map(Value::as_str).collect();
     reasons.join("; ")
 }
@@ -183,7 +187,11 @@ fn is_owned(socket: &Path, group: &str) -> bool {
     let Ok(answer) = client::get(socket, "/api/v1/ha") else {
         return false;
     };
-    let groups = answer.get("groups").and_then(Value::as_array).cloned().unwrap_or_default();
+    let groups = answer
+        .get("groups")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let is_it = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(group);
     let state = groups.iter().find(is_it).and_then(|one| one.get("state"));
     state.and_then(Value::as_str) == Some("master")

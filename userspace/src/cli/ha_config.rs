@@ -66,7 +66,14 @@ fn table(args: &HaConfigArgs, ha: &HighAvailability) -> String {
             (None, port) => port.to_string(),
         };
         let interface = ha.interface.clone().unwrap_or_else(|| "default".to_owned());
-        table.add_row([ha.name.clone(), group.name.clone(), vips.join(","), interface, watch, args.node_selector()]);
+        table.add_row([
+            ha.name.clone(),
+            group.name.clone(),
+            vips.join(","),
+            interface,
+            watch,
+            args.node_selector(),
+        ]);
     }
     table.to_string()
 }
@@ -97,12 +104,18 @@ fn create(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailab
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let before = config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
     if before.model.ha.is_some() {
-        bail!("{} has a section `ha` already: edit it, or remove it first", file.display());
+        bail!(
+            "{} has a section `ha` already: edit it, or remove it first",
+            file.display()
+        );
     }
     let text = format!("{}\n\n{}", text.trim_end(), section::yaml(section)?);
     config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
     replace(file, &text).with_context(|| format!("writing {}", file.display()))?;
-    println!("{}: section `ha` added; `signalbox ha run --config {0}` gives this node its addresses", file.display());
+    println!(
+        "{}: section `ha` added; `signalbox ha run --config {0}` gives this node its addresses",
+        file.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,13 +130,20 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
 /// Applies a manifest by OpenShift's or Kubernetes' client.
 fn apply(manifest: &str) -> anyhow::Result<ExitCode> {
     for program in ["oc", "kubectl"] {
-        let child = Command::new(program).args(["apply", "-f", "-"]).stdin(Stdio::piped()).spawn();
+        let child = Command::new(program)
+            .args(["apply", "-f", "-"])
+            .stdin(Stdio::piped())
+            .spawn();
         let Ok(mut child) = child else { continue };
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(manifest.as_bytes())?;
         }
         let status = child.wait()?;
-        return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if status.success() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
     }
     bail!("neither `oc` nor `kubectl` is here: leave --create out, and apply what is printed")
 }

@@ -59,8 +59,9 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Crates of this checkout that are only for tests of another one, and that other one.
-const FOR_TESTS: [(&str, &str); 2] = [
+const FOR_TESTS: [(&str, &str); 3] = [
     ("signalbox-lab", "signalbox"),
+    ("signalbox-lab", "signalbox-ha"),
     ("signalbox-config", "signalbox-sources"),
 ];
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 28] = [
+const PACKAGES: [AptPackage; 29] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -37,6 +37,7 @@ const PACKAGES: [AptPackage; 28] = [
     package("etcd-server"),
     package("bind9"),
     // The following packages have no service, or one that does not start by itself.
+    package("keepalived"),
     package("mariadb-server-core"),
     package("mariadb-client-core"),
     package("dnsmasq-base"),

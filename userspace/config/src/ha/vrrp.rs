@@ -161,10 +161,10 @@ pub(super) fn check(ha: &HighAvailability, section: &NodeRef<'_>, vrrp: Option<&
             place.error(report, keepalived::no_address_of_family(group, is_ipv6));
         }
     }
-    if ha.vrrp.unicast && ha.nodes.is_empty() {
+    if ha.vrrp.unicast && ha.nodes.len() < 2 {
         place.warn(
             report,
-            "`unicast` has nobody to send to without `nodes`: adverts go by multicast",
+            "`unicast` has nobody to send to without other `nodes`: adverts go by multicast",
         );
     }
     if ha.vrrp.version != VrrpVersion::V2 {

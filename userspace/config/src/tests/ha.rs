@@ -165,7 +165,7 @@ fn mistakes_of_nodes() {
             nodes: [{ name: a, address: 10.1.0.1 }, { name: a, address: 10.1.0.2 }] | ha.nodes[1].name | there already is a node `a`
             nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.1 }] | ha.nodes[1]      | is the address of node `a` too
             nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 'fd00::1' }], vrrp: { unicast: true } | ha.vrrp | addresses of one family
-            vips: ['fd00::1'], nodes: [{ name: a, address: 10.1.0.1 }], vrrp: { unicast: true } | ha.vrrp | group `g1` has no IPv4 address
+            vips: ['fd00::1'], nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.2 }], vrrp: { unicast: true } | ha.vrrp | group `g1` has no IPv4 address
             sync: { listen: '10.1.0.1:8090', cert: /c, key: /k, ca: /a } | ha.sync | give at least two
         ",
     );
@@ -229,7 +229,7 @@ fn oddities() {
     };
     begins(
         "ha: { vips: 10.1.1.5, vrrp: { unicast: true } }",
-        "nobody to send to without `nodes`",
+        "nobody to send to without other `nodes`",
     );
     begins(
         "ha: { vips: 10.1.1.5, name: west, vrrp: { version: 2, advert: 1500ms } }",

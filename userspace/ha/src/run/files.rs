@@ -1,12 +1,13 @@
 //! Files that the supervisor shares: a lock, and changes of the configuration and of the runtime directory.
 
 use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use nix::fcntl::{Flock, FlockArg};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use signalbox_core::ha::keepalived::group_of_file;
 use tokio::sync::mpsc;
 
 use crate::Directory;
@@ -23,21 +24,34 @@ pub(super) fn lock(directory: &Directory) -> anyhow::Result<Flock<File>> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
         Err((_, nix::Error::EWOULDBLOCK)) => {
-            bail!("another `signalbox ha run` has {}: --runtime-dir names another directory", directory.path().display())
+            bail!(
+                "another `signalbox ha run` has {}: --runtime-dir names another directory",
+                directory.path().display()
+            )
         }
         Err((_, error)) => Err(error).with_context(|| format!("locking {}", path.display())),
     }
 }
 
-/// Watches the configuration and the runtime directory.
+/// Watches the configuration and, in the runtime directory, what operators release. A change is told once it has come
+/// to rest.
 pub(super) fn watch(
     config: &Path,
     directory: &Directory,
 ) -> anyhow::Result<(mpsc::UnboundedReceiver<()>, RecommendedWatcher)> {
-    let (changed, changes) = mpsc::unbounded_channel();
+    let (changed, mut raw) = mpsc::unbounded_channel();
+    let runtime = directory.path().to_owned();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let touches = event.as_ref().map_or(true, |event| !event.kind.is_access());
-        if touches {
+        // What keepalived writes into the FIFO is none of our business here.
+        let counts = |path: &PathBuf| {
+            let is_release = path
+                .file_name()
+                .and_then(|name| group_of_file(name.to_str()?))
+                .is_some();
+            is_release || path.parent() != Some(&runtime)
+        };
+        let touches = |event: &notify::Event| !event.kind.is_access() && event.paths.iter().any(counts);
+        if event.as_ref().map_or(true, touches) {
             let _ = changed.send(());
         }
     })?;
@@ -50,11 +64,15 @@ pub(super) fn watch(
         let watched = watcher.watch(path, RecursiveMode::NonRecursive);
         watched.with_context(|| format!("watching {}", path.display()))?;
     }
+    let (settled, changes) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while raw.recv().await.is_some() {
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+            while raw.try_recv().is_ok() {}
+            if settled.send(()).is_err() {
+                return;
+            }
+        }
+    });
     Ok((changes, watcher))
-}
-
-/// Waits until changes have come to rest.
-pub(super) async fn settle(changes: &mut mpsc::UnboundedReceiver<()>) {
-    tokio::time::sleep(SETTLE_INTERVAL).await;
-    while changes.try_recv().is_ok() {}
 }

@@ -26,9 +26,14 @@ const NEW_CONFIG_FILE: &str = "keepalived.conf.new";
 
 /// Process that gives addresses to this node.
 enum Backend {
-    Running { process: Keepalived, since: Instant },
+    Running {
+        process: Keepalived,
+        since: Instant,
+    },
     /// It has ended, and is started again at a time.
-    Ended { restart_at: Instant },
+    Ended {
+        restart_at: Instant,
+    },
     /// There is none: the supervisor itself adds addresses.
     None,
 }
@@ -72,7 +77,8 @@ impl Supervisor {
     pub(super) async fn start(&mut self) -> anyhow::Result<()> {
         let settings = self.settings();
         self.directory.set_ready(false)?;
-        self.directory.add_groups(settings.ha.groups.iter().map(|group| group.name.as_str()))?;
+        self.directory
+            .add_groups(settings.ha.groups.iter().map(|group| group.name.as_str()))?;
         keepalived::end_orphan(&self.directory).await;
         self.remove_addresses(&settings).await;
         if settings.ha.mode == HaMode::Keepalived {
@@ -88,7 +94,8 @@ impl Supervisor {
         if settings.ha.mode != HaMode::Keepalived {
             return Ok(());
         }
-        self.directory.add_groups(settings.ha.groups.iter().map(|group| group.name.as_str()))?;
+        self.directory
+            .add_groups(settings.ha.groups.iter().map(|group| group.name.as_str()))?;
         let file = self.directory.file(NEW_CONFIG_FILE);
         let text = settings.keepalived(self.directory.text())?;
         signalbox_sys::write_private(self.directory.path(), NEW_CONFIG_FILE, text.as_bytes())
@@ -122,7 +129,11 @@ impl Supervisor {
             }
         } else {
             let kept = settings.addresses(|_| false);
-            let gone: Vec<_> = before.addresses(|_| false).into_iter().filter(|old| !kept.contains(old)).collect();
+            let gone: Vec<_> = before
+                .addresses(|_| false)
+                .into_iter()
+                .filter(|old| !kept.contains(old))
+                .collect();
             self.remove(&gone).await;
             self.is_eligible = None;
         }
@@ -148,7 +159,10 @@ impl Supervisor {
             );
             if let Err(error) = self.directory.set_ready(is_eligible) {
                 let error = format!("{error:#}");
-                tracing::error!(error, "keepalived could not be told whether this node may have addresses.");
+                tracing::error!(
+                    error,
+                    "keepalived could not be told whether this node may have addresses."
+                );
             }
         }
         self.is_eligible = Some(is_eligible);
@@ -169,7 +183,12 @@ impl Supervisor {
             tracing::error!(error, "Addresses could not be added.");
             return;
         }
-        let states: Vec<_> = settings.ha.groups.iter().map(|group| (&group.name, is_out(&group.name))).collect();
+        let states: Vec<_> = settings
+            .ha
+            .groups
+            .iter()
+            .map(|group| (&group.name, is_out(&group.name)))
+            .collect();
         for (group, is_out) in states {
             let state = if is_out { GroupState::Fault } else { GroupState::Master };
             self.notices.set(group, state);

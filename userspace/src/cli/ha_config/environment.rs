@@ -5,10 +5,7 @@ use anyhow::bail;
 use super::options::HaConfigArgs;
 
 /// Reads variables by `get`; one without a value is one that is not there.
-pub(super) fn complete(
-    mut args: HaConfigArgs,
-    get: impl Fn(&str) -> Option<String>,
-) -> anyhow::Result<HaConfigArgs> {
+pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<String>) -> anyhow::Result<HaConfigArgs> {
     let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
     let of = |name: &str| get(&format!("OPENSHIFT_HA_{name}"));
     let fill = |place: &mut Option<String>, name: &str| {
@@ -69,13 +66,21 @@ mod tests {
             ("OPENSHIFT_HA_REPLICA_COUNT", "3"),
             ("HA_EXCLUDED_VRRP_IDS", "11 13"),
         ];
-        let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let get = |name: &str| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
         let given = HaConfigArgs {
             watch_port: Some("8080".to_owned()),
             ..HaConfigArgs::default()
         };
         let args = complete(given, get).unwrap();
-        assert_eq!((args.name.as_deref(), args.virtual_ips.as_deref()), (Some("west"), Some("10.1.1.5-8")));
+        assert_eq!(
+            (args.name.as_deref(), args.virtual_ips.as_deref()),
+            (Some("west"), Some("10.1.1.5-8"))
+        );
         assert_eq!((args.watch_port.as_deref(), args.check_script), (Some("8080"), None));
         assert_eq!((args.unicast, args.replicas), (Some(true), Some(3)));
         assert_eq!(args.exclude_vrrp_ids.as_deref(), Some("11 13"));
@@ -83,7 +88,10 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        for (name, value) in [("OPENSHIFT_HA_REPLICA_COUNT", "many"), ("OPENSHIFT_HA_USE_UNICAST", "perhaps")] {
+        for (name, value) in [
+            ("OPENSHIFT_HA_REPLICA_COUNT", "many"),
+            ("OPENSHIFT_HA_USE_UNICAST", "perhaps"),
+        ] {
             let get = |asked: &str| (asked == name).then(|| value.to_owned());
             let error = complete(HaConfigArgs::default(), get).unwrap_err().to_string();
             assert!(error.starts_with(name) && error.contains(value), "{error}");

@@ -46,7 +46,11 @@ pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::
     let selector = args.node_selector();
     let node_labels: BTreeMap<_, _> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
     let labels = json!({ "app": "signalbox-ha", "ipfailover": ha.name });
-    let version = if args.latest_images { "latest" } else { concat!("v", env!("CARGO_PKG_VERSION")) };
+    let version = if args.latest_images {
+        "latest"
+    } else {
+        concat!("v", env!("CARGO_PKG_VERSION"))
+    };
     let image = args.images.as_deref().unwrap_or(DEFAULT_IMAGE);
     let image = image.replace("${component}", COMPONENT).replace("${version}", version);
     let container = json!({
@@ -106,8 +110,17 @@ mod tests {
         let text = kubernetes(&args, &ha).unwrap();
         let parsed: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
         let pod = &parsed["spec"]["template"]["spec"];
-        assert_eq!(pod["nodeSelector"], json!({ "ha-router": "primary", "region": "infra" }));
-        assert_eq!(pod["containers"][0]["image"], "registry.test/keepalived-ha-config:latest");
-        assert_eq!((&parsed["metadata"]["name"], &pod["hostNetwork"]), (&json!("router-west"), &json!(true)));
+        assert_eq!(
+            pod["nodeSelector"],
+            json!({ "ha-router": "primary", "region": "infra" })
+        );
+        assert_eq!(
+            pod["containers"][0]["image"],
+            "registry.test/keepalived-ha-config:latest"
+        );
+        assert_eq!(
+            (&parsed["metadata"]["name"], &pod["hostNetwork"]),
+            (&json!("router-west"), &json!(true))
+        );
     }
 }

@@ -23,7 +23,12 @@ pub(in crate::cli) struct HaConfigArgs {
     #[arg(long)]
     pub(super) create: bool,
     /// The configuration file that --create adds the section to.
-    #[arg(long, env = "SIGNALBOX_CONFIG", value_name = "FILE", default_value = "/etc/signalbox/signalbox.yaml")]
+    #[arg(
+        long,
+        env = "SIGNALBOX_CONFIG",
+        value_name = "FILE",
+        default_value = "/etc/signalbox/signalbox.yaml"
+    )]
     pub(super) into: PathBuf,
     /// Read what no option says from OPENSHIFT_HA_... in the environment.
     #[arg(long)]
@@ -159,7 +164,11 @@ impl HaConfigArgs {
 
     /// Nodes with their names; those without one are called by their addresses.
     pub(super) fn named_nodes(&self) -> anyhow::Result<Vec<(String, IpAddr)>> {
-        let texts = self.nodes.iter().flat_map(|nodes| nodes.split([',', ' '])).filter(|text| !text.is_empty());
+        let texts = self
+            .nodes
+            .iter()
+            .flat_map(|nodes| nodes.split([',', ' ']))
+            .filter(|text| !text.is_empty());
         let parse = |text: &str| {
             let (name, address) = text.split_once('=').unwrap_or((text, text));
             match address.parse() {

@@ -9,7 +9,18 @@ use crate::config;
 
 /// Keys of the section in the order of the documentation.
 const KEY_ORDER: [&str; 12] = [
-    "name", "node", "nodes", "interface", "vips", "groups", "watch", "preemption", "vrrp", "notify", "firewall", "email",
+    "name",
+    "node",
+    "nodes",
+    "interface",
+    "vips",
+    "groups",
+    "watch",
+    "preemption",
+    "vrrp",
+    "notify",
+    "firewall",
+    "email",
 ];
 
 /// Paths of the section, and the options that they come from.
@@ -43,7 +54,10 @@ pub(super) fn build(args: &HaConfigArgs) -> anyhow::Result<(Value, HighAvailabil
     let (ha, oddities) = match config::ha::parse(&section.to_string()) {
         Ok(parsed) => parsed,
         Err(errors) => {
-            let lines: Vec<_> = errors.iter().map(|error| format!("{}{}", option(&error.path), error.message)).collect();
+            let lines: Vec<_> = errors
+                .iter()
+                .map(|error| format!("{}{}", option(&error.path), error.message))
+                .collect();
             bail!("{}", lines.join("\n"));
         }
     };
@@ -69,12 +83,21 @@ fn section(args: &HaConfigArgs) -> anyhow::Result<Value> {
     put("name", args.name.clone().map(Value::from));
     put("node", args.node.clone().map(Value::from));
     let nodes = args.named_nodes()?;
-    let nodes: Vec<_> = nodes.iter().map(|(name, address)| json!({ "name": name, "address": address })).collect();
+    let nodes: Vec<_> = nodes
+        .iter()
+        .map(|(name, address)| json!({ "name": name, "address": address }))
+        .collect();
     put("nodes", (!nodes.is_empty()).then(|| nodes.into()));
     put("interface", args.interface.clone().map(Value::from));
     let vips = args.virtual_ips.iter().flat_map(|vips| vips.split(','));
     put("vips", Some(vips.map(str::trim).collect()));
-    put("groups", args.virtual_ip_groups.as_deref().filter(|count| *count != "0").map(number));
+    put(
+        "groups",
+        args.virtual_ip_groups
+            .as_deref()
+            .filter(|count| *count != "0")
+            .map(number),
+    );
     put("watch", Some(watch(args)));
     put("preemption", args.preemption_strategy.clone().map(Value::from));
     put("vrrp", vrrp(args));
@@ -97,7 +120,11 @@ fn watch(args: &HaConfigArgs) -> Value {
     if let Some(interval) = &args.check_interval {
         // Seconds, in OpenShift's words.
         let is_number = interval.bytes().all(|b| b.is_ascii_digit());
-        let interval = if is_number { format!("{interval}s") } else { interval.clone() };
+        let interval = if is_number {
+            format!("{interval}s")
+        } else {
+            interval.clone()
+        };
         watch.insert("interval".to_owned(), interval.into());
     }
     watch.into()
@@ -119,10 +146,18 @@ fn vrrp(args: &HaConfigArgs) -> Option<Value> {
 }
 
 fn email(args: &HaConfigArgs) -> Option<Value> {
-    let to: Vec<_> = args.admin_emails.as_ref()?.split([',', ' ']).filter(|to| !to.is_empty()).collect();
+    let to: Vec<_> = args
+        .admin_emails
+        .as_ref()?
+        .split([',', ' '])
+        .filter(|to| !to.is_empty())
+        .collect();
     let mut email = Map::new();
     email.insert("to".to_owned(), to.into());
-    email.insert("from".to_owned(), args.email_from.as_deref().unwrap_or(DEFAULT_SENDER).into());
+    email.insert(
+        "from".to_owned(),
+        args.email_from.as_deref().unwrap_or(DEFAULT_SENDER).into(),
+    );
     if let Some(server) = &args.smtp_server {
         email.insert("smtp".to_owned(), server.clone().into());
     }
@@ -151,7 +186,10 @@ pub(super) fn yaml(section: &Value) -> anyhow::Result<String> {
 
 fn is_plain(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'/' | b'.');
-    text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'/') && text.bytes().all(allowed)
+    text.bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'/')
+        && text.bytes().all(allowed)
 }
 
 #[cfg(test)]
@@ -202,9 +240,16 @@ mod tests {
         let root = format!("{{\"ha\": {section}}}");
         assert!(root.contains("router-west"));
         let body = text.strip_prefix("ha:\n").unwrap();
-        assert_eq!(config::ha::parse(body).unwrap().0, ha, "what is shown means what was parsed");
+        assert_eq!(
+            config::ha::parse(body).unwrap().0,
+            ha,
+            "what is shown means what was parsed"
+        );
         let (_, plain) = build(&args()).unwrap();
-        assert_eq!((plain.name.as_str(), plain.watch.port, plain.groups.len()), ("ha-config-1", 80, 5));
+        assert_eq!(
+            (plain.name.as_str(), plain.watch.port, plain.groups.len()),
+            ("ha-config-1", 80, 5)
+        );
     }
 
     #[test]
@@ -218,7 +263,11 @@ mod tests {
             ..args()
         };
         let problem = problem(wrong);
-        for part in ["--virtual-ips: invalid IP range", "--watch-port: `http`", "--vrrp-id-offset: `255`"] {
+        for part in [
+            "--virtual-ips: invalid IP range",
+            "--watch-port: `http`",
+            "--vrrp-id-offset: `255`",
+        ] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
     }

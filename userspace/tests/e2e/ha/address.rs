@@ -10,23 +10,47 @@ fn every_ready_node_has_the_addresses_on_its_loopback_interface() {
     if !privileged("every_ready_node_has_the_addresses_on_its_loopback_interface") {
         return;
     }
-    let group = format!("{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24\"] }}", VIPS[0]);
-    let mut lab = HaLab::start(&format!("  mode: address\n  groups: [{group}, {{ name: g2, vips: {} }}]\n", VIPS[1]));
-    let has_all = |lab: &HaLab, node: usize| [VIPS[0], VIP6, SOURCE, VIPS[1]].iter().all(|ip| lab.nodes[node].has(ip));
-    assert!(eventually(SOON, || has_all(&lab, 0) && has_all(&lab, 1)), "{}", lab.logs());
-    let on_loopback = lab.nodes[0].ns.must(&["ip", "-oneline", "address", "show", "dev", "lo"]);
+    let group = format!(
+        "{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24\"] }}",
+        VIPS[0]
+    );
+    let mut lab = HaLab::start(&format!(
+        "  mode: address\n  groups: [{group}, {{ name: g2, vips: {} }}]\n",
+        VIPS[1]
+    ));
+    let has_all = |lab: &HaLab, node: usize| {
+        [VIPS[0], VIP6, SOURCE, VIPS[1]]
+            .iter()
+            .all(|ip| lab.nodes[node].has(ip))
+    };
+    assert!(
+        eventually(SOON, || has_all(&lab, 0) && has_all(&lab, 1)),
+        "{}",
+        lab.logs()
+    );
+    let on_loopback = lab.nodes[0]
+        .ns
+        .must(&["ip", "-oneline", "address", "show", "dev", "lo"]);
     // The whole network of the source would be this machine's own.
     assert!(on_loopback.contains(&format!("{SOURCE}/32")), "{on_loopback}");
     lab.nodes[0].wait_state("g1", "master");
 
     assert!(lab.nodes[0].ha(&["release", "g1"]).status.success());
-    assert!(eventually(SOON, || !lab.nodes[0].has(VIPS[0]) && !lab.nodes[0].has(SOURCE)), "{}", lab.logs());
+    assert!(
+        eventually(SOON, || !lab.nodes[0].has(VIPS[0]) && !lab.nodes[0].has(SOURCE)),
+        "{}",
+        lab.logs()
+    );
     assert!(lab.nodes[0].has(VIPS[1]));
     assert!(lab.nodes[0].ha(&["reclaim"]).status.success());
     assert!(eventually(SOON, || has_all(&lab, 0)), "{}", lab.logs());
 
     lab.nodes[0].signalbox.as_mut().unwrap().kill();
-    assert!(eventually(SOON, || !lab.nodes[0].has(VIPS[0]) && !lab.nodes[0].has(VIPS[1])), "{}", lab.logs());
+    assert!(
+        eventually(SOON, || !lab.nodes[0].has(VIPS[0]) && !lab.nodes[0].has(VIPS[1])),
+        "{}",
+        lab.logs()
+    );
     assert!(has_all(&lab, 1));
     let supervisor = lab.nodes[1].supervisor.as_mut().unwrap();
     supervisor.signal(Signal::SIGTERM);
@@ -51,10 +75,18 @@ fn in_mode_external_a_program_says_by_the_api_who_has_a_group() {
     assert_eq!(put("g1", r#"{ "state": "backup" }"#).status, 200);
     assert_eq!(node.state("g1"), "backup");
     let unknown = put("g7", r#"{ "state": "master" }"#);
-    assert!(unknown.status == 404 && unknown.body.contains("(there is: g1)"), "{}", unknown.body);
+    assert!(
+        unknown.status == 404 && unknown.body.contains("(there is: g1)"),
+        "{}",
+        unknown.body
+    );
     assert_eq!(put("g1", r#"{ "state": "owner" }"#).status, 400);
     let mut command = node.ns.command(crate::lab::signalbox::binary());
-    let refused = command.args(["ha", "run", "--config"]).arg(node.config()).output().unwrap();
+    let refused = command
+        .args(["ha", "run", "--config"])
+        .arg(node.config())
+        .output()
+        .unwrap();
     let why = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && why.contains("nothing is to run"), "{why}");
 }

@@ -5,7 +5,8 @@ use std::fs;
 use super::scene::{HaLab, VIPS, privileged};
 use crate::lab::{SOON, eventually};
 
-const GROUPS: &str = "  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }, { name: g2, vips: 10.1.0.102, prefer: node-a }]\n";
+const GROUPS: &str =
+    "  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }, { name: g2, vips: 10.1.0.102, prefer: node-a }]\n";
 
 #[test]
 fn a_group_is_released_and_reclaimed() {
@@ -27,15 +28,24 @@ fn a_group_is_released_and_reclaimed() {
     lab.wait_owner(VIPS[0], 0);
     // All of them.
     let said = first.ha(&["release"]);
-    assert!(said.status.success() && said.stdout == b"g1: released\ng2: released\n", "{said:?}");
+    assert!(
+        said.status.success() && said.stdout == b"g1: released\ng2: released\n",
+        "{said:?}"
+    );
     VIPS.iter().for_each(|vip| lab.wait_owner(vip, 1));
     assert!(first.ha(&["reclaim"]).status.success());
     VIPS.iter().for_each(|vip| lab.wait_owner(vip, 0));
     let wrong = first.ha(&["release", "g3"]);
     let why = String::from_utf8_lossy(&wrong.stderr);
-    assert!(!wrong.status.success() && why.contains("there is no group `g3` (there is: g1, g2)"), "{why}");
+    assert!(
+        !wrong.status.success() && why.contains("there is no group `g3` (there is: g1, g2)"),
+        "{why}"
+    );
     let table = String::from_utf8_lossy(&first.ha(&["status"]).stdout).into_owned();
-    assert!(table.contains("10.1.0.101") && table.contains("master") && table.contains("router-west on node-a"), "{table}");
+    assert!(
+        table.contains("10.1.0.101") && table.contains("master") && table.contains("router-west on node-a"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -63,13 +73,25 @@ fn a_script_says_whether_a_node_is_well_and_another_hears_of_changes() {
     fs::write(lab.nodes[0].file("sick"), "").unwrap();
     lab.wait_owner(VIPS[0], 1);
     let said = lab.nodes[0].ha(&["check"]);
-    assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains("exit status: 1"), "{said:?}");
+    assert!(
+        !said.status.success() && String::from_utf8_lossy(&said.stderr).contains("exit status: 1"),
+        "{said:?}"
+    );
     fs::remove_file(lab.nodes[0].file("sick")).unwrap();
     lab.wait_owner(VIPS[0], 0);
     let heard = || fs::read_to_string(lab.nodes[0].file("heard")).unwrap_or_default();
     // A group of two families is two instances.
-    for line in ["GROUP g1 MASTER 250", "INSTANCE g1:ipv4 MASTER 250", "INSTANCE g1:ipv6 MASTER 250", "GROUP g1 FAULT 250"] {
-        assert!(eventually(SOON, || heard().lines().any(|found| found == line)), "{line}: {}", heard());
+    for line in [
+        "GROUP g1 MASTER 250",
+        "INSTANCE g1:ipv4 MASTER 250",
+        "INSTANCE g1:ipv6 MASTER 250",
+        "GROUP g1 FAULT 250",
+    ] {
+        assert!(
+            eventually(SOON, || heard().lines().any(|found| found == line)),
+            "{line}: {}",
+            heard()
+        );
     }
 }
 

@@ -16,12 +16,20 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, prefer: nobody }]\n");
     }
     let log = || lab.nodes[0].supervisor.as_ref().unwrap().log();
-    assert!(eventually(SOON, || log().contains("`nobody` is none of the `nodes`")), "{}", log());
+    assert!(
+        eventually(SOON, || log().contains("`nobody` is none of the `nodes`")),
+        "{}",
+        log()
+    );
     // An interface that is not there: the file is right, but keepalived does not take it.
     for node in &lab.nodes {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, sources: [10.2.0.101@nowhere], prefer: node-a }]\n");
     }
-    assert!(eventually(SOON, || log().contains("keepalived does not take its configuration")), "{}", log());
+    assert!(
+        eventually(SOON, || log().contains("keepalived does not take its configuration")),
+        "{}",
+        log()
+    );
     lab.wait_owner(VIPS[0], 0);
     lab.wait_served(VIPS[0]);
     let pids = lab.nodes[0].keepalived();
@@ -35,7 +43,11 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
     for node in &lab.nodes {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-b }]\n");
     }
-    assert!(eventually(SOON, || !lab.nodes[0].has(VIPS[1]) && !lab.nodes[1].has(VIPS[1])), "{}", lab.logs());
+    assert!(
+        eventually(SOON, || !lab.nodes[0].has(VIPS[1]) && !lab.nodes[1].has(VIPS[1])),
+        "{}",
+        lab.logs()
+    );
     assert!(lab.nodes[1].has(VIPS[0]));
 }
 
@@ -48,7 +60,7 @@ fn the_firewall_lets_vrrp_in_while_the_supervisor_runs() {
     for node in &mut lab.nodes {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }]\n  firewall: accept\n");
         let rules = "table inet guard { chain input { type filter hook input priority 0; policy drop;\n\
-                     ct state established,related accept; tcp dport 80 accept; icmpv6 type != 0 accept; iif lo accept } }";
+                     ct state established,related accept; tcp dport 80 accept; meta l4proto icmpv6 accept; iif lo accept; }; }";
         node.ns.try_must(&["nft", "-f", "-"], rules).unwrap();
         node.start_signalbox();
         node.start_supervisor();
@@ -62,7 +74,11 @@ fn the_firewall_lets_vrrp_in_while_the_supervisor_runs() {
     let supervisor = lab.nodes[1].supervisor.as_mut().unwrap();
     supervisor.signal(Signal::SIGTERM);
     assert_eq!(supervisor.exit_code(SOON), 0);
-    assert!(!rules(&lab).contains("signalbox-ha") && rules(&lab).contains("tcp dport 80"), "{}", rules(&lab));
+    assert!(
+        !rules(&lab).contains("signalbox-ha") && rules(&lab).contains("tcp dport 80"),
+        "{}",
+        rules(&lab)
+    );
 }
 
 #[test]
@@ -73,7 +89,8 @@ fn unicast_needs_no_multicast() {
     let mut lab = HaLab::new();
     for node in &mut lab.nodes {
         node.write("  groups: [{ name: g1, vips: [10.1.0.101, \"fd00:1::101\"], prefer: node-b }]\n  vrrp: { unicast: true, version: 2 }\n");
-        let rules = "table inet guard { chain input { type filter hook input priority 0; ip daddr 224.0.0.18 drop; } }";
+        let rules =
+            "table inet guard { chain input { type filter hook input priority 0; ip daddr 224.0.0.18 drop; }; }";
         node.ns.try_must(&["nft", "-f", "-"], rules).unwrap();
         node.start_signalbox();
         node.start_supervisor();

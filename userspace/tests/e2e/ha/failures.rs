@@ -7,7 +7,10 @@ use crate::lab::{SOON, eventually};
 
 /// Group of an IPv4 and an IPv6 address, with a source on the other interface.
 fn one_group() -> String {
-    format!("  groups: [{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24@back\"], prefer: node-a }}]\n", VIPS[0])
+    format!(
+        "  groups: [{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24@back\"], prefer: node-a }}]\n",
+        VIPS[0]
+    )
 }
 
 /// Whether a node has all that belongs to the group.
@@ -56,7 +59,9 @@ fn addresses_leave_a_node_whose_cables_are_pulled() {
     let lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.set_links(0, false);
-    let moved = eventually(SOON, || lab.nodes[1].has(VIPS[0]) && lab.nodes[1].has(VIP6) && lab.nodes[1].has(SOURCE));
+    let moved = eventually(SOON, || {
+        lab.nodes[1].has(VIPS[0]) && lab.nodes[1].has(VIP6) && lab.nodes[1].has(SOURCE)
+    });
     assert!(moved, "{}", lab.logs());
     lab.wait_served(VIPS[0]);
     lab.set_links(0, true);
@@ -101,7 +106,10 @@ fn a_supervisor_that_is_killed_takes_its_addresses_along() {
     let pids = lab.nodes[0].keepalived();
     lab.nodes[0].supervisor.as_mut().unwrap().kill();
     wait_all(&lab, 1);
-    let gone = eventually(SOON, || pids.iter().all(|pid| !signalbox_lab::is_alive(pid.as_raw().unsigned_abs())));
+    let gone = eventually(SOON, || {
+        pids.iter()
+            .all(|pid| !signalbox_lab::is_alive(pid.as_raw().unsigned_abs()))
+    });
     assert!(gone, "keepalived has ended with its parent");
     // signalbox knows that nobody gives it addresses any more.
     lab.nodes[0].wait_state("g1", "fault");
@@ -143,7 +151,15 @@ fn a_successor_of_signalbox_keeps_the_addresses() {
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
-    let transitions = |lab: &HaLab| lab.nodes[1].supervisor.as_ref().unwrap().log().matches("state=\"MASTER\"").count();
+    let transitions = |lab: &HaLab| {
+        lab.nodes[1]
+            .supervisor
+            .as_ref()
+            .unwrap()
+            .log()
+            .matches("state=\"MASTER\"")
+            .count()
+    };
     assert_eq!(transitions(&lab), 0, "{}", lab.logs());
     lab.nodes[0].take_over();
     lab.nodes[0].wait_state("g1", "master");

@@ -67,12 +67,18 @@ impl HaLab {
         let (client, host, switch) = (create("client"), create("host"), create("switch"));
         let namespaces = [create("a-lb"), create("b-lb")];
         switch
-            .ip("link add front type bridge forward_delay 0\nlink add back type bridge forward_delay 0\n\
-                 link set front up\nlink set back up\n")
+            .ip(
+                "link add front type bridge forward_delay 0\nlink add back type bridge forward_delay 0\n\
+                 link set front up\nlink set back up\n",
+            )
             .unwrap();
-        switch.cable("client", &[""; 0], &client, &["10.1.0.2/24", "fd00:1::2/64"]).unwrap();
+        switch
+            .cable("client", &[""; 0], &client, &["10.1.0.2/24", "fd00:1::2/64"])
+            .unwrap();
         switch.cable("host", &[""; 0], &host, &["10.2.0.2/24"]).unwrap();
-        switch.ip("link set client master front\nlink set host master back\n").unwrap();
+        switch
+            .ip("link set client master front\nlink set host master back\n")
+            .unwrap();
         for (at, ns) in namespaces.iter().enumerate() {
             let (name, last) = (["a", "b"][at], 11 + at);
             let lines = format!(
@@ -142,24 +148,39 @@ impl HaLab {
 
     /// Waits until a node, and no other, has an address.
     pub(super) fn wait_owner(&self, address: &str, node: usize) {
-        let is_there = eventually(SOON, || self.nodes[node].has(address) && !self.nodes[1 - node].has(address));
+        let is_there = eventually(SOON, || {
+            self.nodes[node].has(address) && !self.nodes[1 - node].has(address)
+        });
         assert!(is_there, "{address} is not at node {node}:\n{}", self.logs());
     }
 
     /// Waits until a client reaches the host at a virtual address.
     pub(super) fn wait_served(&self, address: &str) {
-        let at = if address.contains(':') { format!("[{address}]:80") } else { format!("{address}:80") };
+        let at = if address.contains(':') {
+            format!("[{address}]:80")
+        } else {
+            format!("{address}:80")
+        };
         let is_served = eventually(SOON, || self.client.run(|| ask(&at)).is_ok_and(|status| status == 200));
         assert!(is_served, "{at} is not served:\n{}", self.logs());
     }
 
     pub(super) fn logs(&self) -> String {
         let logs = self.nodes.iter().map(|node| {
-            let log = |process: &Option<Proc>| process.as_ref().map_or_else(String::new, |p| p.last_words(40).join("\n"));
+            let log = |process: &Option<Proc>| {
+                process
+                    .as_ref()
+                    .map_or_else(String::new, |p| p.last_words(40).join("\n"))
+            };
             let ours = format!("{}\n{}", log(&node.signalbox), log(&node.supervisor));
-            format!("--- {}: {}\n{ours}\n", node.name, node.ns.must(&["ip", "-brief", "address"]))
+            format!(
+                "--- {}: {}\n{ours}\n",
+                node.name,
+                node.ns.must(&["ip", "-brief", "address"])
+            )
         });
-        logs.collect()
+        let neighbours = self.client.must(&["ip", "neigh"]);
+        logs.collect::<String>() + "--- neighbours of the client:\n" + &neighbours
     }
 }
 
@@ -183,8 +204,16 @@ impl Node {
     pub(super) fn write(&self, ha: &str) {
         let dir = self.dir.display();
         let hosts = ["{ name: host-1, address: 10.2.0.2, http: 80 }".to_owned()];
-        let mode = if ha.contains("vrrp:") { "" } else { "  vrrp: { advert: 100ms }\n" };
-        let interface = if ha.contains("mode: address") { "" } else { "  interface: front\n" };
+        let mode = if ha.contains("vrrp:") {
+            ""
+        } else {
+            "  vrrp: { advert: 100ms }\n"
+        };
+        let interface = if ha.contains("mode: address") {
+            ""
+        } else {
+            "  interface: front\n"
+        };
         let nodes = "[{ name: node-a, address: 10.1.0.11 }, { name: node-b, address: 10.1.0.12 }]";
         let text = format!(
             "version: 1\nadmin: {{ listen: none, socket: {dir}/admin.sock }}\nstore: {{ path: {dir}/state.redb }}\n\
@@ -224,7 +253,9 @@ impl Node {
 
     pub(super) fn start_supervisor(&mut self) {
         let mut command = self.ns.command(binary());
-        command.args(["--log", "info,keepalived=debug", "ha", "run", "--config"]).arg(self.config());
+        command
+            .args(["--log", "info,keepalived=debug", "ha", "run", "--config"])
+            .arg(self.config());
         command.arg("--runtime-dir").arg(self.file("run"));
         self.supervisor = Some(Proc::spawn("supervisor", command, &self.dir).ended_in_order());
     }
@@ -257,7 +288,12 @@ impl Node {
 
     /// Waits until the API says that a group is in a state.
     pub(super) fn wait_state(&self, group: &str, state: &str) {
-        assert!(eventually(SOON, || self.state(group) == state), "{}: {group}: {}", self.name, self.status());
+        assert!(
+            eventually(SOON, || self.state(group) == state),
+            "{}: {group}: {}",
+            self.name,
+            self.status()
+        );
     }
 
     /// Whether the node has an address.
