@@ -110,6 +110,14 @@ pub struct VipGroup {
     pub prefer: Option<String>,
 }
 
+impl VipGroup {
+    /// Whether an address moves with the group.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.vips.contains(&address) || self.sources.iter().any(|source| source.address == address)
+    }
+}
+
 /// Address that connections to hosts come from, and that moves with its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FloatingSource {

@@ -50,6 +50,8 @@ pub(crate) fn own_address(interface: &str, ha: &HighAvailability) -> Option<IpAd
         };
         ha.groups.iter().any(group)
     };
+/// Address of an interface that does not move, of IPv4 if there is one.
+pub fn own_address(interface: &str, moves: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
     let addresses = getifaddrs().ok()?.filter(|entry| entry.interface_name == interface);
     let addresses = addresses.filter_map(|entry| {
         let address = entry.address?;

@@ -21,5 +21,6 @@ mod watch;
 
 pub use directory::{DEFAULT_DIRECTORY, Directory};
 pub use interface::of_default_route;
+pub use interface::{of_default_route, own_address};
 pub use run::{Options, run};
 pub use settings::Settings;

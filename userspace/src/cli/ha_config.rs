@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use comfy_table::{Table, presets};
 use serde_json::Value;
 use signalbox_core::ha::keepalived::{NodeContext, Tracking, render};
+use signalbox_core::ha::ranges;
 use signalbox_core::model::HighAvailability;
 
 use super::show::{emit, print_text};
@@ -28,16 +29,46 @@ const CHECK_COMMAND: &str = "/usr/bin/signalbox ha check";
 pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
     let args = if args.from_env {
         environment::complete(args, |name| std::env::var(name).ok())?
+pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
+    let args = if args.from_env {
+        let names_nodes = args.nodes.is_some();
+        let mut args = environment::complete(args, |name| std::env::var(name).ok())?;
+        if !names_nodes && args.nodes.is_some() {
+            add_own_node(&mut args)?;
+        }
+        args
     } else {
         args
     };
     let output = args.checked()?;
     let (section, parsed) = section::build(&args)?;
+    let (section, parsed) = match (&args.virtual_ips, args.create) {
+        (None, false) => section::read(&args.into)?,
+        _ => section::build(&args)?,
+    };
     if args.create {
         return create(&args, output, &section, &parsed);
     }
     show(&args, output, &section, &parsed)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds this node to the peers of OpenShift's variable, which are the others. All are called by their addresses, and
+/// sorted, so that all nodes have the same list.
+fn add_own_node(args: &mut HaConfigArgs) -> anyhow::Result<()> {
+    let interface = args.interface.clone().map_or_else(signalbox_ha::of_default_route, Ok)?;
+    let vips = ranges::parse(args.virtual_ips.as_deref().unwrap_or_default()).unwrap_or_default();
+    let Some(own) = signalbox_ha::own_address(&interface, |address| vips.contains(address)) else {
+        bail!("OPENSHIFT_HA_UNICAST_PEERS: {interface} has no address to add this node by: give --nodes and --node");
+    };
+    let mut nodes: Vec<_> = args.named_nodes()?.into_iter().map(|(_, address)| address).collect();
+    nodes.push(own);
+    nodes.sort_unstable();
+    nodes.dedup();
+    let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+    args.nodes = Some(nodes.join(","));
+    args.node = Some(own.to_string().replace(':', "-"));
+    Ok(())
 }
 
 fn show(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailability) -> anyhow::Result<()> {
@@ -46,6 +77,7 @@ fn show(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailabil
         Output::Json => emit(&serde_json::json!({ "ha": section }), OutputFormat::Json),
         Output::Yaml => print_text(&section::yaml(section)?),
         Output::Keepalived => print_text(&keepalived(ha)?),
+        Output::Keepalived => print_text(&keepalived(args, ha)?),
         Output::Systemd => print_text(manifest::SYSTEMD_UNIT),
         Output::Kubernetes => print_text(&manifest::kubernetes(args, ha)?),
     }
@@ -83,12 +115,18 @@ fn keepalived(ha: &HighAvailability) -> anyhow::Result<String> {
     let settings = ha::settings(ha.clone())?;
     let interval = ha.watch.interval;
     let script = ha.watch.script.as_ref().map(|script| script.display().to_string());
+fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<String> {
+    let settings = ha::settings(ha.clone())?;
+    let interval = ha.watch.interval;
+    let script = ha.watch.script.as_ref().map(|script| script.display().to_string());
+    let check = || format!("/usr/bin/signalbox ha check --config {}", args.into.display());
     let node = NodeContext {
         name: &settings.node,
         interface: &settings.interface,
         password: settings.password.as_deref(),
         tracking: Tracking::Script {
             command: script.as_deref().unwrap_or(CHECK_COMMAND),
+            command: &script.unwrap_or_else(check),
             interval: interval.max(Duration::from_secs(1)),
         },
     };

@@ -20,7 +20,7 @@ const MAX_ADVERT_V2_INTERVAL: Duration = Duration::from_secs(255);
 /// Unit of adverts of version 3, and so the shortest time between two.
 const ADVERT_UNIT_MS: u128 = 10;
 /// Longest delay that keepalived takes.
-const MAX_PREEMPT_DELAY: Duration = Duration::from_secs(1000);
+const MAX_PREEMPTION_TIMEOUT: Duration = Duration::from_secs(1000);
 /// Bytes of a password that version 2 has room for.
 const PASSWORD_BYTES: usize = 8;
 
@@ -128,7 +128,7 @@ pub(super) fn preemption(place: Option<&NodeRef<'_>>, report: &mut Report) -> Pr
 }
 
 fn checked_delay(delay: Duration, place: &NodeRef<'_>, report: &mut Report) -> Option<Preemption> {
-    if delay <= MAX_PREEMPT_DELAY {
+    if delay <= MAX_PREEMPTION_TIMEOUT {
         return Some(Preemption::Delay(delay));
     }
     place.error(report, format!("`{}` is too long: at most 1000s", duration_text(delay)));

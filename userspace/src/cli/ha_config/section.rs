@@ -1,5 +1,7 @@
 //! Section `ha` of a configuration, made of options.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
 use signalbox_core::model::HighAvailability;
@@ -10,6 +12,9 @@ use crate::config;
 /// Keys of the section in the order of the documentation.
 const KEY_ORDER: [&str; 12] = [
     "name",
+const KEY_ORDER: [&str; 14] = [
+    "name",
+    "mode",
     "node",
     "nodes",
     "interface",
@@ -21,6 +26,7 @@ const KEY_ORDER: [&str; 12] = [
     "notify",
     "firewall",
     "email",
+    "sync",
 ];
 
 /// Paths of the section, and the options that they come from.
@@ -65,6 +71,26 @@ pub(super) fn build(args: &HaConfigArgs) -> anyhow::Result<(Value, HighAvailabil
         eprintln!("warning: {}{}", option(&oddity.path), oddity.message);
     }
     Ok((section, ha))
+}
+
+/// Reads the section of signalbox's configuration file, to be viewed.
+pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => bail!(
+            "--virtual-ips is missing, and there is nothing to view: {}: {error}",
+            file.display()
+        ),
+    };
+    let parsed = config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
+    let Some(ha) = parsed.model.ha else {
+        bail!(
+            "--virtual-ips is missing, and there is nothing to view: {} has no section `ha`",
+            file.display()
+        );
+    };
+    let document: Value = serde_saphyr::from_str(&text).with_context(|| format!("reading {}", file.display()))?;
+    Ok((document.get("ha").cloned().unwrap_or_default(), ha))
 }
 
 /// Option that a path comes from, as the beginning of a message.

@@ -1,4 +1,7 @@
 //! Replication of cut flows between two balancers: what happens to connections when virtual addresses move.
 
+mod crash;
 mod moves;
 mod pair;
+mod peers;
+mod websockets;

@@ -75,21 +75,22 @@ pub(super) struct Pair {
     _health: Server,
     receivers: Vec<(u16, Receiver<Arc<TcpStream>>)>,
     _servers: Vec<Server>,
-    settings: String,
+    /// Most shadows of each node.
+    room: u32,
 }
 
 impl Pair {
     /// Builds it with both balancers, of which the first has the addresses.
     pub(super) fn begin(test: &str) -> Option<Self> {
-        Self::begin_with(test, "")
+        Self::begin_with_room(test, 4096)
     }
 
-    /// Builds it with further top-level lines in both configurations.
-    pub(super) fn begin_with(test: &str, settings: &str) -> Option<Self> {
+    /// Builds it with room for so many shadows at each node.
+    pub(super) fn begin_with_room(test: &str, room: u32) -> Option<Self> {
         if !privileged(test) {
             return None;
         }
-        let mut pair = Self::build(settings);
+        let mut pair = Self::build(room);
         for port in [80, 443, 3306] {
             let (server, receiver) = servers::hand_over(&pair.host, &format!("[::]:{port}"));
             pair.receivers.push((port, receiver));
@@ -104,11 +105,11 @@ impl Pair {
     }
 
     /// Builds it with the servers of the host in the test's hands.
-    pub(super) fn begin_bare(test: &str, settings: &str) -> Option<Self> {
+    pub(super) fn begin_bare(test: &str) -> Option<Self> {
         if !privileged(test) {
             return None;
         }
-        let mut pair = Self::build(settings);
+        let mut pair = Self::build(4096);
         for node in [0, 1] {
             pair.start(node);
         }
@@ -117,7 +118,7 @@ impl Pair {
         Some(pair)
     }
 
-    fn build(settings: &str) -> Self {
+    fn build(room: u32) -> Self {
         let sandbox = Sandbox::new(&KIND).unwrap();
         let [client, host, a, b] = ["client", "host", "node-a", "node-b"].map(|role| sandbox.namespace(role).unwrap());
         wire(&client, &host, [&a, &b]);
@@ -131,7 +132,7 @@ impl Pair {
             balancers: [None, None],
             receivers: Vec::new(),
             _servers: Vec::new(),
-            settings: settings.to_owned(),
+            room,
         }
     }
 
@@ -166,11 +167,11 @@ impl Pair {
             )
         };
         format!(
-            "{}
-listeners:
+            "listeners:
   - {{ name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }}
   - {{ name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }}
   - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
+  - {{ name: ws, protocol: http, routing: request, listen: [\"10.1.0.10:8080\", \"[fd00:1::10]:8080\"] }}
   - {{ name: https, protocol: tls, listen: [\"10.1.0.10:443\", \"[fd00:1::10]:443\"] }}
 clusters:
 {}{}routes:
@@ -185,12 +186,12 @@ ha:
   interface: front
   groups:
     - {{ name: g1, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
-  sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: 4096 }}
+  sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {} }}
 ",
-            self.settings,
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),
             node + 1,
+            self.room,
         )
     }
 

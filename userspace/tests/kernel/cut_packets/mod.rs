@@ -25,6 +25,7 @@ mod icmp;
 mod joining;
 mod opening;
 mod ports;
+mod shadows;
 mod shared;
 mod sockets;
 mod stamps;

@@ -1,0 +1,173 @@
+//! A balancer dies under load: what the other one knew of goes on, byte for byte, and nothing hangs.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use super::pair::{Door, Pair, doors};
+use crate::lab::namespace::connect_here;
+use crate::lab::{SOON, Server, eventually, exchange};
+
+/// Bytes each way of a transfer.
+const TRANSFER_BYTES: u64 = 12 << 20;
+/// Transfers by each door at once.
+const TRANSFERS: u64 = 4;
+/// Flows by each door in which nobody speaks while the addresses move.
+const IDLE: usize = 30;
+
+/// Servers that take what a door demands first, and then their part of an exchange.
+fn exchange_servers(pair: &Pair) -> Vec<Server> {
+    let serve = |door: &Door| {
+        let first = door.first.len();
+        Server::start(&pair.host, &format!("[::]:{}", door.port), move |stream| {
+            let mut received = vec![0; first];
+            // An error here is an error at the client too, and is judged there.
+            if (&*stream).read_exact(&mut received).is_ok() {
+                let _ = exchange::serve(&stream);
+            }
+        })
+    };
+    // The doors of both families lead to the same ports.
+    doors().iter().step_by(2).map(serve).collect()
+}
+
+fn open(door: &Door) -> std::io::Result<TcpStream> {
+    let stream = connect_here(door.at)?;
+    (&stream).write_all(&door.first)?;
+    Ok(stream)
+}
+
+/// A transfer that waits until `go` before its last part: it is known to be under way when the balancer dies.
+#[test]
+fn no_transfer_is_lost_or_corrupt_when_its_balancer_dies() {
+    let Some(mut pair) = Pair::begin_bare("no_transfer_is_lost_or_corrupt_when_its_balancer_dies") else {
+        return;
+    };
+    let _servers = exchange_servers(&pair);
+    let (client, doors) = (pair.client.clone(), doors());
+    let begun = AtomicU64::new(0);
+    let failures = Mutex::new(Vec::new());
+    let is_moved = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (at, door) in doors.iter().enumerate() {
+            for n in 0..TRANSFERS {
+                let (client, begun, failures, is_moved) = (&client, &begun, &failures, &is_moved);
+                scope.spawn(move || {
+                    let mut seed = at as u64 * 1000 + n;
+                    // One transfer after the other, until one has begun behind the move.
+                    loop {
+                        let is_last = is_moved.load(SeqCst);
+                        let done = client.run(|| {
+                            let stream = open(door)?;
+                            begun.fetch_add(1, SeqCst);
+                            exchange::client(&stream, seed, TRANSFER_BYTES, TRANSFER_BYTES)
+                        });
+                        if let Err(error) = done {
+                            failures.lock().unwrap().push(format!("{} seed {seed}: {error}", door.at));
+                        }
+                        if is_last {
+                            return;
+                        }
+                        seed += 100_000;
+                    }
+                });
+            }
+        }
+        // All have begun, and the other node knows those that are under way.
+        assert!(eventually(SOON, || begun.load(SeqCst) >= TRANSFERS * doors.len() as u64));
+        std::thread::sleep(Duration::from_millis(300));
+        let known = pair.balancer(1).json("/api/v1/ha");
+        pair.kill(0);
+        pair.take(1);
+        is_moved.store(true, SeqCst);
+        println!("known at the other node: {}", known["sync"]["peers"][0]["shadows"]);
+    });
+    let failures = failures.into_inner().unwrap();
+    // A transfer that began in the very moment may be lost: the client is told then, and tries again.
+    let corrupt: Vec<_> = failures.iter().filter(|text| !is_told(text)).collect();
+    assert!(corrupt.is_empty(), "{corrupt:#?}");
+    assert!(
+        failures.len() as u64 <= doors.len() as u64 * TRANSFERS / 4,
+        "too many were young: {failures:#?}"
+    );
+}
+
+/// Whether an error says that a connection was reset or refused, not that it carried other bytes or hung.
+fn is_told(text: &str) -> bool {
+    ["reset", "refused", "Broken pipe", "unreachable"].iter().any(|word| text.contains(word))
+}
+
+#[test]
+fn idle_flows_of_a_dead_balancer_are_all_there() {
+    let Some(mut pair) = Pair::begin("idle_flows_of_a_dead_balancer_are_all_there") else {
+        return;
+    };
+    let flows: Vec<_> = doors().iter().flat_map(|door| (0..IDLE).map(|_| pair.enter(door)).collect::<Vec<_>>()).collect();
+    pair.wait_shadows(1, flows.len() as u64);
+    pair.kill(0);
+    pair.take(1);
+    for (client, host) in &flows {
+        crate::lab::tiers::ping(host, client);
+        crate::lab::tiers::ping(client, host);
+    }
+    assert!(eventually(SOON, || pair.balancer(1).flow_count() == flows.len() as u64));
+}
+
+/// Clients connect all the time while the balancer dies. Each connection that the other node knew of goes on; each
+/// other one ends with an error, and none hangs.
+#[test]
+fn a_connection_that_is_too_young_to_be_known_is_told() {
+    let Some(mut pair) = Pair::begin_bare("a_connection_that_is_too_young_to_be_known_is_told") else {
+        return;
+    };
+    let _server = crate::lab::servers::echo(&pair.host, "[::]:3306");
+    let client = pair.client.clone();
+    let (is_over, opened) = (AtomicBool::new(false), AtomicU64::new(0));
+    let all = Mutex::new(Vec::new());
+    let mut known = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (client, is_over, opened, all) = (&client, &is_over, &opened, &all);
+            scope.spawn(move || {
+                client.run(|| {
+                    while !is_over.load(SeqCst) {
+                        let Ok(stream) = connect_here("10.1.0.10:3306") else { continue };
+                        stream.set_read_timeout(Some(SOON)).unwrap();
+                        if (&stream).write_all(b"x").is_ok() {
+                            opened.fetch_add(1, SeqCst);
+                            all.lock().unwrap().push(stream);
+                        }
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                });
+            });
+        }
+        assert!(eventually(SOON, || opened.load(SeqCst) > 150));
+        pair.nodes[0].ip("link set front down\nlink set back down\n").unwrap();
+        // What is on its way between the nodes arrives.
+        std::thread::sleep(Duration::from_millis(50));
+        known = pair.balancer(1).json("/api/v1/ha")["sync"]["peers"][0]["shadows"].as_u64().unwrap();
+        pair.kill(0);
+        is_over.store(true, SeqCst);
+        pair.take(1);
+    });
+    let (mut alive, mut told, mut hung) = (0, 0, Vec::new());
+    for stream in all.into_inner().unwrap() {
+        let outcome = (&stream)
+            .read_exact(&mut [0; 1])
+            .and_then(|()| (&stream).write_all(b"y"))
+            .and_then(|()| (&stream).read_exact(&mut [0; 1]));
+        match outcome {
+            Ok(()) => alive += 1,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                hung.push(stream.local_addr());
+            }
+            Err(_) => told += 1,
+        }
+    }
+    println!("{alive} go on, {told} were told; the other node knew {known}");
+    assert!(hung.is_empty(), "{hung:?}");
+    assert!(alive >= known, "{alive} of {known} known ones go on");
+}

@@ -1,0 +1,196 @@
+//! Peers that are no peers, or not as they should be: nothing changes, and it is counted.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use signalbox_core::sync::{FlowRecord, Hello, Message, Name, PROTOCOL};
+
+use super::pair::{Pair, doors};
+use crate::lab::cut::expect_cut;
+use crate::lab::namespace::connect_here;
+use crate::lab::tiers::ping;
+use crate::lab::{SOON, eventually};
+
+const SYNC: &str = "10.3.0.11:8090";
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects to the first node with the certificate of a name, or without one.
+fn connect(pair: &Pair, certificate: Option<&str>) -> std::io::Result<Tls> {
+    let dir = pair.dir().to_owned();
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let builder = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match certificate {
+        Some(name) => {
+            let certificate = CertificateDer::from_pem_file(dir.join(format!("{name}.crt"))).unwrap();
+            let key = PrivateKeyDer::from_pem_file(dir.join(format!("{name}.key"))).unwrap();
+            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let session = ClientConnection::new(Arc::new(config), ServerName::try_from("node-a").unwrap()).unwrap();
+    let socket = pair.nodes[1].run(|| connect_here(SYNC))?;
+    socket.set_read_timeout(Some(SOON))?;
+    Ok(StreamOwned::new(session, socket))
+}
+
+fn hello(node: &str, protocol: u16, slot: u8, nodes: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Message::Hello(Hello {
+        protocol,
+        slot,
+        nodes,
+        node: node.to_owned(),
+    })
+    .encode(&mut bytes);
+    bytes
+}
+
+/// Whether the node ends a connection on which these bytes are sent.
+fn is_refused(mut stream: Tls, bytes: &[u8]) -> bool {
+    if stream.write_all(bytes).and_then(|()| stream.flush()).is_err() {
+        return true;
+    }
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return !matches!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+    }
+}
+
+#[test]
+fn strangers_change_nothing() {
+    let Some(pair) = Pair::begin("strangers_change_nothing") else {
+        return;
+    };
+    let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
+    for (client, _) in &flows {
+        expect_cut(pair.balancer(0), client);
+    }
+    pair.wait_shadows(1, flows.len() as u64);
+    let errors = |reason: &str| {
+        let key = format!("signalbox_ha_sync_errors_total{{reason=\"{reason}\"}}");
+        pair.balancer(0).metric(&key)
+    };
+    // No TLS, no certificate, and that of a node with another name.
+    let mut plain = pair.nodes[1].run(|| connect_here(SYNC)).unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    plain.set_read_timeout(Some(SOON)).unwrap();
+    let _ = plain.read(&mut [0; 64]);
+    let own = hello("node-b", PROTOCOL, 1, 2);
+    assert!(is_refused(connect(&pair, None).unwrap(), &own));
+    assert!(is_refused(connect(&pair, Some("node-c")).unwrap(), &own), "its certificate is for node-c");
+    assert!(is_refused(connect(&pair, Some("node-c")).unwrap(), &hello("node-c", PROTOCOL, 2, 3)));
+    assert!(eventually(SOON, || errors("tls") >= 3.0), "{}", errors("tls"));
+    assert!(eventually(SOON, || errors("unknown_node") >= 1.0));
+    // A node of the set with another version, another list of nodes, another protocol.
+    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL + 1, 1, 2)));
+    assert!(eventually(SOON, || errors("other_protocol") >= 1.0));
+    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL, 0, 2)));
+    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL, 1, 3)));
+    assert!(eventually(SOON, || errors("other_nodes") >= 2.0));
+    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), b"\x01\x00\x0cGET / HTTP/1"));
+    assert!(eventually(SOON, || errors("malformed") >= 1.0));
+    // Many that say nothing do not keep the true peer out.
+    let silent: Vec<_> = (0..40).filter_map(|_| pair.nodes[1].run(|| connect_here(SYNC)).ok()).collect();
+    pair.wait_synced();
+    drop(silent);
+    let more = pair.enter(&doors()[0]);
+    expect_cut(pair.balancer(0), &more.0);
+    pair.wait_shadows(1, flows.len() as u64 + 1);
+    for (client, host) in flows.iter().chain([&more]) {
+        ping(client, host);
+        ping(host, client);
+    }
+}
+
+/// A node of the set that has gone mad: it has a certificate, and says what it likes.
+#[test]
+fn a_mad_peer_harms_no_flow_of_the_owner() {
+    let Some(pair) = Pair::begin("a_mad_peer_harms_no_flow_of_the_owner") else {
+        return;
+    };
+    let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
+    for (client, _) in &flows {
+        expect_cut(pair.balancer(0), client);
+    }
+    let mut words = hello("node-b", PROTOCOL, 1, 2);
+    Message::FullBegin.encode(&mut words);
+    // The owner's own flows, by their addresses and ports but to other places, and ends of everything.
+    for (at, (client, _)) in flows.iter().enumerate() {
+        let local = client.local_addr().unwrap();
+        let vip = client.peer_addr().unwrap();
+        let ports = u32::from(local.port()) << 16 | u32::from(vip.port());
+        let mapped = |address: std::net::IpAddr| signalbox::kernel::address::to_words(address);
+        Message::Flow(Box::new(FlowRecord {
+            index: at as u32,
+            ports: [ports, 80 << 16 | 40_000 + at as u32],
+            addresses: [mapped(local.ip()), mapped(vip.ip()), mapped(vip.ip()), mapped(local.ip())],
+            ..FlowRecord::default()
+        }))
+        .encode(&mut words);
+        Message::End(at as u32).encode(&mut words);
+    }
+    // More flows than there is room for.
+    for at in 0..6000u32 {
+        Message::Flow(Box::new(FlowRecord {
+            index: 100 + at,
+            ports: [at << 16 | 443, 443 << 16 | at],
+            addresses: [[0, 0, 0xffff, 0x0a01_0063]; 4],
+            ..FlowRecord::default()
+        }))
+        .encode(&mut words);
+    }
+    Message::FullEnd(vec!["g1".into()]).encode(&mut words);
+    Message::Name(Name {
+        number: 1,
+        parts: vec!["other".into(), "x".into()],
+    })
+    .encode(&mut words);
+    // It ends with a name of a kind that flows do not have, and with its connection.
+    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &words));
+    std::thread::sleep(Duration::from_millis(300));
+    for (client, host) in &flows {
+        ping(client, host);
+        ping(host, client);
+    }
+    assert_eq!(pair.balancer(0).flow_count(), flows.len() as u64);
+    let state = pair.balancer(0).json("/api/v1/ha");
+    assert!(state["sync"]["peers"][0]["no_room"].as_u64().unwrap() > 0, "{state:#}");
+    // The true peer comes back, and says which flows it really has.
+    pair.wait_synced();
+    let more = pair.enter(&doors()[1]);
+    expect_cut(pair.balancer(0), &more.0);
+}
+
+#[test]
+fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
+    let Some(pair) = Pair::begin_with_room("what_the_other_node_has_no_room_for_is_counted_and_goes_on", 4) else {
+        return;
+    };
+    let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
+    for (client, _) in &flows {
+        expect_cut(pair.balancer(0), client);
+    }
+    pair.wait_shadows(1, 4);
+    let no_room = || pair.balancer(1).metric("signalbox_ha_sync_no_room_total");
+    assert!(eventually(SOON, || no_room() >= 2.0), "{}", no_room());
+    pair.give(1);
+    for (client, host) in flows.iter().take(4) {
+        ping(client, host);
+        ping(host, client);
+    }
+}
