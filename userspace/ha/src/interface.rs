@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use anyhow::bail;
 use nix::ifaddrs::getifaddrs;
-use signalbox_core::model::HighAvailability;
 
 /// Interface of the default route, of IPv4 if there is one.
 pub fn of_default_route() -> anyhow::Result<String> {
@@ -42,14 +41,6 @@ fn default_v6(text: &str) -> Option<&str> {
     text.lines().filter_map(parse).min().map(|(_, interface)| interface)
 }
 
-/// Address of an interface that does not move with a group.
-pub(crate) fn own_address(interface: &str, ha: &HighAvailability) -> Option<IpAddr> {
-    let moves = |address: &IpAddr| {
-        let group = |group: &signalbox_core::model::ha::VipGroup| {
-            group.vips.contains(address) || group.sources.iter().any(|source| source.address == *address)
-        };
-        ha.groups.iter().any(group)
-    };
 /// Address of an interface that does not move, of IPv4 if there is one.
 pub fn own_address(interface: &str, moves: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
     let addresses = getifaddrs().ok()?.filter(|entry| entry.interface_name == interface);

@@ -20,7 +20,6 @@ mod settings;
 mod watch;
 
 pub use directory::{DEFAULT_DIRECTORY, Directory};
-pub use interface::of_default_route;
 pub use interface::{of_default_route, own_address};
 pub use run::{Options, run};
 pub use settings::Settings;

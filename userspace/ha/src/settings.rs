@@ -103,7 +103,6 @@ impl Settings {
     pub fn own_address(&self) -> IpAddr {
         let node = self.ha.nodes.iter().find(|node| node.name == self.node);
         let own = node.map(|node| node.address);
-        own.or_else(|| interface::own_address(&self.interface, &self.ha))
         let moves = |address: &IpAddr| self.ha.groups.iter().any(|group| group.has(*address));
         own.or_else(|| interface::own_address(&self.interface, moves))
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))

@@ -23,12 +23,6 @@ use crate::config;
 pub(super) use options::HaConfigArgs;
 use options::Output;
 
-/// Command by which keepalived checks a node where nothing supervises it.
-const CHECK_COMMAND: &str = "/usr/bin/signalbox ha check";
-
-pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
-    let args = if args.from_env {
-        environment::complete(args, |name| std::env::var(name).ok())?
 pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
     let args = if args.from_env {
         let names_nodes = args.nodes.is_some();
@@ -41,7 +35,6 @@ pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
         args
     };
     let output = args.checked()?;
-    let (section, parsed) = section::build(&args)?;
     let (section, parsed) = match (&args.virtual_ips, args.create) {
         (None, false) => section::read(&args.into)?,
         _ => section::build(&args)?,
@@ -76,7 +69,6 @@ fn show(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailabil
         Output::Table => print_text(&table(args, ha)),
         Output::Json => emit(&serde_json::json!({ "ha": section }), OutputFormat::Json),
         Output::Yaml => print_text(&section::yaml(section)?),
-        Output::Keepalived => print_text(&keepalived(ha)?),
         Output::Keepalived => print_text(&keepalived(args, ha)?),
         Output::Systemd => print_text(manifest::SYSTEMD_UNIT),
         Output::Kubernetes => print_text(&manifest::kubernetes(args, ha)?),
@@ -111,10 +103,6 @@ fn table(args: &HaConfigArgs, ha: &HighAvailability) -> String {
 }
 
 /// keepalived's configuration of this node, for one that nothing supervises.
-fn keepalived(ha: &HighAvailability) -> anyhow::Result<String> {
-    let settings = ha::settings(ha.clone())?;
-    let interval = ha.watch.interval;
-    let script = ha.watch.script.as_ref().map(|script| script.display().to_string());
 fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<String> {
     let settings = ha::settings(ha.clone())?;
     let interval = ha.watch.interval;
@@ -125,7 +113,6 @@ fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<Stri
         interface: &settings.interface,
         password: settings.password.as_deref(),
         tracking: Tracking::Script {
-            command: script.as_deref().unwrap_or(CHECK_COMMAND),
             command: &script.unwrap_or_else(check),
             interval: interval.max(Duration::from_secs(1)),
         },

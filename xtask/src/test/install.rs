@@ -38,7 +38,6 @@ const PACKAGES: [AptPackage; 29] = [
     package("bind9"),
     package("keepalived"),
     // The following packages have no service, or one that does not start by itself.
-    package("keepalived"),
     package("mariadb-server-core"),
     package("mariadb-client-core"),
     package("dnsmasq-base"),

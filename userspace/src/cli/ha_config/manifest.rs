@@ -12,7 +12,6 @@ use super::options::HaConfigArgs;
 pub(super) const SYSTEMD_UNIT: &str = "\
 [Unit]
 Description=Virtual addresses of signalbox
-Documentation=man:keepalived(8)
 After=network-online.target
 Wants=network-online.target
 StartLimitIntervalSec=0
@@ -29,9 +28,6 @@ Restart=always
 RestartSec=1
 KillMode=mixed
 TimeoutStopSec=20
-AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BROADCAST CAP_SYS_NICE
-NoNewPrivileges=yes
-ProtectHome=yes
 
 [Install]
 WantedBy=multi-user.target

@@ -10,8 +10,6 @@ use super::options::HaConfigArgs;
 use crate::config;
 
 /// Keys of the section in the order of the documentation.
-const KEY_ORDER: [&str; 12] = [
-    "name",
 const KEY_ORDER: [&str; 14] = [
     "name",
     "mode",
