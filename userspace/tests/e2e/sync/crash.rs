@@ -65,7 +65,10 @@ fn no_transfer_is_lost_or_corrupt_when_its_balancer_dies() {
                             exchange::client(&stream, seed, TRANSFER_BYTES, TRANSFER_BYTES)
                         });
                         if let Err(error) = done {
-                            failures.lock().unwrap().push(format!("{} seed {seed}: {error}", door.at));
+                            failures
+                                .lock()
+                                .unwrap()
+                                .push(format!("{} seed {seed}: {error}", door.at));
                         }
                         if is_last {
                             return;
@@ -96,7 +99,9 @@ fn no_transfer_is_lost_or_corrupt_when_its_balancer_dies() {
 
 /// Whether an error says that a connection was reset or refused, not that it carried other bytes or hung.
 fn is_told(text: &str) -> bool {
-    ["reset", "refused", "Broken pipe", "unreachable"].iter().any(|word| text.contains(word))
+    ["reset", "refused", "Broken pipe", "unreachable"]
+        .iter()
+        .any(|word| text.contains(word))
 }
 
 #[test]
@@ -104,7 +109,10 @@ fn idle_flows_of_a_dead_balancer_are_all_there() {
     let Some(mut pair) = Pair::begin("idle_flows_of_a_dead_balancer_are_all_there") else {
         return;
     };
-    let flows: Vec<_> = doors().iter().flat_map(|door| (0..IDLE).map(|_| pair.enter(door)).collect::<Vec<_>>()).collect();
+    let flows: Vec<_> = doors()
+        .iter()
+        .flat_map(|door| (0..IDLE).map(|_| pair.enter(door)).collect::<Vec<_>>())
+        .collect();
     pair.wait_shadows(1, flows.len() as u64);
     pair.kill(0);
     pair.take(1);
@@ -133,7 +141,9 @@ fn a_connection_that_is_too_young_to_be_known_is_told() {
             scope.spawn(move || {
                 client.run(|| {
                     while !is_over.load(SeqCst) {
-                        let Ok(stream) = connect_here("10.1.0.10:3306") else { continue };
+                        let Ok(stream) = connect_here("10.1.0.10:3306") else {
+                            continue;
+                        };
                         stream.set_read_timeout(Some(SOON)).unwrap();
                         if (&stream).write_all(b"x").is_ok() {
                             opened.fetch_add(1, SeqCst);
@@ -148,7 +158,9 @@ fn a_connection_that_is_too_young_to_be_known_is_told() {
         pair.nodes[0].ip("link set front down\nlink set back down\n").unwrap();
         // What is on its way between the nodes arrives.
         std::thread::sleep(Duration::from_millis(50));
-        known = pair.balancer(1).json("/api/v1/ha")["sync"]["peers"][0]["shadows"].as_u64().unwrap();
+        known = pair.balancer(1).json("/api/v1/ha")["sync"]["peers"][0]["shadows"]
+            .as_u64()
+            .unwrap();
         pair.kill(0);
         is_over.store(true, SeqCst);
         pair.take(1);

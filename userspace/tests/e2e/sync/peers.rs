@@ -92,20 +92,40 @@ fn strangers_change_nothing() {
     let _ = plain.read(&mut [0; 64]);
     let own = hello("node-b", PROTOCOL, 1, 2);
     assert!(is_refused(connect(&pair, None).unwrap(), &own));
-    assert!(is_refused(connect(&pair, Some("node-c")).unwrap(), &own), "its certificate is for node-c");
-    assert!(is_refused(connect(&pair, Some("node-c")).unwrap(), &hello("node-c", PROTOCOL, 2, 3)));
+    assert!(
+        is_refused(connect(&pair, Some("node-c")).unwrap(), &own),
+        "its certificate is for node-c"
+    );
+    assert!(is_refused(
+        connect(&pair, Some("node-c")).unwrap(),
+        &hello("node-c", PROTOCOL, 2, 3)
+    ));
     assert!(eventually(SOON, || errors("tls") >= 3.0), "{}", errors("tls"));
     assert!(eventually(SOON, || errors("unknown_node") >= 1.0));
     // A node of the set with another version, another list of nodes, another protocol.
-    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL + 1, 1, 2)));
+    assert!(is_refused(
+        connect(&pair, Some("node-b")).unwrap(),
+        &hello("node-b", PROTOCOL + 1, 1, 2)
+    ));
     assert!(eventually(SOON, || errors("other_protocol") >= 1.0));
-    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL, 0, 2)));
-    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &hello("node-b", PROTOCOL, 1, 3)));
+    assert!(is_refused(
+        connect(&pair, Some("node-b")).unwrap(),
+        &hello("node-b", PROTOCOL, 0, 2)
+    ));
+    assert!(is_refused(
+        connect(&pair, Some("node-b")).unwrap(),
+        &hello("node-b", PROTOCOL, 1, 3)
+    ));
     assert!(eventually(SOON, || errors("other_nodes") >= 2.0));
-    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), b"\x01\x00\x0cGET / HTTP/1"));
+    assert!(is_refused(
+        connect(&pair, Some("node-b")).unwrap(),
+        b"\x01\x00\x0cGET / HTTP/1"
+    ));
     assert!(eventually(SOON, || errors("malformed") >= 1.0));
     // Many that say nothing do not keep the true peer out.
-    let silent: Vec<_> = (0..40).filter_map(|_| pair.nodes[1].run(|| connect_here(SYNC)).ok()).collect();
+    let silent: Vec<_> = (0..40)
+        .filter_map(|_| pair.nodes[1].run(|| connect_here(SYNC)).ok())
+        .collect();
     pair.wait_synced();
     drop(silent);
     let more = pair.enter(&doors()[0]);
@@ -138,7 +158,12 @@ fn a_mad_peer_harms_no_flow_of_the_owner() {
         Message::Flow(Box::new(FlowRecord {
             index: at as u32,
             ports: [ports, 80 << 16 | 40_000 + at as u32],
-            addresses: [mapped(local.ip()), mapped(vip.ip()), mapped(vip.ip()), mapped(local.ip())],
+            addresses: [
+                mapped(local.ip()),
+                mapped(vip.ip()),
+                mapped(vip.ip()),
+                mapped(local.ip()),
+            ],
             ..FlowRecord::default()
         }))
         .encode(&mut words);

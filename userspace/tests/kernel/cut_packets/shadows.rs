@@ -13,10 +13,7 @@ use super::scene::{FROM_CLIENT, HOST_ON_A, Scene, ip, over_both};
 
 /// The flow of the scene as another balancer keeps it, with next hops that it has found.
 fn shadow(scene: &Scene) -> CutFlow {
-    let clock = RecordClock {
-        tick: ticks(),
-        ms: 0,
-    };
+    let clock = RecordClock { tick: ticks(), ms: 0 };
     let original = scene.flow();
     let mut shadow = FlowRecord::of(INDEX, &original, clock).shadow(clock);
     for (dir, known) in shadow.dirs.iter_mut().zip(original.dirs) {
@@ -103,7 +100,11 @@ fn a_reset_or_a_handshake_says_no_numbers() {
         let sent = scene.arrives(&reset(scene.client_sends(77, 0)));
         sent.forwarded_as(&reset(scene.host_receives(77, 0)));
         let flow = scene.flow_now();
-        assert_eq!(flow.state, state::CUT, "it is carried: the host knows whether it means it");
+        assert_eq!(
+            flow.state,
+            state::CUT,
+            "it is carried: the host knows whether it means it"
+        );
         assert!(!flow.ended());
         assert_ne!(flow.dirs[0].flags & RESYNC, 0);
         let syn = Packet {
@@ -146,7 +147,9 @@ fn the_numbers_of_a_silent_flow_are_asked_for() {
             flags: RST,
             ..scene.client_receives(900, 456)
         };
-        let bytes = scene.leaves(&reset).expect(super::outcome::Action::Pass, Reason::CutReset);
+        let bytes = scene
+            .leaves(&reset)
+            .expect(super::outcome::Action::Pass, Reason::CutReset);
         assert_eq!(Packet::read(&bytes).seq, put.seq);
     });
 }
