@@ -7,11 +7,10 @@
 //! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
 
 mod connection;
-mod next_hops;
+mod interfaces;
 mod receive;
 mod replicas;
 mod send;
-mod tls;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -22,8 +21,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::state;
-use signalbox_core::model::ha::{HaNode, HaSync, HighAvailability};
+use signalbox_core::model::ha::{HaNode, HighAvailability};
 use signalbox_core::sync::RecordClock;
+use signalbox_tls::nodes::NodeFiles;
 use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;
 
@@ -34,7 +34,7 @@ use crate::state::Shared;
 use crate::state::sync::PeerState;
 use crate::sys;
 use replicas::Replicas;
-use send::Outbox;
+use send::PeerChanges;
 
 /// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);
@@ -47,7 +47,8 @@ struct Node {
     cut: Arc<Cut>,
     flow_gc: Arc<FlowGc>,
     shared: Arc<Shared>,
-    settings: HaSync,
+    listen: SocketAddr,
+    files: NodeFiles,
     /// Name of this node, its position and the number of all.
     name: String,
     slot: u8,
@@ -62,7 +63,7 @@ struct Peer {
     slot: u8,
     address: SocketAddr,
     state: Arc<PeerState>,
-    outbox: Outbox,
+    queue: PeerChanges,
     /// Time since which nothing is received from it; `None` while something is.
     absent_since: Cell<Option<Instant>>,
 }
@@ -101,7 +102,7 @@ pub fn start(
             slot: at as u8,
             address: SocketAddr::new(node.address, settings.listen.port()),
             state,
-            outbox: Outbox::new(&cut),
+            queue: PeerChanges::new(&cut),
             absent_since: Cell::new(Some(Instant::now())),
         };
         let all = nodes.iter().zip(states).enumerate();
@@ -111,7 +112,12 @@ pub fn start(
             cut,
             flow_gc,
             shared,
-            settings,
+            listen: settings.listen,
+            files: NodeFiles {
+                cert: settings.cert,
+                key: settings.key,
+                ca: settings.ca,
+            },
             name: own,
             slot: slot as u8,
             nodes: nodes.len() as u8,
@@ -166,14 +172,14 @@ impl Node {
                 table.announced.add(index);
             }
             for peer in &self.peers {
-                peer.outbox.dirty.add(index);
+                peer.queue.dirty.add(index);
             }
             has_some = true;
             ControlFlow::Continue(())
         });
         if has_some {
             for peer in &self.peers {
-                peer.outbox.notify(since);
+                peer.queue.notify(since);
             }
         }
     }

@@ -36,7 +36,7 @@ pub struct FlowRecord {
     pub ports: [u32; 2],
     /// Offsets of the client's and of the host's sequence numbers, and of their timestamps.
     pub deltas: [u32; 4],
-    /// Those of [`CARRIED_FLAGS`] that the two directions have.
+    /// Flags among [`CARRIED_FLAGS`] that the two directions have.
     pub flags: [u32; 2],
     /// Clock of leg B's socket in milliseconds.
     pub clock_b: u32,

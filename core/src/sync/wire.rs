@@ -52,7 +52,7 @@ pub struct Name {
 /// Message from one balancer to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Who speaks.
+    /// Name and place of the sender.
     Hello(Hello),
     /// A name, for the flows that follow.
     Name(Name),

@@ -1,5 +1,6 @@
 //! High availability by API: the groups of virtual addresses, and what their supervisor reports and wants to know.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use super::problem::problem;
 use super::readiness::unready_reasons;
 use crate::control::Control;
+use crate::state::sync::Rejection;
 
 /// Interval at which the condition of this process is looked at for followers.
 const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
@@ -83,7 +85,8 @@ fn sync_view(control: &Control) -> Value {
             "bytes_sent": peer.bytes_sent.get(),
             "mean_lag_seconds": if acknowledged == 0 { None } else { Some(lag_sum / acknowledged as f64) },
             "shadows": peer.shadows.load(Relaxed),
-            "no_room": peer.no_room.get(),
+            "rejected": Rejection::LABELS.iter().zip(&peer.rejected).map(|(label, count)| (*label, count.get()))
+                .collect::<BTreeMap<_, _>>(),
         })
     });
     json!({ "peers": peers.collect::<Vec<_>>(), "promoted": sync.promoted.get() })

@@ -20,6 +20,20 @@ impl Unprotected {
     pub const LABELS: [&'static str; 2] = ["no_floating_source", "not_cut"];
 }
 
+/// Reason why a flow of another node is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The flow table has no room for more shadows.
+    NoRoom,
+    /// The flow's addresses are none of those that move, as this node is configured.
+    OtherAddresses,
+}
+
+impl Rejection {
+    /// Metric labels, in the order of the variants.
+    pub const LABELS: [&'static str; 2] = ["no_room", "other_addresses"];
+}
+
 /// State of replication that all threads share.
 #[derive(Default)]
 pub struct SyncState {
@@ -48,8 +62,8 @@ pub struct PeerState {
     pub bytes_sent: Counter,
     /// Flows of the other node that are held as shadows.
     pub shadows: AtomicU64,
-    /// Flows of the other node for which there was no room.
-    pub no_room: Counter,
+    /// Flows of the other node that are not kept, by reason.
+    pub rejected: [Counter; Rejection::LABELS.len()],
     /// Histogram of the time from the hand-off of a flow to the kernel until the other node has it.
     pub lag_seconds: Histogram,
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use signalbox_core::sync::{Decoder, Hello, Message, PROTOCOL, WireError};
+use signalbox_tls::nodes::NodeTlsError;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -25,7 +26,7 @@ pub(super) enum LinkError {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error(transparent)]
-    Tls(#[from] super::tls::TlsError),
+    Tls(#[from] NodeTlsError),
     #[error("nothing came for {} s", SILENCE_TIMEOUT.as_secs())]
     Silent,
     #[error("the peer has closed the connection")]
@@ -86,11 +87,28 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         &mut self.io
     }
 
-    /// Waits for bytes, and hands out the messages that they complete.
+    /// Hands out the messages that have come, and those that come with the next bytes.
     pub(super) async fn read(
         &mut self,
         mut each: impl FnMut(Message) -> Result<(), LinkError>,
     ) -> Result<(), LinkError> {
+        let mut has_any = false;
+        while let Some(message) = self.decoder.next_message()? {
+            each(message)?;
+            has_any = true;
+        }
+        if has_any {
+            return Ok(());
+        }
+        self.fill().await?;
+        while let Some(message) = self.decoder.next_message()? {
+            each(message)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes.
+    async fn fill(&mut self) -> Result<(), LinkError> {
         let count = timeout(SILENCE_TIMEOUT, self.io.read(&mut self.bytes))
             .await
             .map_err(|_| LinkError::Silent)??;
@@ -98,26 +116,18 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             return Err(LinkError::Closed);
         }
         self.decoder.push(&self.bytes[..count]);
-        while let Some(message) = self.decoder.next_message()? {
-            each(message)?;
-        }
         Ok(())
     }
 
     /// Waits for the peer's first message, and checks that it has the same configuration.
     pub(super) async fn hello(&mut self, node: &Node) -> Result<Hello, LinkError> {
-        let mut first = None;
-        while first.is_none() {
-            self.read(|message| match (message, &first) {
-                (Message::Hello(hello), None) => {
-                    first = Some(hello);
-                    Ok(())
-                }
-                _ => Err(LinkError::Unexpected),
-            })
-            .await?;
-        }
-        let hello = first.ok_or(LinkError::Closed)?;
+        let hello = loop {
+            match self.decoder.next_message()? {
+                Some(Message::Hello(hello)) => break hello,
+                Some(_) => return Err(LinkError::Unexpected),
+                None => self.fill().await?,
+            }
+        };
         if hello.protocol != PROTOCOL {
             return Err(LinkError::Protocol(hello.protocol));
         }

@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use signalbox_core::sync::Message;
+use signalbox_tls::nodes::check_name;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
+use super::Node;
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
 use super::replicas::Session;
-use super::{Node, tls};
 use crate::state::sync::PeerState;
 
 /// Time before the address is tried again that could not be listened on: a predecessor may have it still.
@@ -57,11 +58,11 @@ pub(super) async fn run(node: Rc<Node>) {
 async fn listen(node: &Node) -> TcpListener {
     let mut is_told = false;
     loop {
-        match TcpListener::bind(node.settings.listen).await {
+        match TcpListener::bind(node.listen).await {
             Ok(listener) => return listener,
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!(address = %node.settings.listen, %error, "The address for other nodes cannot be listened on; it is tried again.");
+                    tracing::warn!(address = %node.listen, %error, "The address for other nodes cannot be listened on; it is tried again.");
                 }
                 sleep(BIND_RETRY_INTERVAL).await;
             }
@@ -76,14 +77,11 @@ async fn serve(node: &Rc<Node>, receivers: &Rc<Receivers>, socket: TcpStream) ->
     };
     let handshake = async {
         prepare(&socket)?;
-        let mut stream = tls::acceptor(&node.settings)?
-            .accept(socket)
-            .await
-            .map_err(tls::TlsError::Handshake)?;
+        let mut stream = node.files.accept(socket).await?;
         send_hello(&mut stream, node).await?;
         let mut reader = Reader::new(stream);
         let hello = reader.hello(node).await?;
-        tls::check_name(reader.stream(), &hello.node)?;
+        check_name(reader.stream(), &hello.node)?;
         Ok::<_, LinkError>((reader, hello.node))
     };
     let (reader, name) = timeout(HANDSHAKE_TIMEOUT, handshake)

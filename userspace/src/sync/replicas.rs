@@ -5,25 +5,32 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::fast::FixedState;
+use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::state;
 use signalbox_core::sync::{FlowRecord, Name};
 
 use super::Node;
-use super::next_hops::NextHops;
+use super::interfaces::ShadowInterfaces;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::shadow::{ShadowCursor, ShadowPlace};
-use crate::state::sync::PeerState;
+use crate::state::sync::{PeerState, Rejection};
 
 /// Most names that one connection may give: flows refer to hosts, routes and listeners.
 const MAX_NAMES: usize = 32_768;
 /// Kinds of names that flows refer to.
 const NAME_KINDS: [&str; 3] = ["host", "listener", "route"];
 
+/// Whether a flow is one between addresses that move: no other could be carried here, or should be.
+fn moves(node: &Node, flow: &CutFlow) -> bool {
+    let floating = &node.shared.snapshot.load().floating;
+    floating.group_of(from_words(flow.vip)).is_some() && floating.moves(from_words(flow.local))
+}
+
 /// Flows of all other nodes.
 pub(super) struct Replicas {
     cursor: ShadowCursor,
-    next_hops: NextHops,
+    interfaces: ShadowInterfaces,
     /// Flows by node.
     of_peers: HashMap<String, HashMap<u32, u32, FixedState>>,
 }
@@ -66,7 +73,7 @@ impl Replicas {
     pub(super) fn new(vip_interface: Option<String>) -> Self {
         Self {
             cursor: ShadowCursor::default(),
-            next_hops: NextHops::new(vip_interface),
+            interfaces: ShadowInterfaces::new(vip_interface),
             of_peers: HashMap::new(),
         }
     }
@@ -83,12 +90,16 @@ impl Replicas {
             seen.insert(record.index);
         }
         let mut shadow = record.shadow(Node::record_clock());
+        if !moves(node, &shadow) {
+            peer.rejected[Rejection::OtherAddresses as usize].inc();
+            return Ok(None);
+        }
         shadow.host = session.own_number(record.host);
         shadow.route = session.own_number(record.route);
         shadow.listener = u16::try_from(session.own_number(u32::from(record.listener))).unwrap_or_default();
         let host = from_words(shadow.host_addr);
-        shadow.dirs[0].hop_ifindex = self.next_hops.to_host(host);
-        shadow.dirs[1].hop_ifindex = self.next_hops.to_clients(host.is_ipv4());
+        shadow.dirs[0].hop_ifindex = self.interfaces.interface_to_host(host);
+        shadow.dirs[1].hop_ifindex = self.interfaces.interface_to_clients(host.is_ipv4());
         let flows = self.of_peers.entry(peer.node.clone()).or_default();
         let mut placed = node.cut.install_shadow(&mut self.cursor, &shadow)?;
         if let ShadowPlace::Occupied(other) = placed {
@@ -101,7 +112,7 @@ impl Replicas {
             ShadowPlace::Known(index) => (Some(index), false),
             ShadowPlace::Occupied(_) => (None, false),
             ShadowPlace::Full => {
-                peer.no_room.inc();
+                peer.rejected[Rejection::NoRoom as usize].inc();
                 (None, false)
             }
         };

@@ -18,9 +18,10 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
-use super::{Node, Peer, tls};
+use super::{Node, Peer};
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
+use crate::kernel::cut::entry_set::EntrySet;
 
 /// Time before a node that could not be reached is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,12 +34,12 @@ const MAX_UNANSWERED: usize = 16;
 /// Interval at which flows that were sent without an offset of timestamps are looked at again.
 const OFFSETS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a peer has to be told of, and what it has been told.
-pub(super) struct Outbox {
+/// Changes that a peer has to be told of, and flows that it has been told of.
+pub(super) struct PeerChanges {
     /// Entries that have changed.
-    pub(super) dirty: crate::kernel::cut::entry_set::EntrySet,
+    pub(super) dirty: EntrySet,
     /// Entries whose flows the peer has.
-    sent: crate::kernel::cut::entry_set::EntrySet,
+    sent: EntrySet,
     /// Flows that were sent before both offsets of timestamps were known.
     without_offsets: RefCell<HashSet<u32>>,
     /// Time of the oldest change that is not in a batch.
@@ -46,9 +47,9 @@ pub(super) struct Outbox {
     changed: Notify,
 }
 
-impl Outbox {
+impl PeerChanges {
     pub(super) fn new(cut: &Cut) -> Self {
-        let set = || crate::kernel::cut::entry_set::EntrySet::new(cut.table.len());
+        let set = || EntrySet::new(cut.table.len());
         Self {
             dirty: set(),
             sent: set(),
@@ -90,7 +91,7 @@ async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
     let connecting = async {
         let socket = TcpStream::connect(peer.address).await?;
         prepare(&socket)?;
-        let stream = tls::connect(&node.settings, &peer.name, socket).await?;
+        let stream = node.files.connect(&peer.name, socket).await?;
         let (read, mut write) = tokio::io::split(stream);
         send_hello(&mut write, node).await?;
         let mut reader = Reader::new(read);
@@ -173,7 +174,7 @@ impl<'a> Sender<'a> {
                     answered.notified().await;
                 }
                 if !is_more {
-                    let _ = timeout(PING_INTERVAL, self.peer.outbox.changed.notified()).await;
+                    let _ = timeout(PING_INTERVAL, self.peer.queue.changed.notified()).await;
                 }
             }
         };
@@ -185,13 +186,13 @@ impl<'a> Sender<'a> {
 
     /// Begins to send all flows of this node.
     fn begin_full_pass(&mut self) {
-        let outbox = &self.peer.outbox;
-        outbox.sent.clear();
-        outbox.without_offsets.borrow_mut().clear();
-        outbox.dirty.clear();
+        let queue = &self.peer.queue;
+        queue.sent.clear();
+        queue.without_offsets.borrow_mut().clear();
+        queue.dirty.clear();
         let table = &self.node.cut.table;
         for index in (0..table.len()).filter(|&index| table.state(index) == state::CUT) {
-            outbox.dirty.add(index);
+            queue.dirty.add(index);
         }
         self.full_pass = Some(self.own_groups());
         self.bytes.clear();
@@ -215,10 +216,10 @@ impl<'a> Sender<'a> {
             self.bytes.clear();
         }
         let snapshot = self.node.shared.snapshot.load_full();
-        let since = self.peer.outbox.since.take();
+        let since = self.peer.queue.since.take();
         let mut is_more = false;
-        let outbox = &self.peer.outbox;
-        outbox.dirty.take(|index| {
+        let queue = &self.peer.queue;
+        queue.dirty.take(|index| {
             self.put_change(index, &snapshot.floating);
             if self.bytes.len() < MAX_BATCH_BYTES {
                 return ControlFlow::Continue(());
@@ -232,7 +233,7 @@ impl<'a> Sender<'a> {
             Message::FullEnd(groups).encode(&mut self.bytes);
         }
         if is_more {
-            outbox.since.set(since);
+            queue.since.set(since);
         }
         Message::Batch(self.next_batch).encode(&mut self.bytes);
         unanswered.push_back((self.next_batch, since));
@@ -243,10 +244,10 @@ impl<'a> Sender<'a> {
     /// Puts the present state of an entry into the batch.
     fn put_change(&mut self, index: u32, floating: &FloatingSources) {
         let flow = self.node.cut.table.read(index);
-        let outbox = &self.peer.outbox;
+        let queue = &self.peer.queue;
         if !self.is_replicated(&flow, floating) {
             // A flow that is left to another node has not ended: that node says so when it does.
-            if outbox.sent.remove(index) && flow.state != state::SHADOW {
+            if queue.sent.remove(index) && flow.state != state::SHADOW {
                 Message::End(index).encode(&mut self.bytes);
                 self.peer.state.ends_sent.inc();
             }
@@ -263,9 +264,9 @@ impl<'a> Sender<'a> {
         let record = FlowRecord::of(index, &flow, Node::record_clock());
         Message::Flow(Box::new(record)).encode(&mut self.bytes);
         if !has_offsets(&flow) {
-            outbox.without_offsets.borrow_mut().insert(index);
+            queue.without_offsets.borrow_mut().insert(index);
         }
-        outbox.sent.add(index);
+        queue.sent.add(index);
         self.peer.state.flows_sent.inc();
     }
 
@@ -281,11 +282,11 @@ impl<'a> Sender<'a> {
 
     /// Has flows sent again whose offsets of timestamps are known by now.
     fn find_known_offsets(&self) {
-        let outbox = &self.peer.outbox;
-        outbox.without_offsets.borrow_mut().retain(|&index| {
+        let queue = &self.peer.queue;
+        queue.without_offsets.borrow_mut().retain(|&index| {
             let is_known = has_offsets(&self.node.cut.table.read(index));
             if is_known {
-                outbox.dirty.add(index);
+                queue.dirty.add(index);
             }
             !is_known
         });

@@ -152,7 +152,8 @@ pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsErr
     })
 }
 
-fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTlsError> {
+/// Reads a certificate to be shown, and its key.
+pub(crate) fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTlsError> {
     let read = |path: &Path| {
         let text = std::fs::read(path).map_err(|source| BackendTlsError::Read {
             path: path.to_owned(),

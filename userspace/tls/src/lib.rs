@@ -14,6 +14,7 @@ pub mod directory;
 #[path = "../tests/handshake/fixtures.rs"]
 mod fixtures;
 pub mod keys;
+pub mod nodes;
 mod pem;
 pub mod profile;
 pub mod provider;

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -20,6 +21,12 @@ impl TlsStream {
     #[must_use]
     pub fn tcp(&self) -> &TcpStream {
         self.0.get_ref().0
+    }
+
+    /// Returns the certificate that the peer has shown.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.0.get_ref().1.peer_certificates()?.first()
     }
 
     /// Whether the peers have chosen HTTP/2 by ALPN (RFC 7301).

@@ -28,7 +28,7 @@ fn the_log_of_connections() {
         (&all.to, all.sample_ppm, all.max_per_second),
         (&LogTarget::Stdout, 1_000_000, 1000)
     );
-    assert!((0..7).all(|end| all.only.contains(end)));
+    assert!((0..END_LABELS.len()).all(|end| all.only.contains(end)));
     assert!(right(&plus(documented("log:"))).model.connection_log.is_some());
     let some = right(&log("to: /var/log/c.log, sample: 0.25, only: [refused, host_reset]"));
     let some = some.model.connection_log.unwrap();
@@ -37,8 +37,8 @@ fn the_log_of_connections() {
         ("/var/log/c.log", 250_000)
     );
     assert_eq!(
-        (0..7).filter(|end| some.only.contains(*end)).collect::<Vec<_>>(),
-        [2, 6]
+        (0..END_LABELS.len()).filter(|end| some.only.contains(*end)).collect::<Vec<_>>(),
+        [2, 7]
     );
     for (sample, ppm) in [("1", 1_000_000), ("1.0", 1_000_000), ("0.000001", 1), ("0.5", 500_000)] {
         let log = right(&log(&format!("to: stdout, sample: {sample}")))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use signalbox_core::ha::notice::GroupState;
 
 use super::{MetricWriter, Scrape};
-use crate::state::sync::{PeerState, Unprotected};
+use crate::state::sync::{PeerState, Rejection, Unprotected};
 
 impl Scrape {
     pub(super) fn ha(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
@@ -75,9 +75,12 @@ impl Scrape {
             counts(|peer| peer.bytes_sent.get()),
         )?;
         out.counter(
-            "ha_sync_no_room",
-            "Flows of another node for which this one had no room",
-            counts(|peer| peer.no_room.get()),
+            "ha_sync_rejected",
+            "Flows of another node that this one does not keep for it",
+            peers.iter().flat_map(|peer| {
+                let rejected = Rejection::LABELS.iter().zip(&peer.rejected);
+                rejected.map(|(reason, count)| (vec![("peer", peer.node.as_str()), ("reason", *reason)], count.get()))
+            }),
         )?;
         let lags = peers
             .iter()

@@ -198,7 +198,7 @@ fn what_ends_at_the_owner_ends_at_the_other_node() {
         pair.wait_shadows(1, 0);
     }
     let states = pair.balancer(1).json("/api/v1/ha");
-    assert_eq!(states["sync"]["peers"][0]["no_room"], 0, "{states:#}");
+    assert_eq!(states["sync"]["peers"][0]["rejected"]["no_room"], 0, "{states:#}");
 }
 
 /// Both nodes have the addresses, as when VRRP's adverts do not get through: packets come to one and to the other.

@@ -157,7 +157,7 @@ fn a_mad_peer_harms_no_flow_of_the_owner() {
         let mapped = |address: std::net::IpAddr| signalbox::kernel::address::to_words(address);
         Message::Flow(Box::new(FlowRecord {
             index: at as u32,
-            ports: [ports, 80 << 16 | 40_000 + at as u32],
+            ports: [ports, (80 << 16) | (40_000 + at as u32)],
             addresses: [
                 mapped(local.ip()),
                 mapped(vip.ip()),
@@ -174,11 +174,29 @@ fn a_mad_peer_harms_no_flow_of_the_owner() {
         Message::Flow(Box::new(FlowRecord {
             index: 100 + at,
             ports: [at << 16 | 443, 443 << 16 | at],
-            addresses: [[0, 0, 0xffff, 0x0a01_0063]; 4],
+            addresses: [
+                [0, 0, 0xffff, 0x0a01_0063],
+                [0, 0, 0xffff, 0x0a01_000a],
+                [0, 0, 0xffff, 0x0a02_000a],
+                [0, 0, 0xffff, 0x0a02_0063],
+            ],
             ..FlowRecord::default()
         }))
         .encode(&mut words);
     }
+    // A connection to the node itself, such as an operator's.
+    Message::Flow(Box::new(FlowRecord {
+        index: 99,
+        ports: [40_000 << 16 | 22, 22 << 16 | 40_000],
+        addresses: [
+            [0, 0, 0xffff, 0x0a01_0002],
+            [0, 0, 0xffff, 0x0a01_000b],
+            [0, 0, 0xffff, 0x0a02_000a],
+            [0, 0, 0xffff, 0x0a02_0063],
+        ],
+        ..FlowRecord::default()
+    }))
+    .encode(&mut words);
     Message::FullEnd(vec!["g1".into()]).encode(&mut words);
     Message::Name(Name {
         number: 1,
@@ -194,7 +212,11 @@ fn a_mad_peer_harms_no_flow_of_the_owner() {
     }
     assert_eq!(pair.balancer(0).flow_count(), flows.len() as u64);
     let state = pair.balancer(0).json("/api/v1/ha");
-    assert!(state["sync"]["peers"][0]["no_room"].as_u64().unwrap() > 0, "{state:#}");
+    assert!(
+        state["sync"]["peers"][0]["rejected"]["no_room"].as_u64().unwrap() > 0,
+        "{state:#}"
+    );
+    assert_eq!(state["sync"]["peers"][0]["rejected"]["other_addresses"], 1, "{state:#}");
     // The true peer comes back, and says which flows it really has.
     pair.wait_synced();
     let more = pair.enter(&doors()[1]);
@@ -211,7 +233,10 @@ fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
         expect_cut(pair.balancer(0), client);
     }
     pair.wait_shadows(1, 4);
-    let no_room = || pair.balancer(1).metric("signalbox_ha_sync_no_room_total");
+    let no_room = || {
+        pair.balancer(1)
+            .metric("signalbox_ha_sync_rejected_total{reason=\"no_room\"}")
+    };
     assert!(eventually(SOON, || no_room() >= 2.0), "{}", no_room());
     pair.give(1);
     for (client, host) in flows.iter().take(4) {

@@ -16,13 +16,13 @@ const MAX_ROUTES: usize = 16_384;
 
 /// Interfaces by destination.
 #[derive(Default)]
-pub(super) struct NextHops {
+pub(super) struct ShadowInterfaces {
     /// Interface of virtual addresses, where the configuration names it.
     vip_interface: Option<String>,
     routes: HashMap<IpAddr, (u32, Instant)>,
 }
 
-impl NextHops {
+impl ShadowInterfaces {
     pub(super) fn new(vip_interface: Option<String>) -> Self {
         Self {
             vip_interface,
@@ -31,20 +31,20 @@ impl NextHops {
     }
 
     /// Returns the index of the interface to a host; 0 where the kernel has no route.
-    pub(super) fn to_host(&mut self, host: IpAddr) -> u32 {
-        self.to(host, || route(host))
+    pub(super) fn interface_to_host(&mut self, host: IpAddr) -> u32 {
+        self.interface_to(host, || route(host))
     }
 
     /// Returns the index of the interface by which clients of an address family are reached: that of virtual
     /// addresses, by default that of the default route.
-    pub(super) fn to_clients(&mut self, is_ipv4: bool) -> u32 {
+    pub(super) fn interface_to_clients(&mut self, is_ipv4: bool) -> u32 {
         let anywhere: IpAddr = if is_ipv4 {
             Ipv4Addr::UNSPECIFIED.into()
         } else {
             Ipv6Addr::UNSPECIFIED.into()
         };
         let name = self.vip_interface.clone();
-        self.to(anywhere, || match name {
+        self.interface_to(anywhere, || match name {
             Some(name) => nix::net::if_::if_nametoindex(name.as_str()).ok(),
             // An address of the Internet that nobody has (RFC 5737, RFC 3849).
             None if is_ipv4 => route(Ipv4Addr::new(192, 0, 2, 1).into()),
@@ -52,7 +52,7 @@ impl NextHops {
         })
     }
 
-    fn to(&mut self, address: IpAddr, ask: impl FnOnce() -> Option<u32>) -> u32 {
+    fn interface_to(&mut self, address: IpAddr, ask: impl FnOnce() -> Option<u32>) -> u32 {
         let now = Instant::now();
         if let Some((index, until)) = self.routes.get(&address)
             && now < *until
