@@ -332,9 +332,8 @@ fn addresses_block<'a>(out: &mut String, name: &str, addresses: impl Iterator<It
         interface,
     } in addresses
     {
-        // Nobody has the address while it moves, and a second of duplicate address detection would be an outage.
-        let no_dad = if address.is_ipv6() { " -nodad" } else { "" };
-        line(out, 2, &format!("{address}/{prefix} dev {interface}{no_dad}"));
+        // Without a word keepalived leaves duplicate address detection out, which would be an outage of two seconds.
+        line(out, 2, &format!("{address}/{prefix} dev {interface}"));
     }
     line(out, 1, "}");
 }

@@ -18,6 +18,10 @@ fn wait_all(lab: &HaLab, node: usize) {
     for address in [VIPS[0], VIP6, SOURCE] {
         lab.wait_owner(address, node);
     }
+    // Nobody answers for an address while the kernel looks whether somebody else has it.
+    let addresses = lab.nodes[node].ns.must(&["ip", "-oneline", "address", "show"]);
+    let is_tentative = |line: &str| line.contains(VIP6) && line.contains("tentative");
+    assert!(!addresses.lines().any(is_tentative), "{addresses}");
     lab.wait_served(VIPS[0]);
     lab.wait_served(VIP6);
 }
