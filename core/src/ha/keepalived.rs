@@ -231,6 +231,21 @@ fn tracking(out: &mut String, group: &VipGroup, node: &NodeContext<'_>) {
         line(out, 2, &released);
     }
     line(out, 1, "}");
+    let mut others: Vec<_> = group
+        .sources
+        .iter()
+        .filter_map(|source| source.interface.as_deref())
+        .collect();
+    others.retain(|interface| *interface != node.interface);
+    others.sort_unstable();
+    others.dedup();
+    if others.is_empty() {
+        return;
+    }
+    // Who cannot reach hosts from the group's sources is of no use to clients.
+    line(out, 1, "track_interface {");
+    others.iter().for_each(|interface| line(out, 2, interface));
+    line(out, 1, "}");
 }
 
 fn render_instance(
@@ -317,9 +332,8 @@ fn addresses_block<'a>(out: &mut String, name: &str, addresses: impl Iterator<It
         interface,
     } in addresses
     {
-        // Nobody has the address while it moves, and a second of duplicate address detection would be an outage.
-        let no_dad = if address.is_ipv6() { " -nodad" } else { "" };
-        line(out, 2, &format!("{address}/{prefix} dev {interface}{no_dad}"));
+        // Without a word keepalived leaves duplicate address detection out, which would be an outage of two seconds.
+        line(out, 2, &format!("{address}/{prefix} dev {interface}"));
     }
     line(out, 1, "}");
 }

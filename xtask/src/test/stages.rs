@@ -105,6 +105,7 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
         context.suites = suites::find_all();
     }
     nextest(context, "signalbox", "e2e", &["-P", profile])?;
+    nextest(context, "signalbox-ha", "keepalived", &[])?;
     // A separate command for this package: cargo unites the features of one command's packages, and would build the
     // balancer again.
     nextest(context, "signalbox-bench", "e2e_by_hand", &[])

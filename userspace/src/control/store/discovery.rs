@@ -62,6 +62,7 @@ impl Store {
         match self.rebuild() {
             Ok(applied) => {
                 self.shared.error_pages.store(std::sync::Arc::new(pages));
+                self.shared.ha.retain(&self.file);
                 self.set_rebuilt();
                 self.follow_sources();
                 self.warn_of_unknown_applications();

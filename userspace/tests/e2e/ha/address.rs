@@ -69,7 +69,7 @@ fn in_mode_external_a_program_says_by_the_api_who_has_a_group() {
     let node = &lab.nodes[0];
     assert!(eventually(SOON, || node.status()["mode"] == "external"));
     assert!(node.state("g1").is_null(), "nobody has said anything");
-    let put = |group: &str, body: &str| node.put(&format!("/api/v1/ha/groups/{group}"), body);
+    let put = |group: &str, body: &str| node.ask("PUT", &format!("/api/v1/ha/groups/{group}"), body);
     assert_eq!(put("g1", r#"{ "state": "master", "priority": 7 }"#).status, 200);
     assert_eq!(node.state("g1"), "master");
     assert_eq!(put("g1", r#"{ "state": "backup" }"#).status, 200);

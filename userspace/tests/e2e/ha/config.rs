@@ -52,6 +52,79 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
 }
 
 #[test]
+fn a_group_that_is_not_configured_any_more_is_nobody_s() {
+    if !privileged("a_group_that_is_not_configured_any_more_is_nobody_s") {
+        return;
+    }
+    let mut lab = HaLab::new();
+    let node = &mut lab.nodes[0];
+    node.write("  mode: external\n  vips: 10.1.0.101-102\n");
+    node.start_signalbox();
+    assert!(eventually(SOON, || node.status()["mode"] == "external"));
+    let put = |group: &str| {
+        node.ask("PUT", &format!("/api/v1/ha/groups/{group}"), r#"{ "state": "master" }"#)
+            .status
+    };
+    assert_eq!((put("g1"), put("g2")), (200, 200));
+    node.write("  mode: external\n  vips: 10.1.0.101\n");
+    let names = || node.status()["groups"].as_array().map_or(0, Vec::len);
+    assert!(eventually(SOON, || names() == 1));
+    // The same group again is one that nobody has reported yet.
+    node.write("  mode: external\n  vips: 10.1.0.101-102\n");
+    assert!(eventually(SOON, || names() == 2));
+    assert!(
+        node.state("g2").is_null() && node.state("g1") == "master",
+        "{}",
+        node.status()
+    );
+}
+
+#[test]
+fn openshift_s_variables_become_a_section_that_is_put_in_force() {
+    if !privileged("openshift_s_variables_become_a_section_that_is_put_in_force") {
+        return;
+    }
+    let mut lab = HaLab::new();
+    for (at, node) in lab.nodes.iter_mut().enumerate() {
+        node.write_without_section();
+        let variables = [
+            ("OPENSHIFT_HA_CONFIG_NAME", "router-west"),
+            ("OPENSHIFT_HA_VIRTUAL_IPS", "10.1.0.101-102"),
+            ("OPENSHIFT_HA_VIP_GROUPS", "1"),
+            ("OPENSHIFT_HA_NETWORK_INTERFACE", "front"),
+            ("OPENSHIFT_HA_MONITOR_PORT", "0"),
+            ("OPENSHIFT_HA_USE_UNICAST", "true"),
+            ("OPENSHIFT_HA_UNICAST_PEERS", ["10.1.0.12", "10.1.0.11"][at]),
+            ("OPENSHIFT_HA_VRRP_ID_OFFSET", "10"),
+            ("HA_EXCLUDED_VRRP_IDS", "11"),
+        ];
+        let mut command = node.ns.command(crate::lab::signalbox::binary());
+        let words = ["ha-config", "--from-env", "--create", "--into"];
+        let made = command.args(words).arg(node.config()).envs(variables).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        node.start_signalbox();
+        node.start_supervisor();
+    }
+    let owner = lab.owner(VIPS[0]);
+    lab.wait_owner(VIPS[1], owner);
+    lab.wait_served(VIPS[1]);
+    let text = std::fs::read_to_string(lab.nodes[owner].file("run").join("keepalived.conf")).unwrap();
+    assert!(
+        text.contains("virtual_router_id 12\n") && text.contains("priority 250\n"),
+        "{text}"
+    );
+    lab.nodes[1 - owner].wait_state("g1", "backup");
+    let mut command = lab.nodes[0].ns.command(crate::lab::signalbox::binary());
+    let shown = command
+        .args(["ha-config", "-o", "json", "--into"])
+        .arg(lab.nodes[0].config())
+        .output()
+        .unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["ha"]["name"], "router-west");
+}
+
+#[test]
 fn the_firewall_lets_vrrp_in_while_the_supervisor_runs() {
     if !privileged("the_firewall_lets_vrrp_in_while_the_supervisor_runs") {
         return;

@@ -18,6 +18,10 @@ fn wait_all(lab: &HaLab, node: usize) {
     for address in [VIPS[0], VIP6, SOURCE] {
         lab.wait_owner(address, node);
     }
+    // Nobody answers for an address while the kernel looks whether somebody else has it.
+    let addresses = lab.nodes[node].ns.must(&["ip", "-oneline", "address", "show"]);
+    let is_tentative = |line: &str| line.contains(VIP6) && line.contains("tentative");
+    assert!(!addresses.lines().any(is_tentative), "{addresses}");
     lab.wait_served(VIPS[0]);
     lab.wait_served(VIP6);
 }
@@ -38,6 +42,27 @@ fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
     // It is preferred, and there is nothing that it would have to know first.
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
+    let metrics = lab.nodes[1].ask("GET", "/metrics", "").body;
+    for line in [
+        "signalbox_ha_group_state{group=\"g1\",state=\"backup\"} 1",
+        "signalbox_ha_group_state{group=\"g1\",state=\"master\"} 0",
+        "signalbox_ha_transitions_total{group=\"g1\",state=\"master\"}",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[test]
+fn addresses_leave_a_node_that_does_not_reach_the_hosts() {
+    if !privileged("addresses_leave_a_node_that_does_not_reach_the_hosts") {
+        return;
+    }
+    let lab = HaLab::start(&one_group());
+    wait_all(&lab, 0);
+    lab.set_back_link(0, false);
+    wait_all(&lab, 1);
+    lab.set_back_link(0, true);
+    wait_all(&lab, 0);
 }
 
 #[test]

@@ -134,6 +134,12 @@ impl HaLab {
         self.switch.ip(&lines).unwrap();
     }
 
+    /// Pulls the cable between a node and the hosts, or puts it back.
+    pub(super) fn set_back_link(&self, node: usize, up: bool) {
+        let (name, state) = (["a", "b"][node], if up { "up" } else { "down" });
+        self.switch.ip(&format!("link set {name}-back {state}\n")).unwrap();
+    }
+
     /// Index of the node that has an address; it must be one alone, soon.
     pub(super) fn owner(&self, address: &str) -> usize {
         let mut owner = None;
@@ -202,8 +208,6 @@ pub(super) struct Node {
 impl Node {
     /// Writes the configuration, with further keys of the section `ha`.
     pub(super) fn write(&self, ha: &str) {
-        let dir = self.dir.display();
-        let hosts = ["{ name: host-1, address: 10.2.0.2, http: 80 }".to_owned()];
         let mode = if ha.contains("vrrp:") {
             ""
         } else {
@@ -215,13 +219,25 @@ impl Node {
             "  interface: front\n"
         };
         let nodes = "[{ name: node-a, address: 10.1.0.11 }, { name: node-b, address: 10.1.0.12 }]";
+        let name = self.name;
+        self.write_text(&format!(
+            "ha:\n  name: router-west\n  node: {name}\n  nodes: {nodes}\n{interface}{mode}{ha}\n"
+        ));
+    }
+
+    /// Writes a configuration that has no section `ha`.
+    pub(super) fn write_without_section(&self) {
+        self.write_text("");
+    }
+
+    fn write_text(&self, section: &str) {
+        let dir = self.dir.display();
+        let hosts = ["{ name: host-1, address: 10.2.0.2, http: 80 }".to_owned()];
         let text = format!(
             "version: 1\nadmin: {{ listen: none, socket: {dir}/admin.sock }}\nstore: {{ path: {dir}/state.redb }}\n\
              datapath: {{ cut: off }}\nlisteners:\n  - {{ name: http, protocol: http, listen: [\"*:80\"] }}\n\
-             clusters:\n{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n\
-             ha:\n  name: router-west\n  node: {}\n  nodes: {nodes}\n{interface}{mode}{ha}\n",
+             clusters:\n{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n{section}",
             config::cluster_of("east", &[], &hosts),
-            self.name,
         );
         let (file, new) = (self.config(), self.dir.join("new"));
         fs::write(&new, text).unwrap();
@@ -316,11 +332,12 @@ impl Node {
         })
     }
 
-    /// PUT on the admin socket.
-    pub(super) fn put(&self, path: &str, body: &str) -> http::Response {
+    /// Sends a request to the admin socket.
+    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> http::Response {
         let stream = UnixStream::connect(self.file("admin.sock")).unwrap();
         let length = body.len();
-        let head = format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}");
         http::request(stream, &format!("{head}\r\n\r\n{body}")).unwrap()
     }
 
