@@ -23,7 +23,7 @@ pub(crate) struct FuzzArgs {
     pub(crate) install: bool,
 }
 
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 13] = [
     "peek_tls",
     "peek_http",
     "peek_proxy",
@@ -36,6 +36,7 @@ const TARGETS: [&str; 12] = [
     "http1_hyper",
     "forwarded",
     "cookie",
+    "sync",
 ];
 
 pub(crate) fn run(args: &FuzzArgs) -> Result<()> {

@@ -40,6 +40,8 @@ pub(super) enum HaCommand {
     },
     /// Show the groups of virtual addresses, and which of them this node has.
     Status(ShowArgs),
+    /// Show the other nodes with which flows are replicated.
+    Sync(ShowArgs),
     /// Give a group up to another node, or all of them, until they are reclaimed.
     Release(GroupArgs),
     /// Let this node have a group again, or all of them.
@@ -82,6 +84,7 @@ pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
         }
         HaCommand::Check { config } => check(&config),
         HaCommand::Status(show) => status(&show),
+        HaCommand::Sync(show) => sync(&show),
         HaCommand::Release(args) => set_released(&args, true),
         HaCommand::Reclaim(args) => set_released(&args, false),
     }
@@ -150,6 +153,19 @@ fn status(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     }
     if !is("may_preempt") {
         show::print_text("! this node does not know the flows of its peers yet: it takes no group over from them")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sync(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let answer = client::get(&args.socket, "/api/v1/ha")?;
+    let sync = answer.get("sync").cloned().unwrap_or_default();
+    if args.output != super::OutputFormat::Table {
+        show::emit(&sync, args.output)?;
+    } else if sync.is_null() {
+        println!("the configuration has no `ha.sync`: flows are not replicated");
+    } else {
+        show::print_text(&show::table("peers", &sync))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -143,6 +143,15 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("SOURCES", "sources"),
             ("PREFERS", "prefer"),
         ],
+        "peers" => &[
+            ("NODE", "node"),
+            ("SENDING", "sending"),
+            ("RECEIVING", "receiving"),
+            ("COMPLETE", "complete"),
+            ("FLOWS SENT", "flows_sent"),
+            ("MEAN LAG", "mean_lag_seconds"),
+            ("SHADOWS", "shadows"),
+        ],
         "jobs" => &[
             ("JOB", "id"),
             ("ACTION", "action"),

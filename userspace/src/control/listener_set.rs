@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
+use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::{Bind, Listener, Model};
 use signalbox_core::plan;
 
@@ -168,6 +169,7 @@ impl ListenerSet {
     /// Opens or checks the addresses that a configuration adds. Changes nothing; reports all errors at once.
     pub fn prepare(&self, model: &Model) -> Result<PreparedSockets, Vec<ListenError>> {
         let (mut prepared, mut errors) = (PreparedSockets::default(), Vec::new());
+        let floating = FloatingSources::new(model.ha.as_ref());
         let count = model.listeners.iter().map(|l| l.listen.len()).sum();
         if count > MAX_BINDINGS as usize {
             return Err(vec![ListenError::TooMany { count }]);
@@ -187,6 +189,7 @@ impl ListenerSet {
             match outcome {
                 Ok(()) => {}
                 // keepalived may add the address later; the kernel steers it then.
+                Err(ListenError::NotLocal { addr }) if self.is_steered() && floating.moves(addr.ip()) => {}
                 Err(ListenError::NotLocal { addr }) if self.is_steered() => {
                     tracing::warn!(%addr, "A listen address is not on this machine: it is served as soon as it is added.");
                 }

@@ -1,6 +1,7 @@
 //! Receiving of other nodes' flows.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +28,20 @@ const MAX_HANDSHAKES: usize = 16;
 struct Receivers {
     of_peers: RefCell<Vec<Option<AbortHandle>>>,
     handshakes: tokio::sync::Semaphore,
+    /// Error that was logged last: a node that is refused comes again twice a second.
+    last_error: RefCell<String>,
+}
+
+impl Receivers {
+    fn tell(&self, from: SocketAddr, error: &LinkError) {
+        let text = error.to_string();
+        if *self.last_error.borrow() == text {
+            tracing::debug!(%from, %error, "A node is refused.");
+        } else {
+            tracing::warn!(%from, %error, "A node is refused: likewise whenever it comes with the same mistake.");
+            *self.last_error.borrow_mut() = text;
+        }
+    }
 }
 
 /// Accepts connections of other nodes.
@@ -34,6 +49,7 @@ pub(super) async fn run(node: Rc<Node>) {
     let receivers = Rc::new(Receivers {
         of_peers: RefCell::new(vec![None; node.peers.len()]),
         handshakes: tokio::sync::Semaphore::new(MAX_HANDSHAKES),
+        last_error: RefCell::default(),
     });
     let listener = listen(&node).await;
     loop {
@@ -43,7 +59,7 @@ pub(super) async fn run(node: Rc<Node>) {
                 spawn_local(async move {
                     if let Err(error) = serve(&node, &receivers, socket).await {
                         node.shared.sync.refused.inc(error.label());
-                        tracing::warn!(%from, %error, "A connection of another node has ended.");
+                        receivers.tell(from, &error);
                     }
                 });
             }

@@ -20,7 +20,7 @@ fn metrics() {
 
 #[test]
 fn the_log_of_connections() {
-    use signalbox_core::model::LogTarget;
+    use signalbox_core::model::{END_LABELS, LogTarget};
     let log = |keys: &str| plus(&format!("log: {{ connections: {{ {keys} }} }}"));
     assert_eq!(right(&plus("")).model.connection_log, None);
     let all = right(&log("to: stdout")).model.connection_log.unwrap();

@@ -1,6 +1,7 @@
 //! Replication of cut flows between two balancers: what happens to connections when virtual addresses move.
 
 mod crash;
+mod keepalived;
 mod moves;
 mod pair;
 mod peers;

@@ -6,7 +6,7 @@
 //!                                    node-a 10.3.0.11 ──veth "direct"── node-b 10.3.0.12
 //! ```
 //!
-//! The test itself moves the addresses and says who has them (`mode: external`).
+//! The test itself moves the addresses and says who has them (`mode: external`), or keepalived does.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use signalbox_lab::{Kind, Sandbox};
 
 use crate::lab::signalbox::binary;
 use crate::lab::tiers::ping;
-use crate::lab::{Ns, SOON, Server, Signalbox, eventually, hello, privileged, servers};
+use crate::lab::{Ns, Proc, SOON, Server, Signalbox, eventually, hello, privileged, servers};
 
 const KIND: Kind = Kind {
     prefix: "sbp",
@@ -77,7 +77,13 @@ pub(super) struct Pair {
     _servers: Vec<Server>,
     /// Most shadows of each node.
     room: u32,
+    /// Lines of the section `ha` that say who moves the addresses.
+    mover: &'static str,
+    pub(super) supervisors: [Option<Proc>; 2],
 }
+
+/// Addresses that the test moves.
+const BY_TEST: &str = "  mode: external\n";
 
 impl Pair {
     /// Builds it with both balancers, of which the first has the addresses.
@@ -118,6 +124,41 @@ impl Pair {
         Some(pair)
     }
 
+    /// Builds it with keepalived, whose adverts have this interval. The first node gets the addresses.
+    pub(super) fn begin_keepalived(test: &str, mover: &'static str) -> Option<Self> {
+        if !signalbox_lab::privileged(test, &["ip", "nsenter", "keepalived"]) {
+            return None;
+        }
+        let mut pair = Self::build(4096);
+        pair.mover = mover;
+        for node in [0, 1] {
+            pair.start(node);
+            pair.supervise(node);
+        }
+        pair.wait_synced();
+        pair.wait_owner(0);
+        Some(pair)
+    }
+
+    /// Starts the supervisor of a node's addresses.
+    pub(super) fn supervise(&mut self, node: usize) {
+        let (name, dir) = (node_name(node), self.dir().join(node_name(node)));
+        let mut command = self.nodes[node].command(binary());
+        command.args(["ha", "run", "--config"]).arg(dir.join("signalbox.yaml"));
+        command.arg("--runtime-dir").arg(dir.join("run"));
+        self.supervisors[node] = Some(Proc::spawn(&format!("{name}-ha"), command, &dir));
+    }
+
+    /// Waits until a node has the addresses, and its balancer knows it.
+    pub(super) fn wait_owner(&self, node: usize) {
+        let mut last = Value::Null;
+        let is = eventually(SOON, || {
+            last = self.balancer(node).json("/api/v1/ha");
+            last["groups"][0]["state"] == "master"
+        });
+        assert!(is, "{} does not have the addresses: {last:#}", node_name(node));
+    }
+
     fn build(room: u32) -> Self {
         let sandbox = Sandbox::new(&KIND).unwrap();
         let [client, host, a, b] = ["client", "host", "node-a", "node-b"].map(|role| sandbox.namespace(role).unwrap());
@@ -133,6 +174,8 @@ impl Pair {
             receivers: Vec::new(),
             _servers: Vec::new(),
             room,
+            mover: BY_TEST,
+            supervisors: [None, None],
         }
     }
 
@@ -178,18 +221,18 @@ clusters:
   - {{ host: a.test, clusters: {{ v4: 1 }} }}
   - {{ host: b.test, clusters: {{ v6: 1 }} }}
 ha:
-  mode: external
-  node: {name}
+{}  node: {name}
   nodes:
     - {{ name: node-a, address: 10.3.0.11 }}
     - {{ name: node-b, address: 10.3.0.12 }}
   interface: front
   groups:
-    - {{ name: g1, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
+    - {{ name: g1, prefer: node-a, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
   sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {} }}
 ",
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),
+            self.mover,
             node + 1,
             self.room,
         )
@@ -246,9 +289,28 @@ ha:
         self.nodes[node]
             .ip("link set front down\nlink set back down\nlink set direct down\n")
             .unwrap();
+        // Not even keepalived says goodbye.
+        let pids = self.dir().join(node_name(node)).join("run");
+        for file in ["keepalived.pid", "vrrp.pid"] {
+            let pid = std::fs::read_to_string(pids.join(file)).ok();
+            if let Some(pid) = pid.and_then(|text| text.trim().parse().ok()) {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            }
+        }
+        if let Some(mut supervisor) = self.supervisors[node].take() {
+            supervisor.kill();
+        }
         if let Some(mut balancer) = self.balancers[node].take() {
             balancer.kill9();
         }
+    }
+
+    /// Kills the process of a node, and starts it again.
+    pub(super) fn restart(&mut self, node: usize) {
+        if let Some(mut balancer) = self.balancers[node].take() {
+            balancer.kill9();
+        }
+        self.start(node);
     }
 
     /// A node that was killed starts again, without anything that it knew.
@@ -266,7 +328,9 @@ ha:
             format!("addr replace fd00:1::{last}/64 dev front nodad\naddr replace fd00:2::{last}/64 dev back nodad\n");
         self.nodes[node].ip(&again).unwrap();
         self.start(node);
-        self.report(node, "backup");
+        if self.mover == BY_TEST {
+            self.report(node, "backup");
+        }
     }
 
     /// Waits until both balancers have each other's flows.
