@@ -1,12 +1,14 @@
 //! keepalived's configuration, as keepalived.conf(5) of version 2.2 describes it.
 
+mod globals;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::addresses::{self, OwnedAddress};
 use super::{ids, priority};
 use crate::model::HighAvailability;
-use crate::model::ha::{HaEmail, Preemption, VipGroup, VrrpVersion};
+use crate::model::ha::{Preemption, VipGroup, VrrpVersion};
 
 /// Most addresses of an advert; the others of a group are not in it.
 const MAX_ADVERT_ADDRESSES: usize = 20;
@@ -79,8 +81,8 @@ pub fn render(ha: &HighAvailability, node: &NodeContext<'_>) -> Result<String, S
     let ids = ids::assign(ha.groups.len(), ha.vrrp.id_offset, &ha.vrrp.exclude_ids)?;
     let priorities = priority::own_priorities(ha, node.name);
     let mut out = String::from("# Written by signalbox: changes are lost.\n");
-    globals(&mut out, ha, node);
-    tracked(&mut out, ha, node);
+    globals::globals(&mut out, ha, node);
+    globals::tracked(&mut out, ha, node);
     for ((group, id), priority) in ha.groups.iter().zip(ids).zip(priorities) {
         let owned = addresses::of_group(group, node.interface);
         let instances = instances(ha, group, &owned)?;
@@ -146,66 +148,6 @@ pub fn no_address_of_family(group: &VipGroup, is_ipv6: bool) -> String {
         "group `{}` has no {family} address, but `nodes` reach each other by {family}: with `unicast` each group has one",
         group.name
     )
-}
-
-fn globals(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
-    line(out, 0, "global_defs {");
-    line(out, 1, &format!("router_id {}", scrubbed(&ha.name)));
-    line(out, 1, &format!("vrrp_version {}", version_number(ha.vrrp.version)));
-    line(out, 1, "script_user root");
-    line(out, 1, "max_auto_priority 99");
-    match node.tracking {
-        Tracking::Directory(directory) => line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory))),
-        Tracking::Script { .. } => line(out, 1, "enable_script_security"),
-    }
-    if let Some(email) = &ha.email {
-        mail(out, email);
-    }
-    line(out, 0, "}");
-}
-
-fn mail(out: &mut String, email: &HaEmail) {
-    line(out, 1, "notification_email {");
-    for to in &email.to {
-        line(out, 2, to);
-    }
-    line(out, 1, "}");
-    line(out, 1, &format!("notification_email_from {}", email.from));
-    line(
-        out,
-        1,
-        &format!("smtp_server {} {}", email.smtp.ip(), email.smtp.port()),
-    );
-    line(out, 1, "smtp_alert true");
-}
-
-/// Writes what the node's condition is learnt from.
-fn tracked(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
-    match node.tracking {
-        Tracking::Directory(directory) => {
-            track_file(out, READY, &ready_file(directory));
-            for group in &ha.groups {
-                track_file(
-                    out,
-                    &format!("release_{}", group.name),
-                    &release_file(directory, &group.name),
-                );
-            }
-        }
-        Tracking::Script { command, interval } => {
-            line(out, 0, &format!("vrrp_script {READY} {{"));
-            line(out, 1, &format!("script \"{command}\""));
-            line(out, 1, &format!("interval {}", seconds(interval)));
-            line(out, 0, "}");
-        }
-    }
-}
-
-fn track_file(out: &mut String, name: &str, path: &str) {
-    line(out, 0, &format!("track_file {name} {{"));
-    line(out, 1, &format!("file \"{path}\""));
-    line(out, 1, "weight 0");
-    line(out, 0, "}");
 }
 
 fn sync_group(out: &mut String, group: &VipGroup, instances: &[Instance<'_>], node: &NodeContext<'_>) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ha::ranges;
 use crate::ha::testing::ha;
-use crate::model::ha::FloatingSource;
+use crate::model::ha::{FloatingSource, HaEmail};
 
 fn node(name: &str) -> NodeContext<'_> {
     NodeContext {

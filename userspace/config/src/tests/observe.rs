@@ -37,7 +37,9 @@ fn the_log_of_connections() {
         ("/var/log/c.log", 250_000)
     );
     assert_eq!(
-        (0..END_LABELS.len()).filter(|end| some.only.contains(*end)).collect::<Vec<_>>(),
+        (0..END_LABELS.len())
+            .filter(|end| some.only.contains(*end))
+            .collect::<Vec<_>>(),
         [2, 7]
     );
     for (sample, ppm) in [("1", 1_000_000), ("1.0", 1_000_000), ("0.000001", 1), ("0.5", 500_000)] {
