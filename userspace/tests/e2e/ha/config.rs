@@ -105,14 +105,20 @@ fn openshift_s_variables_become_a_section_that_is_put_in_force() {
         node.start_signalbox();
         node.start_supervisor();
     }
-    let owner = lab.owner(VIPS[0]);
-    lab.wait_owner(VIPS[1], owner);
+    let priority = |node: usize| {
+        let text = std::fs::read_to_string(lab.nodes[node].file("run").join("keepalived.conf"));
+        text.is_ok_and(|text| text.contains("priority 250\n"))
+    };
+    let mut owner = None;
+    assert!(eventually(SOON, || {
+        owner = [0, 1].into_iter().find(|node| priority(*node));
+        owner.is_some()
+    }));
+    let owner = owner.unwrap();
+    VIPS.iter().for_each(|vip| lab.wait_owner(vip, owner));
     lab.wait_served(VIPS[1]);
     let text = std::fs::read_to_string(lab.nodes[owner].file("run").join("keepalived.conf")).unwrap();
-    assert!(
-        text.contains("virtual_router_id 12\n") && text.contains("priority 250\n"),
-        "{text}"
-    );
+    assert!(text.contains("virtual_router_id 12\n"), "{text}");
     lab.nodes[1 - owner].wait_state("g1", "backup");
     let mut command = lab.nodes[0].ns.command(crate::lab::signalbox::binary());
     let shown = command

@@ -100,7 +100,7 @@ fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
     }
     // With `never`, what comes back does not take the addresses back either.
     let lab = HaLab::start(&(one_group() + "  preemption: never\n"));
-    let first = lab.owner(VIPS[0]);
+    let first = lab.settled_owner("g1", VIPS[0]);
     wait_all(&lab, first);
     let second = 1 - first;
     // Both processes, then only the parent.

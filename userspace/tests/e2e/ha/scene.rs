@@ -152,6 +152,18 @@ impl HaLab {
         owner.unwrap()
     }
 
+    /// Index of the node that has a group once both nodes agree: at the start both may have had it for a moment.
+    pub(super) fn settled_owner(&self, group: &str, address: &str) -> usize {
+        let mut owner = 0;
+        let is_settled = eventually(SOON, || {
+            owner = self.owner(address);
+            let states = [self.nodes[owner].state(group), self.nodes[1 - owner].state(group)];
+            states[0] == "master" && states[1] == "backup"
+        });
+        assert!(is_settled, "{group} is not settled:\n{}", self.logs());
+        owner
+    }
+
     /// Waits until a node, and no other, has an address.
     pub(super) fn wait_owner(&self, address: &str, node: usize) {
         let is_there = eventually(SOON, || {
