@@ -39,6 +39,9 @@ use send::PeerChanges;
 /// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Interval at which a first report on groups is looked for.
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Time after which the flows of a node that cannot be reached are not waited for any more.
 const ABSENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -200,6 +203,13 @@ impl Node {
         let peers = self.peers.iter().filter(|peer| peer.state.is_receiving.load(Relaxed));
         self.shared.ha.set_peers(peers.count() as u32);
         self.shared.ha.set_synced(is_synced);
+    }
+
+    /// Waits until it is known which addresses this node has: before that it cannot say what is true of flows.
+    async fn first_report(&self) {
+        while !self.shared.ha.is_reported() {
+            tokio::time::sleep(REPORT_INTERVAL).await;
+        }
     }
 
     fn record_clock() -> RecordClock {

@@ -127,6 +127,8 @@ pub const OWNS_CONN: u8 = 2;
 pub const OWNS_ROUTE_SOURCE: u8 = 8;
 /// Mark of [`CutFlow::marks`]: the flow was another balancer's, and counts for nothing here yet.
 pub const IS_REPLICA: u8 = 16;
+/// Mark of [`CutFlow::marks`]: the node that has the flow says that it has ended; here late packets keep it.
+pub const HAS_ENDED_ELSEWHERE: u8 = 32;
 
 /// Value of [`CutFlow::handoff_state`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const HANDOFF_UNKNOWN: u16 = 0;

@@ -39,14 +39,21 @@ fn max_window(flow: &CutFlow) -> u32 {
 /// windows. Any other packet is forwarded, for its receiver knows best, but changes nothing here; who guesses both
 /// numbers has to guess about as well as for the receiver itself (RFC 5961, section 5).
 ///
-/// While the numbers of one direction are unknown ([`RESYNC`]), no packet can be checked.
+/// While the numbers of the packet's own direction are unknown ([`RESYNC`]), none can be checked; while those of the
+/// other one are, the sequence number alone.
 #[inline(always)]
 #[must_use]
 pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bool {
-    if (flow.dirs[0].flags | flow.dirs[1].flags) & RESYNC != 0 {
-        return false;
-    }
     let window = max_window(flow);
+    if (flow.dirs[0].flags | flow.dirs[1].flags) & RESYNC != 0 {
+        let (own, delta) = if from_client {
+            (&flow.dirs[0], flow.seq_delta_in)
+        } else {
+            (&flow.dirs[1], flow.seq_delta_out)
+        };
+        let known = own.snd_max.wrapping_add(delta);
+        return own.flags & RESYNC == 0 && seq.wrapping_sub(known).wrapping_add(window) <= window * 2;
+    }
     let (expected, sent) = if from_client {
         (flow.dirs[1].ack, flow.dirs[1].snd_max)
     } else {
@@ -69,9 +76,11 @@ pub fn resync(flow: &mut CutFlow, from_client: bool, tcp: &Tcp, payload: u32) {
     if dir.flags & RESYNC == 0 || tcp.flags & (SYN | RST | ACK) != ACK {
         return;
     }
-    // In front of a FIN, which the packet is recorded with.
-    dir.snd_max = tcp.seq.wrapping_add(payload);
+    dir.snd_max = tcp.end(payload);
     dir.ack = tcp.ack;
+    if tcp.has(FIN) {
+        atomic::set(&mut dir.flags, FIN_SEEN);
+    }
     if from_client {
         flow.snd_nxt_b = dir.snd_max.wrapping_add(flow.seq_delta_in);
     }

@@ -300,6 +300,42 @@ mod tests {
         assert_eq!(shadow.dirs[0].bytes, 50);
         forwarded(&mut shadow, false, &packet(FIN | ACK, 2_000_000, host_heard), 10);
         assert_eq!(shadow.dirs[1].bytes, 10);
+        // A FIN that is the first thing said after a move ends the flow like any other.
+        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        let (there, back) = (closed.seq_delta_in, closed.seq_delta_out);
+        forwarded(
+            &mut closed,
+            true,
+            &packet(FIN | ACK, 1000, 2000u32.wrapping_add(back)),
+            0,
+        );
+        forwarded(
+            &mut closed,
+            false,
+            &packet(FIN | ACK, 2000, 1001u32.wrapping_add(there)),
+            0,
+        );
+        assert!(!closed.ended());
+        let last = forwarded(&mut closed, true, &packet(ACK, 1001, 2001u32.wrapping_add(back)), 0);
+        assert_eq!(last.2, FlowProgress::Finished);
+        assert!(closed.ended());
+        // And so does one behind data that nobody has answered yet.
+        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        forwarded(&mut closed, true, &packet(ACK, 1000, 2000u32.wrapping_add(back)), 100);
+        forwarded(
+            &mut closed,
+            true,
+            &packet(FIN | ACK, 1100, 2000u32.wrapping_add(back)),
+            0,
+        );
+        forwarded(
+            &mut closed,
+            false,
+            &packet(FIN | ACK, 2000, 1101u32.wrapping_add(there)),
+            0,
+        );
+        let last = forwarded(&mut closed, true, &packet(ACK, 1101, 2001u32.wrapping_add(back)), 0);
+        assert_eq!(last.2, FlowProgress::Finished);
         let mut only_fin = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
         forwarded(&mut only_fin, true, &packet(ACK, 5, 6), 0);
         forwarded(&mut only_fin, false, &packet(FIN | ACK, 100, 5u32.wrapping_add(7)), 3);

@@ -24,7 +24,7 @@ use super::{
     DROP, PASS, Verdict, forward, icmp,
     maps::{CUT_BINDINGS, CUT_CT, CUT_FLOWS, notify_ended},
     pair, share,
-    skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple},
+    skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple, tick},
     too_big,
 };
 use crate::{handshakes::CUT_HANDSHAKES, parts};
@@ -178,7 +178,9 @@ fn on_cut_packet<F: Family>(
             (flow.seq_delta_out, flow.seq_delta_in)
         };
         let (number, ack) = (tcp.seq.wrapping_add(there), tcp.ack.wrapping_sub(back));
-        track::resync(flow, entry.dir == 0, tcp, 0);
+        if now == state::CLOSING {
+            track::resync(flow, entry.dir == 0, tcp, 0);
+        }
         if tcp.flags & (ACK | RST) == ACK && track::is_in_window(flow, entry.dir == 0, number, ack) {
             let dir = &mut flow.dirs[(entry.dir & 1) as usize];
             dir.ack = seq::later(tcp.ack, dir.ack);
@@ -227,6 +229,9 @@ fn promote(ctx: &TcContext, entry: &FlowRef, flow: &mut CutFlow) -> u32 {
     if context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type }) != PACKET_HOST {
         return state::SHADOW;
     }
+    // Its idle time begins now: what its former owner has seen since is not known.
+    let now = tick();
+    (flow.dirs[0].last_seen, flow.dirs[1].last_seen) = (now, now);
     if atomic::exchange(&mut flow.state, state::SHADOW, state::CUT) {
         notify_ended(entry.index);
         return state::CUT;

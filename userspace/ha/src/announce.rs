@@ -16,6 +16,8 @@ use tokio::sync::{mpsc, watch};
 use crate::Settings;
 use crate::follow::Condition;
 
+/// Time before a report that has failed is repeated.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of a report to signalbox.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of the operator's program; the next change waits for it.
@@ -46,26 +48,30 @@ pub(crate) async fn report(
     mut reports: mpsc::UnboundedReceiver<GroupReport>,
 ) {
     let (mut known, mut told) = (BTreeMap::new(), 0);
+    let mut has_failed = false;
     loop {
         tokio::select! {
             report = reports.recv() => {
                 let Some(report) = report else { return };
-                send(&settings, &report).await;
+                has_failed |= !send(&settings, &report).await;
                 known.insert(report.group.clone(), report);
             }
             changed = condition.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(RETRY_INTERVAL), if has_failed => {}
         }
         let pid = condition.borrow_and_update().pid;
-        if pid != told && pid != 0 {
+        if (pid != told || has_failed) && pid != 0 {
+            has_failed = false;
             for report in known.values() {
-                send(&settings, report).await;
+                has_failed |= !send(&settings, report).await;
             }
         }
         told = pid;
     }
 }
 
-async fn send(settings: &watch::Receiver<Arc<Settings>>, report: &GroupReport) {
+/// Reports a state; false if that has failed.
+async fn send(settings: &watch::Receiver<Arc<Settings>>, report: &GroupReport) -> bool {
     let client = ApiClient::Socket(settings.borrow().socket.clone());
     let path = format!("/api/v1/ha/groups/{}", percent_encoded(&report.group));
     let body = json!({ "state": report.state, "priority": report.priority }).to_string();
@@ -73,9 +79,10 @@ async fn send(settings: &watch::Receiver<Arc<Settings>>, report: &GroupReport) {
         .ask_with_timeout(REPORT_TIMEOUT, Method::PUT, &path, Some(body))
         .await;
     if let Err(error) = sent {
-        // It is told again when signalbox answers again.
-        tracing::debug!(%error, group = report.group, "A state could not be reported to signalbox.");
+        tracing::debug!(%error, group = report.group, "A state could not be reported to signalbox; it is tried again.");
+        return false;
     }
+    true
 }
 
 /// Calls the operator's program with each change in their order, until there are no more.

@@ -244,7 +244,7 @@ fn begin_cut(
         route,
         listener,
         holds: ask.holds,
-        may_float: worker.shared.ha.is_responsible(floating, ask.vip.ip()),
+        may_float: worker.shared.ha.may_have(floating, ask.vip.ip()),
     };
     match cutter.connect(&wanted, floating) {
         Ok(Ok(connecting)) => Ok(connecting),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signalbox_core::ha::floating::FloatingSources;
@@ -18,6 +18,9 @@ use crate::sys::unix_ms;
 
 /// Time after which a node without a peer counts as alone.
 const PEERLESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time after which a process to which nobody has reported groups takes care of all flows.
+const FIRST_REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names of groups that this node has.
 pub type OwnedGroups = BTreeSet<String>;
@@ -40,6 +43,8 @@ pub struct HaGroups {
     owned: ArcSwap<OwnedGroups>,
     /// Whether anybody has reported a group yet.
     is_reported: AtomicBool,
+    /// Start of the process.
+    created: Instant,
     changes: watch::Sender<Arc<OwnedGroups>>,
     synced: AtomicBool,
     peers: AtomicU32,
@@ -54,6 +59,7 @@ impl Default for HaGroups {
             transitions: Mutex::default(),
             owned: ArcSwap::default(),
             is_reported: AtomicBool::new(false),
+            created: Instant::now(),
             changes: watch::Sender::new(Arc::default()),
             synced: AtomicBool::new(false),
             peers: AtomicU32::new(0),
@@ -144,10 +150,18 @@ impl HaGroups {
     }
 
     /// Whether flows to an address are this node's business: those to addresses that do not move always are, and all of
-    /// them before the first report. Takes no lock.
+    /// them where nobody reports. Takes no lock.
     #[must_use]
     pub fn is_responsible(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
-        floating.group_of(vip).is_none() || !self.is_reported() || self.has(floating, vip)
+        let is_unreported = || !self.is_reported() && self.created.elapsed() >= FIRST_REPORT_TIMEOUT;
+        floating.group_of(vip).is_none() || self.has(floating, vip) || is_unreported()
+    }
+
+    /// Whether connections of clients of an address may come from addresses that move with it: not where it is known
+    /// that another node has them. Takes no lock.
+    #[must_use]
+    pub fn may_have(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
+        !self.is_reported() || self.has(floating, vip)
     }
 
     /// Channel that shows each change of the groups that this node has.

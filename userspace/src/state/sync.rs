@@ -27,11 +27,13 @@ pub enum Rejection {
     NoRoom,
     /// The flow's addresses are none of those that move, as this node is configured.
     OtherAddresses,
+    /// Another flow that this node carries has the same addresses and ports.
+    Occupied,
 }
 
 impl Rejection {
     /// Metric labels, in the order of the variants.
-    pub const LABELS: [&'static str; 2] = ["no_room", "other_addresses"];
+    pub const LABELS: [&'static str; 3] = ["no_room", "other_addresses", "occupied"];
 }
 
 /// State of replication that all threads share.

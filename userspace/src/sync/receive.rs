@@ -1,12 +1,14 @@
 //! Receiving of other nodes' flows.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use signalbox_core::sync::Message;
 use signalbox_tls::nodes::check_name;
 use tokio::io::AsyncWriteExt as _;
@@ -51,6 +53,7 @@ pub(super) async fn run(node: Rc<Node>) {
         handshakes: tokio::sync::Semaphore::new(MAX_HANDSHAKES),
         last_error: RefCell::default(),
     });
+    node.first_report().await;
     let listener = listen(&node).await;
     loop {
         match listener.accept().await {
@@ -130,16 +133,16 @@ where
 {
     peer.is_receiving.store(true, Relaxed);
     peer.is_complete.store(false, Relaxed);
-    node.replicas.borrow_mut().begin(peer);
     tracing::info!(node = peer.node, "Flows of another node are received.");
     let mut session = Session::default();
     let mut owned = node.shared.ha.owned();
     loop {
         let mut changes = Changes::default();
-        reader
+        let outcome = reader
             .read(|message| changes.take(node, peer, &mut session, message))
-            .await?;
+            .await;
         changes.apply(node);
+        outcome?;
         if !changes.answers.is_empty() {
             let stream = reader.stream_mut();
             stream.write_all(&changes.answers).await?;
@@ -158,7 +161,7 @@ where
 #[derive(Default)]
 struct Changes {
     new: Vec<u32>,
-    ended: Vec<u32>,
+    ended: HashSet<u32, FixedState>,
     answers: Vec<u8>,
 }
 
@@ -173,16 +176,19 @@ impl Changes {
         let mut replicas = node.replicas.borrow_mut();
         match message {
             Message::Name(name) => {
-                if !session.add_name(&node.cut, &name) {
+                if !session.add_name(name) {
                     return Err(LinkError::Unexpected);
                 }
             }
             Message::Flow(record) => {
-                let added = replicas.add(node, peer, session, &record)?;
-                self.new.extend(added);
+                if let Some(placed) = replicas.add(node, peer, session, &record)? {
+                    // Of two messages about one entry the later one holds.
+                    self.ended.remove(&placed.index);
+                    self.new.extend(placed.is_new.then_some(placed.index));
+                }
             }
-            Message::End(index) => self.ended.extend(replicas.end(peer, session, index)),
-            Message::FullBegin => session.begin_full(),
+            Message::End(index) => self.ended.extend(replicas.end(node, peer, index)),
+            Message::FullBegin => replicas.begin_full(peer, session),
             Message::FullEnd(groups) => {
                 self.ended.extend(replicas.end_full(node, peer, session, &groups));
                 peer.is_complete.store(true, Relaxed);
@@ -195,11 +201,12 @@ impl Changes {
 
     /// Puts ends in force, and leaves the ports of new flows alone.
     fn apply(&self, node: &Node) {
-        if !self.ended.is_empty() {
-            node.flow_gc.end_replicas(&self.ended);
-        }
         if !self.new.is_empty() {
             node.flow_gc.reserve_ports(&self.new);
+        }
+        if !self.ended.is_empty() {
+            let ended: Vec<_> = self.ended.iter().copied().collect();
+            node.flow_gc.end_replicas(&ended);
         }
     }
 }

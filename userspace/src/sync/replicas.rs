@@ -1,15 +1,16 @@
 //! The flows of other nodes in this node's flow table, by the node that sends them and its number of the flow.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::fast::FixedState;
 use signalbox_common::cut::CutFlow;
-use signalbox_common::cut::flow::state;
+use signalbox_common::cut::flow::{SOCKETS_CLOSED, state};
 use signalbox_core::sync::{FlowRecord, Name};
 
 use super::Node;
+use super::connection::LinkError;
 use super::interfaces::ShadowInterfaces;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
@@ -20,6 +21,8 @@ use crate::state::sync::{PeerState, Rejection};
 const MAX_NAMES: usize = 32_768;
 /// Kinds of names that flows refer to.
 const NAME_KINDS: [&str; 3] = ["host", "listener", "route"];
+/// Largest number that a flow may have at its sender: no flow table is larger.
+const MAX_SENDER_INDEX: u32 = 1 << 24;
 
 /// Whether a flow is one between addresses that move: no other could be carried here, or should be.
 fn moves(node: &Node, flow: &CutFlow) -> bool {
@@ -27,25 +30,57 @@ fn moves(node: &Node, flow: &CutFlow) -> bool {
     floating.group_of(from_words(flow.vip)).is_some() && floating.moves(from_words(flow.local))
 }
 
+/// Identity of a flow, whatever entry it has.
+fn identity(flow: &CutFlow) -> u64 {
+    FixedState::default().hash_one((
+        (flow.client, flow.vip, flow.ports_a),
+        (flow.host_addr, flow.local, flow.ports_b),
+    ))
+}
+
+/// Entry of a flow in this node's table.
+#[derive(Clone, Copy)]
+pub(super) struct Placed {
+    pub(super) index: u32,
+    /// True for a new shadow, whose source port is to be left alone.
+    pub(super) is_new: bool,
+    identity: u64,
+}
+
+impl Placed {
+    /// Returns the entry, if it is still this flow's.
+    fn current(&self, cut: &Cut) -> Option<u32> {
+        (identity(&cut.table.read(self.index)) == self.identity).then_some(self.index)
+    }
+}
+
+/// Flows of one node, by its numbers.
+type FlowsOfPeer = HashMap<u32, Placed, FixedState>;
+
 /// Flows of all other nodes.
 pub(super) struct Replicas {
     cursor: ShadowCursor,
     interfaces: ShadowInterfaces,
-    /// Flows by node.
-    of_peers: HashMap<String, HashMap<u32, u32, FixedState>>,
+    of_peers: HashMap<String, FlowsOfPeer>,
 }
 
-/// Names that the sender of a connection has given, and what it has sent of all its flows.
+/// A name that the sender of a connection has given.
+enum SessionName {
+    /// No flow that was taken has referred to it.
+    Unused(Vec<String>),
+    Numbered(u32),
+}
+
+/// Names that the sender of a connection has given, and whether all its flows are under way.
 #[derive(Default)]
 pub(super) struct Session {
-    names: HashMap<u32, u32, FixedState>,
-    /// Flows of the full pass that is under way.
-    seen: Option<HashSet<u32, FixedState>>,
+    names: HashMap<u32, SessionName, FixedState>,
+    is_full_pass: bool,
 }
 
 impl Session {
     /// Takes a name. False for one that flows do not have, or for too many.
-    pub(super) fn add_name(&mut self, cut: &Cut, name: &Name) -> bool {
+    pub(super) fn add_name(&mut self, name: Name) -> bool {
         let is_known_kind = name
             .parts
             .first()
@@ -53,19 +88,24 @@ impl Session {
         if !is_known_kind || self.names.len() >= MAX_NAMES {
             return false;
         }
-        let parts: Vec<&str> = name.parts.iter().map(String::as_str).collect();
-        // Without room for the name the flow counts for nobody, and is carried all the same.
-        self.names
-            .insert(name.number, cut.names.number(&parts).unwrap_or_default());
+        self.names.insert(name.number, SessionName::Unused(name.parts));
         true
     }
 
-    fn own_number(&self, number: u32) -> u32 {
-        self.names.get(&number).copied().unwrap_or_default()
-    }
-
-    pub(super) fn begin_full(&mut self) {
-        self.seen = Some(HashSet::default());
+    /// Returns this node's number of a name; 0 without a name, or without room for it: the flow counts for nobody then,
+    /// and is carried all the same.
+    fn own_number(&mut self, cut: &Cut, number: u32) -> u32 {
+        let Some(name) = self.names.get_mut(&number) else {
+            return 0;
+        };
+        if let SessionName::Unused(parts) = name {
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            *name = SessionName::Numbered(cut.names.number(&parts).unwrap_or_default());
+        }
+        match name {
+            SessionName::Numbered(number) => *number,
+            SessionName::Unused(_) => 0,
+        }
     }
 }
 
@@ -78,69 +118,87 @@ impl Replicas {
         }
     }
 
-    /// Enters a flow. Returns the entry of a new shadow, whose source port is to be left alone.
+    /// Begins a full pass of a peer: its numbers are those of flows that it sends from now on.
+    pub(super) fn begin_full(&mut self, peer: &PeerState, session: &mut Session) {
+        self.of_peers.insert(peer.node.clone(), FlowsOfPeer::default());
+        session.is_full_pass = true;
+    }
+
+    /// Enters a flow. Returns its entry, if it has got one.
     pub(super) fn add(
         &mut self,
         node: &Node,
         peer: &PeerState,
         session: &mut Session,
         record: &FlowRecord,
-    ) -> std::io::Result<Option<u32>> {
-        if let Some(seen) = &mut session.seen {
-            seen.insert(record.index);
+    ) -> Result<Option<Placed>, LinkError> {
+        if record.index >= MAX_SENDER_INDEX {
+            return Err(LinkError::Unexpected);
         }
         let mut shadow = record.shadow(Node::record_clock());
         if !moves(node, &shadow) {
             peer.rejected[Rejection::OtherAddresses as usize].inc();
             return Ok(None);
         }
-        shadow.host = session.own_number(record.host);
-        shadow.route = session.own_number(record.route);
-        shadow.listener = u16::try_from(session.own_number(u32::from(record.listener))).unwrap_or_default();
+        shadow.host = session.own_number(&node.cut, record.host);
+        shadow.route = session.own_number(&node.cut, record.route);
+        let listener = session.own_number(&node.cut, u32::from(record.listener));
+        shadow.listener = u16::try_from(listener).unwrap_or_default();
         let host = from_words(shadow.host_addr);
         shadow.dirs[0].hop_ifindex = self.interfaces.interface_to_host(host);
         shadow.dirs[1].hop_ifindex = self.interfaces.interface_to_clients(host.is_ipv4());
+        let placed = self.place(node, peer, &shadow)?;
         let flows = self.of_peers.entry(peer.node.clone()).or_default();
-        let mut placed = node.cut.install_shadow(&mut self.cursor, &shadow)?;
-        if let ShadowPlace::Occupied(other) = placed {
-            // An older flow with the same client's port, or from the same port to the host: its end is under way.
-            node.flow_gc.end_replicas(&[other]);
-            placed = node.cut.install_shadow(&mut self.cursor, &shadow)?;
-        }
-        let (place, is_new) = match placed {
-            ShadowPlace::New(index) => (Some(index), true),
-            ShadowPlace::Known(index) => (Some(index), false),
-            ShadowPlace::Occupied(_) => (None, false),
-            ShadowPlace::Full => {
-                peer.rejected[Rejection::NoRoom as usize].inc();
-                (None, false)
-            }
-        };
-        let former = match place {
-            Some(place) => flows.insert(record.index, place),
+        let former = match placed {
+            Some(placed) => flows.insert(record.index, placed),
             None => flows.remove(&record.index),
         };
         // The sender has given the number to another flow, and the former one's end was not worth a message.
-        if let Some(former) = former.filter(|former| place != Some(*former)) {
+        let former = former.filter(|former| placed.is_none_or(|placed| placed.identity != former.identity));
+        if let Some(former) = former.and_then(|former| former.current(&node.cut)) {
             node.flow_gc.end_replicas(&[former]);
         }
         peer.shadows.store(flows.len() as u64, Relaxed);
-        Ok(place.filter(|_| is_new))
+        Ok(placed)
+    }
+
+    /// Finds or makes the entry of a shadow.
+    fn place(&mut self, node: &Node, peer: &PeerState, shadow: &CutFlow) -> std::io::Result<Option<Placed>> {
+        let mut place = node.cut.install_shadow(&mut self.cursor, shadow)?;
+        if let ShadowPlace::Occupied(other) = place {
+            // An older flow with the same client's port, or from the same port to the host: its end is under way.
+            node.flow_gc.end_replicas(&[other]);
+            place = node.cut.install_shadow(&mut self.cursor, shadow)?;
+        }
+        let (index, is_new) = match place {
+            ShadowPlace::New(index) => (index, true),
+            ShadowPlace::Known(index) => (index, false),
+            ShadowPlace::Occupied(_) => {
+                peer.rejected[Rejection::Occupied as usize].inc();
+                return Ok(None);
+            }
+            ShadowPlace::Full => {
+                peer.rejected[Rejection::NoRoom as usize].inc();
+                return Ok(None);
+            }
+        };
+        Ok(Some(Placed {
+            index,
+            is_new,
+            identity: identity(shadow),
+        }))
     }
 
     /// Forgets a flow that has ended; returns its entry.
-    pub(super) fn end(&mut self, peer: &PeerState, session: &mut Session, index: u32) -> Option<u32> {
-        if let Some(seen) = &mut session.seen {
-            seen.remove(&index);
-        }
+    pub(super) fn end(&mut self, node: &Node, peer: &PeerState, index: u32) -> Option<u32> {
         let flows = self.of_peers.get_mut(&peer.node)?;
-        let place = flows.remove(&index);
+        let placed = flows.remove(&index);
         peer.shadows.store(flows.len() as u64, Relaxed);
-        place
+        placed?.current(&node.cut)
     }
 
-    /// Ends the full pass of a peer that has these groups of virtual addresses: returns the entries of shadows of such
-    /// flows that were not among those sent, whoever has sent them before, to whatever process of this node.
+    /// Ends the full pass of a peer that has these groups of virtual addresses: returns the entries of flows to them that
+    /// were not among those sent, whoever has sent them before, to whatever process of this node.
     pub(super) fn end_full(
         &mut self,
         node: &Node,
@@ -148,28 +206,22 @@ impl Replicas {
         session: &mut Session,
         groups: &[String],
     ) -> Vec<u32> {
-        let Some(seen) = session.seen.take() else {
+        if !std::mem::take(&mut session.is_full_pass) {
             return Vec::new();
-        };
+        }
         let snapshot = node.shared.snapshot.load();
-        let is_of_groups = |place: u32| {
-            let vip = from_words(node.cut.table.read(place).vip);
-            let group = snapshot.floating.group_of(vip);
-            let name = group.and_then(|group| snapshot.floating.name_of(group));
-            name.is_some_and(|name| groups.iter().any(|known| known == name))
-        };
+        let table = &node.cut.table;
         let flows = self.of_peers.entry(peer.node.clone()).or_default();
-        let alive: HashSet<u32, FixedState> = seen.iter().filter_map(|index| flows.get(index).copied()).collect();
-        flows.retain(|_, place| alive.contains(place) || !is_of_groups(*place));
         peer.shadows.store(flows.len() as u64, Relaxed);
-        let is_over = |place: &u32| {
-            node.cut.table.state(*place) == state::SHADOW && !alive.contains(place) && is_of_groups(*place)
+        let alive: HashSet<u32, FixedState> = flows.values().filter_map(|placed| placed.current(&node.cut)).collect();
+        let is_candidate =
+            |index: &u32| matches!(table.state(*index), state::SHADOW | state::CUT) && !alive.contains(index);
+        let is_over = |index: &u32| {
+            let flow = table.read(*index);
+            let group = snapshot.floating.group_of(from_words(flow.vip));
+            let name = group.and_then(|group| snapshot.floating.name_of(group));
+            flow.handoff_state == SOCKETS_CLOSED && name.is_some_and(|name| groups.iter().any(|known| known == name))
         };
-        (0..node.cut.table.len()).filter(is_over).collect()
-    }
-
-    /// Makes room for the flows of a peer.
-    pub(super) fn begin(&mut self, peer: &Arc<PeerState>) {
-        self.of_peers.entry(peer.node.clone()).or_default();
+        (0..table.len()).filter(is_candidate).filter(is_over).collect()
     }
 }

@@ -71,6 +71,7 @@ impl PeerChanges {
 /// Sends this node's flows to a peer, again and again from the beginning, whenever there is a connection.
 pub(super) async fn run(node: Rc<Node>, at: usize) {
     let mut last_error = String::new();
+    node.first_report().await;
     loop {
         let peer = &node.peers[at];
         let outcome = connect_and_send(&node, peer).await;
@@ -201,13 +202,7 @@ impl<'a> Sender<'a> {
 
     /// Names of the groups whose flows are this node's.
     fn own_groups(&self) -> Vec<String> {
-        let shared = &self.node.shared;
-        if shared.ha.is_reported() {
-            return shared.ha.owned().iter().cloned().collect();
-        }
-        let model = Arc::clone(&shared.snapshot.load().model);
-        let groups = model.ha.iter().flat_map(|ha| &ha.groups);
-        groups.map(|group| group.name.clone()).collect()
+        self.node.shared.ha.owned().iter().cloned().collect()
     }
 
     /// Puts changes into a batch. Returns whether some are left.
@@ -247,7 +242,8 @@ impl<'a> Sender<'a> {
         let queue = &self.peer.queue;
         if !self.is_replicated(&flow, floating) {
             // A flow that is left to another node has not ended: that node says so when it does.
-            if queue.sent.remove(index) && flow.state != state::SHADOW {
+            let is_left = flow.state == state::SHADOW || flow.state == state::CUT && !flow.ended();
+            if queue.sent.remove(index) && !is_left {
                 Message::End(index).encode(&mut self.bytes);
                 self.peer.state.ends_sent.inc();
             }
@@ -276,8 +272,7 @@ impl<'a> Sender<'a> {
             && flow.handoff_state == SOCKETS_CLOSED
             && !flow.ended()
             && floating.moves(from_words(flow.local))
-            && floating.group_of(from_words(flow.vip)).is_some()
-            && self.node.shared.ha.is_responsible(floating, from_words(flow.vip))
+            && self.node.shared.ha.has(floating, from_words(flow.vip))
     }
 
     /// Has flows sent again whose offsets of timestamps are known by now.

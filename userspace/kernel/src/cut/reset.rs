@@ -25,17 +25,25 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let (backend, local) = ports(flow.ports_b);
     let at = |words, port| SocketAddr::new(from_words(words), port);
     let flags = |way: &DirState| if way.flags & RESYNC == 0 { RST | ACK } else { ACK };
+    // The last known number may still be the right one: a question there would be no question.
+    let number = |way: &DirState| {
+        if way.flags & RESYNC == 0 {
+            way.ack
+        } else {
+            way.ack ^ (1 << 31)
+        }
+    };
     let to_client = packet(
         at(flow.vip, vip),
         at(flow.client, client_port),
-        flow.dirs[0].ack,
+        number(&flow.dirs[0]),
         flow.dirs[0].snd_max,
         flags(&flow.dirs[0]),
     );
     let to_host = packet(
         at(flow.local, local),
         at(flow.host_addr, backend),
-        flow.dirs[1].ack,
+        number(&flow.dirs[1]),
         flow.dirs[1].snd_max,
         flags(&flow.dirs[1]),
     );

@@ -5,12 +5,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use signalbox_common::cut::CutFlow;
-use signalbox_common::cut::flow::{FlowRef, RESYNC, state};
+use signalbox_common::cut::flow::{FlowRef, RESYNC, SOCKETS_CLOSED, state};
 use signalbox_common::net::Tuple;
 
 use super::Cut;
+use super::table::tick;
 
 /// Place of a shadow in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +27,32 @@ pub enum ShadowPlace {
     Full,
 }
 
+/// Time for which a region without a free entry is not searched again.
+const FULL_TTL: Duration = Duration::from_millis(100);
+
 /// Cursor of the search for a free entry among shadows.
 #[derive(Debug, Default)]
-pub struct ShadowCursor(u32);
+pub struct ShadowCursor {
+    next: u32,
+    full_until: Option<Instant>,
+}
 
 impl ShadowCursor {
     /// Claims a free entry of the region; the search begins where the last one ended.
     fn claim(&mut self, cut: &Cut) -> Option<u32> {
         let (first, count) = (cut.table.own_len(), cut.table.len() - cut.table.own_len());
+        if self.full_until.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
         for _ in 0..count {
-            let index = first + self.0 % count;
-            self.0 = self.0.wrapping_add(1) % count;
-            if cut.table.claim(index) {
+            let index = first + self.next % count;
+            self.next = self.next.wrapping_add(1) % count;
+            if cut.table.state(index) == state::FREE && cut.table.claim(index) {
+                self.full_until = None;
                 return Some(index);
             }
         }
+        self.full_until = Some(Instant::now() + FULL_TTL);
         None
     }
 }
@@ -49,12 +62,15 @@ impl Cut {
     pub fn install_shadow(&self, cursor: &mut ShadowCursor, shadow: &CutFlow) -> io::Result<ShadowPlace> {
         if let Some(known) = self.tuples.get::<Tuple, FlowRef>(&shadow.tuple(0))? {
             let flow = self.table.read(known.index);
-            if flow.tuple(0) == shadow.tuple(0) && flow.tuple(1) == shadow.tuple(1) {
+            let is_same = flow.tuple(0) == shadow.tuple(0)
+                && flow.tuple(1) == shadow.tuple(1)
+                && (flow.seq_delta_in, flow.seq_delta_out) == (shadow.seq_delta_in, shadow.seq_delta_out);
+            if is_same {
                 match flow.state {
                     // The other balancer knows offsets that it did not know before, or has fixed others.
-                    state::SHADOW => self.rewrite_shadow(known.index, shadow),
+                    state::SHADOW => self.table.update_shadow(known.index, shadow),
                     // It has carried packets of a flow of ours.
-                    state::CUT => self.table.forget_numbers(known.index),
+                    state::CUT if flow.handoff_state == SOCKETS_CLOSED => self.table.forget_numbers(known.index),
                     _ => {}
                 }
                 return Ok(ShadowPlace::Known(known.index));
@@ -64,7 +80,8 @@ impl Cut {
         let Some(index) = cursor.claim(self) else {
             return Ok(ShadowPlace::Full);
         };
-        self.table.install(index, shadow);
+        // Packets that find a tuple before all is done are dropped, and come again.
+        self.table.write_claimed(index, shadow);
         for way in 0..2 {
             if let Err(error) = self.tuples.insert(&shadow.tuple(way), &FlowRef::new(index, way)) {
                 if way == 1 {
@@ -81,20 +98,14 @@ impl Cut {
                 };
             }
         }
+        self.table.set_state(index, state::SHADOW);
         Ok(ShadowPlace::New(index))
-    }
-
-    /// Writes a shadow anew, unless a packet has promoted it.
-    fn rewrite_shadow(&self, index: u32, shadow: &CutFlow) {
-        let marks = self.table.read(index).marks;
-        // Packets are dropped for the moment.
-        if self.table.exchange_state(index, state::SHADOW, state::ALLOCATED) {
-            self.table.install(index, &CutFlow { marks, ..*shadow });
-        }
     }
 
     /// Has this machine carry a shadow from now on, whether packets of it have come or not. False if it is none.
     pub fn promote(&self, index: u32) -> bool {
+        // Its idle time begins now: what its former owner has seen since it was told of is not known.
+        self.table.touch(index);
         self.table.exchange_state(index, state::SHADOW, state::CUT)
     }
 
@@ -106,9 +117,10 @@ impl Cut {
 
     /// Leaves a flow to another balancer: it becomes a shadow, unless it has ended meanwhile.
     pub fn demote(&self, index: u32) -> bool {
+        let is_demoted = self.table.exchange_state(index, state::CUT, state::SHADOW);
         self.table.forget_numbers(index);
         self.table.changes.add(index);
-        self.table.exchange_state(index, state::CUT, state::SHADOW)
+        is_demoted
     }
 }
 
@@ -120,6 +132,39 @@ impl super::table::FlowTable {
         state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Writes what another balancer may know better of a flow by now: offsets and clocks of timestamps, and interfaces.
+    /// The entry stays a shadow meanwhile, and packets may promote it.
+    fn update_shadow(&self, index: u32, shadow: &CutFlow) {
+        let entry = self.entry(index);
+        // SAFETY: as above, also below; a number and the flag that says that it is known are written in this order.
+        let number = |field: *mut u32| unsafe { AtomicU32::from_ptr(field) };
+        // SAFETY: fields of the entry.
+        unsafe {
+            number(&raw mut (*entry).ts_delta_in).store(shadow.ts_delta_in, Ordering::Relaxed);
+            number(&raw mut (*entry).ts_delta_out).store(shadow.ts_delta_out, Ordering::Relaxed);
+            number(&raw mut (*entry).isn_b).store(shadow.isn_b, Ordering::Relaxed);
+            number(&raw mut (*entry).isn_host).store(shadow.isn_host, Ordering::Relaxed);
+            number(&raw mut (*entry).dirs[1].ts_val).store(shadow.dirs[1].ts_val, Ordering::Relaxed);
+            for (dir, known) in shadow.dirs.iter().enumerate() {
+                let dir = &raw mut (*entry).dirs[dir];
+                if known.hop_ifindex != 0 {
+                    number(&raw mut (*dir).hop_ifindex).store(known.hop_ifindex, Ordering::Relaxed);
+                }
+                number(&raw mut (*dir).flags).store(known.flags, Ordering::Release);
+            }
+        }
+    }
+
+    /// Begins the idle time of a flow anew.
+    fn touch(&self, index: u32) {
+        let now = tick();
+        for way in 0..2 {
+            // SAFETY: as above.
+            let last_seen = unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(index)).dirs[way].last_seen) };
+            last_seen.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Has the next packet of each direction say the flow's numbers.

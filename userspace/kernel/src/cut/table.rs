@@ -88,13 +88,18 @@ impl FlowTable {
 
     /// Fills in a claimed entry with a flow that exists already.
     pub(super) fn install(&self, index: u32, flow: &CutFlow) {
+        self.write_claimed(index, flow);
+        self.set_state(index, flow.state);
+    }
+
+    /// Fills in a claimed entry, which stays claimed.
+    pub(super) fn write_claimed(&self, index: u32, flow: &CutFlow) {
         let claimed = CutFlow {
             state: state::ALLOCATED,
             ..*flow
         };
         // SAFETY: as in `request`.
         unsafe { self.entries.at(index).write_volatile(claimed) };
-        self.set_state(index, flow.state);
     }
 
     /// Adds packets, bytes and flags of `missed` to a direction. Sets each sequence number to that of `missed` where it
@@ -208,6 +213,13 @@ impl FlowTable {
         // SAFETY: as above.
         unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }
             .store(marks, Ordering::Relaxed);
+    }
+
+    /// Adds a mark.
+    pub fn add_mark(&self, index: u32, mark: u8) {
+        // SAFETY: as above.
+        unsafe { AtomicU8::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).marks)) }
+            .fetch_or(mark, Ordering::Relaxed);
     }
 
     /// Takes the marks that say which counts the flow holds: of several callers only one gets them.

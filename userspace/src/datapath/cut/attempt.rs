@@ -99,9 +99,9 @@ impl Cutter {
             .for_host(floating, wanted.vip.ip(), wanted.backend.ip())
             .ok_or(Ineligible::NoSourceAddress)?;
         let index = self.claim().ok_or(Ineligible::TableFull)?;
-        let floating = sources.floating.iter().map(|source| (*source, true));
-        let floating = floating.filter(|_| wanted.may_float);
-        for (source, is_floating) in floating.chain([(sources.ordinary, false)]) {
+        let moving = sources.floating.iter().filter(|_| wanted.may_float);
+        for &source in moving.chain([&sources.ordinary]) {
+            let is_floating = floating.moves(source);
             let pool = PortPool {
                 source,
                 is_floating,

@@ -6,7 +6,7 @@ mod replicas;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,8 @@ pub struct FlowGc {
     /// Leg B of flows that a process of another version still has: their source ports are reserved.
     reserved: Mutex<Vec<PlacedPort>>,
     retired: AtomicBool,
+    /// Tick until which shadows of this node's addresses are taken over.
+    takes_over_until: AtomicU32,
 }
 
 /// State of the flow GC's thread, kept from one pass to the next.
@@ -101,6 +103,7 @@ impl FlowGc {
             pass_lock: Mutex::default(),
             reserved: Mutex::default(),
             retired: AtomicBool::new(false),
+            takes_over_until: AtomicU32::new(tick()),
         })
     }
 
@@ -222,12 +225,19 @@ impl FlowGc {
         let mut adopted = 0;
         for index in indices {
             match self.cut.table.state(index) {
+                state::FREE => continue,
                 // A shadow is found by its node's messages, or by its packets.
-                state::FREE | state::SHADOW => continue,
+                state::SHADOW => {
+                    taken.push(port_of(&self.cut.table.read(index), &snapshot.floating));
+                    continue;
+                }
                 state::CUT | state::CLOSING | state::DELETING => {}
                 state::HELD if alone && self.cut.abandon_held(index) => {}
                 _ => {
-                    if alone {
+                    if alone && self.cut.table.read(index).marks & IS_REPLICA != 0 {
+                        // Tuples may lead to it already.
+                        self.cut.remove(&[index]);
+                    } else if alone {
                         self.cut.table.set_state(index, state::FREE);
                     }
                     continue;
@@ -352,7 +362,12 @@ impl FlowGc {
             state::FREE => return true,
             state::CUT => {
                 if flow.marks & IS_REPLICA != 0 {
-                    self.settle_replica(index, &flow, idle);
+                    if self.settle_replica(index, &flow, idle) {
+                        gone.push((index, self.port_of(&flow)));
+                        return true;
+                    }
+                } else if self.leave(index) {
+                    return false;
                 }
                 self.count_bytes(index, &flow);
                 if flow.handoff_state == SOCKETS_CLOSED && !self.cut.table.announced.contains(index) {
@@ -403,6 +418,8 @@ impl FlowGc {
                 self.take_over(index, &flow);
                 return false;
             }
+            // Being entered.
+            state::ALLOCATED if flow.marks & IS_REPLICA != 0 => return false,
             // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => return false,
             state::HELD => {

@@ -38,7 +38,11 @@ impl Speakers<'_> {
         let outcome = connect_here(door.at).and_then(|stream| self.converse(&stream, door, number, &mut longest));
         match outcome {
             Ok(()) => self.waits.lock().unwrap().push(longest),
-            Err(error) => self.failures.lock().unwrap().push(format!("{} flow {number}: {error}", door.at)),
+            Err(error) => self
+                .failures
+                .lock()
+                .unwrap()
+                .push(format!("{} flow {number}: {error}", door.at)),
         }
     }
 
@@ -58,7 +62,9 @@ impl Speakers<'_> {
         let mut is_first = true;
         while !self.is_over.load(SeqCst) {
             turn += 1;
-            let word: Vec<u8> = (0..bytes).map(|at| (number as u64 + turn * 31 + at * 7) as u8).collect();
+            let word: Vec<u8> = (0..bytes)
+                .map(|at| (number as u64 + turn * 31 + at * 7) as u8)
+                .collect();
             let began = Instant::now();
             stream.write_all(&word)?;
             let mut echo = vec![0; word.len()];
@@ -124,11 +130,21 @@ fn while_they_speak(pair: &mut Pair, work: impl FnOnce(&mut Pair)) {
         is_over.store(true, SeqCst);
     });
     let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{} of {count} flows: {:#?}", failures.len(), failures.first());
+    assert!(
+        failures.is_empty(),
+        "{} of {count} flows: {:#?}",
+        failures.len(),
+        failures.first()
+    );
     let mut waits = waits.into_inner().unwrap();
     waits.sort_unstable();
     let at = |share: usize| waits[(waits.len() - 1) * share / 100].as_millis();
-    println!("{count} flows: longest wait p50 {} ms, p99 {} ms, most {} ms", at(50), at(99), at(100));
+    println!(
+        "{count} flows: longest wait p50 {} ms, p99 {} ms, most {} ms",
+        at(50),
+        at(99),
+        at(100)
+    );
 }
 
 #[test]

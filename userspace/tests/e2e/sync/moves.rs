@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -184,6 +185,67 @@ fn a_node_that_comes_back_hears_of_all_flows() {
     }
     expect_flows(&pair, 0, 0);
     pair.wait_shadows(1, 0);
+}
+
+/// A flow is told of once, however long it lives: that it has been silent since is not known at the other node.
+#[test]
+fn a_flow_that_was_told_of_long_ago_is_not_idle() {
+    let settings = "timeouts: { idle: 6s }";
+    let Some(mut pair) = Pair::begin_with("a_flow_that_was_told_of_long_ago_is_not_idle", 4096, settings) else {
+        return;
+    };
+    let flows = enter_all(&pair, &doors());
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_secs(1));
+        speak(&flows);
+    }
+    pair.kill(0);
+    pair.take(1);
+    expect_flows(&pair, 1, flows.len());
+    // The flow GC has looked at all of them since.
+    std::thread::sleep(Duration::from_millis(2500));
+    speak(&flows);
+    // And from the move on it does get idle.
+    expect_flows(&pair, 1, 0);
+}
+
+/// The first word behind a move is the last one: it is the usual end of a session that was idle.
+#[test]
+fn a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end() {
+    let Some(mut pair) = Pair::begin("a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end") else {
+        return;
+    };
+    let flows = enter_all(&pair, &doors());
+    pair.kill(0);
+    pair.take(1);
+    expect_flows(&pair, 1, flows.len());
+    flows.iter().for_each(finish);
+    expect_flows(&pair, 1, 0);
+}
+
+/// A node that has been dead numbers its flows from the beginning again: the other one does not take them for those of
+/// before.
+#[test]
+fn a_node_may_die_twice() {
+    let Some(mut pair) = Pair::begin("a_node_may_die_twice") else {
+        return;
+    };
+    let old = enter_all(&pair, &doors());
+    pair.kill(0);
+    pair.take(1);
+    speak(&old);
+    pair.revive(0);
+    pair.wait_synced();
+    pair.wait_shadows(0, old.len() as u64);
+    pair.give(0);
+    speak(&old);
+    let new: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
+    pair.wait_shadows(1, (old.len() + new.len()) as u64);
+    pair.kill(0);
+    pair.take(1);
+    speak(&old);
+    speak(&new);
+    expect_flows(&pair, 1, old.len() + new.len());
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(super) struct Pair {
     room: u32,
     /// Lines of the section `ha` that say who moves the addresses.
     mover: &'static str,
+    /// Further top-level lines of both configurations.
+    settings: &'static str,
     pub(super) supervisors: [Option<Proc>; 2],
 }
 
@@ -88,15 +90,16 @@ const BY_TEST: &str = "  mode: external\n";
 impl Pair {
     /// Builds it with both balancers, of which the first has the addresses.
     pub(super) fn begin(test: &str) -> Option<Self> {
-        Self::begin_with_room(test, 4096)
+        Self::begin_with(test, 4096, "")
     }
 
-    /// Builds it with room for so many shadows at each node.
-    pub(super) fn begin_with_room(test: &str, room: u32) -> Option<Self> {
+    /// Builds it with room for so many shadows at each node, and further top-level lines in both configurations.
+    pub(super) fn begin_with(test: &str, room: u32, settings: &'static str) -> Option<Self> {
         if !privileged(test) {
             return None;
         }
         let mut pair = Self::build(room);
+        pair.settings = settings;
         for port in [80, 443, 3306] {
             let (server, receiver) = servers::hand_over(&pair.host, &format!("[::]:{port}"));
             pair.receivers.push((port, receiver));
@@ -175,6 +178,7 @@ impl Pair {
             _servers: Vec::new(),
             room,
             mover: BY_TEST,
+            settings: "",
             supervisors: [None, None],
         }
     }
@@ -210,7 +214,8 @@ impl Pair {
             )
         };
         format!(
-            "listeners:
+            "{}
+listeners:
   - {{ name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }}
   - {{ name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }}
   - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
@@ -230,6 +235,7 @@ ha:
     - {{ name: g1, prefer: node-a, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
   sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {} }}
 ",
+            self.settings,
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),
             self.mover,
@@ -379,7 +385,14 @@ ha:
             last = self.balancer(node).json("/api/v1/ha");
             last["sync"]["peers"][0]["shadows"] == count
         });
-        assert!(is, "{} does not hold {count} shadows: {last:#}", node_name(node));
+        let other = self.balancers[1 - node]
+            .as_ref()
+            .map(|other| other.json("/api/v1/ha")["sync"].clone());
+        assert!(
+            is,
+            "{} does not hold {count} shadows: {last:#}, {other:#?}",
+            node_name(node)
+        );
     }
 }
 
