@@ -5,4 +5,5 @@ mod keepalived;
 mod moves;
 mod pair;
 mod peers;
+mod rates;
 mod websockets;

@@ -18,10 +18,10 @@ use crate::lab::{SOON, eventually};
 
 const SYNC: &str = "10.3.0.11:8090";
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Connects to the first node with the certificate of a name, or without one.
-fn connect(pair: &Pair, certificate: Option<&str>) -> std::io::Result<Tls> {
+pub(super) fn connect(pair: &Pair, certificate: Option<&str>) -> std::io::Result<Tls> {
     let dir = pair.dir().to_owned();
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap();
@@ -44,7 +44,7 @@ fn connect(pair: &Pair, certificate: Option<&str>) -> std::io::Result<Tls> {
     Ok(StreamOwned::new(session, socket))
 }
 
-fn hello(node: &str, protocol: u16, slot: u8, nodes: u8) -> Vec<u8> {
+pub(super) fn hello(node: &str, protocol: u16, slot: u8, nodes: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     Message::Hello(Hello {
         protocol,
