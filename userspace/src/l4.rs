@@ -32,6 +32,7 @@ use crate::state::Shared;
 
 use drops::Drops;
 use guard_view::GuardsView;
+use next_hops::SourceSettings;
 use reconciler::{Reconciler, parts_needed};
 use services_error::ServicesError;
 use services_view::ServicesView;
@@ -165,6 +166,11 @@ impl Services {
     fn reconcile(&self, work: &mut Reconciler, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
+        let sources = SourceSettings {
+            layer4,
+            floating: &snapshot.floating,
+            node: self.shared.node,
+        };
         if (look || !work.is_applied) && work.guards.refresh_files(&snapshot) {
             work.is_applied = false;
         }
@@ -193,11 +199,11 @@ impl Services {
         let mut numbered = Ok(None);
         if !work.is_applied {
             // The programs' settings (ports and addresses of mode nat) come before the tables.
-            let configured = work.next_hops.write_config(&kernel, layer4);
+            let configured = work.next_hops.write_config(&kernel, sources);
             numbered = configured.and_then(|()| work.tables.number_hosts(&snapshot.model));
         }
         // Next hops come before the tables that lead to them, and whatever error the tables have.
-        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, layer4, look);
+        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, sources, look);
         if !work.is_applied {
             done = numbered.and_then(|trouble| work.tables.apply(&kernel, &snapshot, trouble));
             work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
