@@ -4,6 +4,7 @@
 //! The thread works from snapshots, as workers do, and never delays one: a failure is logged, shown and tried again.
 
 mod apply;
+mod client_hops;
 pub mod drops;
 mod guard_view;
 pub mod guards;
@@ -12,7 +13,9 @@ pub mod listing;
 mod lists;
 mod macs;
 mod next_hops;
+mod ownership;
 mod reconciler;
+mod replicas;
 mod services_error;
 mod services_view;
 mod status;
@@ -33,6 +36,7 @@ use crate::state::Shared;
 use drops::Drops;
 use guard_view::GuardsView;
 use next_hops::SourceSettings;
+use ownership::{OwnedSince, Ownership};
 use reconciler::{Reconciler, parts_needed};
 use services_error::ServicesError;
 use services_view::ServicesView;
@@ -275,6 +279,7 @@ impl Services {
             services_by_cluster: work.tables.services_of_clusters(&snapshot),
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
+            service_hosts: work.service_hosts.clone(),
             hooks: on,
             unattached: refused,
             shield_error: work.shield_error.clone(),
@@ -332,7 +337,9 @@ impl Services {
         let Some(kernel) = self.view.load().kernel.clone() else {
             return;
         };
-        let live = sweep::sweep(&kernel, &guard_view::LimitedGuards::default(), |_| false, &|| false)
+        let limited = guard_view::LimitedGuards::default();
+        let ownership = Ownership::new(&self.shared, &mut OwnedSince::new());
+        let live = sweep::sweep(&kernel, &limited, &ownership, |_| false, &|| false)
             .map_or(0, |counts| counts.pairs.values().sum::<u32>());
         if live > 0 {
             tracing::info!(

@@ -5,16 +5,25 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use signalbox_core::sync::ServiceRecord;
 
+use super::client_hops;
 use super::guard_view::{self, LimitedGuards};
-use super::sweep::{self, FlowCounts, ServiceHostPair};
+use super::ownership::{OwnedSince, Ownership};
+use super::sweep::{self, FlowCounts, ServiceHostPair, ticks};
 use crate::kernel::address::from_words;
+use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Shared;
 
 /// Interval of sweeps; a sweep may take only a part of the time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval where connections are replicated: a part of the time until another node knows one.
+const REPLICATION_INTERVAL: Duration = Duration::from_millis(200);
 const MIN_PAUSE_FACTOR: u32 = 20;
+/// Interval at which other nodes are told once more of a connection that they know: they learn how long it has been
+/// idle, and keep it if they could not before.
+const TELL_AGAIN_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Sweeper {
@@ -68,6 +77,7 @@ impl Sweeper {
         // The thread is niced: sweeping must not keep a worker from its connections.
         crate::sys::set_nice(5);
         let mut pause = SWEEP_INTERVAL;
+        let mut since = OwnedSince::new();
         loop {
             let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_ending;
             let (mut orders, _) = self
@@ -80,12 +90,26 @@ impl Sweeper {
             let close = std::mem::take(&mut orders.close);
             let (kernel, up, limited) = (orders.kernel.clone(), orders.expired.clone(), orders.limited.clone());
             drop(orders);
-            let Some(kernel) = kernel else { continue };
+            let interval = if shared.sync.services.is_wanted() {
+                REPLICATION_INTERVAL
+            } else {
+                SWEEP_INTERVAL
+            };
+            let ownership = Ownership::new(shared, &mut since);
+            let Some(kernel) = kernel else {
+                tell(shared, &ownership, Vec::new());
+                pause = interval;
+                continue;
+            };
             kernel.flush_log();
             let began = Instant::now();
             let is_doomed = |pair: &ServiceHostPair| close.contains(pair) || up.contains(pair);
-            match sweep::sweep(&kernel, &limited, is_doomed, &|| self.request().is_ending) {
-                Ok(counts) => {
+            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &|| self.request().is_ending) {
+                Ok(mut counts) => {
+                    tell(shared, &ownership, std::mem::take(&mut counts.moving));
+                    if let Err(error) = client_hops::find(&kernel, &std::mem::take(&mut counts.without_client)) {
+                        tracing::warn!(%error, "The ways to clients of other nodes' connections could not be looked up.");
+                    }
                     if counts.closed > 0 {
                         tracing::warn!(
                             flows = counts.closed,
@@ -102,7 +126,15 @@ impl Sweeper {
                 }
                 Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
             }
-            pause = SWEEP_INTERVAL.max(began.elapsed() * MIN_PAUSE_FACTOR);
+            pause = interval.max(began.elapsed() * MIN_PAUSE_FACTOR);
         }
+    }
+}
+
+/// Hands the connections that other nodes are to know to the thread that tells them.
+fn tell(shared: &Shared, ownership: &Ownership, moving: Vec<ServiceRecord>) {
+    let services = &shared.sync.services;
+    if services.is_wanted() {
+        services.update(ownership.own_groups(), moving, tick(), ticks(TELL_AGAIN_INTERVAL));
     }
 }
