@@ -38,8 +38,8 @@ use crate::state::sync::PeerState;
 use crate::sys;
 use replicas::Replicas;
 use send::PeerChanges;
-pub use services::ServiceTable;
 use services::ServiceReplicas;
+pub use services::ServiceTable;
 
 /// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);

@@ -34,7 +34,9 @@ impl NatSources {
                 ordinary.map_or_else(Vec::new, |ordinary| floating.sources_for(group, ordinary).collect())
             } else {
                 let own = configured.iter().filter(|source| is_usable(source));
-                own.filter(|source| floating.is_source_of(group, **source)).copied().collect()
+                own.filter(|source| floating.is_source_of(group, **source))
+                    .copied()
+                    .collect()
             };
             if own.is_empty() { fixed.clone() } else { own }
         };
@@ -115,7 +117,10 @@ mod tests {
             blocks(&[], "10.3.0.9", "10.3.0.11"),
             [["10.3.0.11"], ["10.3.0.11"], ["10.3.0.6"]]
         );
-        assert_eq!(blocks(&[], "fd00::9", "fd00::11"), [["fd00::11"], ["fd00::5"], ["fd00::11"]]);
+        assert_eq!(
+            blocks(&[], "fd00::9", "fd00::11"),
+            [["fd00::11"], ["fd00::5"], ["fd00::11"]]
+        );
     }
 
     #[test]
@@ -123,7 +128,11 @@ mod tests {
         let configured = ["10.2.0.21", "10.2.0.22", "10.2.0.5"];
         assert_eq!(
             blocks(&configured, "10.2.0.9", "10.2.0.11"),
-            [["10.2.0.21", "10.2.0.22"], ["10.2.0.5", "10.2.0.5"], ["10.2.0.21", "10.2.0.22"]]
+            [
+                ["10.2.0.21", "10.2.0.22"],
+                ["10.2.0.5", "10.2.0.5"],
+                ["10.2.0.21", "10.2.0.22"]
+            ]
         );
         // Only those that move: others have the ordinary one, never a group's.
         assert_eq!(
@@ -137,13 +146,23 @@ mod tests {
         let floating = FloatingSources::new(Some(&ha()));
         let none = NatSources::new(&floating, &[], address("10.2.0.9"), None);
         assert_eq!(none, NatSources::default());
-        let alone = NatSources::new(&FloatingSources::default(), &[], address("10.2.0.9"), Some(address("10.2.0.1")));
+        let alone = NatSources::new(
+            &FloatingSources::default(),
+            &[],
+            address("10.2.0.9"),
+            Some(address("10.2.0.1")),
+        );
         assert_eq!((alone.addresses, alone.block), (vec![address("10.2.0.1")], 1));
     }
 
     #[test]
     fn nodes_divide_the_ports() {
-        for (range, nodes) in [(1024..=16_383, 2), (1024..=16_383, 3), (7..=20, 8), (65_530..=65_535, 2)] {
+        for (range, nodes) in [
+            (1024..=16_383, 2),
+            (1024..=16_383, 3),
+            (7..=20, 8),
+            (65_530..=65_535, 2),
+        ] {
             let mut seen = HashSet::new();
             for slot in 0..nodes {
                 let share = NodeShare { slot, nodes };

@@ -325,7 +325,11 @@ fn put_service_record(record: &ServiceRecord, out: &mut Vec<u8>) {
     });
     out.push(bits);
     let [first, second] = record.ports;
-    out.extend([first, second, record.idle].iter().flat_map(|number| number.to_be_bytes()));
+    out.extend(
+        [first, second, record.idle]
+            .iter()
+            .flat_map(|number| number.to_be_bytes()),
+    );
 }
 
 /// Reader of numbers and addresses.

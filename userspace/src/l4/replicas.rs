@@ -10,11 +10,11 @@ use signalbox_common::net::ip::TCP;
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::sync::{ServicePlace, ServiceRecord};
 
+use super::Services;
 use super::host_numbers::HostId;
 use super::ownership::moving_group;
 use super::services_view::ServicesView;
 use super::sweep::is_reply;
-use super::Services;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
@@ -28,7 +28,11 @@ impl ServiceTable for Services {
     }
 
     fn max_replicas(&self) -> u32 {
-        self.view.load().kernel.as_ref().map_or(0, |kernel| kernel.max_flows() / 2)
+        self.view
+            .load()
+            .kernel
+            .as_ref()
+            .map_or(0, |kernel| kernel.max_flows() / 2)
     }
 
     fn enter(&self, record: &ServiceRecord) -> Result<(), Rejection> {

@@ -167,7 +167,9 @@ pub(super) fn sweep(
         };
         // The entry may belong to a new flow since it was read.
         let is_the_same = |now: Option<L4Flow>| now.is_some_and(|now| now.last_seen == flow.last_seen);
-        if has_ended(&flow, partner.as_ref(), now, max_idle) && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?) {
+        if has_ended(&flow, partner.as_ref(), now, max_idle)
+            && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?)
+        {
             kernel.end_flow(&key)?;
             if let Some(other) = &other {
                 kernel.end_flow(other)?;

@@ -43,8 +43,14 @@ fn record_strategy() -> impl Strategy<Value = FlowRecord> {
 
 fn service_strategy() -> impl Strategy<Value = ServiceRecord> {
     use signalbox_common::l4::abi::state::{FIN, RST};
-    (any::<[[u32; 4]; 4]>(), any::<[u32; 2]>(), any::<[u16; 2]>(), any::<u32>(), any::<bool>()).prop_map(
-        |(addresses, ports, states, idle, is_v6)| ServiceRecord {
+    (
+        any::<[[u32; 4]; 4]>(),
+        any::<[u32; 2]>(),
+        any::<[u16; 2]>(),
+        any::<u32>(),
+        any::<bool>(),
+    )
+        .prop_map(|(addresses, ports, states, idle, is_v6)| ServiceRecord {
             addresses: if is_v6 {
                 addresses
             } else {
@@ -53,8 +59,7 @@ fn service_strategy() -> impl Strategy<Value = ServiceRecord> {
             ports,
             states: states.map(|state| state & (FIN | RST)),
             idle,
-        },
-    )
+        })
 }
 
 fn message_strategy() -> impl Strategy<Value = Message> {

@@ -1,8 +1,9 @@
-//! Replication of cut flows between two balancers: what happens to connections when virtual addresses move.
+//! Replication of flows between two balancers: what happens to connections when virtual addresses move.
 
 mod crash;
 mod keepalived;
 mod moves;
 mod pair;
 mod peers;
+mod services;
 mod websockets;

@@ -59,7 +59,10 @@ fn a_connection_to_an_address_that_moves_leaves_from_its_groups_source() {
             let mut answer = Packet::tcp(FROM_HOST, HOST, HOST, SYN | ACK);
             answer.to = at_host.from;
             let at_client = world.arrives(&answer).sent(Reason::L4Replied);
-            assert_eq!((at_client.from, at_client.to), (VIP.parse().unwrap(), client.parse().unwrap()));
+            assert_eq!(
+                (at_client.from, at_client.to),
+                (VIP.parse().unwrap(), client.parse().unwrap())
+            );
         }
     });
 }
