@@ -82,8 +82,8 @@ pub(super) struct Pair {
     /// Further top-level lines of both configurations.
     settings: &'static str,
     pub(super) supervisors: [Option<Proc>; 2],
-    /// Whether port 3306 is that of services of layer 4, rather than of listeners.
-    has_services: bool,
+    /// Idle time of services of layer 4 at port 3306; `None`: there are listeners.
+    idle: Option<&'static str>,
 }
 
 /// Addresses that the test moves.
@@ -93,10 +93,13 @@ const BY_TEST: &str = "  mode: external\n";
 const LISTENERS: &str = "  - { name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }
   - { name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }
 ";
-const SERVICES: &str = "services:
-  - { name: db4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }
-  - { name: db6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }
-";
+fn services(idle: &str) -> String {
+    let service = |name: &str, at: &str, cluster: &str| {
+        format!("  - {{ name: {name}, protocol: tcp, listen: [\"{at}:3306\"], cluster: {cluster}, idle: {idle} }}\n")
+    };
+    let all = [service("db4", "10.1.0.10", "v4"), service("db6", "[fd00:1::10]", "v6")];
+    format!("services:\n{}", all.concat())
+}
 
 impl Pair {
     /// Builds it with both balancers, of which the first has the addresses.
@@ -173,13 +176,13 @@ impl Pair {
         assert!(is, "{} does not have the addresses: {last:#}", node_name(node));
     }
 
-    /// Builds it with services of layer 4, whose servers are in the test's hands.
-    pub(super) fn begin_with_services(test: &str) -> Option<Self> {
+    /// Builds it with services of layer 4 with this idle time, whose servers are in the test's hands.
+    pub(super) fn begin_with_services(test: &str, idle: &'static str) -> Option<Self> {
         if !privileged(test) {
             return None;
         }
         let mut pair = Self::build(4096);
-        pair.has_services = true;
+        pair.idle = Some(idle);
         for node in [0, 1] {
             pair.start(node);
         }
@@ -213,7 +216,7 @@ impl Pair {
             mover: BY_TEST,
             settings: "",
             supervisors: [None, None],
-            has_services: false,
+            idle: None,
         }
     }
 
@@ -247,10 +250,9 @@ impl Pair {
                  hosts:\n      - {{ name: {host}, address: \"{address}\", http: 80, https: 443, tcp: 3306 }}\n"
             )
         };
-        let (listeners, services) = if self.has_services {
-            ("", SERVICES)
-        } else {
-            (LISTENERS, "")
+        let (listeners, services) = match self.idle {
+            Some(idle) => ("", services(idle)),
+            None => (LISTENERS, String::new()),
         };
         format!(
             "{}
