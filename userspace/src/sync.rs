@@ -104,7 +104,7 @@ pub fn start(
     let others = states.iter().filter(|state| state.node != own).map(Arc::clone);
     shared.sync.peers.store(Arc::new(others.collect()));
     if settings.services == HaSyncServices::Tcp {
-        shared.sync.services.want();
+        services.begin();
     }
     std::thread::Builder::new().name("sync".into()).spawn(move || {
         // Nice value 0, unlike the control plane, which starts this thread: it works for the datapath.

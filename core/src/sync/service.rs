@@ -42,7 +42,7 @@ impl ServiceRecord {
             addresses: [key.source, key.destination, flow.source, flow.destination],
             ports: [key.ports, flow.ports],
             states: [flow.state, reply.map_or(0, |reply| reply.state)].map(|state| state & CARRIED_STATE),
-            idle: reply.map_or(idle(flow), |reply| idle(flow).min(idle(reply))),
+            idle: reply.map_or_else(|| idle(flow), |reply| idle(flow).min(idle(reply))),
         }
     }
 

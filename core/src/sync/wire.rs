@@ -348,7 +348,7 @@ impl Words<'_> {
         Some(u32::from_be_bytes(*number))
     }
 
-    /// What [`put_addresses`] has written.
+    /// Reads addresses that [`put_addresses`] has written.
     fn addresses<const N: usize>(&mut self) -> Option<[[u32; 4]; N]> {
         let is_v6 = self.byte()? & HAS_IPV6 != 0;
         let mut addresses = [[0, 0, 0xffff, 0]; N];

@@ -7,9 +7,9 @@ use serde::Serialize;
 use signalbox_common::l4::{L4Flow, ServiceStats, mode};
 use signalbox_common::net::Key;
 
+use super::Services;
 use super::host_numbers::HostId;
-use super::ownership::{FlowOwner, OwnedSince, Ownership};
-use super::{Services, sweep};
+use super::ownership::{FlowOwner, OwnedSince, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::kernel::l4::L4Kernel as Kernel;
@@ -125,7 +125,7 @@ impl Services {
         let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
             let name = names.get(&flow.service).map_or("", |name| name.as_str());
             let is_wanted = service.is_none_or(|wanted| wanted == name);
-            let is_listed = is_wanted && !sweep::is_reply(flow) && ownership.owner(key, flow) != FlowOwner::Other;
+            let is_listed = is_wanted && !is_reply(flow) && ownership.owner(key, flow) != FlowOwner::Other;
             if all.len() < most && is_listed {
                 all.push(flow_view(key, flow, name.to_owned(), kernel));
             }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use signalbox_common::l4::abi::state;
 use signalbox_common::l4::{L4Flow, mode};
 use signalbox_common::net::Key;
 use signalbox_common::net::ip::TCP;
 use signalbox_core::ha::floating::FloatingSources;
 
-use super::sweep::is_reply;
 use crate::kernel::address::from_words;
 use crate::state::{Shared, Snapshot};
 
@@ -87,6 +87,11 @@ impl Ownership {
         all.filter_map(|(group, _)| self.snapshot.floating.name_of(group).map(str::to_owned))
             .collect()
     }
+}
+
+/// Returns whether an entry is for the direction from the host.
+pub(super) fn is_reply(flow: &L4Flow) -> bool {
+    flow.state & state::REPLY != 0
 }
 
 /// Returns the group of virtual addresses that a flow moves with: that of its virtual address, if its source towards

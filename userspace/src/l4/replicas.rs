@@ -12,9 +12,8 @@ use signalbox_core::sync::{ServicePlace, ServiceRecord};
 
 use super::Services;
 use super::host_numbers::HostId;
-use super::ownership::moving_group;
+use super::ownership::{is_reply, moving_group};
 use super::services_view::ServicesView;
-use super::sweep::is_reply;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
@@ -23,6 +22,11 @@ use crate::state::sync::Rejection;
 use crate::sync::ServiceTable;
 
 impl ServiceTable for Services {
+    fn begin(&self) {
+        self.shared.sync.services.want();
+        self.sweeper.sweep_now();
+    }
+
     fn is_ready(&self) -> bool {
         !self.shared.snapshot.load().model.has_services() || self.services_problem().is_none()
     }

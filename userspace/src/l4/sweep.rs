@@ -14,7 +14,7 @@ use signalbox_core::sync::ServiceRecord;
 
 use super::client_hops;
 use super::guard_view::LimitedGuards;
-use super::ownership::{FlowOwner, Ownership};
+use super::ownership::{FlowOwner, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::reset;
 use crate::kernel::cut::table::{duration_between, tick};
@@ -70,11 +70,6 @@ pub(super) fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() >> 20)
         .unwrap_or(u32::MAX / 4)
         .min(u32::MAX / 4)
-}
-
-/// Returns whether an entry is for the direction from the host.
-pub(super) fn is_reply(flow: &L4Flow) -> bool {
-    flow.state & state::REPLY != 0
 }
 
 /// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way. Flows that

@@ -41,6 +41,8 @@ struct SweepRequest {
     expired: HashSet<ServiceHostPair>,
     /// Services and hosts whose flows are to be closed now.
     close: HashSet<ServiceHostPair>,
+    /// Whether the next sweep is due at once.
+    is_due: bool,
     is_ending: bool,
 }
 
@@ -68,6 +70,12 @@ impl Sweeper {
         self.wake.notify_one();
     }
 
+    /// Begins the next sweep at once.
+    pub(super) fn sweep_now(&self) {
+        self.request().is_due = true;
+        self.wake.notify_one();
+    }
+
     pub(super) fn end(&self) {
         self.request().is_ending = true;
         self.wake.notify_one();
@@ -79,7 +87,7 @@ impl Sweeper {
         let mut pause = SWEEP_INTERVAL;
         let mut since = OwnedSince::new();
         loop {
-            let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_ending;
+            let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_due && !orders.is_ending;
             let (mut orders, _) = self
                 .wake
                 .wait_timeout_while(self.request(), pause, waits)
@@ -87,6 +95,7 @@ impl Sweeper {
             if orders.is_ending {
                 return;
             }
+            orders.is_due = false;
             let close = std::mem::take(&mut orders.close);
             let (kernel, up, limited) = (orders.kernel.clone(), orders.expired.clone(), orders.limited.clone());
             drop(orders);
@@ -97,7 +106,10 @@ impl Sweeper {
             };
             let ownership = Ownership::new(shared, &mut since);
             let Some(kernel) = kernel else {
-                tell(shared, &ownership, Vec::new());
+                // Where there are services, the programs are still being loaded.
+                if !shared.snapshot.load().model.has_services() {
+                    tell(shared, &ownership, Vec::new());
+                }
                 pause = interval;
                 continue;
             };

@@ -20,6 +20,9 @@ const MAX_LOOKUPS: usize = 256;
 
 /// Table of services' connections, as replication needs it.
 pub trait ServiceTable: Send + Sync {
+    /// Begins to look for this node's connections at once, and often.
+    fn begin(&self);
+
     /// Whether connections can be entered: the services are in the kernel.
     fn is_ready(&self) -> bool;
 
