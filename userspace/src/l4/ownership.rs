@@ -55,8 +55,8 @@ impl Ownership {
             };
         }
         let (now, owned) = (Instant::now(), shared.ha.owned());
-        // Before the first report nobody else is known to have a group.
-        let has = |name: &str| !shared.ha.is_reported() || owned.contains(name);
+        let is_never_reported = shared.ha.is_never_reported();
+        let has = |name: &str| is_never_reported || owned.contains(name);
         since.retain(|name, _| has(name));
         let mut group = |index: usize| {
             let name = snapshot.floating.name_of(index).filter(|name| has(name))?;

@@ -83,7 +83,7 @@ impl ServiceReplicas {
     pub(super) fn end_full(&mut self, node: &Node, peer: &PeerState, seen: &ServiceKeys, groups: &[String]) {
         let owned = node.shared.ha.owned();
         let mut groups = groups.to_vec();
-        groups.retain(|group| !node.shared.ha.is_reported() || !owned.contains(group));
+        groups.retain(|group| !owned.contains(group));
         node.services.end_others(&groups, seen);
         // Whoever told of the others: the peer has all of its groups' connections.
         for (name, known) in &mut self.0 {
@@ -99,8 +99,8 @@ impl ServiceReplicas {
 
 /// Whether this node has the address of a connection: nobody else has a say in it.
 fn is_own(node: &Node, key: &Key) -> bool {
-    let ha = &node.shared.ha;
-    ha.is_reported() && ha.has(&node.shared.snapshot.load().floating, from_words(key.destination))
+    let floating = &node.shared.snapshot.load().floating;
+    node.shared.ha.has(floating, from_words(key.destination))
 }
 
 fn group_of(node: &Node, key: &Key) -> Option<String> {
@@ -142,7 +142,7 @@ impl ServiceChanges {
         let (shared, mut sent) = (&node.shared, self.sent.borrow_mut());
         let floating = &shared.snapshot.load().floating;
         // What is left to another node has not ended: that node says so when it does.
-        let is_own = shared.ha.is_responsible(floating, from_words(key.destination));
+        let is_own = shared.ha.has(floating, from_words(key.destination));
         match record.filter(|_| is_own) {
             Some(record) => {
                 Message::ServiceFlow(Box::new(record)).encode(bytes);
