@@ -120,6 +120,7 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
         flags: 0,
         table: 0,
         idle_ticks: 3_000_000,
+        group: 0,
     };
     let host = Host {
         address: HOST,
@@ -137,6 +138,7 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
         outer_v4: 0xac10_0000,
         outer_v4_flow_mask: 0xffff,
         outer_v6: [0; 3],
+        ..L4Config::default()
     };
     for source in 0..64u32 {
         let address = [0, 0, 0xffff, OURS[3] + (source << 8)];

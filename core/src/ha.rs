@@ -8,6 +8,7 @@ pub mod floating;
 pub mod groups;
 pub mod ids;
 pub mod keepalived;
+pub mod nat_sources;
 pub mod notice;
 pub mod priority;
 pub mod ranges;

@@ -265,7 +265,9 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
             .context("starting the garbage collection of the flow table")?;
         if let Some((cut, _)) = &control.cut {
             let model = Arc::clone(&shared.snapshot.load().model);
-            sync::start(model.ha.as_ref(), cut, &flow_gc, &shared).context("starting the replication of flows")?;
+            let services = Arc::clone(&control.services);
+            sync::start(model.ha.as_ref(), cut, &flow_gc, &shared, services)
+                .context("starting the replication of flows")?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! The thread works from snapshots, as workers do, and never delays one: a failure is logged, shown and tried again.
 
 mod apply;
+mod client_hops;
 pub mod drops;
 mod guard_view;
 pub mod guards;
@@ -12,7 +13,9 @@ pub mod listing;
 mod lists;
 mod macs;
 mod next_hops;
+mod ownership;
 mod reconciler;
+mod replicas;
 mod services_error;
 mod services_view;
 mod status;
@@ -32,6 +35,8 @@ use crate::state::Shared;
 
 use drops::Drops;
 use guard_view::GuardsView;
+use next_hops::SourceSettings;
+use ownership::{OwnedSince, Ownership};
 use reconciler::{Reconciler, parts_needed};
 use services_error::ServicesError;
 use services_view::ServicesView;
@@ -165,6 +170,11 @@ impl Services {
     fn reconcile(&self, work: &mut Reconciler, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
         let layer4 = &snapshot.model.layer4;
+        let sources = SourceSettings {
+            layer4,
+            floating: &snapshot.floating,
+            node: self.shared.node,
+        };
         if (look || !work.is_applied) && work.guards.refresh_files(&snapshot) {
             work.is_applied = false;
         }
@@ -193,11 +203,11 @@ impl Services {
         let mut numbered = Ok(None);
         if !work.is_applied {
             // The programs' settings (ports and addresses of mode nat) come before the tables.
-            let configured = work.next_hops.write_config(&kernel, layer4);
+            let configured = work.next_hops.write_config(&kernel, sources);
             numbered = configured.and_then(|()| work.tables.number_hosts(&snapshot.model));
         }
         // Next hops come before the tables that lead to them, and whatever error the tables have.
-        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, layer4, look);
+        let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, sources, look);
         if !work.is_applied {
             done = numbered.and_then(|trouble| work.tables.apply(&kernel, &snapshot, trouble));
             work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
@@ -269,6 +279,7 @@ impl Services {
             services_by_cluster: work.tables.services_of_clusters(&snapshot),
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
+            service_hosts: work.service_hosts.clone(),
             hooks: on,
             unattached: refused,
             shield_error: work.shield_error.clone(),
@@ -326,7 +337,9 @@ impl Services {
         let Some(kernel) = self.view.load().kernel.clone() else {
             return;
         };
-        let live = sweep::sweep(&kernel, &guard_view::LimitedGuards::default(), |_| false, &|| false)
+        let limited = guard_view::LimitedGuards::default();
+        let ownership = Ownership::new(&self.shared, &mut OwnedSince::new());
+        let live = sweep::sweep(&kernel, &limited, &ownership, |_| false, &|| false)
             .map_or(0, |counts| counts.pairs.values().sum::<u32>());
         if live > 0 {
             tracing::info!(

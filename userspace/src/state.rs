@@ -11,6 +11,7 @@ mod initial;
 pub mod outcome;
 pub mod request_stats;
 pub mod route_stats;
+pub mod service_flows;
 pub mod sync;
 pub mod tls;
 

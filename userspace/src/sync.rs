@@ -1,8 +1,10 @@
-//! Replication of cut flows to the other nodes that share virtual addresses.
+//! Replication of flows to the other nodes that share virtual addresses.
 //!
 //! Each node keeps a connection to each other node, over which it sends the flows that the kernel carries for it
 //! ([`send`]); those of the others it enters into its own kernel's flow table as shadows ([`receive`]). When addresses
 //! move, the first packet of a flow promotes its shadow: nothing of this module is needed then.
+//!
+//! Connections of layer-4 services go the same way ([`services`]), into the kernel's table of these.
 //!
 //! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
 
@@ -11,6 +13,7 @@ mod interfaces;
 mod receive;
 mod replicas;
 mod send;
+mod services;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -21,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::state;
-use signalbox_core::model::ha::{HaNode, HighAvailability};
+use signalbox_core::model::ha::{HaNode, HaSyncServices, HighAvailability};
 use signalbox_core::sync::RecordClock;
 use signalbox_tls::nodes::NodeFiles;
 use tokio::task::LocalSet;
@@ -35,6 +38,8 @@ use crate::state::sync::PeerState;
 use crate::sys;
 use replicas::Replicas;
 use send::PeerChanges;
+use services::ServiceReplicas;
+pub use services::ServiceTable;
 
 /// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);
@@ -58,6 +63,10 @@ struct Node {
     nodes: u8,
     peers: Vec<Peer>,
     replicas: RefCell<Replicas>,
+    services: Arc<dyn ServiceTable>,
+    service_replicas: RefCell<ServiceReplicas>,
+    /// Most flows of other nodes.
+    max_replicas: u32,
 }
 
 /// Another node.
@@ -77,6 +86,7 @@ pub fn start(
     cut: &Arc<Cut>,
     flow_gc: &Arc<FlowGc>,
     shared: &Arc<Shared>,
+    services: Arc<dyn ServiceTable>,
 ) -> std::io::Result<()> {
     let settings = ha.and_then(|ha| Some((ha, ha.sync.clone()?)));
     let Some((ha, settings)) = settings else {
@@ -93,6 +103,9 @@ pub fn start(
     let states: Vec<_> = nodes.iter().map(|node| peer_state(&node.name)).collect();
     let others = states.iter().filter(|state| state.node != own).map(Arc::clone);
     shared.sync.peers.store(Arc::new(others.collect()));
+    if settings.services == HaSyncServices::Tcp {
+        services.begin();
+    }
     std::thread::Builder::new().name("sync".into()).spawn(move || {
         // Nice value 0, unlike the control plane, which starts this thread: it works for the datapath.
         sys::set_nice(0);
@@ -124,6 +137,9 @@ pub fn start(
             name: own,
             slot: slot as u8,
             nodes: nodes.len() as u8,
+            services,
+            service_replicas: RefCell::default(),
+            max_replicas: settings.flows,
             peers,
         });
         LocalSet::new().block_on(&runtime, node.run());
@@ -157,6 +173,7 @@ impl Node {
             ticks.tick().await;
             // Changes since the last look are as old as that at most.
             self.pick_up_changes(before);
+            self.pick_up_services();
             before = Instant::now();
             self.decide_whether_synced();
         }
@@ -183,6 +200,19 @@ impl Node {
         if has_some {
             for peer in &self.peers {
                 peer.queue.notify(since);
+            }
+        }
+    }
+
+    /// Hands the changes of services' connections to all peers.
+    fn pick_up_services(&self) {
+        if !self.shared.sync.services.is_wanted() {
+            return;
+        }
+        let changes = self.shared.sync.services.take_changes();
+        if !changes.is_empty() {
+            for peer in &self.peers {
+                peer.queue.add_services(&changes);
             }
         }
     }

@@ -62,6 +62,8 @@ pub struct Service {
     pub table: u32,
     /// Ticks without a packet after which a flow has ended.
     pub idle_ticks: u32,
+    /// Number of the group that the target's address moves with, from 1 on; 0 for an address that does not move.
+    pub group: u32,
 }
 
 /// A host and its next hop, which userspace keeps up to date as routes and neighbours change: value of `L4_HOSTS`.
@@ -85,7 +87,8 @@ pub struct Host {
     pub mtu: u16,
     /// Index in `L4_NAT_SOURCES` of the first source address for mode `nat`.
     pub first_source: u32,
-    /// Number of source addresses for mode `nat`, from `first_source` on; 0 for none.
+    /// Number of source addresses for mode `nat`, from `first_source` on; 0 for none. As many follow for each group of
+    /// addresses that move, in turn: those of [`Service::group`] begin at `first_source + group * source_count`.
     pub source_count: u32,
 }
 
@@ -97,6 +100,12 @@ pub struct L4Config {
     pub first_port: u32,
     /// Number of source ports for mode `nat`, from `first_port` on.
     pub port_count: u32,
+    /// First source port for mode `nat` at addresses that move between nodes.
+    pub floating_first_port: u32,
+    /// Number of such source ports, from `floating_first_port` on, `floating_port_step` apart.
+    pub floating_port_count: u32,
+    /// Number of nodes, which divide these ports among them.
+    pub floating_port_step: u32,
     /// Ticks without a packet after which a flow that has only begun may lose its source port.
     pub half_open_ticks: u32,
     /// Fixed bits of the outer IPv4 source address of tunnels.
@@ -235,9 +244,9 @@ impl ServiceStats {
     }
 }
 
-const _: () = assert!(size_of::<Service>() == 12);
+const _: () = assert!(size_of::<Service>() == 16);
 const _: () = assert!(size_of::<Host>() == if cfg!(feature = "next_abi") { 64 } else { 48 });
-const _: () = assert!(size_of::<L4Config>() == 32);
+const _: () = assert!(size_of::<L4Config>() == 44);
 // With the kernel's 48 bytes and the key, 184: its allocator's next size is 192 (`kernel/bpf/hashtab.c`).
 const _: () = assert!(size_of::<L4Flow>() == if cfg!(feature = "next_abi") { 112 } else { 96 });
 const _: () = assert!(STATE.is_multiple_of(4) && cfg!(target_endian = "little"));

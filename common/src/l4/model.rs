@@ -289,6 +289,9 @@ impl ModelMaps {
             config: L4Config {
                 first_port: 20_000,
                 port_count: 10_000,
+                floating_first_port: 2001,
+                floating_port_count: 500,
+                floating_port_step: 2,
                 half_open_ticks: 60_000,
                 outer_v4: 0xac10_0000,
                 outer_v4_flow_mask: 0xffff,
@@ -326,6 +329,7 @@ impl ModelMaps {
                         flags: 0,
                         table: table as u32,
                         idle_ticks: 30_000,
+                        group: 0,
                     };
                     maps.services.insert(Target::new(vip, port, protocol), service);
                 }

@@ -28,7 +28,15 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
     {
         port = u32::from(other);
     }
-    let (sources, ports, first) = (host.source_count, config.port_count, config.first_port);
+    let sources = host.source_count;
+    // Nodes that have an address one after the other, or at once, never use the same port of its sources.
+    let (first, ports, step) = if service.group == 0 {
+        (config.first_port, config.port_count, 1)
+    } else {
+        let step = config.floating_port_step;
+        (config.floating_first_port, config.floating_port_count, step)
+    };
+    let first_source = host.first_source + service.group * sources;
     if sources == 0 || ports == 0 {
         return Reason::L4NoPort;
     }
@@ -60,10 +68,10 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
         }
         let draw = hash::mix(draw);
         tried += 1;
-        let Some(source) = kernel.nat_source(host.first_source + draw as u32 % sources) else {
+        let Some(source) = kernel.nat_source(first_source + draw as u32 % sources) else {
             return Reason::L4NoPort;
         };
-        let ours = first + (draw >> 32) as u32 % ports;
+        let ours = first + (draw >> 32) as u32 % ports * step;
         s.reverse_key.destination = source;
         s.reverse_key.ports = port << 16 | (ours & 0xffff);
         // A listener on a prefix may have it: its guard would take answers for a client's packets.

@@ -175,6 +175,33 @@ proptest! {
         prop_assert!(established.values().filter(|flow| flow.state & state::REPLY != 0).count() == 1);
     }
 
+    /// Flows to an address that moves have sources and ports of their group, and none of the others'.
+    #[test]
+    fn a_groups_flows_leave_from_its_sources(packets in prop::collection::vec(packet(), 1..40)) {
+        let mut maps = ModelMaps::with_services(VIP4, VIP6);
+        let [v4, v6] = [maps.sources[0], maps.sources[1]];
+        let other = |[a, b, c, d]: [u32; 4], n: u32| [a, b, c, d + n];
+        // For the hosts of each family: the ordinary source, then those of two groups.
+        maps.sources = [v4, other(v4, 1), other(v4, 2), v6, other(v6, 1), other(v6, 2)].into();
+        for (number, host) in &mut maps.hosts {
+            host.first_source = if *number < 8 { 0 } else { 3 };
+        }
+        for service in maps.services.values_mut() {
+            service.group = 2;
+        }
+        let mut s = PacketScratch::default();
+        for packet in &packets {
+            run(&maps, packet, &mut s);
+        }
+        let config = maps.config;
+        for flow in maps.half_open.borrow().values().filter(|flow| flow.state & state::REPLY == 0) {
+            prop_assert!(flow.source == other(v4, 2) || flow.source == other(v6, 2));
+            let port = flow.ports >> 16;
+            prop_assert_eq!((port - config.floating_first_port) % config.floating_port_step, 0);
+            prop_assert!(port < config.floating_first_port + config.floating_port_count * config.floating_port_step);
+        }
+    }
+
     /// No two flows of the same address and port of a host have a source port in common, whoever the clients are.
     #[test]
     fn no_two_flows_look_alike_to_a_host(packets in prop::collection::vec(packet(), 1..60)) {

@@ -60,6 +60,19 @@ impl FloatingSources {
             .map(IpNet::addr)
     }
 
+    /// Returns the number of groups.
+    #[must_use]
+    pub const fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether an address is one of a group's source addresses.
+    #[must_use]
+    pub fn is_source_of(&self, group: usize, address: IpAddr) -> bool {
+        let group = self.groups.get(group);
+        group.is_some_and(|group| group.sources.iter().any(|source| source.addr() == address))
+    }
+
     /// Whether an address moves with a group: as one of its source addresses, or as a virtual address.
     #[must_use]
     pub fn moves(&self, address: IpAddr) -> bool {
@@ -110,7 +123,7 @@ impl NodeShare {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::ha::{HaMode, HaNode, HaWatch, Preemption, Vrrp};
 
@@ -118,7 +131,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn ha() -> HighAvailability {
+    pub(in super::super) fn ha() -> HighAvailability {
         let source = |text: &str, prefix| FloatingSource {
             address: address(text),
             prefix,

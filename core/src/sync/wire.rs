@@ -4,7 +4,11 @@
 //! numbers are big-endian. A kind that the receiver does not know is skipped, so that later versions may add some; what
 //! changes otherwise gets another [`PROTOCOL`].
 
+use signalbox_common::net::Key;
+use signalbox_common::net::ip::TCP;
+
 use super::record::FlowRecord;
+use super::service::ServiceRecord;
 
 /// Version of the protocol: balancers of different ones do not replicate.
 pub const PROTOCOL: u16 = 1;
@@ -26,6 +30,9 @@ const FULL_BEGIN: u8 = 5;
 const FULL_END: u8 = 6;
 const BATCH: u8 = 7;
 const ACK: u8 = 8;
+const SERVICE_FLOW: u8 = 9;
+const SERVICE_END: u8 = 10;
+const SERVICE_FULL_END: u8 = 11;
 
 /// First message of each side of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +72,12 @@ pub enum Message {
     /// All flows of the sender have been sent. These groups of virtual addresses were its own all the while: flows to
     /// them that were not among those sent have ended.
     FullEnd(Vec<String>),
+    /// A connection of a layer-4 service that the sender carries.
+    ServiceFlow(Box<ServiceRecord>),
+    /// The connection of a layer-4 service with this key of the client's direction has ended.
+    ServiceEnd(Box<Key>),
+    /// As [`Self::FullEnd`], of the connections of layer-4 services.
+    ServiceFullEnd(Vec<String>),
     /// Everything before this message shall be acknowledged with its number.
     Batch(u32),
     /// Everything up to the batch with this number is in force.
@@ -109,7 +122,12 @@ impl Message {
             Self::Flow(record) => put_record(record, out),
             Self::End(number) | Self::Batch(number) | Self::Ack(number) => out.extend(number.to_be_bytes()),
             Self::FullBegin => {}
-            Self::FullEnd(groups) => put_groups(groups, out),
+            Self::FullEnd(groups) | Self::ServiceFullEnd(groups) => put_groups(groups, out),
+            Self::ServiceFlow(record) => put_service_record(record, out),
+            Self::ServiceEnd(key) => {
+                put_addresses(&[key.source, key.destination], out);
+                out.extend(key.ports.to_be_bytes());
+            }
         }
         let bytes = (out.len() - start - HEADER_BYTES) as u16;
         out[start + 1..start + HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
@@ -125,6 +143,9 @@ impl Message {
             Self::FullEnd(_) => FULL_END,
             Self::Batch(_) => BATCH,
             Self::Ack(_) => ACK,
+            Self::ServiceFlow(_) => SERVICE_FLOW,
+            Self::ServiceEnd(_) => SERVICE_END,
+            Self::ServiceFullEnd(_) => SERVICE_FULL_END,
         }
     }
 
@@ -144,7 +165,10 @@ impl Message {
             BATCH => Self::Batch(number()?),
             ACK => Self::Ack(number()?),
             FULL_BEGIN => empty().map(|()| Self::FullBegin)?,
-            FULL_END => Self::FullEnd(groups(body)?),
+            FULL_END => Self::FullEnd(groups(kind, body)?),
+            SERVICE_FLOW => Self::ServiceFlow(Box::new(service_record(body).ok_or_else(wrong)?)),
+            SERVICE_END => Self::ServiceEnd(Box::new(service_key(body).ok_or_else(wrong)?)),
+            SERVICE_FULL_END => Self::ServiceFullEnd(groups(kind, body)?),
             _ => return Ok(None),
         }))
     }
@@ -200,8 +224,8 @@ fn put_groups(groups: &[String], out: &mut Vec<u8>) {
     }
 }
 
-fn groups(body: &[u8]) -> Result<Vec<String>, WireError> {
-    let text = std::str::from_utf8(body).map_err(|_| WireError::Text(FULL_END))?;
+fn groups(kind: u8, body: &[u8]) -> Result<Vec<String>, WireError> {
+    let text = std::str::from_utf8(body).map_err(|_| WireError::Text(kind))?;
     Ok(text.split_terminator('\0').map(str::to_owned).collect())
 }
 
@@ -276,6 +300,95 @@ fn record(body: &[u8]) -> Option<FlowRecord> {
         record.late = [number()?, number()?];
     }
     rest.is_empty().then_some(record)
+}
+
+/// Bits of a service record's second byte, by direction: the lower two are the client's.
+const STATES: [(u16, u8); 2] = [
+    (signalbox_common::l4::abi::state::FIN, 1),
+    (signalbox_common::l4::abi::state::RST, 2),
+];
+
+/// Appends addresses behind a byte that says how long they are.
+fn put_addresses(addresses: &[[u32; 4]], out: &mut Vec<u8>) {
+    let is_v6 = !addresses.iter().all(is_mapped);
+    out.push(if is_v6 { HAS_IPV6 } else { 0 });
+    let skip = if is_v6 { 0 } else { 3 };
+    let words = addresses.iter().flat_map(|address| &address[skip..]);
+    out.extend(words.flat_map(|word| word.to_be_bytes()));
+}
+
+fn put_service_record(record: &ServiceRecord, out: &mut Vec<u8>) {
+    put_addresses(&record.addresses, out);
+    let bits = (0..).zip(record.states).fold(0, |bits, (dir, state)| {
+        let own = STATES.iter().filter(|(flag, _)| state & flag != 0);
+        own.fold(bits, |bits, (_, bit)| bits | bit << (2 * dir))
+    });
+    out.push(bits);
+    let [first, second] = record.ports;
+    out.extend(
+        [first, second, record.idle]
+            .iter()
+            .flat_map(|number| number.to_be_bytes()),
+    );
+}
+
+/// Reader of numbers and addresses.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+
+    /// Reads addresses that [`put_addresses`] has written.
+    fn addresses<const N: usize>(&mut self) -> Option<[[u32; 4]; N]> {
+        let is_v6 = self.byte()? & HAS_IPV6 != 0;
+        let mut addresses = [[0, 0, 0xffff, 0]; N];
+        for address in &mut addresses {
+            let skip = if is_v6 { 0 } else { 3 };
+            for word in &mut address[skip..] {
+                *word = self.number()?;
+            }
+        }
+        Some(addresses)
+    }
+}
+
+fn service_record(body: &[u8]) -> Option<ServiceRecord> {
+    let mut words = Words(body);
+    let addresses = words.addresses()?;
+    let bits = words.byte()?;
+    let state = |dir: u8| {
+        let own = STATES.iter().filter(|(_, bit)| bits >> (2 * dir) & bit != 0);
+        own.fold(0, |state, (flag, _)| state | flag)
+    };
+    let record = ServiceRecord {
+        addresses,
+        ports: [words.number()?, words.number()?],
+        states: [state(0), state(1)],
+        idle: words.number()?,
+    };
+    words.0.is_empty().then_some(record)
+}
+
+fn service_key(body: &[u8]) -> Option<Key> {
+    let mut words = Words(body);
+    let [source, destination] = words.addresses()?;
+    let key = Key {
+        source,
+        destination,
+        ports: words.number()?,
+        protocol: TCP,
+    };
+    words.0.is_empty().then_some(key)
 }
 
 /// Decoder of what a peer sends: bytes come in pieces of any size.

@@ -41,7 +41,8 @@ pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 /// Connection table of flows that are confirmed: by both sides, or with direct return by three packets of the client.
 ///
 /// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
-/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; kernel/src/l4/carry_over.rs
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; l4/replicas.rs and
+///   l4/client_hops.rs for flows of other nodes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc for every packet; the admin API
 /// - Size: two to a flow of `layer4.flows` (262144), not preallocated: what finds no memory is tried at the next
 ///   packet; pinned: outlives the process
@@ -60,7 +61,7 @@ static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::pinned(MAX_HALF_OP
 
 /// Addresses and ports that services listen on.
 ///
-/// - Entry: address, port, protocol -> service, mode, index in `L4_TABLES`
+/// - Entry: address, port, protocol -> service, mode, index in `L4_TABLES`, group of virtual addresses
 /// - Writer: l4/apply.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 65536; pinned: services go on without a process
@@ -98,7 +99,8 @@ static L4_HOST_PORTS: HashMap<u32, u32> = HashMap::pinned(MAX_HOST_PORTS, BPF_F_
 
 /// Source addresses of mode `nat`.
 ///
-/// - Entry: index, from the host's `first_source` on -> an address of the balancer
+/// - Entry: index, from the host's `first_source` on -> an address of the balancer: those of services whose addresses do
+///   not move, then those of each group of virtual addresses
 /// - Writer: l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc, for packets of unknown flows
 /// - Size: 16384; pinned: services go on without a process
@@ -116,7 +118,7 @@ static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MA
 
 /// Settings that all services share.
 ///
-/// - Entry: 0 -> source ports of mode `nat`, time of half-open flows, source addresses of tunnels
+/// - Entry: 0 -> source ports of mode `nat` and, at addresses that move, this node's share of them, time of half-open flows, source addresses of tunnels
 /// - Writer: l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; pinned: services go on without a process

@@ -267,6 +267,12 @@ impl L4Kernel {
         self.config.update(&0u32, config)
     }
 
+    /// Returns the most established flows that the table has room for.
+    #[must_use]
+    pub fn max_flows(&self) -> u32 {
+        u32::try_from(self.max_dsr_flows).unwrap_or(u32::MAX)
+    }
+
     /// Returns the number of established direct-return flows, as counted by programs, and their limit.
     pub fn dsr_flows(&self) -> io::Result<DsrQuota> {
         self.dsr_quota.get(&0u32).map(Option::unwrap_or_default)

@@ -85,6 +85,7 @@ fn sync_view(control: &Control) -> Value {
             "bytes_sent": peer.bytes_sent.get(),
             "mean_lag_seconds": if acknowledged == 0 { None } else { Some(lag_sum / acknowledged as f64) },
             "shadows": peer.shadows.load(Relaxed),
+            "service_flows": peer.service_flows.load(Relaxed),
             "rejected": Rejection::LABELS.iter().zip(&peer.rejected).map(|(label, count)| (*label, count.get()))
                 .collect::<BTreeMap<_, _>>(),
         })

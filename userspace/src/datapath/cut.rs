@@ -25,7 +25,7 @@ pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;
 pub use late::{CarriedFlow, HeldFlow, LateCutError};
 use ports::SourcePorts;
-pub use ports::{PortPool, PortShare, kernel_ports, service_ports, uncut_socket};
+pub use ports::{FLOATING_SERVICE_PORTS, PortPool, PortShare, kernel_ports, service_ports, uncut_socket};
 use source_address::SourceAddresses;
 
 use crate::kernel::Cut;

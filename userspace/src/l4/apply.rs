@@ -19,7 +19,7 @@ use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 use super::host_numbers::{HostId, HostNumbers, kernel_name};
 use super::services_error::ServicesError;
 use super::sweep::{FlowCounts, ServiceHostPair};
-use crate::datapath::cut::service_ports;
+use crate::datapath::cut::{FLOATING_SERVICE_PORTS, service_ports};
 use crate::kernel::address::to_words;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Snapshot;
@@ -248,7 +248,9 @@ impl Tables {
             }
             let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
             let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
-            let value = value(service, number, table, has_ports);
+            let mut value = value(service, number, table, has_ports);
+            let group = snapshot.floating.group_of(bind.address);
+            value.group = group.map_or(0, |group| group as u32 + 1);
             for port in bind.ports.clone() {
                 let target = Target::new(to_words(bind.address), port, service.protocol.number());
                 all.targets.insert(target, value);
@@ -474,7 +476,8 @@ fn port_bits<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BT
     for target in targets {
         want((target.port_protocol >> 16) as u16, target.port_protocol as u8);
     }
-    for port in nat_ports(&model.layer4) {
+    let floating = model.ha.is_some().then(|| floating_nat_ports(&model.layer4));
+    for port in nat_ports(&model.layer4).chain(floating.into_iter().flatten()) {
         for (_, transport) in Transport::ALL {
             want(port, transport.number());
         }
@@ -485,6 +488,11 @@ fn port_bits<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BT
 /// Returns the source ports of mode `nat`.
 pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
     layer4.nat_ports.clone().unwrap_or_else(service_ports)
+}
+
+/// Returns the source ports of mode `nat` at addresses that move, of all nodes together.
+pub(super) fn floating_nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
+    layer4.nat_ports.clone().unwrap_or(FLOATING_SERVICE_PORTS)
 }
 
 /// Returns the family of hosts that can take packets to an address.
@@ -514,5 +522,6 @@ fn value(wanted: &Configured, number: u16, table: u32, has_ports: bool) -> Servi
         flags,
         table,
         idle_ticks: super::sweep::ticks(wanted.idle),
+        group: 0,
     }
 }

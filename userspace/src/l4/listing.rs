@@ -7,8 +7,9 @@ use serde::Serialize;
 use signalbox_common::l4::{L4Flow, ServiceStats, mode};
 use signalbox_common::net::Key;
 
+use super::Services;
 use super::host_numbers::HostId;
-use super::{Services, sweep};
+use super::ownership::{FlowOwner, OwnedSince, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::kernel::l4::L4Kernel as Kernel;
@@ -119,11 +120,13 @@ impl Services {
             return Vec::new();
         };
         let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
+        let ownership = Ownership::new(&self.shared, &mut OwnedSince::new());
         let mut all = Vec::new();
         let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
             let name = names.get(&flow.service).map_or("", |name| name.as_str());
             let is_wanted = service.is_none_or(|wanted| wanted == name);
-            if all.len() < most && is_wanted && !sweep::is_reply(flow) {
+            let is_listed = is_wanted && !is_reply(flow) && ownership.owner(key, flow) != FlowOwner::Other;
+            if all.len() < most && is_listed {
                 all.push(flow_view(key, flow, name.to_owned(), kernel));
             }
         });

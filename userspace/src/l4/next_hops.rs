@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::l4::abi::MAX_NAT_SOURCES;
 use signalbox_common::l4::{Host, L4Config};
-use signalbox_core::model::Layer4 as Wanted;
+use signalbox_core::ha::floating::{FloatingSources, NodeShare};
+use signalbox_core::ha::nat_sources::{NatSources, NodePorts};
+use signalbox_core::model::Layer4;
 
-use super::apply::{Tables, nat_ports};
+use super::apply::{Tables, floating_nat_ports, nat_ports};
 use super::services_error::ServicesError;
 use super::sweep::ticks;
 use crate::kernel::address::to_words;
@@ -27,6 +29,15 @@ const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
 /// each forged packet takes a port.
 const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Settings that source addresses follow.
+#[derive(Clone, Copy)]
+pub(super) struct SourceSettings<'a> {
+    pub(super) layer4: &'a Layer4,
+    pub(super) floating: &'a FloatingSources,
+    /// Share of this node in the ports of addresses that move.
+    pub(super) node: NodeShare,
+}
+
 /// Routes, neighbours and source addresses, as far as they are known.
 #[derive(Default)]
 pub(super) struct NextHops {
@@ -34,6 +45,8 @@ pub(super) struct NextHops {
     routes: HashMap<IpAddr, (Instant, Option<NextHop>)>,
     last_resolve: HashMap<IpAddr, Instant>,
     sources: Vec<[u32; 4]>,
+    /// Addresses that move, as the hosts' source addresses take account of them.
+    floating: FloatingSources,
     config: Option<L4Config>,
     errors: HashMap<IpAddr, String>,
 }
@@ -60,9 +73,11 @@ impl NextHops {
         &mut self,
         kernel: &Kernel,
         tables: &mut Tables,
-        wanted: &Wanted,
+        wanted: SourceSettings<'_>,
         look: bool,
     ) -> Result<(), ServicesError> {
+        // Services of other groups lead to other places of the source addresses.
+        let look = look || self.floating != *wanted.floating;
         let asking = |what| move |source| ServicesError::Netlink { what, source };
         let writing = |what| move |source| ServicesError::Map { what, source };
         let hosts: Vec<(IpAddr, u32)> = tables
@@ -151,7 +166,8 @@ impl NextHops {
             }
         }
         if look {
-            for source in &wanted.nat_sources {
+            let fixed = |source: &&IpAddr| !wanted.floating.moves(**source);
+            for source in wanted.layer4.nat_sources.iter().filter(fixed) {
                 if !netlink
                     .route_get(*source)
                     .is_ok_and(|way| way.is_some_and(|way| way.is_local))
@@ -164,6 +180,9 @@ impl NextHops {
             let live: HashSet<IpAddr> = hosts.iter().map(|(address, _)| *address).collect();
             self.routes.retain(|address, _| live.contains(address));
             self.last_resolve.retain(|_, at| at.elapsed() < NEIGHBOUR_INTERVAL);
+        }
+        if self.floating != *wanted.floating {
+            self.floating = wanted.floating.clone();
         }
         self.errors = troubles;
         self.netlink = Some(netlink);
@@ -180,25 +199,16 @@ impl NextHops {
         may
     }
 
-    /// Returns place and number of the source addresses for packets to a host.
+    /// Returns place and number of the source addresses for packets to a host: see [`Host::source_count`].
     fn sources(
         &mut self,
         kernel: &Kernel,
-        wanted: &Wanted,
+        wanted: SourceSettings<'_>,
         way: &NextHop,
         host: IpAddr,
     ) -> Result<(u32, u32), ServicesError> {
-        let configured: Vec<IpAddr> = wanted
-            .nat_sources
-            .iter()
-            .copied()
-            .filter(|source| source.is_ipv4() == host.is_ipv4())
-            .collect();
-        let all: Vec<[u32; 4]> = if configured.is_empty() {
-            way.source.into_iter().map(to_words).collect()
-        } else {
-            configured.into_iter().map(to_words).collect()
-        };
+        let chosen = NatSources::new(wanted.floating, &wanted.layer4.nat_sources, host, way.source);
+        let all: Vec<[u32; 4]> = chosen.addresses.into_iter().map(to_words).collect();
         if all.is_empty() {
             return Ok((0, 0));
         }
@@ -220,20 +230,24 @@ impl NextHops {
                 kernel.set_source(index, source).map_err(writing)?;
             }
         }
-        Ok((first as u32, all.len() as u32))
+        Ok((first as u32, chosen.block as u32))
     }
 
     /// Writes for the programs the settings that all services share.
-    pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: &Wanted) -> Result<(), ServicesError> {
-        let ports = nat_ports(wanted);
-        let octets = wanted.tunnel_v6.network().octets();
+    pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: SourceSettings<'_>) -> Result<(), ServicesError> {
+        let (layer4, ports) = (wanted.layer4, nat_ports(wanted.layer4));
+        let floating = NodePorts::new(&floating_nat_ports(layer4), wanted.node);
+        let octets = layer4.tunnel_v6.network().octets();
         let word = |at: usize| u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
         let config = L4Config {
             first_port: u32::from(*ports.start()),
             port_count: ports.len() as u32,
+            floating_first_port: floating.first,
+            floating_port_count: floating.count,
+            floating_port_step: floating.step,
             half_open_ticks: ticks(HALF_OPEN_TIMEOUT),
-            outer_v4: wanted.tunnel_v4.network().to_bits(),
-            outer_v4_flow_mask: wanted.tunnel_v4.hostmask().to_bits(),
+            outer_v4: layer4.tunnel_v4.network().to_bits(),
+            outer_v4_flow_mask: layer4.tunnel_v4.hostmask().to_bits(),
             outer_v6: [word(0), word(4), word(8)],
         };
         if self.config != Some(config) {

@@ -24,6 +24,8 @@ pub(super) struct ServicesView {
     /// Share of the table that each host has, in percent, by service.
     pub(super) shares: HashMap<String, HashMap<u32, f64>>,
     pub(super) reachable: HashSet<u32>,
+    /// Every service with every host that it may send to.
+    pub(super) service_hosts: HashSet<ServiceHostPair>,
     pub(super) hooks: Vec<AttachedHook>,
     /// Interfaces that could not get a program, with the reason.
     pub(super) unattached: Vec<String>,

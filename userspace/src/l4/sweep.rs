@@ -10,8 +10,11 @@ use signalbox_common::l4::decide::reverse_key;
 use signalbox_common::l4::{L4Flow, mode};
 use signalbox_common::net::Key;
 use signalbox_common::shield::{ConnCountKey, source};
+use signalbox_core::sync::ServiceRecord;
 
+use super::client_hops;
 use super::guard_view::LimitedGuards;
+use super::ownership::{FlowOwner, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::reset;
 use crate::kernel::cut::table::{duration_between, tick};
@@ -42,8 +45,14 @@ pub(super) struct FlowCounts {
     pub(super) previous_ms: u64,
     /// True if flows of direct return have taken all the room that they may have.
     pub(super) is_dsr_full: bool,
-    /// Hosts with flows in this count or the one before.
+    /// Hosts with flows in this count or the one before, and with those that other nodes carry.
     pub(super) busy: HashSet<u32>,
+    /// Hosts with flows that other nodes carry.
+    pub(super) busy_elsewhere: HashSet<u32>,
+    /// Connections that can move to other nodes, where these are to know them.
+    pub(super) moving: Vec<ServiceRecord>,
+    /// Hosts' directions of flows whose clients' Ethernet addresses are not known.
+    pub(super) without_client: Vec<(Key, L4Flow)>,
 }
 
 impl FlowCounts {
@@ -51,7 +60,7 @@ impl FlowCounts {
     pub(super) fn with_previous(mut self, before: &Self) -> Self {
         self.previous_ms = before.started_ms;
         let hosts = self.pairs.keys().chain(before.pairs.keys()).map(|(_, host)| *host);
-        self.busy = hosts.collect();
+        self.busy = hosts.chain(self.busy_elsewhere.iter().copied()).collect();
         self
     }
 }
@@ -63,15 +72,12 @@ pub(super) fn ticks(time: Duration) -> u32 {
         .min(u32::MAX / 4)
 }
 
-/// Returns whether an entry is for the direction from the host.
-pub(super) fn is_reply(flow: &L4Flow) -> bool {
-    flow.state & state::REPLY != 0
-}
-
-/// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way.
+/// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way. Flows that
+/// another node carries are left alone.
 pub(super) fn sweep(
     kernel: &Kernel,
     limited: &LimitedGuards,
+    ownership: &Ownership,
     is_doomed: impl Fn(&ServiceHostPair) -> bool,
     stops: &dyn Fn() -> bool,
 ) -> io::Result<FlowCounts> {
@@ -81,13 +87,30 @@ pub(super) fn sweep(
         ..FlowCounts::default()
     };
     let (mut suspects, mut doomed) = (Vec::new(), Vec::new());
+    let mut ended_replies: HashMap<Key, u16> = HashMap::new();
     let (mut one_way, before) = (0, kernel.dsr_flows()?.flows);
     Kernel::for_each_flow(&kernel.established, |key, flow| {
         let pair = (flow.service, flow.host);
+        let owner = ownership.owner(key, flow);
+        if owner != FlowOwner::Fixed && is_reply(flow) {
+            if flow.ifindex == 0 && counts.without_client.len() < client_hops::MAX_LOOKUPS {
+                counts.without_client.push((*key, *flow));
+            }
+            if flow.state & (state::FIN | state::RST) != 0 {
+                ended_replies.insert(*key, flow.state);
+            }
+        }
+        if owner == FlowOwner::Other {
+            counts.busy_elsewhere.insert(flow.host);
+            return;
+        }
         if !is_reply(flow) {
             if is_doomed(&pair) {
                 doomed.push((*key, *flow));
                 return;
+            }
+            if owner != FlowOwner::Fixed {
+                counts.moving.push(ServiceRecord::of(key, flow, None, now));
             }
             *counts.established.entry(pair).or_default() += 1;
             one_way += u64::from(flow.mode != mode::NAT);
@@ -101,12 +124,16 @@ pub(super) fn sweep(
             }
             *counts.pairs.entry(pair).or_default() += 1;
         }
-        let idle = duration_between(flow.last_seen, now);
+        let idle = duration_between(flow.last_seen, now).min(owner.max_idle());
         let ended = flow.state & (state::FIN | state::RST) != 0 && idle >= ENDED_TTL;
         if ended || ticks(idle) >= flow.idle_ticks {
-            suspects.push((*key, *flow));
+            suspects.push((*key, *flow, owner.max_idle()));
         }
     })?;
+    for record in &mut counts.moving {
+        let reply = ended_replies.get(&record.reply_key());
+        record.states[1] = reply.map_or(0, |state| state & (state::FIN | state::RST));
+    }
     // Flows that began meanwhile may be counted twice, rather than not at all: the count serves a limit.
     let now_there = kernel.dsr_flows()?;
     let come = now_there.flows.saturating_sub(before);
@@ -124,7 +151,7 @@ pub(super) fn sweep(
             *counts.pairs.entry(pair).or_default() += 1;
         }
     })?;
-    for (key, flow) in suspects {
+    for (key, flow, max_idle) in suspects {
         if stops() {
             return Ok(counts);
         }
@@ -135,7 +162,9 @@ pub(super) fn sweep(
         };
         // The entry may belong to a new flow since it was read.
         let is_the_same = |now: Option<L4Flow>| now.is_some_and(|now| now.last_seen == flow.last_seen);
-        if has_ended(&flow, partner.as_ref(), now) && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?) {
+        if has_ended(&flow, partner.as_ref(), now, max_idle)
+            && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?)
+        {
             kernel.end_flow(&key)?;
             if let Some(other) = &other {
                 kernel.end_flow(other)?;
@@ -165,8 +194,8 @@ fn is_conn_closed(flow: &L4Flow, now: u32) -> bool {
 }
 
 /// Returns whether a flow has ended, judged by both its directions.
-fn has_ended(flow: &L4Flow, partner: Option<&L4Flow>, now: u32) -> bool {
-    let quiet = |flow: &L4Flow| duration_between(flow.last_seen, now);
+fn has_ended(flow: &L4Flow, partner: Option<&L4Flow>, now: u32, max_idle: Duration) -> bool {
+    let quiet = |flow: &L4Flow| duration_between(flow.last_seen, now).min(max_idle);
     let idle = partner.map_or_else(|| quiet(flow), |partner| quiet(flow).min(quiet(partner)));
     if ticks(idle) >= flow.idle_ticks {
         return true;

@@ -5,16 +5,25 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use signalbox_core::sync::ServiceRecord;
 
+use super::client_hops;
 use super::guard_view::{self, LimitedGuards};
-use super::sweep::{self, FlowCounts, ServiceHostPair};
+use super::ownership::{OwnedSince, Ownership};
+use super::sweep::{self, FlowCounts, ServiceHostPair, ticks};
 use crate::kernel::address::from_words;
+use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Shared;
 
 /// Interval of sweeps; a sweep may take only a part of the time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval where connections are replicated: a part of the time until another node knows one.
+const REPLICATION_INTERVAL: Duration = Duration::from_millis(200);
 const MIN_PAUSE_FACTOR: u32 = 20;
+/// Interval at which other nodes are told once more of a connection that they know: they learn how long it has been
+/// idle, and keep it if they could not before.
+const TELL_AGAIN_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Sweeper {
@@ -32,6 +41,8 @@ struct SweepRequest {
     expired: HashSet<ServiceHostPair>,
     /// Services and hosts whose flows are to be closed now.
     close: HashSet<ServiceHostPair>,
+    /// Whether the next sweep is due at once.
+    is_due: bool,
     is_ending: bool,
 }
 
@@ -59,6 +70,12 @@ impl Sweeper {
         self.wake.notify_one();
     }
 
+    /// Begins the next sweep at once.
+    pub(super) fn sweep_now(&self) {
+        self.request().is_due = true;
+        self.wake.notify_one();
+    }
+
     pub(super) fn end(&self) {
         self.request().is_ending = true;
         self.wake.notify_one();
@@ -68,8 +85,9 @@ impl Sweeper {
         // The thread is niced: sweeping must not keep a worker from its connections.
         crate::sys::set_nice(5);
         let mut pause = SWEEP_INTERVAL;
+        let mut since = OwnedSince::new();
         loop {
-            let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_ending;
+            let waits = |orders: &mut SweepRequest| orders.close.is_empty() && !orders.is_due && !orders.is_ending;
             let (mut orders, _) = self
                 .wake
                 .wait_timeout_while(self.request(), pause, waits)
@@ -77,15 +95,33 @@ impl Sweeper {
             if orders.is_ending {
                 return;
             }
+            orders.is_due = false;
             let close = std::mem::take(&mut orders.close);
             let (kernel, up, limited) = (orders.kernel.clone(), orders.expired.clone(), orders.limited.clone());
             drop(orders);
-            let Some(kernel) = kernel else { continue };
+            let interval = if shared.sync.services.is_wanted() {
+                REPLICATION_INTERVAL
+            } else {
+                SWEEP_INTERVAL
+            };
+            let ownership = Ownership::new(shared, &mut since);
+            let Some(kernel) = kernel else {
+                // Where there are services, the programs are still being loaded.
+                if !shared.snapshot.load().model.has_services() {
+                    tell(shared, &ownership, Vec::new());
+                }
+                pause = interval;
+                continue;
+            };
             kernel.flush_log();
             let began = Instant::now();
             let is_doomed = |pair: &ServiceHostPair| close.contains(pair) || up.contains(pair);
-            match sweep::sweep(&kernel, &limited, is_doomed, &|| self.request().is_ending) {
-                Ok(counts) => {
+            match sweep::sweep(&kernel, &limited, &ownership, is_doomed, &|| self.request().is_ending) {
+                Ok(mut counts) => {
+                    tell(shared, &ownership, std::mem::take(&mut counts.moving));
+                    if let Err(error) = client_hops::find(&kernel, &std::mem::take(&mut counts.without_client)) {
+                        tracing::warn!(%error, "The ways to clients of other nodes' connections could not be looked up.");
+                    }
                     if counts.closed > 0 {
                         tracing::warn!(
                             flows = counts.closed,
@@ -102,7 +138,15 @@ impl Sweeper {
                 }
                 Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
             }
-            pause = SWEEP_INTERVAL.max(began.elapsed() * MIN_PAUSE_FACTOR);
+            pause = interval.max(began.elapsed() * MIN_PAUSE_FACTOR);
         }
+    }
+}
+
+/// Hands the connections that other nodes are to know to the thread that tells them.
+fn tell(shared: &Shared, ownership: &Ownership, moving: Vec<ServiceRecord>) {
+    let services = &shared.sync.services;
+    if services.is_wanted() {
+        services.update(ownership.own_groups(), moving, tick(), ticks(TELL_AGAIN_INTERVAL));
     }
 }

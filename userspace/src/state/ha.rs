@@ -153,8 +153,13 @@ impl HaGroups {
     /// them where nobody reports. Takes no lock.
     #[must_use]
     pub fn is_responsible(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
-        let is_unreported = || !self.is_reported() && self.created.elapsed() >= FIRST_REPORT_TIMEOUT;
-        floating.group_of(vip).is_none() || self.has(floating, vip) || is_unreported()
+        floating.group_of(vip).is_none() || self.has(floating, vip) || self.is_never_reported()
+    }
+
+    /// Whether nobody reports groups: nothing has come for long enough after the start.
+    #[must_use]
+    pub fn is_never_reported(&self) -> bool {
+        !self.is_reported() && self.created.elapsed() >= FIRST_REPORT_TIMEOUT
     }
 
     /// Whether connections of clients of an address may come from addresses that move with it: not where it is known

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use arc_swap::ArcSwap;
 use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
 
+use super::service_flows::ServiceFlows;
+
 /// Reason why a flow to a virtual address cannot be carried by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprotected {
@@ -29,11 +31,13 @@ pub enum Rejection {
     OtherAddresses,
     /// Another flow that this node carries has the same addresses and ports.
     Occupied,
+    /// No service of this node's configuration has the flow's target and host.
+    OtherService,
 }
 
 impl Rejection {
     /// Metric labels, in the order of the variants.
-    pub const LABELS: [&'static str; 3] = ["no_room", "other_addresses", "occupied"];
+    pub const LABELS: [&'static str; 4] = ["no_room", "other_addresses", "occupied", "other_service"];
 }
 
 /// State of replication that all threads share.
@@ -43,6 +47,8 @@ pub struct SyncState {
     pub peers: ArcSwap<Vec<Arc<PeerState>>>,
     /// Flows of other nodes that this one has taken over.
     pub promoted: Counter,
+    /// Connections of layer-4 services to tell other nodes of.
+    pub services: ServiceFlows,
     /// Flows to virtual addresses that no other node can carry, by reason.
     pub unprotected: [Counter; Unprotected::LABELS.len()],
     /// Connections of other nodes that were refused, by reason.
@@ -64,6 +70,8 @@ pub struct PeerState {
     pub bytes_sent: Counter,
     /// Flows of the other node that are held as shadows.
     pub shadows: AtomicU64,
+    /// Connections of layer-4 services of the other node that are held.
+    pub service_flows: AtomicU64,
     /// Flows of the other node that are not kept, by reason.
     pub rejected: [Counter; Rejection::LABELS.len()],
     /// Histogram of the time from the hand-off of a flow to the kernel until the other node has it.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use signalbox_core::sync::Message;
@@ -19,10 +19,14 @@ use tokio::time::{sleep, timeout};
 use super::Node;
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
 use super::replicas::Session;
+use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::PeerState;
 
 /// Time before the address is tried again that could not be listened on: a predecessor may have it still.
 const BIND_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest time that this node's own services are waited for, and the interval of looking.
+const SERVICES_TIMEOUT: Duration = Duration::from_secs(3);
+const SERVICES_INTERVAL: Duration = Duration::from_millis(50);
 /// Most handshakes at once: strangers get no further.
 const MAX_HANDSHAKES: usize = 16;
 
@@ -134,6 +138,7 @@ where
     peer.is_receiving.store(true, Relaxed);
     peer.is_complete.store(false, Relaxed);
     tracing::info!(node = peer.node, "Flows of another node are received.");
+    wait_for_services(node).await;
     let mut session = Session::default();
     let mut owned = node.shared.ha.owned();
     loop {
@@ -154,6 +159,14 @@ where
             return Ok(());
         }
         owned = now;
+    }
+}
+
+/// Waits until connections of services can be entered, but not for long: what cannot be entered is sent again.
+async fn wait_for_services(node: &Node) {
+    let end = Instant::now() + SERVICES_TIMEOUT;
+    while node.shared.sync.services.is_wanted() && !node.services.is_ready() && Instant::now() < end {
+        sleep(SERVICES_INTERVAL).await;
     }
 }
 
@@ -188,10 +201,31 @@ impl Changes {
                 }
             }
             Message::End(index) => self.ended.extend(replicas.end(node, peer, index)),
-            Message::FullBegin => replicas.begin_full(peer, session),
+            Message::FullBegin => {
+                session.seen_services = Some(ServiceKeys::default());
+                replicas.begin_full(peer, session);
+            }
             Message::FullEnd(groups) => {
                 self.ended.extend(replicas.end_full(node, peer, session, &groups));
                 peer.is_complete.store(true, Relaxed);
+            }
+            Message::ServiceFlow(record) => {
+                if let Some(seen) = &mut session.seen_services {
+                    seen.insert(record.key());
+                }
+                if node.shared.sync.services.is_wanted() {
+                    node.service_replicas.borrow_mut().add(node, peer, &record);
+                }
+            }
+            Message::ServiceEnd(key) => {
+                if let Some(seen) = &mut session.seen_services {
+                    seen.remove(&*key);
+                }
+                node.service_replicas.borrow_mut().end(node, peer, &key);
+            }
+            Message::ServiceFullEnd(groups) => {
+                let seen = session.seen_services.take().unwrap_or_default();
+                node.service_replicas.borrow_mut().end_full(node, peer, &seen, &groups);
             }
             Message::Batch(number) => Message::Ack(number).encode(&mut self.answers),
             Message::Hello(_) | Message::Ack(_) => return Err(LinkError::Unexpected),

@@ -15,6 +15,7 @@ use super::interfaces::ShadowInterfaces;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::shadow::{ShadowCursor, ShadowPlace};
+use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::{PeerState, Rejection};
 
 /// Most names that one connection may give: flows refer to hosts, routes and listeners.
@@ -76,6 +77,8 @@ enum SessionName {
 pub(super) struct Session {
     names: HashMap<u32, SessionName, FixedState>,
     is_full_pass: bool,
+    /// Connections of layer-4 services of the full pass that is under way.
+    pub(super) seen_services: Option<ServiceKeys>,
 }
 
 impl Session {

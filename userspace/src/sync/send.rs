@@ -18,10 +18,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
+use super::services::{ServiceChanges, ServicePass};
 use super::{Node, Peer};
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::entry_set::EntrySet;
+use crate::state::service_flows::ServiceKeys;
 
 /// Time before a node that could not be reached is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -45,6 +47,7 @@ pub(super) struct PeerChanges {
     /// Time of the oldest change that is not in a batch.
     since: Cell<Option<Instant>>,
     changed: Notify,
+    services: ServiceChanges,
 }
 
 impl PeerChanges {
@@ -56,7 +59,14 @@ impl PeerChanges {
             without_offsets: RefCell::default(),
             since: Cell::new(None),
             changed: Notify::new(),
+            services: ServiceChanges::default(),
         }
+    }
+
+    /// Adds changes of services' connections.
+    pub(super) fn add_services(&self, keys: &ServiceKeys) {
+        self.services.add(keys);
+        self.changed.notify_one();
     }
 
     /// Wakes the sender: something has changed after `since`.
@@ -120,8 +130,9 @@ struct Sender<'a> {
     next_batch: u32,
     /// Batches without an answer, with the time of their oldest change.
     unanswered: RefCell<VecDeque<(u32, Option<Instant>)>>,
-    /// Groups that this node has had since the full pass began; `None` when that is over.
-    full_pass: Option<Vec<String>>,
+    /// Groups that this node has had since the full pass began, and the pass over services' connections; `None` when
+    /// that is over.
+    full_pass: Option<(Vec<String>, ServicePass)>,
 }
 
 impl<'a> Sender<'a> {
@@ -195,7 +206,7 @@ impl<'a> Sender<'a> {
         for index in (0..table.len()).filter(|&index| table.state(index) == state::CUT) {
             queue.dirty.add(index);
         }
-        self.full_pass = Some(self.own_groups());
+        self.full_pass = Some((self.own_groups(), ServicePass::begin(&queue.services)));
         self.bytes.clear();
         Message::FullBegin.encode(&mut self.bytes);
     }
@@ -222,9 +233,19 @@ impl<'a> Sender<'a> {
             is_more = true;
             ControlFlow::Break(())
         });
-        if !is_more && let Some(mut groups) = self.full_pass.take() {
+        let are_known = match &mut self.full_pass {
+            Some((_, pass)) => pass.advance(self.node, &queue.services),
+            None => true,
+        };
+        let state = &self.peer.state;
+        is_more |= queue.services.put(self.node, state, &mut self.bytes, MAX_BATCH_BYTES);
+        if !is_more
+            && are_known
+            && let Some((mut groups, pass)) = self.full_pass.take()
+        {
             let now = self.own_groups();
             groups.retain(|group| now.contains(group));
+            pass.end(&groups, &mut self.bytes);
             Message::FullEnd(groups).encode(&mut self.bytes);
         }
         if is_more {

@@ -28,8 +28,12 @@ fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
         let streams = connect(150);
         assert!(
             eventually(SOON, || cut_count(&sb) == 64),
-            "round {round}: {} are cut",
-            cut_count(&sb)
+            "round {round}: {} are cut, the others are not for {:?}",
+            cut_count(&sb),
+            sb.flows("limit=1000")
+                .iter()
+                .map(cut::reason)
+                .collect::<std::collections::BTreeSet<_>>()
         );
         let flows = sb.flows("limit=1000");
         assert_eq!(flows.len(), 150);

@@ -41,9 +41,33 @@ fn record_strategy() -> impl Strategy<Value = FlowRecord> {
         })
 }
 
+fn service_strategy() -> impl Strategy<Value = ServiceRecord> {
+    use signalbox_common::l4::abi::state::{FIN, RST};
+    (
+        any::<[[u32; 4]; 4]>(),
+        any::<[u32; 2]>(),
+        any::<[u16; 2]>(),
+        any::<u32>(),
+        any::<bool>(),
+    )
+        .prop_map(|(addresses, ports, states, idle, is_v6)| ServiceRecord {
+            addresses: if is_v6 {
+                addresses
+            } else {
+                addresses.map(|address| [0, 0, 0xffff, address[3]])
+            },
+            ports,
+            states: states.map(|state| state & (FIN | RST)),
+            idle,
+        })
+}
+
 fn message_strategy() -> impl Strategy<Value = Message> {
     prop_oneof![
         record_strategy().prop_map(|record| Message::Flow(Box::new(record))),
+        service_strategy().prop_map(|record| Message::ServiceFlow(Box::new(record))),
+        service_strategy().prop_map(|record| Message::ServiceEnd(Box::new(record.key()))),
+        prop::collection::vec("[^\0]{1,12}", 0..4).prop_map(Message::ServiceFullEnd),
         any::<u32>().prop_map(Message::End),
         any::<u32>().prop_map(Message::Batch),
         any::<u32>().prop_map(Message::Ack),
@@ -114,6 +138,23 @@ fn a_record_takes_little_room() {
     bytes.clear();
     Message::End(7).encode(&mut bytes);
     assert_eq!(bytes.len(), 7);
+    let service = |addresses: [[u32; 4]; 4]| {
+        let record = ServiceRecord {
+            addresses,
+            ..ServiceRecord::default()
+        };
+        let all = [
+            Message::ServiceFlow(Box::new(record)),
+            Message::ServiceEnd(Box::new(record.key())),
+        ];
+        all.map(|message| {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            bytes.len()
+        })
+    };
+    assert_eq!(service([1, 2, 3, 4].map(mapped)), [33, 16]);
+    assert_eq!(service([[1, 2, 3, 4]; 4]), [81, 40]);
 }
 
 #[test]
@@ -144,6 +185,17 @@ fn each_mistake_has_its_error() {
         }
     );
     assert_eq!(error(&[FULL_END, 0, 1, 0xff]), WireError::Text(FULL_END));
+    assert_eq!(
+        error(&[SERVICE_END, 0, 2, 0, 0]),
+        WireError::Length {
+            kind: SERVICE_END,
+            bytes: 2
+        }
+    );
+    assert_eq!(
+        error(&[SERVICE_FULL_END, 0, 1, 0xff]),
+        WireError::Text(SERVICE_FULL_END)
+    );
     assert_eq!(error(&[NAME, 0, 5, 0, 0, 0, 1, 0xff]), WireError::Text(NAME));
     assert_eq!(
         error(&[FLOW, 0, 3, 0, 0, 0]),

@@ -64,6 +64,11 @@ impl Scrape {
             "Flows of another node that this one keeps for it",
             gauges(|peer| peer.shadows.load(Relaxed)),
         )?;
+        out.gauge(
+            "ha_service_flows",
+            "Connections of layer-4 services of another node that this one keeps for it",
+            gauges(|peer| peer.service_flows.load(Relaxed)),
+        )?;
         out.counter(
             "ha_sync_flows",
             "Flows of this node that another one was told of",

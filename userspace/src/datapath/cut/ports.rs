@@ -34,6 +34,9 @@ const FLOATING_PORTS: RangeInclusive<u16> = 16_384..=u16::MAX;
 const SERVICE_PORTS: RangeInclusive<u16> = 1024..=16_383;
 const DIVIDED_SERVICE_PORTS: RangeInclusive<u16> = 20_480..=32_767;
 
+/// Ports of layer-4 services from an address that moves between nodes: those below the cut flows'.
+pub const FLOATING_SERVICE_PORTS: RangeInclusive<u16> = SERVICE_PORTS;
+
 /// Makes a socket for a connection to `to` that is not to be cut: the kernel chooses its source port, but none that is
 /// reserved for cut flows.
 pub fn uncut_socket(to: SocketAddr) -> io::Result<TcpSocket> {

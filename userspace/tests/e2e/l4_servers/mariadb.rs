@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 
@@ -14,9 +14,14 @@ pub(crate) const PROGRAMS: [(&str, &str); 2] =
 
 /// A server whose number tells it from the others. Data survive a kill; a test may start it again.
 pub(crate) fn server(lab: &Lab, host: &str, number: u32) -> Proc {
-    let data = lab.dir().join(format!("{host}-data"));
+    server_in(lab.host(host), lab.dir(), host, number)
+}
+
+/// A server in a namespace, with its files in a directory.
+pub(crate) fn server_in(ns: &Ns, dir: &Path, host: &str, number: u32) -> Proc {
+    let data = dir.join(format!("{host}-data"));
     std::fs::create_dir_all(&data).unwrap();
-    let mut command = lab.host(host).command("mariadbd");
+    let mut command = ns.command("mariadbd");
     // An empty directory will do: without grants the server needs no tables of its own. Checks connect and say nothing,
     // for which it would shut the balancer out after a hundred times, did it look up names.
     command.args([
@@ -31,8 +36,8 @@ pub(crate) fn server(lab: &Lab, host: &str, number: u32) -> Proc {
     for (option, file) in [("datadir", ""), ("socket", "socket"), ("pid-file", "pid")] {
         command.arg(format!("--{option}={}", data.join(file).display()));
     }
-    let server = Proc::spawn(&format!("{host}-mariadbd"), command, lab.dir());
-    let up = || once(lab.host(host), "127.0.0.1", "select 1").is_some();
+    let server = Proc::spawn(&format!("{host}-mariadbd"), command, dir);
+    let up = || once(ns, "127.0.0.1", "select 1").is_some();
     assert!(eventually(SOON, up), "{}", server.log());
     server
 }
@@ -67,11 +72,14 @@ pub(crate) struct Session {
 impl Session {
     /// Connects.
     pub(crate) fn open(lab: &Lab, to: &str) -> Self {
+        Self::open_in(&lab.client, lab.dir(), to)
+    }
+
+    /// Connects from a namespace; what the client complains of goes into a file of a directory.
+    pub(crate) fn open_in(ns: &Ns, dir: &Path, to: &str) -> Self {
         thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
-        let errors = lab
-            .dir()
-            .join(format!("session-{}.log", NUMBER.replace(NUMBER.get() + 1)));
-        let mut child = client(&lab.client, to)
+        let errors = dir.join(format!("session-{}.log", NUMBER.replace(NUMBER.get() + 1)));
+        let mut child = client(ns, to)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(&errors).unwrap())

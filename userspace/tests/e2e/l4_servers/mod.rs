@@ -5,5 +5,5 @@ mod database;
 mod dns;
 mod east;
 mod iperf;
-mod mariadb;
+pub(crate) mod mariadb;
 mod transfer;

@@ -1,4 +1,4 @@
-//! Replication of cut flows between two balancers: what happens to connections when virtual addresses move.
+//! Replication of flows between two balancers: what happens to connections when virtual addresses move.
 
 mod crash;
 mod keepalived;
@@ -6,4 +6,5 @@ mod moves;
 mod pair;
 mod peers;
 mod rates;
+mod services;
 mod websockets;

@@ -82,10 +82,24 @@ pub(super) struct Pair {
     /// Further top-level lines of both configurations.
     settings: &'static str,
     pub(super) supervisors: [Option<Proc>; 2],
+    /// Idle time of services of layer 4 at port 3306; `None`: there are listeners.
+    idle: Option<&'static str>,
 }
 
 /// Addresses that the test moves.
 const BY_TEST: &str = "  mode: external\n";
+
+/// What is at port 3306 of the virtual addresses: listeners, or services of layer 4.
+const LISTENERS: &str = "  - { name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }
+  - { name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }
+";
+fn services(idle: &str) -> String {
+    let service = |name: &str, at: &str, cluster: &str| {
+        format!("  - {{ name: {name}, protocol: tcp, listen: [\"{at}:3306\"], cluster: {cluster}, idle: {idle} }}\n")
+    };
+    let all = [service("db4", "10.1.0.10", "v4"), service("db6", "[fd00:1::10]", "v6")];
+    format!("services:\n{}", all.concat())
+}
 
 impl Pair {
     /// Builds it with both balancers, of which the first has the addresses.
@@ -162,6 +176,28 @@ impl Pair {
         assert!(is, "{} does not have the addresses: {last:#}", node_name(node));
     }
 
+    /// Builds it with services of layer 4 with this idle time, whose servers are in the test's hands.
+    pub(super) fn begin_with_services(test: &str, idle: &'static str) -> Option<Self> {
+        if !privileged(test) {
+            return None;
+        }
+        let mut pair = Self::build(4096);
+        pair.idle = Some(idle);
+        for node in [0, 1] {
+            pair.start(node);
+        }
+        pair.give(0);
+        pair.wait_synced();
+        Some(pair)
+    }
+
+    /// Has the test accept connections at another port of the host.
+    pub(super) fn hand_over(&mut self, port: u16) {
+        let (server, receiver) = servers::hand_over(&self.host, &format!("[::]:{port}"));
+        self.receivers.push((port, receiver));
+        self._servers.push(server);
+    }
+
     fn build(room: u32) -> Self {
         let sandbox = Sandbox::new(&KIND).unwrap();
         let [client, host, a, b] = ["client", "host", "node-a", "node-b"].map(|role| sandbox.namespace(role).unwrap());
@@ -180,6 +216,7 @@ impl Pair {
             mover: BY_TEST,
             settings: "",
             supervisors: [None, None],
+            idle: None,
         }
     }
 
@@ -213,12 +250,14 @@ impl Pair {
                  hosts:\n      - {{ name: {host}, address: \"{address}\", http: 80, https: 443, tcp: 3306 }}\n"
             )
         };
+        let (listeners, services) = match self.idle {
+            Some(idle) => ("", services(idle)),
+            None => (LISTENERS, String::new()),
+        };
         format!(
             "{}
 listeners:
-  - {{ name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }}
-  - {{ name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }}
-  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
+{listeners}  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
   - {{ name: ws, protocol: http, routing: request, listen: [\"10.1.0.10:8080\", \"[fd00:1::10]:8080\"] }}
   - {{ name: https, protocol: tls, listen: [\"10.1.0.10:443\", \"[fd00:1::10]:443\"] }}
 clusters:
@@ -234,13 +273,14 @@ ha:
   groups:
     - {{ name: g1, prefer: node-a, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
   sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {} }}
-",
+{}",
             self.settings,
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),
             self.mover,
             node + 1,
             self.room,
+            services,
         )
     }
 

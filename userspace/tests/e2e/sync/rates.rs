@@ -73,8 +73,14 @@ fn many_new_flows_a_second() {
                 client.run(|| {
                     let mut held = std::collections::VecDeque::new();
                     while !is_over.load(SeqCst) {
-                        let Ok(stream) = connect_here("10.1.0.10:3306") else { continue };
-                        if (&stream).write_all(b"x").and_then(|()| (&stream).read_exact(&mut [0; 1])).is_ok() {
+                        let Ok(stream) = connect_here("10.1.0.10:3306") else {
+                            continue;
+                        };
+                        if (&stream)
+                            .write_all(b"x")
+                            .and_then(|()| (&stream).read_exact(&mut [0; 1]))
+                            .is_ok()
+                        {
                             count.fetch_add(1, SeqCst);
                             held.push_back(stream);
                         }
@@ -91,7 +97,10 @@ fn many_new_flows_a_second() {
     let rate = count.load(SeqCst) as f64 / began.elapsed().as_secs_f64();
     let (_, metrics) = pair.balancer(0).get("/metrics");
     println!("{rate:.0} flows/s");
-    for line in metrics.lines().filter(|line| line.starts_with("signalbox_ha_sync_") && !line.contains("errors")) {
+    for line in metrics
+        .lines()
+        .filter(|line| line.starts_with("signalbox_ha_sync_") && !line.contains("errors"))
+    {
         println!("{line}");
     }
     assert!(pair.balancer(0).metric("signalbox_ha_sync_flows_total") > 0.0);

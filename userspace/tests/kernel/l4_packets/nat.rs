@@ -40,6 +40,33 @@ fn a_connection_goes_to_the_host_and_its_answers_come_back() {
     });
 }
 
+/// A service whose address moves has its group's sources, and this node's share of their ports.
+#[test]
+fn a_connection_to_an_address_that_moves_leaves_from_its_groups_source() {
+    with_each(|world| {
+        world.serve_all();
+        // The host's second group has the third address.
+        world.set_group(VIP, TCP, 2);
+        for n in 0..FLOATING_PORTS / 4 {
+            let client = format!("192.0.2.7:{}", 41_000 + n);
+            let at_host = world
+                .arrives(&Packet::tcp(FROM_CLIENT, &client, VIP, SYN))
+                .sent(Reason::L4Opened);
+            assert_eq!(at_host.from.ip().to_string(), FLOATING);
+            let number = u32::from(at_host.from.port()) - FLOATING_FIRST_PORT;
+            assert_eq!(number % FLOATING_PORT_STEP, 0);
+            assert!(number / FLOATING_PORT_STEP < FLOATING_PORTS);
+            let mut answer = Packet::tcp(FROM_HOST, HOST, HOST, SYN | ACK);
+            answer.to = at_host.from;
+            let at_client = world.arrives(&answer).sent(Reason::L4Replied);
+            assert_eq!(
+                (at_client.from, at_client.to),
+                (VIP.parse().unwrap(), client.parse().unwrap())
+            );
+        }
+    });
+}
+
 #[test]
 fn a_datagram_goes_to_the_host_and_its_answers_come_back() {
     with_each(|world| {

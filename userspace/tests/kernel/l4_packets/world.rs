@@ -41,6 +41,12 @@ pub(crate) const HOST6: &str = "[fd00::9]:3306";
 pub(crate) const FIRST_PORT: u32 = 20_000;
 pub(crate) const PORTS: u32 = 1000;
 
+/// Sources and ports of a service at an address that moves: this node's are the odd ports.
+pub(crate) const FLOATING: &str = "10.0.0.77";
+pub(crate) const FLOATING_FIRST_PORT: u32 = 2001;
+pub(crate) const FLOATING_PORTS: u32 = 40;
+pub(crate) const FLOATING_PORT_STEP: u32 = 2;
+
 /// Loopback's, in the namespace of the tests: test_run gives it as where a packet comes in.
 pub(crate) const IFINDEX: u32 = 1;
 
@@ -220,6 +226,9 @@ impl World {
         let config = L4Config {
             first_port: FIRST_PORT,
             port_count: PORTS,
+            floating_first_port: FLOATING_FIRST_PORT,
+            floating_port_count: FLOATING_PORTS,
+            floating_port_step: FLOATING_PORT_STEP,
             half_open_ticks: 60_000,
             outer_v4: u32::from_be_bytes([172, 16, 0, 0]),
             outer_v4_flow_mask: 0xffff,
@@ -241,6 +250,7 @@ impl World {
         }
         self.sources.set(0, words(OURS.parse().unwrap()), 0).unwrap();
         self.sources.set(1, words(OURS6.parse().unwrap()), 0).unwrap();
+        self.sources.set(2, words(FLOATING.parse().unwrap()), 0).unwrap();
         for index in 0..8 {
             self.hosts.set(index, Host::default(), 0).unwrap();
         }
@@ -307,6 +317,17 @@ impl World {
         self.want(port, TCP);
     }
 
+    /// Has a service's address move with a group.
+    pub(crate) fn set_group(&mut self, target: &str, protocol: u8, group: u32) {
+        let at: SocketAddr = target.parse().unwrap();
+        let target = Target::new(words(at.ip()), at.port(), protocol);
+        let service = self.services.get(&target, 0).unwrap();
+        self.services.insert(target, Service { group, ..service }, 0).unwrap();
+        for n in 0..FLOATING_PORTS {
+            self.want((FLOATING_FIRST_PORT + n * FLOATING_PORT_STEP) as u16, TCP);
+        }
+    }
+
     /// A service with table 0 (IPv4) or 1 (IPv6).
     pub(crate) fn serve(&mut self, target: &str, protocol: u8, mode: u8) {
         self.serve_with(target, protocol, mode, 0);
@@ -320,6 +341,7 @@ impl World {
             flags,
             table: u32::from(at.is_ipv6()),
             idle_ticks: 30_000,
+            group: 0,
         };
         let target = Target::new(words(at.ip()), at.port(), protocol);
         self.services.insert(target, service, 0).unwrap();
