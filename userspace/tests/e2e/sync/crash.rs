@@ -174,12 +174,13 @@ fn a_connection_that_is_too_young_to_be_known_is_told() {
         match outcome {
             Ok(()) => alive += 1,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                hung.push(stream.local_addr());
+                let client = stream.local_addr().unwrap();
+                hung.push((client, crate::lab::cut::shown(pair.balancer(1), client)));
             }
             Err(_) => told += 1,
         }
     }
     println!("{alive} go on, {told} were told; the other node knew {known}");
-    assert!(hung.is_empty(), "{hung:?}");
+    assert!(hung.is_empty(), "{hung:#?}");
     assert!(alive >= known, "{alive} of {known} known ones go on");
 }
