@@ -217,8 +217,8 @@ impl Node {
         }
     }
 
-    /// This node is synced while it has all flows of its peers; those that have been absent for a while are not waited
-    /// for.
+    /// Says whether this node is synced: whether it has all flows of its peers. Those that have been absent for a while
+    /// are not waited for.
     fn decide_whether_synced(&self) {
         let now = Instant::now();
         let is_synced = self.peers.iter().all(|peer| {

@@ -184,7 +184,7 @@ fn tracking(out: &mut String, group: &VipGroup, node: &NodeContext<'_>) {
     if others.is_empty() {
         return;
     }
-    // Who cannot reach hosts from the group's sources is of no use to clients.
+    // A node that cannot reach hosts from the group's sources is of no use to clients.
     line(out, 1, "track_interface {");
     others.iter().for_each(|interface| line(out, 2, interface));
     line(out, 1, "}");

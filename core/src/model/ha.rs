@@ -88,7 +88,7 @@ impl HaMode {
     }
 }
 
-/// One of the nodes that share virtual addresses.
+/// Node that shares virtual addresses with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaNode {
     /// Name of the node.

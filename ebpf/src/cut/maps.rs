@@ -76,8 +76,8 @@ pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_
 #[map]
 pub static CUT_CONFIG: Array<CutConfig> = Array::with_max_entries(1, 0);
 
-/// Tells userspace that a flow has ended or is promoted, without waking it: it polls. A full ring loses the event; a sweep finds the
-/// flow all the same.
+/// Tells userspace that a flow has ended or is promoted, without waking it: userspace polls. A full ring loses the
+/// event; a sweep finds the flow all the same.
 #[inline(always)]
 pub fn notify_ended(index: u32) {
     let _ = CUT_FLOW_ENDED.output::<FlowEnded>(FlowEnded { index, _pad: 0 }, BPF_RB_NO_WAKEUP);

@@ -118,7 +118,8 @@ static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MA
 
 /// Settings that all services share.
 ///
-/// - Entry: 0 -> source ports of mode `nat` and, at addresses that move, this node's share of them, time of half-open flows, source addresses of tunnels
+/// - Entry: 0 -> source ports of mode `nat` and, at addresses that move, this node's share of them, time of half-open
+///   flows, source addresses of tunnels
 /// - Writer: l4/next_hops.rs
 /// - Reader: l4_xdp, l4_tc
 /// - Size: 1; pinned: services go on without a process

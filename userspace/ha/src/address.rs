@@ -23,7 +23,7 @@ struct AddressInfo {
     prefixlen: Option<u8>,
 }
 
-/// Those of the addresses that this machine has now, each on its interface and with its prefix.
+/// Returns the wanted addresses that this machine has now, each on its interface and with its prefix.
 pub(crate) async fn present(wanted: &[OwnedAddress]) -> anyhow::Result<Vec<OwnedAddress>> {
     let text = program::output("ip", &["-json", "address", "show"], "").await?;
     let links: Vec<Link> = serde_json::from_str(&text).context("reading what `ip -json address show` says")?;

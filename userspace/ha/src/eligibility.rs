@@ -26,7 +26,7 @@ impl Eligibility {
     ) -> (bool, Option<Duration>) {
         let (is_ready, again) = self.is_ready(ha, condition, now);
         let waits = ha.preemption == Preemption::WhenSynced && ha.sync.is_some() && !condition.may_preempt;
-        // Who has addresses keeps them: flows that it does not know yet are nobody else's either.
+        // A node that has addresses keeps them: no other node has flows that it would have to know first.
         self.is_eligible = is_ready && is_well && (self.is_eligible || !waits);
         (self.is_eligible, again)
     }

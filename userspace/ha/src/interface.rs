@@ -28,7 +28,7 @@ fn default_v4(text: &str) -> Option<&str> {
     text.lines().filter_map(parse).min().map(|(_, interface)| interface)
 }
 
-/// The same of `/proc/net/ipv6_route`.
+/// Interface of the default route with the lowest metric in the text of `/proc/net/ipv6_route`.
 fn default_v6(text: &str) -> Option<&str> {
     let parse = |line| {
         let fields: Vec<&str> = str::split_whitespace(line).collect();

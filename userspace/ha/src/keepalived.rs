@@ -77,7 +77,7 @@ impl Keepalived {
     /// Has keepalived read its configuration anew.
     pub(crate) fn reload(&self) {
         if let Some(pid) = self.pid() {
-            // It may have ended, which is noticed elsewhere.
+            // A keepalived that has ended meanwhile is noticed by `ended`.
             let _ = kill(pid, Signal::SIGHUP);
         }
     }

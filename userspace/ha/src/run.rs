@@ -25,8 +25,8 @@ use supervisor::Supervisor;
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which the firewall's rules are put back where somebody has removed them.
 const FIREWALL_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for which nothing has to be decided again.
-const NEVER: Duration = Duration::from_secs(86_400);
+/// Longest time until eligibility is decided again.
+const MAX_DECISION_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// Arguments of the supervisor.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             Some(()) = changes.recv() => reload(&options, &told, &mut supervisor).await,
             Ok(()) = condition.changed() => {}
             Ok(()) = well.changed() => {}
-            () = tokio::time::sleep(again.unwrap_or(NEVER)) => {}
+            () = tokio::time::sleep(again.unwrap_or(MAX_DECISION_INTERVAL)) => {}
             Ok(Some(line)) = fifo.next_line() => {
                 supervisor.notices.take(&line);
                 continue;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::peek::proxy;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -145,15 +146,9 @@ async fn dial(
     injected: usize,
 ) -> std::io::Result<(Socket, Result<CutAttempt, Ineligible>)> {
     let ConnectingLegB { attempt, mut host } = match begin_cut(worker, lease, ask, injected) {
-        Ok(connecting) => {
-            if !connecting.attempt.can_move() {
-                count_unprotected(worker, ask, Unprotected::NoFloatingSource);
-            }
-            connecting
-        }
+        Ok(connecting) => connecting,
         Err(BeginError::Failed(error)) => return Err(error),
         Err(BeginError::Ineligible(ineligible)) => {
-            count_unprotected(worker, ask, Unprotected::NotCut);
             return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(ineligible)));
         }
     };
@@ -175,13 +170,6 @@ async fn dial(
         return Ok((host, Err(ineligible)));
     }
     Ok((host, Ok(attempt)))
-}
-
-/// Counts a flow to a virtual address that ends when the address moves to another node.
-fn count_unprotected(worker: &Worker, ask: &DialRequest<'_>, why: Unprotected) {
-    if worker.shared.snapshot.load().floating.group_of(ask.vip.ip()).is_some() {
-        worker.shared.sync.unprotected[why as usize].inc();
-    }
 }
 
 /// Connects to the host of a lease so that the flow may be cut late, or says why it may not.
@@ -208,11 +196,35 @@ enum BeginError {
     Failed(std::io::Error),
 }
 
+/// Begins to connect leg B of a flow that is to be cut. A flow to a virtual address is counted if it ends when the
+/// address moves to another node.
 fn begin_cut(
     worker: &Worker,
     lease: &Lease,
     ask: &DialRequest<'_>,
     injected: usize,
+) -> Result<ConnectingLegB, BeginError> {
+    let floating = &worker.shared.snapshot.load().floating;
+    let begun = try_begin_cut(worker, lease, ask, injected, floating);
+    if floating.group_of(ask.vip.ip()).is_some() {
+        let why = match &begun {
+            Ok(connecting) => (!connecting.attempt.can_move()).then_some(Unprotected::NoFloatingSource),
+            Err(BeginError::Ineligible(_)) => Some(Unprotected::NotCut),
+            Err(BeginError::Failed(_)) => None,
+        };
+        if let Some(why) = why {
+            worker.shared.sync.unprotected[why as usize].inc();
+        }
+    }
+    begun
+}
+
+fn try_begin_cut(
+    worker: &Worker,
+    lease: &Lease,
+    ask: &DialRequest<'_>,
+    injected: usize,
+    floating: &FloatingSources,
 ) -> Result<ConnectingLegB, BeginError> {
     ask.cut.map_err(BeginError::Ineligible)?;
     let Some((cutter, registry)) = &worker.cut else {
@@ -229,7 +241,6 @@ fn begin_cut(
             registry.listener(ask.listener)?,
         ))
     };
-    let floating = &worker.shared.snapshot.load().floating;
     let (host, route, listener) = numbers().ok_or(BeginError::Ineligible(Ineligible::NotAvailable))?;
     let wanted = CutRequest {
         client: ask.client,

@@ -24,6 +24,7 @@ use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::entry_set::EntrySet;
 use crate::state::service_flows::ServiceKeys;
+use crate::state::sync::PeerState;
 
 /// Time before a node that could not be reached is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -120,6 +121,9 @@ async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
     Sender::new(node, peer).run(reader, write).await
 }
 
+/// Batches without an answer, with the time of their oldest change.
+type Unanswered = VecDeque<(u32, Option<Instant>)>;
+
 /// Sender of one connection.
 struct Sender<'a> {
     node: &'a Node,
@@ -128,8 +132,6 @@ struct Sender<'a> {
     names: HashSet<u32>,
     bytes: Vec<u8>,
     next_batch: u32,
-    /// Batches without an answer, with the time of their oldest change.
-    unanswered: RefCell<VecDeque<(u32, Option<Instant>)>>,
     /// Groups that this node has had since the full pass began, and the pass over services' connections; `None` when
     /// that is over.
     full_pass: Option<(Vec<String>, ServicePass)>,
@@ -143,7 +145,6 @@ impl<'a> Sender<'a> {
             names: HashSet::new(),
             bytes: Vec::with_capacity(MAX_BATCH_BYTES + (64 << 10)),
             next_batch: 0,
-            unanswered: RefCell::default(),
             full_pass: None,
         }
     }
@@ -155,7 +156,7 @@ impl<'a> Sender<'a> {
     {
         self.begin_full_pass();
         let answered = Notify::new();
-        let unanswered = Rc::new(std::mem::take(&mut self.unanswered));
+        let unanswered = RefCell::new(Unanswered::new());
         let state = Arc::clone(&self.peer.state);
         let reading = async {
             loop {
@@ -182,6 +183,7 @@ impl<'a> Sender<'a> {
                 write.write_all(&self.bytes).await?;
                 write.flush().await?;
                 self.peer.state.bytes_sent.add(self.bytes.len() as u64);
+                self.bytes.clear();
                 while unanswered.borrow().len() >= MAX_UNANSWERED {
                     answered.notified().await;
                 }
@@ -207,7 +209,6 @@ impl<'a> Sender<'a> {
             queue.dirty.add(index);
         }
         self.full_pass = Some((self.own_groups(), ServicePass::begin(&queue.services)));
-        self.bytes.clear();
         Message::FullBegin.encode(&mut self.bytes);
     }
 
@@ -217,10 +218,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Puts changes into a batch. Returns whether some are left.
-    fn fill_batch(&mut self, unanswered: &mut VecDeque<(u32, Option<Instant>)>) -> bool {
-        if self.next_batch > 0 {
-            self.bytes.clear();
-        }
+    fn fill_batch(&mut self, unanswered: &mut Unanswered) -> bool {
         let snapshot = self.node.shared.snapshot.load_full();
         let since = self.peer.queue.since.take();
         let mut is_more = false;
@@ -262,8 +260,10 @@ impl<'a> Sender<'a> {
         let flow = self.node.cut.table.read(index);
         let queue = &self.peer.queue;
         if !self.is_replicated(&flow, floating) {
-            // A flow that is left to another node has not ended: that node says so when it does.
-            let is_left = flow.state == state::SHADOW || flow.state == state::CUT && !flow.ended();
+            // A flow that is left to another node has not ended: that node says so when it does. One that this node has,
+            // and that is not told of, is a new flow in the entry of one that has ended.
+            let is_others = !self.node.shared.ha.has(floating, from_words(flow.vip));
+            let is_left = flow.state == state::SHADOW || flow.state == state::CUT && !flow.ended() && is_others;
             if queue.sent.remove(index) && !is_left {
                 Message::End(index).encode(&mut self.bytes);
                 self.peer.state.ends_sent.inc();
@@ -315,7 +315,7 @@ const fn has_offsets(flow: &CutFlow) -> bool {
 }
 
 /// Takes an answer: everything up to this batch is in force at the peer.
-fn note_answer(unanswered: &mut VecDeque<(u32, Option<Instant>)>, number: u32, state: &crate::state::sync::PeerState) {
+fn note_answer(unanswered: &mut Unanswered, number: u32, state: &PeerState) {
     while let Some(&(batch, since)) = unanswered.front() {
         if number.wrapping_sub(batch) > u32::MAX / 2 {
             return;

@@ -1,4 +1,4 @@
-//! What all instances have in common: global settings, mail, and what is tracked.
+//! Parts of keepalived's configuration that all instances share: global settings, mail, tracked files and scripts.
 
 use super::{NodeContext, READY, Tracking, fifo, line, ready_file, release_file, scrubbed, seconds, version_number};
 use crate::model::HighAvailability;

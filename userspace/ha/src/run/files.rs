@@ -42,7 +42,7 @@ pub(super) fn watch(
     let (changed, mut raw) = mpsc::unbounded_channel();
     let runtime = directory.path().to_owned();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // What keepalived writes into the FIFO is none of our business here.
+        // Only files of groups and of the configuration count: keepalived writes into a FIFO beside them.
         let counts = |path: &PathBuf| {
             let is_release = path
                 .file_name()

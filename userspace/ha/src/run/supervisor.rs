@@ -30,7 +30,7 @@ enum Backend {
         process: Keepalived,
         since: Instant,
     },
-    /// It has ended, and is started again at a time.
+    /// The process has ended, and is started again at a time.
     Ended {
         restart_at: Instant,
     },
@@ -40,7 +40,7 @@ enum Backend {
 
 /// Event of the process that gives addresses to this node.
 pub(super) enum BackendEvent {
-    /// It has ended, with this status.
+    /// The process has ended, with this status.
     Ended(String),
     RestartDue,
 }

@@ -28,11 +28,13 @@ impl FlowTable {
     /// Maps the table, of whose `count` entries `shadows` are for flows of other balancers. A table that an earlier
     /// process has made may be smaller than configured: half of it is the least that the workers have.
     pub(super) fn map(fd: BorrowedFd<'_>, count: u32, shadows: u32) -> io::Result<Self> {
+        // Nobody is told where there is no room for flows of others either: sets without entries cost nothing then.
+        let told = if shadows == 0 { 0 } else { count };
         Ok(Self {
             entries: MmapArray::map(fd, count)?,
             own: count.saturating_sub(shadows).max(count / 2),
-            changes: EntrySet::new(count),
-            announced: EntrySet::new(count),
+            changes: EntrySet::new(told),
+            announced: EntrySet::new(told),
         })
     }
 

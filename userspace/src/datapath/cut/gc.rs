@@ -366,7 +366,7 @@ impl FlowGc {
                         gone.push((index, self.port_of(&flow)));
                         return true;
                     }
-                } else if self.leave(index) {
+                } else if self.leave(index, &flow) {
                     return false;
                 }
                 self.count_bytes(index, &flow);

@@ -12,8 +12,8 @@ use crate::l4_servers::mariadb::{self, PROGRAMS, Session};
 use crate::lab::tiers::ping;
 use crate::lab::{Signalbox, available, eventually, signalbox};
 
-/// Time in which a connection that has ended is forgotten: it is kept for 10 s.
-const FORGOTTEN: Duration = Duration::from_secs(40);
+/// Time in which the entry of an ended connection, which is kept for 10 s, must be gone.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(40);
 /// Addresses and port of the services.
 const AT: [&str; 2] = ["10.1.0.10:3306", "[fd00:1::10]:3306"];
 const PORT: u16 = 3306;
@@ -53,7 +53,7 @@ fn finish((client, host): &Flow) {
 /// Waits until a node keeps so many connections of its peer's.
 fn wait_kept(pair: &Pair, node: usize, count: usize) {
     let mut last = Value::Null;
-    let is = eventually(FORGOTTEN, || {
+    let is = eventually(REMOVAL_TIMEOUT, || {
         last = pair.balancer(node).json("/api/v1/ha");
         last["sync"]["peers"][0]["service_flows"] == count
     });
@@ -69,7 +69,7 @@ fn own_flows(balancer: &Signalbox) -> u64 {
 /// Waits until a node has so many connections of its own.
 fn wait_own(pair: &Pair, node: usize, count: usize) {
     let mut last = 0;
-    let is = eventually(FORGOTTEN, || {
+    let is = eventually(REMOVAL_TIMEOUT, || {
         last = own_flows(pair.balancer(node));
         last == count as u64
     });
@@ -79,7 +79,7 @@ fn wait_own(pair: &Pair, node: usize, count: usize) {
 /// Waits until both nodes lead to the host.
 fn wait_reachable(pair: &Pair) {
     for node in [0, 1] {
-        let is_there = eventually(FORGOTTEN, || {
+        let is_there = eventually(REMOVAL_TIMEOUT, || {
             let services = pair.balancer(node).json("/api/v1/services");
             ["db4", "db6"].iter().all(|name| {
                 let service = signalbox::find(&services["services"], "name", name);

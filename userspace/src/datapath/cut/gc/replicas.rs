@@ -40,19 +40,16 @@ impl FlowGc {
         if *before == now {
             return false;
         }
-        let has_gained = now.iter().any(|now| {
-            let gained = now
-                .iter()
-                .find(|group| before.as_ref().is_none_or(|before| !before.contains(*group)));
-            gained.is_some()
-        });
-        if has_gained {
+        let is_new = |group: &String| before.as_ref().is_none_or(|before| !before.contains(group));
+        if now.iter().any(|now| now.iter().any(is_new)) {
             self.takes_over_until
                 .store(tick().wrapping_add(ticks_of(TAKE_OVER_TIMEOUT)), Relaxed);
         }
         *before = now;
         let cut = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) == state::CUT);
-        let left = cut.filter(|&index| self.leave(index)).count();
+        let left = cut
+            .filter(|&index| self.leave(index, &self.cut.table.read(index)))
+            .count();
         if left > 0 {
             tracing::info!(
                 flows = left,
@@ -92,14 +89,13 @@ impl FlowGc {
     }
 
     /// Leaves a flow to the node that has its virtual address now. False if it is this node's, or not known whose.
-    pub(super) fn leave(&self, index: u32) -> bool {
-        let flow = self.cut.table.read(index);
+    pub(super) fn leave(&self, index: u32, flow: &CutFlow) -> bool {
         let is_carried = flow.handoff_state == SOCKETS_CLOSED && !flow.ended();
-        if !is_carried || !self.shared.ha.is_reported() || self.owns(&flow) {
+        if !self.shared.ha.is_reported() || !is_carried || self.owns(flow) {
             return false;
         }
-        self.count_bytes(index, &flow);
-        self.release(index, &flow, FlowEnd::Moved);
+        self.count_bytes(index, flow);
+        self.release(index, flow, FlowEnd::Moved);
         self.cut.table.set_marks(index, IS_REPLICA);
         self.cut.demote(index)
     }
@@ -112,17 +108,17 @@ impl FlowGc {
         if self.is_retired() {
             return;
         }
-        let floating = self.shared.snapshot.load().floating.clone();
+        let snapshot = self.shared.snapshot.load_full();
         let mut gone = Vec::new();
         for &index in indices {
             let flow = self.cut.table.read(index);
-            let is_owned = self.shared.ha.has(&floating, from_words(flow.vip));
+            let is_owned = self.shared.ha.has(&snapshot.floating, from_words(flow.vip));
             let is_silent = flow.dirs.iter().all(|dir| dir.flags & RESYNC != 0);
             let is_over = match flow.state {
                 state::SHADOW => self.cut.retire_shadow(index),
                 state::CUT if is_owned => false,
                 // This node had it, and does not know yet that it has it no more.
-                state::CUT if flow.marks & IS_REPLICA == 0 => self.leave(index) && self.cut.retire_shadow(index),
+                state::CUT if flow.marks & IS_REPLICA == 0 => self.leave(index, &flow) && self.cut.retire_shadow(index),
                 state::CUT if is_silent => self.cut.demote(index) && self.cut.retire_shadow(index),
                 state::CUT => {
                     self.cut.table.add_mark(index, HAS_ENDED_ELSEWHERE);
