@@ -143,7 +143,11 @@ fn on_socket_packet<F: Family>(
     if now == state::CLOSING && flow.dirs[(entry.dir & 1) as usize].flags & RESYNC != 0 {
         // Nobody knows that number yet. Userspace, which sends this, has the other end say it.
         let asks = tcp.flags & (SYN | FIN | RST) == 0 && handoff_state == SOCKETS_CLOSED;
-        return if asks { Verdict::new(Reason::CutReset, PASS) } else { silenced };
+        return if asks {
+            Verdict::new(Reason::CutReset, PASS)
+        } else {
+            silenced
+        };
     }
     if now == state::CLOSING && tcp.has(RST) {
         return match turn_into_reset::<F>(ctx, tcp, expected) {
