@@ -167,6 +167,8 @@ pub struct Admin {
     pub tls: Option<AdminTls>,
     /// Most connections to `listen` at once.
     pub max_connections: u32,
+    /// Names by which clients may call `listen`, besides its addresses and the machine's own name.
+    pub names: Vec<String>,
 }
 
 /// Most connections to the admin API over TCP, where the configuration says nothing.

@@ -407,6 +407,7 @@ pub(crate) mod tests {
                 token_file: None,
                 tls: None,
                 max_connections: crate::model::DEFAULT_ADMIN_CONNECTIONS,
+                names: Vec::new(),
             },
             listeners: vec![],
             services: vec![],

@@ -16,6 +16,8 @@ mod export;
 mod exposed;
 mod figures;
 mod ha;
+mod host_header;
+mod live;
 mod log;
 pub mod metrics;
 mod mutate;
@@ -31,6 +33,7 @@ mod shield;
 mod socket;
 mod tier;
 mod tls;
+mod ui;
 mod urls;
 pub mod views;
 mod weights;
@@ -125,7 +128,11 @@ async fn open(
         // one.
         let router = router
             .clone()
-            .layer(axum::middleware::from_fn_with_state(admin_auth, auth::require_auth));
+            .layer(axum::middleware::from_fn_with_state(admin_auth, auth::require_auth))
+            .layer(axum::middleware::from_fn_with_state(
+                Arc::clone(shared),
+                host_header::require_known,
+            ));
         let limiter = connection_limiter(settings.max_connections, shared, |counts| &counts.tcp);
         let server = serve::Server::new(router, limiter, shared);
         tasks.push(tokio::spawn(server.tcp(listener, certificates)));
@@ -134,6 +141,7 @@ async fn open(
     let limiter = connection_limiter(MAX_UNIX_CONNECTIONS, shared, |counts| &counts.unix);
     let server = serve::Server::new(router, limiter, shared);
     tasks.push(tokio::spawn(server.unix(unix)));
+    tasks.push(tokio::spawn(live::sample(Arc::clone(shared))));
     Ok(AdminServers {
         tasks,
         socket: socket.to_owned(),

@@ -11,6 +11,7 @@ mod initial;
 pub mod outcome;
 pub mod request_stats;
 pub mod route_stats;
+pub mod series;
 pub mod service_flows;
 pub mod sync;
 pub mod tls;
@@ -241,6 +242,8 @@ pub struct Shared {
     pub certificate_errors: ArcSwap<Vec<String>>,
     /// Groups of virtual addresses.
     pub ha: Arc<ha::HaGroups>,
+    /// Figures of the last two minutes.
+    pub series: series::Series,
 }
 
 /// A change that is announced to listeners.

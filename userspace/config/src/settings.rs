@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{
     Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits,
     PerSource, Tier, Timeouts,
@@ -23,6 +24,8 @@ const DEFAULT_ADMIN_SOCKET: &str = "/run/signalbox/admin.sock";
 /// Longest path of a socket, in bytes: `sun_path` less its closing NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
+/// Most names of the admin API.
+const MAX_ADMIN_NAMES: usize = 64;
 /// Most connections to the admin API, because each may hold a body of 64 MiB.
 const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 
@@ -82,6 +85,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         token_file: None,
         tls: None,
         max_connections: DEFAULT_ADMIN_CONNECTIONS,
+        names: Vec::new(),
     };
     let mut spot = None;
     if let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) {
@@ -90,7 +94,9 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         let token_file = map.take("token_file");
         let tls = map.take("tls");
         let most = map.take("max_connections");
+        let names = map.take("names");
         map.finish(report);
+        admin.names = names.and_then(|place| admin_names(&place, report)).unwrap_or_default();
         admin.max_connections = or_default(most.as_ref(), admin.max_connections, |place| {
             place.number(1, MAX_ADMIN_CONNECTIONS, report)
         });
@@ -112,6 +118,19 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         );
     }
     admin
+}
+
+/// Decodes the names of the admin API.
+fn admin_names(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for item in place.items("names", MAX_ADMIN_NAMES, report)? {
+        let Some(text) = item.text(report) else { continue };
+        match Hostname::parse(text.as_bytes()) {
+            Ok(name) => names.push(name.to_string()),
+            Err(error) => item.error(report, format!("{} is not a name without a port: {error}", quote(text))),
+        }
+    }
+    Some(names)
 }
 
 fn admin_tls(place: &NodeRef<'_>, report: &mut Report) -> Option<AdminTls> {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, certificates, discovery, events, explain, export, figures, ha, log, metrics, mutate, readiness,
-    rotations, route_selection, shield, views, weights,
+    applications, certificates, discovery, events, explain, export, figures, ha, live, log, metrics, mutate, readiness,
+    rotations, route_selection, shield, ui, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
@@ -27,7 +27,8 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 pub fn router(control: Control) -> Router {
     let api = add_reads(DescribedRouter::default());
     let api = add_changes(api).finish("/api/v1/openapi.json");
-    api.layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+    ui::add_pages(api)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control))
 }
 
@@ -69,6 +70,10 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let events = Operation {
         response: ResponseKind::Events,
         ..read("/api/v1/events", "What changes, as it changes")
+    };
+    let live = Operation {
+        response: ResponseKind::Events,
+        ..read("/api/v1/live", "Figures of the balancer and of each host, each second")
     };
     api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
         .with(&readyz_query, readiness::readyz)
@@ -174,6 +179,20 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         .with(&flows_query, flows)
         .with(&explain_query, explain::explain)
         .with(&events, events::stream)
+        .with(&live, live::stream)
+        .with(
+            &Operation {
+                query: &[
+                    ("seconds", "of so many seconds; 120 where nothing is said"),
+                    ("hosts", "figures of these hosts too: all, or names separated by commas"),
+                ],
+                ..read(
+                    "/api/v1/history",
+                    "Figures of the last two minutes, one sample a second",
+                )
+            },
+            live::history,
+        )
         .with(
             &read(
                 "/api/v1/sources",

@@ -117,6 +117,8 @@ fn welcome_text(args: &DemoArgs, socket: &std::path::Path) -> String {
     format!(
         "Two clusters, blue and green, of two hosts each; app.localhost goes to blue : green = 90 : 10.
 
+Watch it in a browser: http://127.0.0.1:{admin}/ui/
+
 In another terminal, try:
 
   curl --resolve app.localhost:{http}:127.0.0.1 http://app.localhost:{http}/

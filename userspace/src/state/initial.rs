@@ -84,6 +84,7 @@ impl Shared {
             certificates: Arc::default(),
             certificate_errors: ArcSwap::default(),
             ha: Arc::default(),
+            series: super::series::Series::default(),
         }
     }
 }

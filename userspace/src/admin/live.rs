@@ -1,0 +1,70 @@
+//! `GET /api/v1/live` and `GET /api/v1/history`: figures of the balancer and of each host, each second.
+
+mod view;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::response::Json;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tokio_stream::{Stream, StreamExt as _};
+
+use crate::control::Control;
+use crate::state::Shared;
+use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
+
+/// Interval of keep-alive comments; a stream with a sample each second needs them only where the process is stopped.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Takes a sample each second, until it is aborted. A late one is not made up for.
+pub(super) async fn sample(shared: Arc<Shared>) {
+    let mut seconds = tokio::time::interval(SAMPLE_INTERVAL);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        seconds.tick().await;
+        shared.series.sample(&shared);
+    }
+}
+
+/// Streams samples, beginning with `hello` and the last one. A sample names its hosts when they are not those of the
+/// sample before, and has the figures of those hosts that have changed. A client that reads too slowly gets the
+/// number that it has `missed`; nothing else is lost, since figures are cumulative.
+pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (last, coming) = control.shared.series.subscribe();
+    let hello = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "interval_ms": SAMPLE_INTERVAL.as_millis(),
+    });
+    let hello = Event::default().event("hello").data(hello.to_string());
+    let mut before: Option<Arc<Sample>> = None;
+    let samples = tokio_stream::iter(last.map(Ok)).chain(BroadcastStream::new(coming));
+    let samples = samples.map(move |sample| match sample {
+        Ok(sample) => {
+            let text = view::change(before.as_deref(), &sample).to_string();
+            before = Some(sample);
+            Event::default().event("sample").data(text)
+        }
+        Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
+    });
+    Sse::new(tokio_stream::once(hello).chain(samples).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
+}
+
+#[derive(Deserialize)]
+pub(super) struct HistoryQuery {
+    seconds: Option<usize>,
+    hosts: Option<String>,
+}
+
+/// Returns the last samples as one list for each figure.
+pub(super) async fn history(State(control): State<Arc<Control>>, Query(query): Query<HistoryQuery>) -> Json<Value> {
+    let samples = control.shared.series.last(query.seconds.unwrap_or(MAX_SAMPLES));
+    Json(view::history(&samples, query.hosts.as_deref().unwrap_or_default()))
+}

@@ -1,0 +1,141 @@
+//! The web UI under `/ui/`: pages that the binary has in it (`userspace/ui`), which read the API like any other client.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use rust_embed::RustEmbed;
+
+use super::problem::problem;
+use crate::control::Control;
+
+/// The files; a debug build reads them from the source tree, so that a change shows without a build.
+#[derive(RustEmbed)]
+#[folder = "ui/"]
+struct Files;
+
+/// Pages run scripts and styles of their own files only, talk to this address only, and are shown in no frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Headers of every file.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    // The browser asks each time, and gets 304 while it has the file of this binary.
+    (header::CACHE_CONTROL, "no-cache"),
+];
+
+/// Adds the pages to the API's router.
+pub(super) fn add_pages(router: Router<Arc<Control>>) -> Router<Arc<Control>> {
+    let to_start = get(async || Redirect::permanent("/ui/"));
+    router
+        .route("/", to_start.clone())
+        .route("/ui", to_start)
+        .route("/ui/", get(async |headers: HeaderMap| file("index.html", &headers)))
+        .route(
+            "/ui/{*path}",
+            get(async |Path(path): Path<String>, headers: HeaderMap| file(&path, &headers)),
+        )
+}
+
+fn file(path: &str, headers: &HeaderMap) -> Response {
+    let Some(file) = Files::get(path) else {
+        let detail = format!("the UI has no file {path}; it begins at /ui/");
+        return problem(StatusCode::NOT_FOUND, "No such file", &detail, &serde_json::json!({}));
+    };
+    let tag: String = file
+        .metadata
+        .sha256_hash()
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let tag = format!("\"{tag}\"");
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, content_type(path))], file.data.into_owned()).into_response()
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// Returns the type of a file by its ending.
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("json") => "application/json",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_comes_with_its_type_and_the_policy_and_not_again_while_it_is_the_same() {
+        let page = file("index.html", &HeaderMap::new());
+        assert_eq!(page.status(), StatusCode::OK);
+        assert_eq!(page.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
+        assert!(
+            page.headers()[header::CONTENT_SECURITY_POLICY]
+                .to_str()
+                .unwrap()
+                .contains("default-src 'none'")
+        );
+        let tag = page.headers()[header::ETAG].clone();
+        let again = HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)]);
+        assert_eq!(file("index.html", &again).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(file("../Cargo.toml", &HeaderMap::new()).status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn pages_have_no_script_and_no_style_that_the_policy_refuses() {
+        for path in Files::iter().filter(|path| path.ends_with(".html")) {
+            let text = String::from_utf8(Files::get(&path).unwrap().data.into_owned()).unwrap();
+            for inline in ["<style", " style=", " onclick=", "javascript:", "http://", "https://"] {
+                assert!(!text.contains(inline), "{path} has {inline}");
+            }
+            let scripts = text.matches("<script").count();
+            assert_eq!(
+                scripts,
+                text.matches("<script src=").count() + text.matches("<script type=\"module\" src=").count()
+            );
+        }
+    }
+
+    #[test]
+    fn vendored_files_are_those_that_their_list_describes() {
+        let list = String::from_utf8(Files::get("vendor/SHA256SUMS").unwrap().data.into_owned()).unwrap();
+        let listed: std::collections::BTreeMap<_, _> = list.lines().filter_map(|line| line.split_once("  ")).collect();
+        let vendored: Vec<_> = Files::iter().filter(|path| path.starts_with("vendor/")).collect();
+        assert_eq!(vendored.len(), listed.len() + 1, "{vendored:?}");
+        for (name, wanted) in listed {
+            let file =
+                Files::get(&format!("vendor/{name}")).unwrap_or_else(|| panic!("{name} is listed, but not there"));
+            let found: String = file
+                .metadata
+                .sha256_hash()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            assert_eq!(found, wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Figures of the balancer and of each host, once a second for the last two minutes: what live views draw.
+//!
+//! Samples are made once and shared by all viewers. Counters are cumulative, as in `/metrics`; a view subtracts.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use signalbox_core::health::Health;
+use signalbox_core::model::Tier;
+use signalbox_core::stats::{Counter, Gauge};
+use tokio::sync::broadcast;
+
+use super::outcome::Ineligible;
+use super::{HostState, Shared};
+use crate::sys::unix_ms;
+
+/// Interval between two samples.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Most samples that are kept: two minutes of them.
+pub const MAX_SAMPLES: usize = 120;
+/// Most hosts that are sampled: 12 MB for two minutes.
+pub const MAX_SAMPLED_HOSTS: usize = 2000;
+/// Most samples that a viewer may be behind; one who is further behind misses some.
+const MAX_UNREAD_SAMPLES: usize = 16;
+
+/// Figures of the whole balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overall {
+    pub active: u32,
+    pub total: u64,
+    pub refused: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Hosts that may get new connections, and those that may not.
+    pub usable_hosts: u32,
+    pub unhealthy_hosts: u32,
+    /// Connections on each of [`Tier::ALL`].
+    pub tiers: [u32; Tier::ALL.len()],
+    /// Connections that were not cut, by [`Ineligible::LABELS`].
+    pub not_cut: [u64; Ineligible::LABELS.len()],
+}
+
+/// Figures of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostFigures {
+    pub active: u32,
+    pub total: u64,
+    pub refused: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub health: Health,
+}
+
+/// All figures of one moment.
+#[derive(Debug)]
+pub struct Sample {
+    pub at_ms: u64,
+    pub overall: Overall,
+    /// Hosts of the figures; the same allocation as that of the sample before, unless hosts have changed.
+    pub hosts: Arc<[Arc<HostState>]>,
+    pub figures: Vec<HostFigures>,
+    /// Hosts that are not sampled, because there are too many.
+    pub left_out_hosts: usize,
+}
+
+/// The last samples, and the channel of those to come.
+#[derive(Debug)]
+pub struct Series {
+    samples: Mutex<VecDeque<Arc<Sample>>>,
+    viewers: broadcast::Sender<Arc<Sample>>,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            samples: Mutex::default(),
+            viewers: broadcast::channel(MAX_UNREAD_SAMPLES).0,
+        }
+    }
+}
+
+impl Series {
+    /// Takes a sample, keeps it, and gives it to all viewers.
+    pub fn sample(&self, shared: &Shared) {
+        let mut samples = self.lock();
+        let sample = Arc::new(Sample::take(shared, samples.back().map(|last| &last.hosts)));
+        if samples.len() == MAX_SAMPLES {
+            samples.pop_front();
+        }
+        samples.push_back(Arc::clone(&sample));
+        // Within the lock, so that a viewer gets each sample exactly once. No viewer is no error.
+        let _ = self.viewers.send(sample);
+    }
+
+    /// Returns the last `count` samples, oldest first.
+    #[must_use]
+    pub fn last(&self, count: usize) -> Vec<Arc<Sample>> {
+        let samples = self.lock();
+        let first = samples.len().saturating_sub(count);
+        samples.iter().skip(first).cloned().collect()
+    }
+
+    /// Returns the last sample and the channel of all that follow it.
+    #[must_use]
+    pub fn subscribe(&self) -> (Option<Arc<Sample>>, broadcast::Receiver<Arc<Sample>>) {
+        let samples = self.lock();
+        (samples.back().cloned(), self.viewers.subscribe())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Sample>>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sample {
+    fn take(shared: &Shared, known: Option<&Arc<[Arc<HostState>]>>) -> Self {
+        let snapshot = shared.snapshot.load();
+        let all = || snapshot.hosts.iter().flatten().chain(&snapshot.draining);
+        let chosen = || all().take(MAX_SAMPLED_HOSTS);
+        let same = |known: &&Arc<[Arc<HostState>]>| {
+            known.len() == chosen().count() && known.iter().zip(chosen()).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let hosts = known.filter(same).cloned();
+        let hosts = hosts.unwrap_or_else(|| chosen().cloned().collect());
+        let configured = || snapshot.hosts.iter().flatten();
+        let count = |usable: bool| configured().filter(|host| host.health().0.usable() == usable).count();
+        let of_clusters =
+            |of: fn(&super::ClusterState) -> &Counter| snapshot.clusters.iter().map(|c| of(c).get()).sum();
+        Self {
+            at_ms: unix_ms(),
+            overall: Overall {
+                active: shared.totals.current.get(),
+                total: shared.totals.total.get(),
+                refused: shared.totals.refused.get(),
+                bytes_in: of_clusters(|cluster| &cluster.bytes_in),
+                bytes_out: of_clusters(|cluster| &cluster.bytes_out),
+                usable_hosts: u32::try_from(count(true)).unwrap_or(u32::MAX),
+                unhealthy_hosts: u32::try_from(count(false)).unwrap_or(u32::MAX),
+                tiers: std::array::from_fn(|tier| {
+                    let of_tier = |cluster: &Arc<super::ClusterState>| cluster.active.get(tier).map_or(0, Gauge::get);
+                    snapshot.clusters.iter().map(of_tier).sum()
+                }),
+                not_cut: std::array::from_fn(|reason| {
+                    let of_reason =
+                        |listener: &Arc<super::ListenerState>| listener.not_cut.get(reason).map_or(0, Counter::get);
+                    snapshot.listeners.iter().map(of_reason).sum()
+                }),
+            },
+            figures: hosts.iter().map(|host| HostFigures::of(host)).collect(),
+            left_out_hosts: all().count() - hosts.len(),
+            hosts,
+        }
+    }
+}
+
+impl HostFigures {
+    fn of(host: &HostState) -> Self {
+        let health = if host.ejected.load(Relaxed) {
+            Health::Unhealthy
+        } else {
+            host.health().0
+        };
+        Self {
+            active: host.active.get(),
+            total: host.total.get(),
+            refused: host.refused.get(),
+            bytes_in: host.bytes_in.get(),
+            bytes_out: host.bytes_out.get(),
+            health,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+version: 1
+listeners: [{ name: tcp, protocol: tcp, listen: ["127.0.0.1:9"], cluster: east }]
+clusters:
+  - { name: east, hosts: [{ name: east-1, address: 127.0.0.1, tcp: 9 }, { name: east-2, address: 127.0.0.2, tcp: 9 }] }
+"#;
+
+    #[test]
+    fn samples_are_kept_for_two_minutes_and_share_their_hosts() {
+        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let series = Series::default();
+        let (none, mut viewer) = series.subscribe();
+        assert!(none.is_none());
+        for round in 0..MAX_SAMPLES + 5 {
+            shared.totals.total.inc();
+            series.sample(&shared);
+            let seen = viewer.try_recv().unwrap();
+            assert_eq!(seen.overall.total, round as u64 + 1);
+        }
+        let kept = series.last(usize::MAX);
+        assert_eq!(kept.len(), MAX_SAMPLES);
+        assert_eq!(kept.first().unwrap().overall.total, 6, "the oldest are gone");
+        assert!(kept.iter().all(|sample| Arc::ptr_eq(&sample.hosts, &kept[0].hosts)));
+        assert_eq!(series.last(3).len(), 3);
+    }
+
+    #[test]
+    fn a_viewer_that_comes_late_gets_the_last_sample_and_each_later_one_once() {
+        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let series = Series::default();
+        series.sample(&shared);
+        let (last, mut viewer) = series.subscribe();
+        assert!(Arc::ptr_eq(&last.unwrap(), &series.last(1)[0]));
+        assert!(viewer.try_recv().is_err());
+        shared.snapshot.load().hosts[0][1].set_health(Health::Unhealthy);
+        series.sample(&shared);
+        let next = viewer.try_recv().unwrap();
+        assert_eq!((next.overall.usable_hosts, next.overall.unhealthy_hosts), (1, 1));
+        assert_eq!(next.figures[1].health, Health::Unhealthy);
+        assert_eq!(next.figures[0].health, Health::Unknown);
+    }
+}
