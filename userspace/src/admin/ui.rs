@@ -15,7 +15,7 @@ use crate::control::Control;
 /// The files; a debug build reads them from the source tree, so that a change shows without a build.
 #[derive(RustEmbed)]
 #[folder = "ui/"]
-struct Files;
+struct UiFiles;
 
 /// Pages run scripts and styles of their own files only, talk to this address only, and are shown in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -45,7 +45,7 @@ pub(super) fn add_pages(router: Router<Arc<Control>>) -> Router<Arc<Control>> {
 }
 
 fn file(path: &str, headers: &HeaderMap) -> Response {
-    let Some(file) = Files::get(path) else {
+    let Some(file) = UiFiles::get(path) else {
         let detail = format!("the UI has no file {path}; it begins at /ui/");
         return problem(StatusCode::NOT_FOUND, "No such file", &detail, &serde_json::json!({}));
     };
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn pages_have_no_script_and_no_style_that_the_policy_refuses() {
-        for path in Files::iter().filter(|path| path.ends_with(".html")) {
-            let text = String::from_utf8(Files::get(&path).unwrap().data.into_owned()).unwrap();
+        for path in UiFiles::iter().filter(|path| path.ends_with(".html")) {
+            let text = String::from_utf8(UiFiles::get(&path).unwrap().data.into_owned()).unwrap();
             for inline in ["<style", " style=", " onclick=", "javascript:", "http://", "https://"] {
                 assert!(!text.contains(inline), "{path} has {inline}");
             }
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn vendored_files_are_those_that_their_list_describes() {
-        let list = String::from_utf8(Files::get("vendor/SHA256SUMS").unwrap().data.into_owned()).unwrap();
+        let list = String::from_utf8(UiFiles::get("vendor/SHA256SUMS").unwrap().data.into_owned()).unwrap();
         let listed: std::collections::BTreeMap<_, _> = list.lines().filter_map(|line| line.split_once("  ")).collect();
-        let vendored: Vec<_> = Files::iter().filter(|path| path.starts_with("vendor/")).collect();
+        let vendored: Vec<_> = UiFiles::iter().filter(|path| path.starts_with("vendor/")).collect();
         assert_eq!(vendored.len(), listed.len() + 1, "{vendored:?}");
-        for (name, wanted) in listed {
+        for (wanted, name) in listed {
             let file =
-                Files::get(&format!("vendor/{name}")).unwrap_or_else(|| panic!("{name} is listed, but not there"));
+                UiFiles::get(&format!("vendor/{name}")).unwrap_or_else(|| panic!("{name} is listed, but not there"));
             let found: String = file
                 .metadata
                 .sha256_hash()

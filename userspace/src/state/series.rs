@@ -174,7 +174,7 @@ impl HostFigures {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const CONFIG: &str = r#"
@@ -184,9 +184,24 @@ clusters:
   - { name: east, hosts: [{ name: east-1, address: 127.0.0.1, tcp: 9 }, { name: east-2, address: 127.0.0.2, tcp: 9 }] }
 "#;
 
+    /// State with the hosts of a small configuration.
+    pub(crate) fn with_hosts() -> Shared {
+        let model = crate::config::parse(CONFIG).unwrap().model;
+        let shared = Shared::new(&model);
+        let mut snapshot = Arc::into_inner(Shared::new(&model).snapshot.into_inner()).unwrap();
+        let hosts = model.clusters[0].hosts.iter();
+        snapshot.hosts = vec![
+            hosts
+                .map(|host| Arc::new(HostState::new("east", &host.name, host.address)))
+                .collect(),
+        ];
+        shared.snapshot.store(Arc::new(snapshot));
+        shared
+    }
+
     #[test]
     fn samples_are_kept_for_two_minutes_and_share_their_hosts() {
-        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let shared = with_hosts();
         let series = Series::default();
         let (none, mut viewer) = series.subscribe();
         assert!(none.is_none());
@@ -205,7 +220,7 @@ clusters:
 
     #[test]
     fn a_viewer_that_comes_late_gets_the_last_sample_and_each_later_one_once() {
-        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let shared = with_hosts();
         let series = Series::default();
         series.sample(&shared);
         let (last, mut viewer) = series.subscribe();

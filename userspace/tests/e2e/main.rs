@@ -77,4 +77,5 @@ mod subset;
 mod sync;
 mod thesis;
 mod tiers;
+mod ui;
 mod upgrades;

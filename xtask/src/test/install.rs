@@ -11,10 +11,12 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 29] = [
+const PACKAGES: [AptPackage; 31] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
+    package("chromium"),
+    package("chromium-driver"),
     package("haproxy"),
     AptPackage {
         name: "nginx-light",

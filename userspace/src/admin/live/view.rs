@@ -23,7 +23,7 @@ pub(super) fn change(before: Option<&Sample>, now: &Sample) -> Value {
     let figures: Map<String, Value> = changed.map(|(at, host)| (at.to_string(), list(host))).collect();
     let mut view = json!({ "at": now.at_ms, "overall": overall(&now.overall), "figures": figures });
     if before.is_none() {
-        view["hosts"] = now.hosts.iter().map(|host| name(host)).collect();
+        view["hosts"] = now.hosts.iter().map(name).collect();
         view["left_out_hosts"] = json!(now.left_out_hosts);
     }
     view
@@ -103,19 +103,11 @@ fn overall(overall: &Overall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Shared;
-    use crate::state::series::Series;
-
-    const CONFIG: &str = r#"
-version: 1
-listeners: [{ name: tcp, protocol: tcp, listen: ["127.0.0.1:9"], cluster: east }]
-clusters:
-  - { name: east, hosts: [{ name: east-1, address: 127.0.0.1, tcp: 9 }, { name: east-2, address: 127.0.0.2, tcp: 9 }] }
-"#;
+    use crate::state::series::{Series, tests::with_hosts};
 
     #[test]
     fn a_sample_has_the_figures_that_have_changed_and_names_hosts_only_once() {
-        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let shared = with_hosts();
         let series = Series::default();
         series.sample(&shared);
         shared.snapshot.load().hosts[0][1].total.inc();
@@ -131,7 +123,7 @@ clusters:
 
     #[test]
     fn history_has_the_hosts_that_are_asked_for() {
-        let shared = Shared::new(&crate::config::parse(CONFIG).unwrap().model);
+        let shared = with_hosts();
         let series = Series::default();
         series.sample(&shared);
         series.sample(&shared);

@@ -3,6 +3,7 @@
 //!
 //! Traffic never leaves the namespaces made here, so tests neither need nor disturb the machine's own network.
 
+pub(crate) mod browser;
 pub(crate) mod callers;
 pub(crate) mod config;
 pub(crate) mod crowd;

@@ -1,0 +1,131 @@
+//! Debian's Chromium without a window, driven by WebDriver (W3C) in a namespace.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signalbox_lab::{Ns, Proc, eventually};
+
+use super::{Lab, SOON};
+
+/// Programs that a test in the browser needs, with their packages.
+pub(crate) const PROGRAMS: [(&str, &str); 2] = [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+
+const DRIVER: &str = "http://127.0.0.1:9515";
+
+/// A browser in the balancer's namespace.
+pub(crate) struct Browser<'a> {
+    ns: &'a Ns,
+    session: String,
+    _driver: Proc,
+}
+
+impl<'a> Browser<'a> {
+    /// Starts the browser.
+    pub(crate) fn start(lab: &'a Lab) -> Self {
+        let ns = &lab.lb;
+        let home = lab.dir().join("browser");
+        std::fs::create_dir_all(&home).unwrap();
+        let mut command = ns.command("chromedriver");
+        command.args(["--port=9515", "--silent"]).env("HOME", &home);
+        let driver = Proc::spawn("chromedriver", command, lab.dir());
+        let mut browser = Self {
+            ns,
+            session: String::new(),
+            _driver: driver,
+        };
+        let is_up = eventually(SOON, || browser.call("GET", "/status", &Value::Null)["ready"] == true);
+        assert!(is_up, "chromedriver does not answer");
+        let words = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=1400,1050",
+            &format!("--user-data-dir={}", home.display()),
+        ];
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "goog:loggingPrefs": { "browser": "ALL" },
+            "goog:chromeOptions": { "args": words },
+        } } });
+        let answer = browser.call("POST", "/session", &wanted);
+        let session = answer["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no browser: {answer}"));
+        browser.session = format!("/session/{session}");
+        browser
+    }
+
+    /// Sends a command to the driver; returns its value.
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let url = format!("{DRIVER}{}{path}", self.session);
+        let mut words = vec!["curl", "-sS", "--max-time", "60", "-X", method, &url];
+        if !body.is_null() {
+            words.extend(["-H", "Content-Type: application/json", "-d", "@-"]);
+        }
+        let answer = self.ns.try_must(&words, &body.to_string()).unwrap_or_default();
+        serde_json::from_str::<Value>(&answer).map_or(Value::Null, |mut answer| answer["value"].take())
+    }
+
+    /// Opens an address.
+    pub(crate) fn open(&self, url: &str) {
+        let answer = self.call("POST", "/url", &json!({ "url": url }));
+        assert!(answer.is_null(), "{url}: {answer}");
+    }
+
+    /// Runs the body of a function in the page; returns what it returns.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Text of the page as it is shown.
+    pub(crate) fn text(&self) -> String {
+        let text = self.run("return document.body.innerText");
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits until the page satisfies a condition in JavaScript.
+    pub(crate) fn expect(&self, condition: &str) {
+        self.expect_within(SOON, condition);
+    }
+
+    /// Like [`Self::expect`], with a limit of its own.
+    pub(crate) fn expect_within(&self, limit: Duration, condition: &str) {
+        let script = format!("return Boolean({condition})");
+        let holds = eventually(limit, || self.run(&script) == true);
+        assert!(holds, "{condition}: the page shows\n{}", self.text());
+    }
+
+    /// Presses the first button with this text, as soon as it is there.
+    pub(crate) fn press(&self, label: &str) {
+        let button = format!("[...document.querySelectorAll('button')].find((b) => b.innerText.trim() === {label:?})");
+        self.expect(&button);
+        self.run(&format!("{button}.click()"));
+    }
+
+    /// Types into the field with this label.
+    pub(crate) fn fill(&self, label: &str, text: &str) {
+        let field = format!(
+            "[...document.querySelectorAll('label')].find((l) => l.innerText.trim().startsWith({label:?}))?.querySelector('input')"
+        );
+        self.expect(&field);
+        let typed =
+            format!("const f = {field}; f.value = {text:?}; f.dispatchEvent(new Event('input', {{ bubbles: true }}))");
+        self.run(&typed);
+    }
+
+    /// What the browser has complained of since the last call: errors of scripts, refused resources.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let log = self.call("POST", "/se/log", &json!({ "type": "browser" }));
+        let lines = log.as_array().cloned().unwrap_or_default();
+        lines
+            .iter()
+            .map(|line| format!("{} {}", line["level"], line["message"]))
+            .collect()
+    }
+}
+
+impl Drop for Browser<'_> {
+    fn drop(&mut self) {
+        self.call("DELETE", "", &Value::Null);
+    }
+}
