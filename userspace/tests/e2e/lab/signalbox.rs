@@ -65,12 +65,13 @@ impl Signalbox {
     }
 
     /// Starts it in a namespace, with its files in a directory of its own: one of several.
-    pub(crate) fn start_in(ns: &Ns, dir: &Path, name: &str, body: &str) -> Self {
+    pub(crate) fn start_in(ns: &Ns, dir: &Path, name: &str, body: &str, environment: &[(&str, String)]) -> Self {
         let (config, socket) = (dir.join("signalbox.yaml"), dir.join("admin.sock"));
         write_text(&config, &document(&socket, body));
         let mut command = ns.command(binary());
         command.arg("run").arg("--config").arg(&config);
         command.env("RUST_BACKTRACE", "1");
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let started = Self {
             proc: Proc::spawn(name, command, dir),
             lb: ns.clone(),
@@ -78,6 +79,18 @@ impl Signalbox {
             socket,
         };
         started.wait_ready()
+    }
+
+    /// Has a new process take over, and waits until that has come about.
+    pub(crate) fn be_replaced(&mut self, name: &str) {
+        let mut command = self.lb.command(binary());
+        command.args(["run", "--takeover", "--config"]).arg(&self.config);
+        command.env("RUST_BACKTRACE", "1");
+        let dir = self.config.parent().unwrap();
+        let mut before = std::mem::replace(&mut self.proc, Proc::spawn(name, command, dir));
+        // Verifying the programs takes its time where the machine is busy.
+        let code = before.exit_code(4 * SOON);
+        assert_eq!(code, 0, "{}\n{}", before.log(), self.proc.log());
     }
 
     fn wait_ready(mut self) -> Self {

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::pair::{Door, Pair, doors};
+use super::config::{Door, doors};
+use super::pair::Pair;
 use crate::lab::namespace::connect_here;
 use crate::lab::{SOON, Server, eventually, exchange};
 

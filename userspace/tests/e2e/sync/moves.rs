@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::pair::{Door, Pair, doors};
+use super::config::{Door, Settings, doors};
+use super::pair::Pair;
 use crate::lab::cut::expect_cut;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
@@ -190,8 +191,11 @@ fn a_node_that_comes_back_hears_of_all_flows() {
 /// A flow is told of once, however long it lives: that it has been silent since is not known at the other node.
 #[test]
 fn a_flow_that_was_told_of_long_ago_is_not_idle() {
-    let settings = "timeouts: { idle: 6s }";
-    let Some(mut pair) = Pair::begin_with("a_flow_that_was_told_of_long_ago_is_not_idle", 4096, settings) else {
+    let settings = Settings {
+        lines: "timeouts: { idle: 6s }",
+        ..Settings::default()
+    };
+    let Some(mut pair) = Pair::begin_with("a_flow_that_was_told_of_long_ago_is_not_idle", settings) else {
         return;
     };
     let flows = enter_all(&pair, &doors());

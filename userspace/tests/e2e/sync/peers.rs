@@ -5,71 +5,15 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use signalbox_core::sync::{FlowRecord, Hello, Message, Name, PROTOCOL};
+use signalbox_core::sync::{FlowRecord, Message, Name, PROTOCOL};
 
-use super::pair::{Pair, doors};
+use super::config::{Settings, doors};
+use super::fake_peers::{SYNC, connect, hello, is_refused};
+use super::pair::Pair;
 use crate::lab::cut::expect_cut;
 use crate::lab::namespace::connect_here;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
-
-const SYNC: &str = "10.3.0.11:8090";
-
-pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
-
-/// Connects to the first node with the certificate of a name, or without one.
-pub(super) fn connect(pair: &Pair, certificate: Option<&str>) -> std::io::Result<Tls> {
-    let dir = pair.dir().to_owned();
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap();
-    roots.add(authority).unwrap();
-    let builder = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
-    let config = match certificate {
-        Some(name) => {
-            let certificate = CertificateDer::from_pem_file(dir.join(format!("{name}.crt"))).unwrap();
-            let key = PrivateKeyDer::from_pem_file(dir.join(format!("{name}.key"))).unwrap();
-            builder.with_client_auth_cert(vec![certificate], key).unwrap()
-        }
-        None => builder.with_no_client_auth(),
-    };
-    let session = ClientConnection::new(Arc::new(config), ServerName::try_from("node-a").unwrap()).unwrap();
-    let socket = pair.nodes[1].run(|| connect_here(SYNC))?;
-    socket.set_read_timeout(Some(SOON))?;
-    Ok(StreamOwned::new(session, socket))
-}
-
-pub(super) fn hello(node: &str, protocol: u16, slot: u8, nodes: u8) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Message::Hello(Hello {
-        protocol,
-        slot,
-        nodes,
-        node: node.to_owned(),
-    })
-    .encode(&mut bytes);
-    bytes
-}
-
-/// Whether the node ends a connection on which these bytes are sent.
-fn is_refused(mut stream: Tls, bytes: &[u8]) -> bool {
-    if stream.write_all(bytes).and_then(|()| stream.flush()).is_err() {
-        return true;
-    }
-    let mut buffer = [0; 4096];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return !matches!(error.kind(), std::io::ErrorKind::WouldBlock),
-        }
-    }
-}
 
 #[test]
 fn strangers_change_nothing() {
@@ -225,7 +169,13 @@ fn a_mad_peer_harms_no_flow_of_the_owner() {
 
 #[test]
 fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
-    let Some(pair) = Pair::begin_with("what_the_other_node_has_no_room_for_is_counted_and_goes_on", 4, "") else {
+    let Some(pair) = Pair::begin_with(
+        "what_the_other_node_has_no_room_for_is_counted_and_goes_on",
+        Settings {
+            room: 4,
+            ..Settings::default()
+        },
+    ) else {
         return;
     };
     let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::sync::{Decoder, FlowRecord, Message, PROTOCOL};
 
+use super::config::Settings;
+use super::fake_peers::{connect, hello};
 use super::pair::Pair;
-use super::peers::{connect, hello};
 use crate::lab::namespace::connect_here;
 use crate::lab::servers;
 
@@ -16,7 +17,13 @@ const FLOWS: u32 = 100_000;
 /// A peer tells of a hundred thousand flows at once: all of them are entered, and acknowledged.
 #[test]
 fn a_hundred_thousand_flows_in_one_pass() {
-    let Some(pair) = Pair::begin_with("a_hundred_thousand_flows_in_one_pass", 131_072, "") else {
+    let Some(pair) = Pair::begin_with(
+        "a_hundred_thousand_flows_in_one_pass",
+        Settings {
+            room: 131_072,
+            ..Settings::default()
+        },
+    ) else {
         return;
     };
     pair.give(1);

@@ -1,0 +1,187 @@
+//! What fails in VRRP itself, where keepalived moves the addresses: flows that speak all the time go on.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::keepalived::FAST;
+use super::network::VRRP_IS_DROPPED;
+use super::pair::Pair;
+use super::speakers::while_they_speak;
+use crate::lab::{SOON, available, eventually};
+
+/// Time for which both nodes have the addresses.
+const SPLIT: Duration = Duration::from_secs(10);
+
+/// keepalived is started again each time, and the preferred node takes its addresses back.
+#[test]
+fn no_flow_is_lost_when_keepalived_is_killed() {
+    let Some(mut pair) = Pair::begin_keepalived("no_flow_is_lost_when_keepalived_is_killed", FAST) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        for _ in 0..2 {
+            let killed: HashSet<_> = pair.kill_keepalived(0).into_iter().collect();
+            assert_eq!(killed.len(), 2);
+            let is_replaced = eventually(SOON, || {
+                let now = pair.keepalived(0);
+                now.len() == 2 && now.iter().all(|pid| !killed.contains(pid))
+            });
+            assert!(is_replaced, "{}", pair.logs());
+            pair.wait_sole_owner(0);
+            pair.wait_flows(0, speakers.count());
+        }
+        // At the node that has nothing: nothing moves.
+        pair.kill_keepalived(1);
+        // At one that cannot start it again.
+        pair.supervisors[0].as_mut().unwrap().kill();
+        pair.kill_keepalived(0);
+        pair.wait_owner(1);
+    });
+}
+
+/// Neither node hears the other's adverts: both have the addresses, and packets come to one and to the other.
+#[test]
+fn no_byte_is_lost_while_adverts_do_not_get_through() {
+    let Some(mut pair) = Pair::begin_keepalived("no_byte_is_lost_while_adverts_do_not_get_through", FAST) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        for node in &pair.nodes {
+            node.try_must(&["nft", "-f", "-"], VRRP_IS_DROPPED).unwrap();
+        }
+        pair.wait_owner(1);
+        let states = || [0, 1].map(|node| pair.state(node));
+        for second in 0..SPLIT.as_secs() as usize {
+            assert_eq!(states(), ["master", "master"], "{}", pair.logs());
+            // Beside keepalived's own announcements, of which each node makes some.
+            pair.point_to(second % 2);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        for node in &pair.nodes {
+            node.must(&["nft", "delete", "table", "inet", "cut"]);
+        }
+        pair.wait_sole_owner(0);
+        // New connections are the owner's, and the other node knows them.
+        speakers.add(10);
+        pair.wait_flows(0, speakers.count());
+        pair.wait_shadows(1, speakers.count());
+        pair.kill(0);
+        pair.wait_owner(1);
+    });
+}
+
+/// An operator moves the addresses to and fro.
+#[test]
+fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
+    let test = "no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again";
+    let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        for _ in 0..5 {
+            pair.ha(0, "release");
+            pair.wait_sole_owner(1);
+            pair.wait_flows(1, speakers.count());
+            pair.wait_flows(0, 0);
+            // Those that begin at one node and at the other.
+            speakers.add(2);
+            pair.wait_shadows(0, speakers.count());
+            pair.ha(0, "reclaim");
+            pair.wait_sole_owner(0);
+            pair.wait_flows(0, speakers.count());
+        }
+    });
+}
+
+/// A new version of the program takes over on each node, one after the other.
+#[test]
+fn no_flow_is_lost_when_new_processes_take_over_on_both_nodes() {
+    let Some(mut pair) = Pair::begin_keepalived("no_flow_is_lost_when_new_processes_take_over_on_both_nodes", FAST)
+    else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        for node in [1, 0] {
+            pair.take_over(node);
+            pair.wait_synced();
+            assert_eq!(pair.state(0), "master", "the addresses stay:\n{}", pair.logs());
+            speakers.add(6);
+            pair.wait_flows(0, speakers.count());
+            pair.wait_shadows(1, speakers.count());
+        }
+        pair.kill(0);
+        pair.wait_owner(1);
+    });
+}
+
+/// Library that gives a program another time of day.
+fn faketime() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?;
+    let library = |folder: std::fs::DirEntry| folder.path().join("faketime/libfaketimeMT.so.1");
+    folders.flatten().map(library).find(|path| path.exists())
+}
+
+/// Waits until a node's time of day differs from that of this machine by so many seconds.
+fn wait_clock(pair: &Pair, node: usize, offset: i64) {
+    let mut differs = 0.0;
+    let has_jumped = eventually(SOON, || {
+        let here = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        let there = pair.balancer(node).json("/api/v1/figures")["at"].as_f64().unwrap();
+        differs = there - here.as_secs_f64();
+        (differs - offset as f64).abs() < 60.0
+    });
+    assert!(has_jumped, "it differs by {differs} s");
+}
+
+/// The time of day jumps forwards on the node that has the addresses and back on the other one, and again after a move.
+#[test]
+fn no_flow_is_lost_when_a_clock_jumps() {
+    let test = "no_flow_is_lost_when_a_clock_jumps";
+    if !available(test, &[("faketime", "faketime")]) {
+        return;
+    }
+    let library = faketime().unwrap();
+    let folder = std::env::temp_dir().join(format!("signalbox-clocks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let clocks = [folder.join("a"), folder.join("b")];
+    let set = |node: usize, offset: &str| std::fs::write(&clocks[node], offset).unwrap();
+    set(0, "+0");
+    set(1, "+0");
+    let environment = [0, 1].map(|node| {
+        let clock: &PathBuf = &clocks[node];
+        vec![
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", clock.display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("NO_FAKE_STAT", "1".to_owned()),
+        ]
+    });
+    let Some(mut pair) = Pair::begin_keepalived_with(test, FAST, environment) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        set(0, "+3600");
+        set(1, "-3600");
+        wait_clock(pair, 0, 3600);
+        wait_clock(pair, 1, -3600);
+        speakers.add(6);
+        pair.wait_shadows(1, speakers.count());
+        pair.wait_synced();
+        assert_eq!([pair.state(0), pair.state(1)], ["master", "backup"]);
+        pair.ha(0, "release");
+        pair.wait_owner(1);
+        set(1, "+7200");
+        wait_clock(pair, 1, 7200);
+        pair.wait_flows(1, speakers.count());
+        pair.ha(0, "reclaim");
+        pair.wait_owner(0);
+        pair.kill(0);
+        pair.wait_owner(1);
+        pair.wait_flows(1, speakers.count());
+    });
+    let _ = std::fs::remove_dir_all(folder);
+}
