@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use signalbox_core::stats::Gauge;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
@@ -176,12 +176,18 @@ fn connection_limiter(
 }
 
 impl AdminServers {
-    /// Gives the addresses to a successor, which replaces the unix socket's file itself.
-    pub fn retire(&mut self) {
+    /// Gives the addresses to a successor, which replaces the unix socket's file itself, and waits until it answers
+    /// there: who follows this process goes over to the successor, and would take nobody for a dead balancer.
+    pub async fn retire(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();
+            let _ = task.await;
         }
-        self.socket = PathBuf::new();
+        let socket = std::mem::take(&mut self.socket);
+        let began = std::time::Instant::now();
+        while UnixStream::connect(&socket).await.is_err() && began.elapsed() < HAND_OVER_TIMEOUT {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Closes the API.

@@ -78,6 +78,7 @@ fn sync_view(control: &Control) -> Value {
         json!({
             "node": peer.node,
             "sending": peer.is_sending.load(Relaxed),
+            "send_error": peer.send_error.load().as_deref(),
             "receiving": peer.is_receiving.load(Relaxed),
             "complete": peer.is_complete.load(Relaxed),
             "flows_sent": peer.flows_sent.get(),

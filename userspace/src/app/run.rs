@@ -64,9 +64,9 @@ impl RunningBalancer {
                 _ = interrupt.recv() => break,
                 Some(()) = self.taken_over.recv() => {
                     tracing::info!("A new process has taken over the listening sockets: draining.");
-                    self.admin.retire();
                     // The flow table belongs to the successor.
                     self.flow_gc = None;
+                    self.admin.retire().await;
                     relieved = true;
                     break;
                 }

@@ -146,6 +146,7 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
         "peers" => &[
             ("NODE", "node"),
             ("SENDING", "sending"),
+            ("WHY NOT", "send_error"),
             ("RECEIVING", "receiving"),
             ("COMPLETE", "complete"),
             ("FLOWS SENT", "flows_sent"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
 
 use super::service_flows::ServiceFlows;
@@ -61,6 +61,8 @@ pub struct PeerState {
     pub node: String,
     /// Whether this node's flows are being sent.
     pub is_sending: AtomicBool,
+    /// Reason why they are not being sent, as of the last attempt.
+    pub send_error: ArcSwapOption<String>,
     /// Whether the other node's flows are being received, and all of them have been.
     pub is_receiving: AtomicBool,
     pub is_complete: AtomicBool,

@@ -92,8 +92,9 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
             // The same error twice a second says no more than once.
             if error != last_error {
                 tracing::warn!(node = peer.name, address = %peer.address, error, "Flows are not sent to another node.");
-                last_error = error;
+                last_error.clone_from(&error);
             }
+            peer.state.send_error.store(Some(Arc::new(error)));
         }
         sleep(RETRY_INTERVAL).await;
     }
@@ -116,6 +117,7 @@ async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
     let (reader, write) = timeout(HANDSHAKE_TIMEOUT, connecting)
         .await
         .map_err(|_| LinkError::Silent)??;
+    peer.state.send_error.store(None);
     peer.state.is_sending.store(true, Relaxed);
     tracing::info!(node = peer.name, "Flows are sent to another node.");
     Sender::new(node, peer).run(reader, write).await

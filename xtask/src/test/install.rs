@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 31] = [
+const PACKAGES: [AptPackage; 32] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -47,6 +47,7 @@ const PACKAGES: [AptPackage; 31] = [
     package("bind9-utils"),
     package("iperf3"),
     package("nftables"),
+    package("faketime"),
 ];
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a

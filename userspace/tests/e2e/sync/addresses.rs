@@ -22,6 +22,12 @@ impl Pair {
         self.balancer(node).json("/api/v1/ha")["groups"][0]["state"].clone()
     }
 
+    /// How often a node has got the addresses since its process began.
+    pub(super) fn times_master(&self, node: usize) -> f64 {
+        let key = "signalbox_ha_transitions_total{state=\"master\"}";
+        self.balancer(node).metric(key)
+    }
+
     /// Waits until a node has the addresses and the other one has not, and both balancers know it.
     pub(super) fn wait_sole_owner(&self, node: usize) {
         self.wait_owner(node);

@@ -122,6 +122,8 @@ fn a_node_with_another_protocol_gets_the_addresses_and_no_flows() {
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["peers"][0]["sending"], false, "{shown:#}");
     assert_eq!(shown["peers"][0]["receiving"], false, "{shown:#}");
+    let said = shown["peers"][0]["send_error"].as_str().unwrap();
+    assert!(said.contains(&why), "{said}");
     let unknown = enter_all(&pair, 0);
     speak(&known);
     // The addresses move all the same, with the flows that the other node's kernel has known since before.

@@ -99,23 +99,24 @@ impl Pair {
 
     /// Builds it with keepalived. The first node gets the addresses.
     pub(super) fn begin_keepalived(test: &str, mover: &'static str) -> Option<Self> {
-        Self::begin_keepalived_with(test, mover, Default::default())
+        Self::begin_keepalived_prepared(test, mover, |_| {})
     }
 
-    /// Builds it with keepalived, and with variables of the environment of each node.
-    pub(super) fn begin_keepalived_with(
+    /// Builds it with keepalived, with something done before all of it starts.
+    pub(super) fn begin_keepalived_prepared(
         test: &str,
         mover: &'static str,
-        environment: [Vec<(&'static str, String)>; 2],
+        prepare: impl FnOnce(&mut Self),
     ) -> Option<Self> {
         if !signalbox_lab::privileged(test, &["ip", "nsenter", "keepalived", "nft"]) {
             return None;
         }
-        let mut pair = Self::build(Settings {
+        let settings = Settings {
             mover,
             ..Settings::default()
-        });
-        pair.environment = environment;
+        };
+        let mut pair = Self::build(settings);
+        prepare(&mut pair);
         for node in [0, 1] {
             pair.start(node);
             pair.supervise(node);
