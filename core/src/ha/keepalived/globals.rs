@@ -1,8 +1,14 @@
 //! Parts of keepalived's configuration that all instances share: global settings, mail, tracked files and scripts.
 
+use std::time::Duration;
+
 use super::{NodeContext, READY, Tracking, fifo, line, ready_file, release_file, scrubbed, seconds, version_number};
 use crate::model::HighAvailability;
 use crate::model::ha::HaEmail;
+
+/// Interval at which an owner announces its addresses. When two nodes have both had them, whoever gives way says nothing,
+/// and neighbours would go on sending to it.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes global settings.
 pub(super) fn globals(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
@@ -11,6 +17,12 @@ pub(super) fn globals(out: &mut String, ha: &HighAvailability, node: &NodeContex
     line(out, 1, &format!("vrrp_version {}", version_number(ha.vrrp.version)));
     line(out, 1, "script_user root");
     line(out, 1, "max_auto_priority 99");
+    line(
+        out,
+        1,
+        &format!("vrrp_garp_master_refresh {}", ANNOUNCE_INTERVAL.as_secs()),
+    );
+    line(out, 1, "vrrp_garp_master_refresh_repeat 1");
     match node.tracking {
         Tracking::Directory(directory) => line(out, 1, &format!("vrrp_notify_fifo \"{}\"", fifo(directory))),
         Tracking::Script { .. } => line(out, 1, "enable_script_security"),

@@ -68,8 +68,8 @@ fn no_byte_is_lost_while_adverts_do_not_get_through() {
         for node in &pair.nodes {
             node.must(&["nft", "delete", "table", "inet", "cut"]);
         }
+        // New connections come to the owner though neighbours have heard of the other one last, and the other one knows them.
         pair.wait_sole_owner(0);
-        // New connections are the owner's, and the other node knows them.
         speakers.add(10);
         pair.wait_flows(0, speakers.count());
         pair.wait_shadows(1, speakers.count());
@@ -167,7 +167,7 @@ fn no_flow_is_lost_when_a_clock_jumps() {
             set_clock(pair, node, "+0");
             let clock = clock(pair, node).display().to_string();
             pair.environment[node] = [
-                ("LD_PRELOAD", faketime().unwrap().display().to_string()),
+                ("LD_PRELOAD", faketime().expect("the package `faketime` has it").display().to_string()),
                 ("FAKETIME_TIMESTAMP_FILE", clock),
                 ("FAKETIME_NO_CACHE", "1".to_owned()),
                 // Nobody can change the monotonic clock of a real machine.
