@@ -32,6 +32,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::datapath::cut::gc::FlowGc;
 use crate::kernel::Cut;
+use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{monotonic_ms, tick};
 use crate::state::Shared;
 use crate::state::sync::PeerState;
@@ -213,6 +214,23 @@ impl Node {
         if !changes.is_empty() {
             for peer in &self.peers {
                 peer.queue.add_services(&changes);
+            }
+        }
+    }
+
+    /// Has no peer told of the ends of these flows, as far as they are other nodes'. An owner that heard of them from here
+    /// would end flows that it has not taken over yet.
+    fn forget_others(&self, indices: &[u32]) {
+        let floating = &self.shared.snapshot.load().floating;
+        let is_others = |index: &&u32| {
+            !self
+                .shared
+                .ha
+                .has(floating, from_words(self.cut.table.read(**index).vip))
+        };
+        for index in indices.iter().filter(is_others) {
+            for peer in &self.peers {
+                peer.queue.forget(*index);
             }
         }
     }

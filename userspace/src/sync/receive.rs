@@ -240,6 +240,7 @@ impl Changes {
         }
         if !self.ended.is_empty() {
             let ended: Vec<_> = self.ended.iter().copied().collect();
+            node.forget_others(&ended);
             node.flow_gc.end_replicas(&ended);
         }
     }

@@ -34,6 +34,9 @@ const PING_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_BATCH_BYTES: usize = 256 << 10;
 /// Most batches without an answer.
 const MAX_UNANSWERED: usize = 16;
+/// Longest time that flows of new groups are waited for before a full pass, and the interval of looking.
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(1);
+const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval at which flows that were sent without an offset of timestamps are looked at again.
 const OFFSETS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -68,6 +71,11 @@ impl PeerChanges {
     pub(super) fn add_services(&self, keys: &ServiceKeys) {
         self.services.add(keys);
         self.changed.notify_one();
+    }
+
+    /// Forgets that the peer has been told of a flow: another node has said that it has ended, and tells the peer itself.
+    pub(super) fn forget(&self, index: u32) {
+        self.sent.remove(index);
     }
 
     /// Wakes the sender: something has changed after `since`.
@@ -156,6 +164,7 @@ impl<'a> Sender<'a> {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
+        self.wait_for_take_over().await;
         self.begin_full_pass();
         let answered = Notify::new();
         let unanswered = RefCell::new(Unanswered::new());
@@ -200,6 +209,14 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// Waits until the shadows of groups that this node has got are its own flows: a full pass names all of these.
+    async fn wait_for_take_over(&self) {
+        let began = Instant::now();
+        while self.node.flow_gc.taken_over() != self.node.shared.ha.owned() && began.elapsed() < TAKE_OVER_TIMEOUT {
+            sleep(TAKE_OVER_INTERVAL).await;
+        }
+    }
+
     /// Begins to send all flows of this node.
     fn begin_full_pass(&mut self) {
         let queue = &self.peer.queue;
@@ -214,9 +231,10 @@ impl<'a> Sender<'a> {
         Message::FullBegin.encode(&mut self.bytes);
     }
 
-    /// Names of the groups whose flows are this node's.
+    /// Names of the groups whose flows are this node's, all of them.
     fn own_groups(&self) -> Vec<String> {
-        self.node.shared.ha.owned().iter().cloned().collect()
+        let taken_over = self.node.flow_gc.taken_over();
+        self.node.shared.ha.owned().intersection(&taken_over).cloned().collect()
     }
 
     /// Puts changes into a batch. Returns whether some are left.

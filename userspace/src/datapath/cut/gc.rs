@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use signalbox_common::cut::flow::{
     CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET,
     RESET_TENTATIVE, SOCKETS_CLOSED, state,
@@ -29,6 +30,7 @@ use crate::kernel::address::from_words;
 use crate::kernel::cut::EndedRing;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::state::connection_log;
+use crate::state::ha::OwnedGroups;
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::state::{Shared, Snapshot};
 use crate::sys::{self, unix_ms};
@@ -72,6 +74,8 @@ pub struct FlowGc {
     retired: AtomicBool,
     /// Tick until which shadows of this node's addresses are taken over.
     takes_over_until: AtomicU32,
+    /// Groups of virtual addresses whose shadows have been taken over.
+    taken_over: ArcSwap<OwnedGroups>,
 }
 
 /// State of the flow GC's thread, kept from one pass to the next.
@@ -104,6 +108,7 @@ impl FlowGc {
             reserved: Mutex::default(),
             retired: AtomicBool::new(false),
             takes_over_until: AtomicU32::new(tick()),
+            taken_over: ArcSwap::default(),
         })
     }
 
@@ -328,13 +333,17 @@ impl FlowGc {
             }
         }
         self.free_entries(&mut gone);
-        if self.follow_ownership(&mut gc.owned) || gc.swept.elapsed() > SWEEP_INTERVAL {
+        let has_new_groups = self.follow_ownership(&mut gc.owned);
+        if has_new_groups || gc.swept.elapsed() > SWEEP_INTERVAL {
             gc.swept = Instant::now();
             for index in 0..self.cut.table.len() {
                 if self.cut.table.state(index) != state::FREE && self.examine(index, now, &mut gc.closing, &mut gone) {
                     gc.ended.forget(index);
                 }
             }
+        }
+        if has_new_groups {
+            self.taken_over.store(gc.owned.clone().unwrap_or_default());
         }
         self.free_entries(&mut gone);
         Some(looked_at)

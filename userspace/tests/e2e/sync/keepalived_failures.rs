@@ -167,7 +167,10 @@ fn no_flow_is_lost_when_a_clock_jumps() {
             set_clock(pair, node, "+0");
             let clock = clock(pair, node).display().to_string();
             pair.environment[node] = [
-                ("LD_PRELOAD", faketime().expect("the package `faketime` has it").display().to_string()),
+                (
+                    "LD_PRELOAD",
+                    faketime().expect("the package `faketime` has it").display().to_string(),
+                ),
                 ("FAKETIME_TIMESTAMP_FILE", clock),
                 ("FAKETIME_NO_CACHE", "1".to_owned()),
                 // Nobody can change the monotonic clock of a real machine.

@@ -33,6 +33,11 @@ impl FlowGc {
         self.shared.ha.is_responsible(floating, from_words(flow.vip))
     }
 
+    /// Groups whose flows are all this node's: their shadows have been taken over.
+    pub fn taken_over(&self) -> Arc<OwnedGroups> {
+        self.taken_over.load_full()
+    }
+
     /// Leaves the flows of groups that this node has lost since `before` to others. Returns true if something has
     /// changed: all flows are examined then, and shadows of groups that it has got are taken over.
     pub(super) fn follow_ownership(&self, before: &mut FormerGroups) -> bool {
