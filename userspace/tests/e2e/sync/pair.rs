@@ -122,7 +122,9 @@ impl Pair {
             pair.supervise(node);
         }
         pair.wait_synced();
-        pair.wait_owner(0);
+        // Both may have had the addresses for a moment: neighbours shall not have heard of the other node last.
+        pair.wait_sole_owner(0);
+        pair.point_to(0);
         Some(pair)
     }
 

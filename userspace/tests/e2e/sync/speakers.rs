@@ -272,7 +272,8 @@ impl Speakers {
             }));
         }
         let has_begun = eventually(2 * SOON, || self.shared.begun.load(SeqCst) >= self.count());
-        assert!(has_begun, "{:#?}", self.shared.failures.lock().unwrap().first());
+        let failure = self.shared.failures.lock().unwrap().first().cloned();
+        assert!(has_begun, "{failure:?}");
     }
 
     /// Ends all flows; none may have been lost. Prints how long they stood still.
