@@ -67,6 +67,7 @@ impl RunningBalancer {
                     // The flow table belongs to the successor.
                     self.flow_gc = None;
                     self.admin.retire().await;
+                    self.control.shared.ha.leave_to_successor();
                     relieved = true;
                     break;
                 }

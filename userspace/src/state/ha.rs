@@ -50,6 +50,8 @@ pub struct HaGroups {
     peers: AtomicU32,
     /// Count of supervisors that follow this process.
     followers: Gauge,
+    /// True once another process has taken over.
+    has_successor: AtomicBool,
 }
 
 impl Default for HaGroups {
@@ -64,6 +66,7 @@ impl Default for HaGroups {
             synced: AtomicBool::new(false),
             peers: AtomicU32::new(0),
             followers: Gauge::default(),
+            has_successor: AtomicBool::new(false),
         }
     }
 }
@@ -207,6 +210,17 @@ impl HaGroups {
     #[must_use]
     pub fn is_supervised(&self) -> bool {
         self.followers.get() > 0
+    }
+
+    /// Sends supervisors to the process that has taken over.
+    pub fn leave_to_successor(&self) {
+        self.has_successor.store(true, Relaxed);
+    }
+
+    /// Whether supervisors are to follow another process.
+    #[must_use]
+    pub fn has_successor(&self) -> bool {
+        self.has_successor.load(Relaxed)
     }
 
     /// Counts a supervisor, until the guard is dropped.
