@@ -34,7 +34,7 @@ fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
         let says = [
             "",
             "GET /metrics HTTP/1.1\r\nHo",
-            "POST /api/v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+            "POST /api/v1/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
         ];
         let one = |n: usize| {
             let mut stream = connect_here(ADMIN).unwrap();
@@ -76,7 +76,7 @@ fn an_event_stream_outlives_the_time_limits() {
     let sb = Signalbox::start(&lab, &body);
     let mut stream = lab.lb.connect(ADMIN);
     stream
-        .write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let open = || sb.metric("signalbox_admin_connections{socket=\"tcp\"}");
     // The scrape's own connection, and the stream.

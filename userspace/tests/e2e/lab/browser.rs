@@ -113,7 +113,7 @@ impl<'a> Browser<'a> {
         self.run(&typed);
     }
 
-    /// What the browser has complained of since the last call: errors of scripts, refused resources.
+    /// Returns the complaints of the browser since the last call: errors of scripts, refused resources.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let log = self.call("POST", "/se/log", &json!({ "type": "browser" }));
         let lines = log.as_array().cloned().unwrap_or_default();

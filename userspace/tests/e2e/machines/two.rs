@@ -17,7 +17,7 @@ const BALANCER: &str = "10.1.0.1:8089";
 /// Returns an answer of the balancer's machine.
 fn json(client: &Ns, path: &str) -> Option<Value> {
     let stream = client.try_connect(BALANCER).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: balancer\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let response = http::request(stream, &request).ok()?;
     serde_json::from_str(&response.body).ok()
 }

@@ -1,4 +1,4 @@
-//! What fails between the nodes, or is not wanted: which flows go on then, and what is said of the others.
+//! Failures between the nodes, and sync that is not wanted: which flows go on then, and what is said of the others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! What fails in VRRP itself, where keepalived moves the addresses: flows that speak all the time go on.
+//! Failures of VRRP itself, where keepalived moves the addresses: flows that speak all the time go on.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::speakers::while_they_speak;
 use crate::lab::{SOON, available, eventually};
 
 /// Time for which both nodes have the addresses.
-const SPLIT: Duration = Duration::from_secs(10);
+const SPLIT_PERIOD: Duration = Duration::from_secs(10);
 
 /// keepalived is started again each time, and the preferred node takes its addresses back.
 #[test]
@@ -55,7 +55,7 @@ fn no_byte_is_lost_while_adverts_do_not_get_through() {
         }
         pair.wait_owner(1);
         let states = || [0, 1].map(|node| pair.state(node));
-        for second in 0..SPLIT.as_secs() as usize {
+        for second in 0..SPLIT_PERIOD.as_secs() as usize {
             assert_eq!(states(), ["master", "master"], "{}", pair.logs());
             // Beside keepalived's own announcements, of which each node makes some.
             pair.point_to(second % 2);
