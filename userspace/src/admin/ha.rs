@@ -179,7 +179,7 @@ pub(super) async fn follow(
                     (last, told_at) = (condition, Instant::now());
                 }
             }
-            // A supervisor that came in the moment of the takeover would otherwise follow a process that has nothing to say.
+            // A supervisor that came in the moment of the takeover would otherwise follow a process that is ending.
             if control.shared.ha.has_successor() && !last.is_null() {
                 break;
             }
