@@ -128,9 +128,12 @@ async fn open(
         // one.
         let router = router
             .clone()
-            .layer(axum::middleware::from_fn_with_state(admin_auth, auth::require_auth))
             .layer(axum::middleware::from_fn_with_state(
-                Arc::clone(shared),
+                Arc::clone(&admin_auth),
+                auth::require_auth,
+            ))
+            .layer(axum::middleware::from_fn_with_state(
+                admin_auth,
                 host_header::require_known,
             ));
         let limiter = connection_limiter(settings.max_connections, shared, |counts| &counts.tcp);

@@ -48,6 +48,21 @@ export function asCurl(method, path, body) {
   return `curl --unix-socket /run/signalbox/admin.sock -X ${method}${data} ${quote(`http://signalbox${path}`)}`;
 }
 
+/** Milliseconds until a lost stream is opened again. */
+export const RETRY_INTERVAL = 1000;
+
+/** Follows a stream until `signal` aborts, and opens it again when it is lost; `failed` gets the reason. */
+export async function followAgain(path, signal, each, failed = () => {}) {
+  while (!signal.aborted) {
+    try {
+      await follow(path, signal, each);
+    } catch (error) {
+      if (!signal.aborted) failed(error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
+  }
+}
+
 /** Reads server-sent events until `signal` aborts or the stream ends; `each` gets their kind and their data. */
 export async function follow(path, signal, each) {
   const response = await fetch(path, { headers: headers(), signal });

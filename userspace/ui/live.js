@@ -1,12 +1,10 @@
 // The figures of the last two minutes, kept up to date by /api/v1/live. One stream feeds all pages.
 
-import { follow, read } from "./api.js";
+import { RETRY_INTERVAL, follow, read } from "./api.js";
 import { useEffect, useState } from "./vendor/preact-htm.js";
 
 /** Samples that are kept: as many as the balancer keeps. */
 export const MAX_SAMPLES = 120;
-/** Milliseconds until a lost stream is opened again. */
-const RETRY_INTERVAL = 1000;
 /** Milliseconds without a sample after which the figures count as stale. */
 const STALE_TIMEOUT = 3000;
 
@@ -44,12 +42,18 @@ function trim(list) {
 }
 
 function add(sample) {
-  if (live.at.length && sample.at <= live.at.at(-1) && !sample.hosts) return;
-  const again = sample.at === live.at.at(-1);
+  // The first sample of a stream is the last one of the history, unless a second has passed between them.
+  const again = sample.hosts && sample.at === live.at.at(-1);
   if (sample.hosts) {
     const known = new Map(live.hosts.map((host) => [keyOf(host), host]));
     const blank = () => live.at.map(() => null);
-    live.hosts = sample.hosts.map((host) => known.get(keyOf(host)) ?? { ...host, figures: blank() });
+    live.hosts = sample.hosts.map((host) => {
+      const key = keyOf(host);
+      const before = known.get(key);
+      // A host that still drains may have a successor of the same name: each has figures of its own.
+      known.delete(key);
+      return before ?? { ...host, figures: blank() };
+    });
     live.leftOut = sample.left_out_hosts;
   }
   if (again) return;

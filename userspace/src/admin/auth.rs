@@ -52,7 +52,12 @@ impl AdminAuth {
         })
     }
 
-    fn authorize(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Checks the credentials of a request.
+    pub(super) fn authorize(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let source = peer.addr.ip().to_canonical();
         if peer.certified {
             return if self.throttle.take(source, 1.0) {

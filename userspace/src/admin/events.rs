@@ -14,7 +14,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use crate::control::Control;
 
 /// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Streams changes, beginning with `hello`. A client that reads too slowly gets the number that it has `missed`, and
 /// loads the state anew.

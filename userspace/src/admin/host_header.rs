@@ -1,41 +1,42 @@
 //! The `Host` of requests over TCP: a page of another site must not read the API by a name of its own that leads here
 //! (DNS rebinding).
 //!
-//! An address in `Host` is safe, since the browser has connected to it; so is a name that the operator knows. A request
-//! with credentials comes from a program that was given them. Probes and scrapers use whatever name their network has.
+//! An address in `Host` is safe, since the browser has connected to it; so is a name that the operator knows. Such a page
+//! may set any header, but does not know the token. Probes and scrapers use whatever name their network has.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
+use axum::http::{HeaderMap, Method, StatusCode, header, uri::Authority};
 use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::json;
 
+use super::auth::AdminAuth;
 use super::problem::problem;
 use super::tls::TcpPeer;
-use crate::state::Shared;
 
-/// Paths that tell nothing which a page could misuse, and that orchestrators and Prometheus ask for by any name.
+/// Paths that orchestrators and Prometheus ask for by any name. They show figures and names of hosts, and change nothing.
 const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// Refuses requests whose `Host` is a name that nobody has given to this API.
 pub(super) async fn require_known(
-    State(shared): State<Arc<Shared>>,
+    State(admin_auth): State<Arc<AdminAuth>>,
     ConnectInfo(peer): ConnectInfo<TcpPeer>,
     request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
-    let has_credentials = peer.certified || headers.contains_key(header::AUTHORIZATION);
-    if has_credentials || PUBLIC_PATHS.contains(&request.uri().path()) {
+    let (headers, shared) = (request.headers(), admin_auth.shared());
+    let name = requested_name(headers).unwrap_or_default();
+    let is_public = PUBLIC_PATHS.contains(&request.uri().path());
+    if is_public || is_known(&name, &shared.snapshot.load().model.admin.names) {
         return next.run(request).await;
     }
-    let snapshot = shared.snapshot.load();
-    let name = requested_name(headers).unwrap_or_default();
-    if is_known(&name, &snapshot.model.admin.names) {
-        drop(snapshot);
+    // Changes are authorized in any case, and a second time would count twice against their rate.
+    let shows_credentials = peer.certified || headers.contains_key(header::AUTHORIZATION);
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if shows_credentials && (!is_read || admin_auth.authorize(peer, headers).is_ok()) {
         return next.run(request).await;
     }
     shared.admin.refused.inc("unknown_host");

@@ -4,7 +4,6 @@ mod view;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::Json;
@@ -16,12 +15,10 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
+use super::events::KEEPALIVE_INTERVAL;
 use crate::control::Control;
 use crate::state::Shared;
 use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
-
-/// Interval of keep-alive comments; a stream with a sample each second needs them only where the process is stopped.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Takes a sample each second, until it is aborted. A late one is not made up for.
 pub(super) async fn sample(shared: Arc<Shared>) {

@@ -105,23 +105,19 @@ fn all_pages_are_shown_and_nothing_breaks_their_policy() {
     browser.press("Explain");
     browser.expect("document.querySelector('.explain article')?.innerText.includes('the next connection goes to')");
     // A page of another site that has led its reader here by a name of its own learns nothing.
-    let code = |name: &str, path: &str| {
-        let (header, url) = (format!("Host: {name}"), format!("http://127.0.0.1:8089{path}"));
-        lab.lb.must(&[
-            "curl",
-            "-s",
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "-H",
-            &header,
-            &url,
-        ])
+    let code = |name: &str, path: &str, more: &[&str]| {
+        let (name, url) = (format!("Host: {name}"), format!("http://127.0.0.1:8089{path}"));
+        let words = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &name, &url];
+        lab.lb.must(&[&words[..], more].concat())
     };
-    assert_eq!(code("evil.example", "/api/v1/status"), "421");
-    assert_eq!(code("localhost", "/api/v1/status"), "200");
-    assert_eq!(code("any.example", "/metrics"), "200");
+    assert_eq!(code("evil.example", "/api/v1/status", &[]), "421");
+    // Such a page may set any header, and does not know the token.
+    let wrong = ["-H", "Authorization: Bearer a-token-of-another-test"];
+    assert_eq!(code("evil.example", "/api/v1/status", &wrong), "421");
+    let right = format!("Authorization: Bearer {TOKEN}");
+    assert_eq!(code("any.example", "/api/v1/status", &["-H", &right]), "200");
+    assert_eq!(code("localhost", "/api/v1/status", &[]), "200");
+    assert_eq!(code("any.example", "/metrics", &[]), "200");
     assert!(sb.metric("signalbox_admin_refused_total{limit=\"unknown_host\"}") >= 1.0);
 }
 

@@ -1,12 +1,11 @@
-import { follow } from "../api.js";
+import { followAgain } from "../api.js";
 import { clock } from "../format.js";
 import { live } from "../live.js";
 import { Failure, Search, Table } from "../parts.js";
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
 
-/** Events that are kept, and milliseconds until a lost stream is opened again. */
+/** Events that are kept. */
 const MAX_EVENTS = 500;
-const RETRY_INTERVAL = 1000;
 
 export function Events() {
   const [events, setEvents] = useState([]);
@@ -14,20 +13,11 @@ export function Events() {
   const [wanted, setWanted] = useState("");
   useEffect(() => {
     const ends = new AbortController();
-    const run = async () => {
-      while (!ends.signal.aborted) {
-        try {
-          await follow("/api/v1/events", ends.signal, (kind, data) => {
-            setError(null);
-            if (!live.paused) setEvents((before) => [{ at: new Date(), kind, data }, ...before].slice(0, MAX_EVENTS));
-          });
-        } catch (problem) {
-          if (!ends.signal.aborted) setError(problem.message);
-        }
-        await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
-      }
+    const add = (kind, data) => {
+      setError(null);
+      if (!live.paused) setEvents((before) => [{ at: new Date(), kind, data }, ...before].slice(0, MAX_EVENTS));
     };
-    run();
+    followAgain("/api/v1/events", ends.signal, add, setError);
     return () => ends.abort();
   }, []);
   const rows = events.filter((event) => `${event.kind} ${event.data}`.includes(wanted));

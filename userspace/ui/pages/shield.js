@@ -1,4 +1,4 @@
-import { follow, read } from "../api.js";
+import { followAgain, read } from "../api.js";
 import { clock } from "../format.js";
 import { live, usePolled } from "../live.js";
 import { Action, Failure, Table, useToken } from "../parts.js";
@@ -13,16 +13,13 @@ function useDrops() {
   const [drops, setDrops] = useState([]);
   useEffect(() => {
     const ends = new AbortController();
-    const add = (more) => setDrops((before) => [...more, ...before].slice(0, MAX_DROPS));
-    const run = async () => {
-      const past = await read(`/api/v1/drops?limit=${MAX_DROPS}`);
-      setDrops((past.drops ?? []).slice(0, MAX_DROPS));
-      await follow("/api/v1/drops/follow", ends.signal, (kind, data) => {
-        const one = kind === "hello" || kind === "missed" || live.paused ? null : JSON.parse(data);
-        if (one?.source) add([one]);
-      });
-    };
-    run().catch(() => {});
+    const keep = (more) => setDrops((before) => [...more, ...before].slice(0, MAX_DROPS));
+    const load = async () => setDrops((await read(`/api/v1/drops?limit=${MAX_DROPS}`)).drops.reverse());
+    followAgain("/api/v1/drops/follow", ends.signal, (kind, data) => {
+      if (kind === "drop" && !live.paused) keep([JSON.parse(data)]);
+      // A stream has begun, or has been too fast: what the balancer has kept is newer than what is shown.
+      if (kind === "hello" || kind === "missed") load().catch(() => {});
+    });
     return () => ends.abort();
   }, []);
   return drops;

@@ -333,8 +333,8 @@ impl FlowGc {
             }
         }
         self.free_entries(&mut gone);
-        let has_new_groups = self.follow_ownership(&mut gc.owned);
-        if has_new_groups || gc.swept.elapsed() > SWEEP_INTERVAL {
+        let has_changed_owner = self.follow_ownership(&mut gc.owned);
+        if has_changed_owner || gc.swept.elapsed() > SWEEP_INTERVAL {
             gc.swept = Instant::now();
             for index in 0..self.cut.table.len() {
                 if self.cut.table.state(index) != state::FREE && self.examine(index, now, &mut gc.closing, &mut gone) {
@@ -342,7 +342,7 @@ impl FlowGc {
                 }
             }
         }
-        if has_new_groups {
+        if has_changed_owner {
             self.taken_over.store(gc.owned.clone().unwrap_or_default());
         }
         self.free_entries(&mut gone);

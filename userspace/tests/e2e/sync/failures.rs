@@ -85,7 +85,7 @@ fn flows_go_on_while_the_nodes_do_not_reach_each_other() {
     });
 }
 
-/// One node has been upgraded to a version that speaks otherwise to its peers.
+/// A node has been upgraded to a version with another protocol between nodes.
 #[test]
 fn a_node_with_another_protocol_gets_the_addresses_and_no_flows() {
     let test = "a_node_with_another_protocol_gets_the_addresses_and_no_flows";

@@ -89,7 +89,7 @@ fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
             pair.wait_sole_owner(1);
             pair.wait_flows(1, speakers.count());
             pair.wait_flows(0, 0);
-            // Those that begin at one node and at the other.
+            // Flows that begin at one node and at the other.
             speakers.add(2);
             pair.wait_shadows(0, speakers.count());
             pair.ha(0, "reclaim");

@@ -63,7 +63,7 @@ impl Way {
     }
 }
 
-/// What all flows have in common.
+/// State that the flows of a load share.
 #[derive(Default)]
 struct Shared {
     is_over: AtomicBool,
@@ -314,7 +314,7 @@ pub(super) fn while_they_speak(pair: &mut Pair, work: impl FnOnce(&mut Pair, &mu
     speakers.add(flow_count());
     pair.wait_shadows(1, speakers.count());
     work(pair, &mut speakers);
-    // What is wrong after a move may show a little later.
+    // An error of a move may show a little later.
     std::thread::sleep(Duration::from_secs(2));
     speakers.finish();
 }
