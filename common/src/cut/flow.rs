@@ -5,7 +5,7 @@
 //! call. Userspace fills an entry and offers it in `CUT_PENDING` under leg B's source port before it connects; the
 //! programs complete it from the two handshakes. 256 bytes a flow, and two entries of `CUT_CT`.
 
-use crate::net::Tuple;
+use crate::net::{Tuple, atomic};
 
 /// Entries of `CUT_FLOWS`, unless configured otherwise.
 pub const DEFAULT_FLOWS: u32 = 131_072;
@@ -294,12 +294,33 @@ impl CutFlow {
         self.state = state::INELIGIBLE;
     }
 
+    /// Marks the flow as [`HANDED_OFF`] where it is [`HANDOFF_KNOWN`]. A worker that has seen the host's acknowledgement
+    /// by itself may have written [`SOCKETS_CLOSED`] since the caller looked, and that stays.
+    #[inline(always)]
+    pub fn mark_handed_off(&mut self) {
+        let known = listener_and_handoff(self.listener, HANDOFF_KNOWN);
+        let handed_off = listener_and_handoff(self.listener, HANDED_OFF);
+        // SAFETY: both fields are one aligned word of the entry (asserted below), borrowed exclusively.
+        let word = unsafe { &mut *(&raw mut *self).byte_add(core::mem::offset_of!(Self, listener)).cast::<u32>() };
+        atomic::exchange(word, known, handed_off);
+    }
+
     /// Whether the flow is over: both ends have finished, or one has reset it.
     #[inline(always)]
     #[must_use]
     pub const fn ended(&self) -> bool {
         let (a, b) = (self.dirs[0].flags, self.dirs[1].flags);
         a & b & PEER_FIN_ACKED != 0 || (a | b) & RESET != 0
+    }
+}
+
+/// The word of [`CutFlow::listener`] and [`CutFlow::handoff_state`]: BPF exchanges no fewer than four bytes.
+#[inline(always)]
+const fn listener_and_handoff(listener: u16, handoff_state: u16) -> u32 {
+    if cfg!(target_endian = "little") {
+        listener as u32 | (handoff_state as u32) << 16
+    } else {
+        (listener as u32) << 16 | handoff_state as u32
     }
 }
 
@@ -383,6 +404,8 @@ pub const MAX_CT_ENTRIES: u32 = DEFAULT_FLOWS * 2;
 const _: () = assert!(size_of::<FlowRef>() == if cfg!(feature = "next_abi") { 16 } else { 8 });
 const _: () = assert!(size_of::<DirState>() == 64);
 const _: () = assert!(size_of::<CutFlow>() == if cfg!(feature = "next_abi") { 320 } else { 256 });
+const _: () = assert!(core::mem::offset_of!(CutFlow, listener) % 4 == 0);
+const _: () = assert!(core::mem::offset_of!(CutFlow, handoff_state) == core::mem::offset_of!(CutFlow, listener) + 2);
 const _: () = assert!(size_of::<Handshake>() == 36);
 const _: () = assert!(size_of::<CutConfig>() == 8);
 const _: () = assert!(size_of::<Name>() == 320);
@@ -454,4 +477,35 @@ mod user {
     unsafe impl aya::Pod for CutConfig {}
     // SAFETY: as above.
     unsafe impl aya::Pod for Name {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CutFlow, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, SOCKETS_CLOSED};
+
+    fn marked(handoff_state: u16) -> CutFlow {
+        let mut flow = CutFlow {
+            route: u32::MAX,
+            listener: 0xa5c3,
+            handoff_state,
+            started: u32::MAX,
+            ..CutFlow::default()
+        };
+        flow.mark_handed_off();
+        flow
+    }
+
+    #[test]
+    fn a_known_hand_off_becomes_a_done_one() {
+        let flow = marked(HANDOFF_KNOWN);
+        assert_eq!(flow.handoff_state, HANDED_OFF);
+        assert_eq!((flow.route, flow.listener, flow.started), (u32::MAX, 0xa5c3, u32::MAX));
+    }
+
+    #[test]
+    fn closed_sockets_stay_closed() {
+        for other in [HANDOFF_UNKNOWN, HANDED_OFF, SOCKETS_CLOSED] {
+            assert_eq!(marked(other).handoff_state, other);
+        }
+    }
 }

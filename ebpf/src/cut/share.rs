@@ -64,7 +64,7 @@ pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
         && is_from_host(tcp, flow)
         && is_handoff_current(flow, handoff_end)
     {
-        flow.handoff_state = HANDED_OFF;
+        flow.mark_handed_off();
         return false;
     }
     if tcp.has(RST) {
