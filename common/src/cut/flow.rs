@@ -301,7 +301,11 @@ impl CutFlow {
         let known = listener_and_handoff(self.listener, HANDOFF_KNOWN);
         let handed_off = listener_and_handoff(self.listener, HANDED_OFF);
         // SAFETY: both fields are one aligned word of the entry (asserted below), borrowed exclusively.
-        let word = unsafe { &mut *(&raw mut *self).byte_add(core::mem::offset_of!(Self, listener)).cast::<u32>() };
+        let word = unsafe {
+            &mut *(&raw mut *self)
+                .byte_add(core::mem::offset_of!(Self, listener))
+                .cast::<u32>()
+        };
         atomic::exchange(word, known, handed_off);
     }
 
