@@ -44,7 +44,7 @@ use kubernetes::KubernetesSource;
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use role::ClusterRole;
 pub use routing_events::{ApplicationSettings, Broker, BrokerTls, Login, RoutingEvents};
-pub use services::{Layer4, Service};
+pub use services::{FIRST_CUT_PORT, Layer4, Service};
 pub use shield::Shield;
 pub use subset::{Subset, SubsetSize};
 use tls::{BackendTls, ListenerTls, RouteTls, Termination, TlsSettings};

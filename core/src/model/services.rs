@@ -133,6 +133,9 @@ impl Hook {
     pub const ALL: [(&'static str, Self); 3] = [("auto", Self::Auto), ("native", Self::Native), ("tc", Self::Tc)];
 }
 
+/// First of the source ports that cut-through may take for connections to hosts; services have those below by default.
+pub const FIRST_CUT_PORT: u16 = 16_384;
+
 /// Settings that all services have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer4 {

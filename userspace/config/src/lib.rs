@@ -144,6 +144,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     };
     let services = services::decode_all(services.as_ref(), guarded.as_ref(), &names, &mut taken, report);
     let ha = optional_value(ha.as_ref(), |place| ha::decode(place, &mut taken, report));
+    let layer4_spot = layer4.as_ref().map(NodeRef::position);
     let layer4 = services::common(layer4.as_ref(), report);
     let routes = routes::decode_all(routes.as_ref(), &names, report);
     let unmatched = routes::unmatched(unmatched.as_ref(), &names, report);
@@ -188,6 +189,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         events: events_spot,
         expose: &expose_spots,
         balancers: balancers_spot,
+        layer4: layer4_spot,
     };
     let warnings = warnings::find(&model, &spots, report);
     Some((model, warnings))

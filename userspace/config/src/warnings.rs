@@ -2,9 +2,11 @@
 
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
+use signalbox_core::model::services::{Mode, Transport};
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{
-    ClusterRole, ExposeRule, Listener, Model, Protocol, Route, Routing, RoutingEvents, Unmatched,
+    ClusterRole, ExposeRule, FIRST_CUT_PORT, Listener, Model, Protocol, Route, Routing, RoutingEvents, Service,
+    Unmatched,
 };
 
 use super::error::ConfigError;
@@ -19,6 +21,7 @@ pub(super) struct Positions<'a> {
     /// Places of the addresses of each rule.
     pub(super) expose: &'a [Position],
     pub(super) balancers: Option<Position>,
+    pub(super) layer4: Option<Position>,
 }
 
 /// Oddities of a configuration without mistakes, including those of the report, in the order of the file.
@@ -56,6 +59,11 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
         let message = "not all `balancers` have a `name`: a host may then be in no balancer's subset; give each a name";
         let path = NodePath::ROOT.key("balancers").to_string();
         warnings.push(ConfigError::new(spot, path, message.to_owned()));
+    }
+    if let (Some(spot), Some(message)) = (spots.layer4, ports_of_listeners(model)) {
+        let nat = NodePath::ROOT.key("layer4");
+        let nat = nat.key("nat");
+        warnings.push(ConfigError::new(spot, nat.key("ports").to_string(), message));
     }
     let rules = model.routing_events.iter().flat_map(|events| &events.expose);
     let root = NodePath::ROOT.key("routing_events");
@@ -149,6 +157,21 @@ fn events_get_lost(events: &RoutingEvents) -> Option<String> {
         "the broker keeps no events of a topic for a consumer that is away: give `client_id` and `subscription`, or the \
          `destination` of a queue"
             .to_owned()
+    })
+}
+
+/// Warning about source ports of services that cut-through takes as well: where a service and a listener connect to
+/// the same port of a host, two connections could get the same one.
+fn ports_of_listeners(model: &Model) -> Option<String> {
+    let last = *model.layer4.nat_ports.as_ref()?.end();
+    let is_nat = |service: &Service| service.mode == Mode::Nat && service.protocol == Transport::Tcp;
+    let are_shared = last >= FIRST_CUT_PORT && !model.listeners.is_empty() && model.services.iter().any(is_nat);
+    are_shared.then(|| {
+        format!(
+            "connections of listeners leave from ports above {} too, and one to the same port of a host could meet that \
+             of a service: end the range there",
+            FIRST_CUT_PORT - 1
+        )
     })
 }
 

@@ -139,3 +139,21 @@ fn plain_http_for_routers() {
         ", termination: edge"
     ));
 }
+
+#[test]
+fn ports_of_services_that_listeners_take_too() {
+    let services = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.9:3306\"], cluster: east }\n";
+    let with = |ports: &str, services: &str| {
+        let layer4 = format!("layer4: {{ nat: {{ ports: {ports} }} }}\n{services}clusters:\n");
+        oddities(&EXAMPLE.replace("clusters:\n", &layer4))
+    };
+    let found = with("2000-20000", services);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("layer4.nat.ports: connections of listeners leave from ports above 16383 too"),
+        "{found:?}"
+    );
+    assert!(with("2000-16383", services).is_empty());
+    assert!(with("2000-20000", &services.replace("protocol: tcp", "protocol: udp")).is_empty());
+    assert!(with("2000-20000", "").is_empty());
+}

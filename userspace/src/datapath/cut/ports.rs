@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
 use signalbox_core::ha::floating::NodeShare;
+use signalbox_core::model::FIRST_CUT_PORT;
 use tokio::net::TcpSocket;
 
 use crate::sys;
@@ -28,10 +29,10 @@ const DIVIDED_KERNEL_PORTS: RangeInclusive<u16> = 1024..=20_479;
 const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
 
 /// Ports for cut flows from an address that moves between nodes: nothing else on the machine connects from it.
-const FLOATING_PORTS: RangeInclusive<u16> = 16_384..=u16::MAX;
+const FLOATING_PORTS: RangeInclusive<u16> = FIRST_CUT_PORT..=u16::MAX;
 
 /// Ports of layer-4 services, normally and where the ephemeral range is divided.
-const SERVICE_PORTS: RangeInclusive<u16> = 1024..=16_383;
+const SERVICE_PORTS: RangeInclusive<u16> = 1024..=FIRST_CUT_PORT - 1;
 const DIVIDED_SERVICE_PORTS: RangeInclusive<u16> = 20_480..=32_767;
 
 /// Ports of layer-4 services from an address that moves between nodes: those below the cut flows'.
