@@ -64,6 +64,7 @@ pub(crate) fn install(names: &[&'static str]) -> Result<()> {
             "haproxy" => "haproxy.service",
             "nginx" | "nginx-light" => "nginx.service",
             "bind9" => "named.service",
+            "prometheus" => "prometheus.service",
             _ => continue,
         };
         Run::as_root("systemctl")?.args(["mask", "--now", service]).run()?;

@@ -125,6 +125,14 @@ impl Run {
             .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Whether the command succeeds, and all that it says; nothing is printed.
+    pub(crate) fn outcome(mut self) -> Result<(bool, String)> {
+        let name = self.command.get_program().to_string_lossy().into_owned();
+        let output = self.command.output().with_context(|| cannot_start(&name))?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    }
+
     fn announce(&self) -> String {
         let words = std::iter::once(self.command.get_program())
             .chain(self.command.get_args())

@@ -10,6 +10,7 @@ mod ebpf;
 mod exec;
 mod fuzz;
 mod kube_apiserver;
+mod lint;
 mod mirror;
 mod root;
 mod suites;
@@ -38,6 +39,8 @@ enum Task {
     Abi(abi::AbiArgs),
     /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
     CheckDeps(deps::DepsArgs),
+    /// Check the units, rules, dashboards and manifests in packaging/
+    Lint(lint::LintArgs),
     /// Install what the tests need and run all of them
     Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
@@ -86,6 +89,7 @@ fn run(task: Task) -> Result<()> {
         Task::BuildEbpf(args) => ebpf::run(&args),
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps(args) => deps::run(&args),
+        Task::Lint(args) => lint::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),

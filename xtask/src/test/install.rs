@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 32] = [
+const PACKAGES: [AptPackage; 34] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -48,6 +48,9 @@ const PACKAGES: [AptPackage; 32] = [
     package("iperf3"),
     package("nftables"),
     package("faketime"),
+    // For `lint`: systemd-analyze, and promtool.
+    package("systemd"),
+    package("prometheus"),
 ];
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a

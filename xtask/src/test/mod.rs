@@ -50,6 +50,8 @@ enum Stage {
     Clippy,
     /// Dependency rules of the architecture
     Deps,
+    /// Units, rules, dashboards and manifests that are packaged
+    Packaging,
     /// The checked-in eBPF objects, and fresh ones for the stages below
     Ebpf,
     /// Unit and documentation tests
@@ -158,6 +160,7 @@ impl Stage {
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
             Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()),
+            Self::Packaging => stages::packaging(context),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),
             Self::Packets => stages::packets(context),

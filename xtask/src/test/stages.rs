@@ -8,7 +8,7 @@ use super::Context;
 use crate::{
     abi, ebpf,
     exec::{Run, is_root},
-    fuzz, kube_apiserver,
+    fuzz, kube_apiserver, lint,
     root::{fresh_objects, root},
     suites, vm,
 };
@@ -47,6 +47,13 @@ pub(super) fn ebpf(context: &mut Context) -> Result<()> {
     })?;
     context.objects = Some(objects);
     Ok(())
+}
+
+pub(super) fn packaging(context: &mut Context) -> Result<()> {
+    lint::run_with(&lint::LintArgs::default(), &mut |line| {
+        println!("{line}");
+        context.counts.read(line);
+    })
 }
 
 pub(super) fn unit(context: &mut Context) -> Result<()> {

@@ -9,29 +9,7 @@ use signalbox_core::model::HighAvailability;
 use super::options::HaConfigArgs;
 
 /// Unit beside that of `signalbox run`. It has no dependency on that one: it outlives it, to take the addresses away.
-pub(super) const SYSTEMD_UNIT: &str = "\
-[Unit]
-Description=Virtual addresses of signalbox
-After=network-online.target
-Wants=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=main
-ExecStart=/usr/bin/signalbox ha run --config /etc/signalbox/signalbox.yaml
-ExecReload=/bin/kill -HUP $MAINPID
-RuntimeDirectory=signalbox-ha
-RuntimeDirectoryMode=0700
-RuntimeDirectoryPreserve=yes
-Restart=always
-RestartSec=1
-KillMode=mixed
-TimeoutStopSec=20
-
-[Install]
-WantedBy=multi-user.target
-";
+pub(super) const SYSTEMD_UNIT: &str = include_str!("../../../../packaging/systemd/signalbox-ha.service");
 
 /// Image where --images says nothing.
 const DEFAULT_IMAGE: &str = "signalbox/${component}:${version}";
@@ -53,7 +31,7 @@ pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::
         "name": "ha",
         "image": image,
         "command": ["signalbox", "ha", "run", "--config", "/etc/signalbox/signalbox.yaml"],
-        "securityContext": { "capabilities": { "add": ["NET_ADMIN", "NET_RAW", "NET_BROADCAST"] } },
+        "securityContext": { "capabilities": { "add": capabilities() } },
         "volumeMounts": [
             { "name": "config", "mountPath": "/etc/signalbox", "readOnly": true },
             { "name": "admin", "mountPath": "/run/signalbox" },
@@ -89,6 +67,14 @@ pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::
     serde_saphyr::to_string(&manifest).context("writing the manifest")
 }
 
+/// Capabilities of the unit, by the names that Kubernetes has for them.
+fn capabilities() -> Vec<&'static str> {
+    let mut lines = SYSTEMD_UNIT.lines();
+    let names = lines.find_map(|line| line.strip_prefix("AmbientCapabilities="));
+    let names = names.unwrap_or_default().split_ascii_whitespace();
+    names.filter_map(|name| name.strip_prefix("CAP_")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +99,10 @@ mod tests {
         assert_eq!(
             pod["containers"][0]["image"],
             "registry.test/keepalived-ha-config:latest"
+        );
+        assert_eq!(
+            pod["containers"][0]["securityContext"]["capabilities"]["add"],
+            json!(["NET_ADMIN", "NET_RAW"])
         );
         assert_eq!(
             (&parsed["metadata"]["name"], &pod["hostNetwork"]),

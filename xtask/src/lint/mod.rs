@@ -1,0 +1,88 @@
+//! `lint`: checks what operators get beside the program, in packaging/, by the tools that read it.
+//!
+//! Before the real files each lint is given broken ones: what it does not notice there, it would not notice here.
+
+mod broken;
+mod units;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::{exec::find_program, root::root};
+use broken::Broken;
+
+#[derive(Default, clap::Args)]
+pub(crate) struct LintArgs {
+    /// What to check; all of it if nothing is named
+    what: Vec<Subject>,
+}
+
+/// Part of packaging/ that has a lint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Subject {
+    /// Units of systemd: their exposure, their keys, their capabilities
+    Units,
+}
+
+/// Lint of one part.
+struct Lint {
+    /// Programs that it runs.
+    tools: &'static [&'static str],
+    /// Returns what is wrong with the files under a root.
+    check: fn(&Path) -> Result<Vec<String>>,
+    broken: &'static [Broken],
+}
+
+impl Subject {
+    fn lint(self) -> Lint {
+        match self {
+            Self::Units => units::LINT,
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+pub(crate) fn run(args: &LintArgs) -> Result<()> {
+    run_with(args, &mut |line| println!("{line}"))
+}
+
+/// Runs lints; each line of output goes to `say`.
+pub(crate) fn run_with(args: &LintArgs, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let root = root()?;
+    let mut problems = Vec::new();
+    for subject in Subject::value_variants() {
+        if !args.what.is_empty() && !args.what.contains(subject) {
+            continue;
+        }
+        let (name, lint) = (subject.name(), subject.lint());
+        if let Some(missing) = lint.tools.iter().find(|tool| find_program(tool).is_none()) {
+            if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|value| value == "1") {
+                bail!("`{missing}` is missing; `cargo xtask test --only install` installs it");
+            }
+            say(&format!("SKIP lint {name}: `{missing}` is not installed"));
+            continue;
+        }
+        broken::notices_all(&root, &name, &lint)?;
+        let found = (lint.check)(&root)?;
+        if found.is_empty() {
+            say(&format!(
+                "lint {name}: ok, and notices {} broken files",
+                lint.broken.len()
+            ));
+        }
+        problems.extend(found);
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    bail!("{} problems in what is packaged", problems.len())
+}
