@@ -4,10 +4,10 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::Lint;
+use super::{Lint, alerts, metrics, units};
 
 /// What lints read, beside the directory packaging/.
-const READ: [&str; 3] = ["docs/metrics.md", "docs/runbook.md", super::units::CAPABILITIES];
+const READ: [&str; 4] = [metrics::METRICS, alerts::RUNBOOK, units::CAPABILITIES, "Cargo.toml"];
 
 /// A file with one place of it replaced, and part of what the lint must say then.
 pub(super) struct Broken {

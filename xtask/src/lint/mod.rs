@@ -2,7 +2,10 @@
 //!
 //! Before the real files each lint is given broken ones: what it does not notice there, it would not notice here.
 
+mod alerts;
 mod broken;
+mod metrics;
+mod promql;
 mod units;
 
 use std::path::Path;
@@ -24,6 +27,8 @@ pub(crate) struct LintArgs {
 enum Subject {
     /// Units of systemd: their exposure, their keys, their capabilities
     Units,
+    /// Alerts and recording rules of Prometheus, and the runbook
+    Alerts,
 }
 
 /// Lint of one part.
@@ -39,6 +44,7 @@ impl Subject {
     fn lint(self) -> Lint {
         match self {
             Self::Units => units::LINT,
+            Self::Alerts => alerts::LINT,
         }
     }
 

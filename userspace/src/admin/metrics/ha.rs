@@ -13,6 +13,12 @@ impl Scrape {
     pub(super) fn ha(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let shared = &self.0.shared;
         let snapshot = shared.snapshot.load();
+        let ha = snapshot.model.ha.iter();
+        out.gauge(
+            "ha_info",
+            "Name and mode of the section `ha`: 1",
+            ha.map(|ha| (vec![("name", ha.name.as_str()), ("mode", ha.mode.as_str())], 1.0)),
+        )?;
         let groups = snapshot.model.ha.iter().flat_map(|ha| &ha.groups);
         let states = groups.flat_map(|group| {
             let report = shared.ha.group(&group.name);

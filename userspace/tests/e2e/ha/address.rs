@@ -34,6 +34,9 @@ fn every_ready_node_has_the_addresses_on_its_loopback_interface() {
     // The whole network of the source would be this machine's own.
     assert!(on_loopback.contains(&format!("{SOURCE}/32")), "{on_loopback}");
     lab.nodes[0].wait_state("g1", "master");
+    let metrics = lab.nodes[0].ask("GET", "/metrics", "").body;
+    let is_info = |line: &&str| line.starts_with("signalbox_ha_info{") && line.contains("mode=\"address\"");
+    assert!(metrics.lines().any(|line| is_info(&line)), "{metrics}");
 
     assert!(lab.nodes[0].ha(&["release", "g1"]).status.success());
     assert!(
