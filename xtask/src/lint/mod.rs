@@ -4,6 +4,7 @@
 
 mod alerts;
 mod broken;
+mod grafana;
 mod metrics;
 mod promql;
 mod units;
@@ -29,6 +30,8 @@ enum Subject {
     Units,
     /// Alerts and recording rules of Prometheus, and the runbook
     Alerts,
+    /// Dashboards of Grafana
+    Grafana,
 }
 
 /// Lint of one part.
@@ -45,6 +48,7 @@ impl Subject {
         match self {
             Self::Units => units::LINT,
             Self::Alerts => alerts::LINT,
+            Self::Grafana => grafana::LINT,
         }
     }
 
