@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Lint, alerts, metrics, units};
 
-/// What lints read, beside the directory packaging/.
+/// Files that lints read, beside the directory packaging/.
 const READ: [&str; 4] = [metrics::METRICS, alerts::RUNBOOK, units::CAPABILITIES, "Cargo.toml"];
 
 /// A file with one place of it replaced, and part of what the lint must say then.

@@ -19,7 +19,7 @@ use broken::Broken;
 
 #[derive(Default, clap::Args)]
 pub(crate) struct LintArgs {
-    /// What to check; all of it if nothing is named
+    /// Parts to check; all of them if none is named
     what: Vec<Subject>,
 }
 
