@@ -15,6 +15,7 @@ const SEVERITIES: [&str; 2] = ["critical", "warning"];
 
 pub(super) const LINT: Lint = Lint {
     tools: &["promtool"],
+    prepare: || Ok(()),
     check,
     broken: &[
         Broken {

@@ -4,10 +4,17 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Lint, alerts, metrics, units};
+use super::{Lint, alerts, k8s, metrics, units};
 
 /// Files that lints read, beside the directory packaging/.
-const READ: [&str; 4] = [metrics::METRICS, alerts::RUNBOOK, units::CAPABILITIES, "Cargo.toml"];
+const READ: [&str; 6] = [
+    metrics::METRICS,
+    alerts::RUNBOOK,
+    k8s::DOCUMENT,
+    k8s::CONFIGURATION,
+    units::CAPABILITIES,
+    "Cargo.toml",
+];
 
 /// A file with one place of it replaced, and part of what the lint must say then.
 pub(super) struct Broken {

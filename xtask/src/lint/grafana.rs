@@ -19,6 +19,7 @@ const COLUMNS: u64 = 24;
 
 pub(super) const LINT: Lint = Lint {
     tools: &["promtool"],
+    prepare: || Ok(()),
     check,
     broken: &[
         Broken {
@@ -97,7 +98,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-fn dashboards(root: &Path) -> Result<Vec<std::path::PathBuf>> {
+pub(super) fn dashboards(root: &Path) -> Result<Vec<std::path::PathBuf>> {
     let entries = fs::read_dir(root.join(DIRECTORY)).with_context(|| format!("reading {DIRECTORY}"))?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     let mut boards: Vec<_> = paths

@@ -5,6 +5,8 @@
 mod alerts;
 mod broken;
 mod grafana;
+mod k8s;
+mod kube_tools;
 mod metrics;
 mod promql;
 mod units;
@@ -21,6 +23,9 @@ use broken::Broken;
 pub(crate) struct LintArgs {
     /// Parts to check; all of them if none is named
     what: Vec<Subject>,
+    /// Write the files that are made of others: the rules of Prometheus as an object of Kubernetes
+    #[arg(long)]
+    update: bool,
 }
 
 /// Part of packaging/ that has a lint.
@@ -32,12 +37,16 @@ enum Subject {
     Alerts,
     /// Dashboards of Grafana
     Grafana,
+    /// Manifests for Kubernetes and OpenShift
+    K8s,
 }
 
 /// Lint of one part.
 struct Lint {
     /// Programs that it runs.
     tools: &'static [&'static str],
+    /// Installs what no package of Debian 12 has.
+    prepare: fn() -> Result<()>,
     /// Returns what is wrong with the files under a root.
     check: fn(&Path) -> Result<Vec<String>>,
     broken: &'static [Broken],
@@ -49,12 +58,23 @@ impl Subject {
             Self::Units => units::LINT,
             Self::Alerts => alerts::LINT,
             Self::Grafana => grafana::LINT,
+            Self::K8s => k8s::LINT,
         }
     }
 
     fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl Lint {
+    /// Fails where a tool is missing.
+    fn ready(&self) -> Result<()> {
+        if let Some(missing) = self.tools.iter().find(|tool| find_program(tool).is_none()) {
+            bail!("`{missing}` is missing; `cargo xtask test --only install` installs it");
+        }
+        (self.prepare)()
     }
 }
 
@@ -65,17 +85,20 @@ pub(crate) fn run(args: &LintArgs) -> Result<()> {
 /// Runs lints; each line of output goes to `say`.
 pub(crate) fn run_with(args: &LintArgs, say: &mut dyn FnMut(&str)) -> Result<()> {
     let root = root()?;
+    if args.update {
+        k8s::update(&root)?;
+    }
     let mut problems = Vec::new();
     for subject in Subject::value_variants() {
         if !args.what.is_empty() && !args.what.contains(subject) {
             continue;
         }
         let (name, lint) = (subject.name(), subject.lint());
-        if let Some(missing) = lint.tools.iter().find(|tool| find_program(tool).is_none()) {
+        if let Err(why) = lint.ready() {
             if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|value| value == "1") {
-                bail!("`{missing}` is missing; `cargo xtask test --only install` installs it");
+                return Err(why);
             }
-            say(&format!("SKIP lint {name}: `{missing}` is not installed"));
+            say(&format!("SKIP lint {name}: {why:#}"));
             continue;
         }
         broken::notices_all(&root, &name, &lint)?;

@@ -11,7 +11,7 @@ use crate::{
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 34] = [
+const PACKAGES: [AptPackage; 35] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -48,17 +48,17 @@ const PACKAGES: [AptPackage; 34] = [
     package("iperf3"),
     package("nftables"),
     package("faketime"),
-    // For `lint`: systemd-analyze, and promtool.
+    // For `lint`: systemd-analyze, promtool, and what kubernetes-validate is installed with.
     package("systemd"),
     package("prometheus"),
+    package("python3-venv"),
 ];
 
 /// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
-/// kube-apiserver; a suite for TLS, and what suites of PyPI are installed with.
-const NIGHTLY: [AptPackage; 4] = [
+/// kube-apiserver; a suite for TLS.
+const NIGHTLY: [AptPackage; 3] = [
     package("golang-go"),
     package("golang-google-grpc-dev"),
-    package("python3-venv"),
     package("testssl.sh"),
 ];
 
