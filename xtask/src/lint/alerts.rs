@@ -6,11 +6,15 @@ use std::{collections::BTreeSet, fs, path::Path};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{Lint, broken::Broken, metrics::Metrics};
+use super::{
+    Lint,
+    broken::Broken,
+    files::{MANIFEST, RUNBOOK},
+    metrics::Metrics,
+};
 use crate::exec::Run;
 
 const DIRECTORY: &str = "packaging/prometheus";
-pub(super) const RUNBOOK: &str = "docs/runbook.md";
 const SEVERITIES: [&str; 2] = ["critical", "warning"];
 
 pub(super) const LINT: Lint = Lint {
@@ -137,7 +141,7 @@ fn promtool(root: &Path, words: &[&str]) -> Result<Vec<String>> {
 
 /// Address of the runbook where the sources are published.
 fn runbook_url(root: &Path) -> Result<String> {
-    let manifest = fs::read_to_string(root.join("Cargo.toml")).context("reading Cargo.toml")?;
+    let manifest = fs::read_to_string(root.join(MANIFEST)).context("reading Cargo.toml")?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""));
     let repository = line.context("Cargo.toml has no `repository`")?.trim_end_matches('"');
     Ok(format!("{repository}/blob/main/{RUNBOOK}"))

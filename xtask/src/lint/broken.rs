@@ -4,17 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Lint, alerts, k8s, metrics, units};
-
-/// Files that lints read, beside the directory packaging/.
-const READ: [&str; 6] = [
-    metrics::METRICS,
-    alerts::RUNBOOK,
-    k8s::DOCUMENT,
-    k8s::CONFIGURATION,
-    units::CAPABILITIES,
-    "Cargo.toml",
-];
+use super::{Lint, files};
 
 /// A file with one place of it replaced, and part of what the lint must say then.
 pub(super) struct Broken {
@@ -31,7 +21,7 @@ pub(super) fn notices_all(root: &Path, name: &str, lint: &Lint) -> Result<()> {
         fs::remove_dir_all(&copy).with_context(|| format!("removing {}", copy.display()))?;
     }
     copy_directory(&root.join("packaging"), &copy.join("packaging"))?;
-    for file in READ {
+    for file in files::ALL {
         copy_file(&root.join(file), &copy.join(file))?;
     }
     for broken in lint.broken {

@@ -16,13 +16,12 @@ use super::{
     Lint,
     alerts::{list, text},
     broken::Broken,
+    files::{CAPABILITIES, CONFIGURATION, KUBERNETES},
     grafana, kube_tools, units,
 };
 
 const DIRECTORY: &str = "packaging/k8s";
 const RULE: &str = "packaging/k8s/monitoring/prometheusrule.yaml";
-pub(super) const DOCUMENT: &str = "docs/kubernetes.md";
-pub(super) const CONFIGURATION: &str = "docs/configuration.md";
 const OVERLAYS: [&str; 3] = ["infra", "ha", "agent"];
 /// Kinds that Kubernetes itself does not have.
 const SCHEMAS: [(&str, &str); 3] = [
@@ -96,7 +95,7 @@ pub(super) const LINT: Lint = Lint {
             says: "SecurityContextConstraints",
         },
         Broken {
-            file: units::CAPABILITIES,
+            file: CAPABILITIES,
             from: "name: \"CAP_BPF\"",
             to: "name: \"CAP_SYS_ADMIN\"",
             says: "container signalbox",
@@ -293,7 +292,7 @@ fn pods(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
 
 /// Compares objects with those that the document shows.
 fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
-    let document = read(root, DOCUMENT)?;
+    let document = read(root, KUBERNETES)?;
     let blocks = document
         .split("```yaml\n")
         .skip(1)
@@ -310,7 +309,7 @@ fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
                 .any(|object| key(object) == key(&shown) && *object == shown)
             {
                 let (kind, name) = (text(&shown, "kind"), text(&shown["metadata"], "name"));
-                problems.push(format!("{kind} {name} is not as {DOCUMENT} shows it"));
+                problems.push(format!("{kind} {name} is not as {KUBERNETES} shows it"));
             }
         }
     }

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
+use super::files::METRICS;
 use super::promql::{Matcher, names};
 
-pub(super) const METRICS: &str = "docs/metrics.md";
 /// Labels that Prometheus gives to what it scrapes.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod broken;
+mod files;
 mod grafana;
 mod k8s;
 mod kube_tools;

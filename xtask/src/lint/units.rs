@@ -5,11 +5,9 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-use super::{Lint, broken::Broken};
+use super::{Lint, broken::Broken, files::CAPABILITIES};
 use crate::exec::Run;
 
-/// Table of the capabilities that signalbox uses. `signalbox doctor` and the warnings at the start go by it.
-pub(super) const CAPABILITIES: &str = "userspace/kernel/src/capabilities.rs";
 const DIRECTORY: &str = "packaging/systemd";
 /// Units, and the exposure that `systemd-analyze security` may find at most, in tenths.
 const UNITS: [(&str, u8); 2] = [("signalbox.service", 20), ("signalbox-ha.service", 34)];

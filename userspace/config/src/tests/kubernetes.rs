@@ -306,3 +306,11 @@ fn the_documented_sets_of_routers_are_understood() {
     let expected = shards.chain(kinds).map(|(name, labels)| (name.to_owned(), labels));
     assert_eq!(sets, expected.collect::<Vec<_>>());
 }
+
+#[test]
+fn the_packaged_files_are_right() {
+    let parsed = right(include_str!("../../../../packaging/k8s/base/signalbox.yaml"));
+    assert_eq!(parsed.warnings, []);
+    let agent = include_str!("../../../../packaging/k8s/overlays/agent/agent.yaml");
+    assert!(crate::agent::parse(agent).is_ok());
+}
