@@ -60,6 +60,7 @@ mod migration;
 mod online;
 mod peek;
 mod pins;
+mod prometheus;
 mod refused;
 mod rights;
 mod rotate;

@@ -1,0 +1,112 @@
+//! Debian's Prometheus with the packaged rules scrapes signalbox: alerts are silent while it lives, and one fires when it
+//! is killed.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::lab::{Lab, Proc, Router, SOON, Signalbox, available, config, eventually, privileged};
+
+const RULES: [&str; 2] = ["recording.yaml", "alerts.yaml"];
+const LISTEN: &str = "127.0.0.1:9090";
+
+/// Prometheus beside signalbox.
+struct Prometheus<'l> {
+    lab: &'l Lab,
+    proc: Proc,
+}
+
+impl<'l> Prometheus<'l> {
+    fn start(lab: &'l Lab) -> Self {
+        let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
+        for file in RULES {
+            let text = fs::read_to_string(packaged.join(file)).unwrap();
+            // With the time that an alert has to last, the test would only wait.
+            let text = text.replace("for: 1m\n", "for: 1s\n");
+            fs::write(lab.dir().join(file), text).unwrap();
+        }
+        let text = format!(
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [{}]\nscrape_configs:\n  \
+             - {{ job_name: signalbox, static_configs: [{{ targets: [\"127.0.0.1:8089\"] }}] }}\n",
+            RULES.join(", ")
+        );
+        fs::write(lab.dir().join("prometheus.yaml"), text).unwrap();
+        let mut command = lab.lb.command("prometheus");
+        command.arg(format!("--web.listen-address={LISTEN}"));
+        for (option, file) in [("--config.file", "prometheus.yaml"), ("--storage.tsdb.path", "tsdb")] {
+            command.arg(format!("{option}={}", lab.dir().join(file).display()));
+        }
+        let proc = Proc::spawn("prometheus", command, lab.dir());
+        Self { lab, proc }
+    }
+
+    /// Answer of the API, if there is one.
+    fn ask(&self, path: &str) -> Option<Value> {
+        let url = format!("http://{LISTEN}{path}");
+        let answer = self.lab.lb.output(&["curl", "--silent", "--max-time", "5", &url]);
+        let body: Value = serde_json::from_slice(&answer.stdout).ok()?;
+        Some(body["data"].clone())
+    }
+
+    /// Value of `up` of signalbox, as last scraped.
+    fn up(&self) -> Option<String> {
+        let data = self.ask("/api/v1/query?query=up")?;
+        Some(data["result"][0]["value"][1].as_str()?.to_owned())
+    }
+
+    /// Whether all rules have been evaluated, none with an error, and of several scrapes.
+    fn is_evaluated(&self) -> bool {
+        let rate = self.ask("/api/v1/query?query=signalbox:connections:rate5m");
+        if rate.is_none_or(|data| data["result"].as_array().is_none_or(Vec::is_empty)) {
+            return false;
+        }
+        let Some(data) = self.ask("/api/v1/rules") else {
+            return false;
+        };
+        let groups = data["groups"].as_array().into_iter().flatten();
+        let rules: Vec<_> = groups
+            .flat_map(|group| group["rules"].as_array().into_iter().flatten())
+            .collect();
+        rules.len() > 20 && rules.iter().all(|rule| rule["health"] == "ok")
+    }
+
+    /// Names of alerts that fire, or are about to.
+    fn alerts(&self) -> Vec<String> {
+        let data = self.ask("/api/v1/alerts").unwrap_or_default();
+        let alerts = data["alerts"].as_array().into_iter().flatten();
+        alerts
+            .map(|alert| format!("{} {}", alert["labels"]["alertname"], alert["state"]))
+            .collect()
+    }
+}
+
+#[test]
+fn alerts_are_silent_while_signalbox_lives_and_one_fires_when_it_is_killed() {
+    let name = "alerts_are_silent_while_signalbox_lives_and_one_fires_when_it_is_killed";
+    if !privileged(name) || !available(name, &[("prometheus", "prometheus")]) {
+        return;
+    }
+    let lab = Lab::new();
+    let _routers = Router::start_all(&lab, &["east-1"]);
+    let body = format!(
+        "{}clusters:\n{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
+        config::WEB_LISTENERS,
+        config::cluster("east", &[], &["east-1"])
+    );
+    let mut sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1"]);
+    let prometheus = Prometheus::start(&lab);
+    let scraped = eventually(SOON, || {
+        prometheus.up().as_deref() == Some("1") && prometheus.is_evaluated()
+    });
+    assert!(scraped, "{:?}\n{}", prometheus.up(), prometheus.proc.log());
+    // Its hosts, cut-through and configuration are well: an alert about any of them would be a false one.
+    assert_eq!(prometheus.alerts(), [""; 0]);
+
+    sb.kill9();
+    let fires = eventually(SOON, || {
+        prometheus.alerts().contains(&"\"SignalboxDown\" \"firing\"".to_owned())
+    });
+    assert!(fires, "{:?}\n{}", prometheus.alerts(), prometheus.proc.log());
+}
