@@ -79,6 +79,15 @@ impl Lint {
     }
 }
 
+/// Installs what lints need beside Debian's packages; says what cannot be had.
+pub(crate) fn install() {
+    for subject in Subject::value_variants() {
+        if let Err(why) = subject.lint().ready() {
+            println!("lint {} will skip: {why:#}", subject.name());
+        }
+    }
+}
+
 pub(crate) fn run(args: &LintArgs) -> Result<()> {
     run_with(args, &mut |line| println!("{line}"))
 }

@@ -6,7 +6,7 @@ use crate::{
     apt::{self, AptPackage, package},
     ebpf,
     exec::Run,
-    fuzz, vm,
+    fuzz, lint, vm,
 };
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
@@ -98,6 +98,7 @@ pub(super) fn run(nightly: bool) -> Result<()> {
         let cargo = Run::cargo(["install", "cargo-nextest", "--version", NEXTEST, "--locked", "--debug"])?;
         cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }
+    lint::install();
     ebpf::ensure_toolchain()?;
     fuzz::install()?;
     if Run::new("cc")?.args(["--version"]).answer().is_none() {
