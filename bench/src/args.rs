@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Directory for results [default: bench/results; http: bench/results/http]
+    /// Directory for results [default: bench/results; http and ha: a directory of theirs in it]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// Do not install missing packages
@@ -70,6 +70,9 @@ pub(crate) enum BenchCommand {
     /// Measure HTTP by request, in plain and with TLS that ends at the balancer
     #[command(override_usage = "cargo xtask bench http [OPTIONS]")]
     Http(RunArgs),
+    /// Measure what replication of flows to a second node costs, and how long it takes
+    #[command(override_usage = "cargo xtask bench ha [OPTIONS]")]
+    Ha(RunArgs),
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
     Lab(playground::PlaygroundArgs),
     /// Measure the cost of packets of layer-4 services
@@ -133,7 +136,7 @@ impl RunArgs {
             some => some.to_vec(),
         };
         ensure!(!threads.contains(&0), "--threads: at least 1");
-        let ours = contenders.iter().any(|c| matches!(c, Contender::Signalbox { .. }));
+        let ours = contenders.iter().any(|c| c.is_signalbox() && *c != Contender::Other);
         let ours = if ours {
             signalbox(self.signalbox.as_deref())?
         } else {

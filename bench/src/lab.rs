@@ -3,7 +3,10 @@
 //! ```text
 //! client 10.71.1.2 … .9 ──veth── 10.71.1.1 balancer 10.72.1.1 ──veth── 10.72.1.2 host 1
 //!                                                   10.72.2.1 ──veth── 10.72.2.2 host 2
+//!                                                   10.73.1.1 ──veth── 10.73.1.2 standby
 //! ```
+//!
+//! The standby is a second balancer, for those that have one; its other links are bridges without ports.
 //!
 //! The balancer's namespace forwards packets, too: plain forwarding is the limit to which the balancers are compared.
 
@@ -17,6 +20,8 @@ use signalbox_lab::{Kind, Ns, Sandbox};
 pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 1);
 /// Addresses of the router hosts.
 pub(crate) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 72, 1, 2), Ipv4Addr::new(10, 72, 2, 2)];
+/// Addresses of the balancer and the standby in their own network.
+pub(crate) const STANDBY: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 73, 1, 1), Ipv4Addr::new(10, 73, 1, 2)];
 /// Addresses of the client: eight times as many connections before a pair of ports comes back.
 pub(crate) const CLIENTS: [Ipv4Addr; 8] = {
     let mut all = [Ipv4Addr::UNSPECIFIED; 8];
@@ -56,6 +61,8 @@ pub(crate) struct Lab {
     pub(crate) client: Ns,
     /// Namespace of the balancer.
     pub(crate) lb: Ns,
+    /// Namespace of a second balancer.
+    pub(crate) standby: Ns,
     /// Namespaces of the router hosts.
     pub(crate) hosts: [Ns; 2],
     sandbox: Sandbox,
@@ -68,6 +75,7 @@ impl Lab {
         let lab = Self {
             client: sandbox.namespace("client")?,
             lb: sandbox.namespace("lb")?,
+            standby: sandbox.namespace("standby")?,
             hosts: [sandbox.namespace("host1")?, sandbox.namespace("host2")?],
             sandbox,
         };
@@ -81,13 +89,18 @@ impl Lab {
     }
 
     fn wire(&self) -> Result<()> {
-        for ns in self.hosts.iter().chain([&self.client, &self.lb]) {
+        for ns in self.hosts.iter().chain([&self.client, &self.lb, &self.standby]) {
             ns.sysctl(&SYSCTLS)?;
         }
         self.lb.sysctl(&["net.ipv4.ip_forward=1"])?;
         join(&self.lb, "client", VIP, &self.client, &CLIENTS)?;
         for (link, ns, address) in [("host1", &self.hosts[0], HOSTS[0]), ("host2", &self.hosts[1], HOSTS[1])] {
             join(&self.lb, link, gateway(address), ns, &[address])?;
+        }
+        join(&self.lb, "standby", STANDBY[0], &self.standby, &STANDBY[1..])?;
+        for link in ["client", "host1", "host2"] {
+            self.standby
+                .ip(&format!("link add {link} type bridge\nlink set {link} up"))?;
         }
         Ok(())
     }

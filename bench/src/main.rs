@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Some(BenchCommand::Lab(args)) => playground::run(args).map(|()| 0),
         Some(BenchCommand::Xdp(args)) => xdp::run(args).map(|()| 0),
         Some(BenchCommand::Http(args)) => run(args, Suite::Http),
+        Some(BenchCommand::Ha(args)) => run(args, Suite::Ha),
         None => run(&args.run, Suite::Connections),
     };
     match outcome {

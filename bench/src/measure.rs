@@ -37,6 +37,8 @@ pub(crate) struct Sample {
     pub(crate) foreign: f64,
     /// Memory of idle connections.
     pub(crate) memory: Option<Memory>,
+    /// Replication of flows to a second node.
+    pub(crate) replication: Option<Replication>,
     /// Errors of the turn.
     pub(crate) errors: Errors,
 }
@@ -59,6 +61,19 @@ pub(crate) struct Memory {
     pub(crate) kernel: f64,
 }
 
+/// Replication of flows to a second node.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Replication {
+    /// Flows per second that the second node was told of.
+    pub(crate) flows: f64,
+    /// Bytes for each of them.
+    pub(crate) bytes: f64,
+    /// Mean time from a flow's hand-off until the second node had it, in µs.
+    pub(crate) mean_lag: f64,
+    /// Bound in µs of the histogram's bucket below which 99 of 100 such times were.
+    pub(crate) p99_lag: f64,
+}
+
 /// Part of stolen or foreign time above which a measurement is marked.
 const DISTURBED: f64 = 0.02;
 
@@ -79,6 +94,7 @@ impl Sample {
             steal: f64::NAN,
             foreign: f64::NAN,
             memory: None,
+            replication: None,
             errors,
         }
     }

@@ -1,9 +1,12 @@
 //! The signalbox that is measured or tried: a given one, or one built from this checkout.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use signalbox_lab::Ns;
 
 use crate::lab::Lab;
 use crate::process;
@@ -42,7 +45,13 @@ fn build() -> Result<PathBuf> {
 /// Writes a configuration, all but `version`, `admin` and `store`, and returns the command that runs `program` with it
 /// in the balancer's namespace.
 pub(crate) fn run(lab: &Lab, program: &Path, body: &str) -> Result<Command> {
-    let (config, dir) = (lab.dir().join("signalbox.yaml"), lab.dir().display());
+    run_in(&lab.lb, lab.dir(), program, body)
+}
+
+/// Writes a configuration to a directory as [`run`] does, and returns the command that runs `program` with it in a
+/// namespace.
+pub(crate) fn run_in(ns: &Ns, dir: &Path, program: &Path, body: &str) -> Result<Command> {
+    let (config, dir) = (dir.join("signalbox.yaml"), dir.display());
     let text = format!(
         "version: 1
 admin: {{ listen: none, socket: {dir}/admin.sock }}
@@ -55,12 +64,30 @@ store: {{ path: {dir}/state.redb }}
         "--log=warn".as_ref(),
         "--config".as_ref(),
     ];
-    process::with_config(&lab.lb, &words, &config, &text)
+    process::with_config(ns, &words, &config, &text)
+}
+
+/// Asks the signalbox whose files are in a directory: the body of its answer.
+pub(crate) fn ask(dir: &Path, method: &str, path: &str, body: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(dir.join("admin.sock")).context("admin socket")?;
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    ensure!(
+        head.split(' ').nth(1).is_some_and(|status| status.starts_with('2')),
+        "{method} {path}: {body}"
+    );
+    Ok(body.to_owned())
 }
 
 /// Command that removes pinned programs and maps, which outlive the process.
-pub(crate) fn detach(lab: &Lab, program: &Path) -> Command {
-    let mut command = lab.lb.command(program);
+pub(crate) fn detach(ns: &Ns, program: &Path) -> Command {
+    let mut command = ns.command(program);
     command.arg("detach");
     command
 }

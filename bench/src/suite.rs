@@ -11,6 +11,8 @@ pub(crate) enum Suite {
     Connections,
     /// HTTP by request, in plain and in TLS that ends at the balancer.
     Http,
+    /// Connections of a node of virtual addresses, whose flows a second node gets.
+    Ha,
 }
 
 impl Suite {
@@ -19,6 +21,7 @@ impl Suite {
         match self {
             Self::Connections => &scenario::ALL,
             Self::Http => &scenario::HTTP,
+            Self::Ha => &scenario::HA,
         }
     }
 
@@ -29,6 +32,7 @@ impl Suite {
                 "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap"
             }
             Self::Http => "direct,haproxy,haproxy-splice,haproxy-router,nginx,signalbox-auto",
+            Self::Ha => "direct,haproxy,signalbox-auto,signalbox-ha,signalbox-sync",
         }
     }
 
@@ -37,6 +41,7 @@ impl Suite {
         match self {
             Self::Connections => "bench/results",
             Self::Http => "bench/results/http",
+            Self::Ha => "bench/results/ha",
         }
     }
 }

@@ -3,6 +3,8 @@
 mod haproxy;
 mod http;
 mod nginx;
+mod replicated;
+mod replication_counts;
 mod router;
 mod signalbox;
 mod sozu;
@@ -22,6 +24,7 @@ use crate::load::idle::probe;
 use crate::process::{self, Running};
 use crate::product;
 use crate::suite::Suite;
+pub(crate) use replication_counts::ReplicationCounts;
 
 /// A contender by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,11 @@ pub(crate) enum Contender {
         /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do.
         tier: String,
     },
+    /// signalbox with its default tier, as a node of a group of virtual addresses.
+    Node {
+        /// Whether a second node gets its flows.
+        is_replicated: bool,
+    },
     /// Other build of signalbox, with its default tier.
     Other,
 }
@@ -56,6 +64,10 @@ pub(crate) const BASELINE: &str = "direct";
 const ROUTER: &str = "haproxy-router";
 /// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
+/// Name of signalbox as a node that replicates nothing.
+const NODE: &str = "signalbox-ha";
+/// Name of signalbox as a node whose flows another one gets.
+const REPLICATED: &str = "signalbox-sync";
 
 impl FromStr for Contender {
     type Err = anyhow::Error;
@@ -69,6 +81,8 @@ impl FromStr for Contender {
             "nginx" => Self::Nginx,
             "sozu" => Self::Sozu,
             OTHER => Self::Other,
+            NODE => Self::Node { is_replicated: false },
+            REPLICATED => Self::Node { is_replicated: true },
             // Whether there is such a tier is for signalbox to say: new ones need no change here.
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
@@ -84,7 +98,7 @@ impl FromStr for Contender {
 impl Contender {
     /// Whether the contender is a build of signalbox.
     pub(crate) const fn is_signalbox(&self) -> bool {
-        matches!(self, Self::Signalbox { .. } | Self::Other)
+        matches!(self, Self::Signalbox { .. } | Self::Node { .. } | Self::Other)
     }
 }
 
@@ -98,6 +112,8 @@ impl std::fmt::Display for Contender {
             Self::Nginx => f.write_str("nginx"),
             Self::Sozu => f.write_str("sozu"),
             Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
+            Self::Node { is_replicated: false } => f.write_str(NODE),
+            Self::Node { is_replicated: true } => f.write_str(REPLICATED),
             Self::Other => f.write_str(OTHER),
         }
     }
@@ -128,6 +144,8 @@ impl std::fmt::Display for Setup {
 /// A contender at work, until dropped.
 pub(crate) struct RunningContender {
     running: Running,
+    /// Second node, whose work is not the contender's.
+    standby: Option<Running>,
     addresses: Vec<Ipv4Addr>,
 }
 
@@ -150,8 +168,11 @@ impl Setup {
             Contender::Sozu if is_http => bail!("there is no configuration of Sōzu for HTTP with TLS"),
             Contender::Sozu => Some(sozu::command(lab, self.threads)?),
             Contender::Signalbox { tier } => Some(signalbox(tier)?),
+            Contender::Node { .. } if is_http => bail!("nodes of a group are compared where connections are passed on"),
+            Contender::Node { is_replicated } => Some(self.node(lab, *is_replicated)?),
             Contender::Other => Some(signalbox("auto")?),
         };
+        let is_replicated = self.contender == Contender::Node { is_replicated: true };
         let start = |command: Command| process::start("contender", command, lab.dir());
         let mut running = RunningContender {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
@@ -160,10 +181,17 @@ impl Setup {
                 after: self
                     .contender
                     .is_signalbox()
-                    .then(|| product::detach(lab, &self.signalbox)),
+                    .then(|| product::detach(&lab.lb, &self.signalbox)),
             },
+            standby: is_replicated.then(|| self.standby(lab)).transpose()?,
         };
+        if matches!(self.contender, Contender::Node { .. }) {
+            replicated::give(lab, is_replicated, || running.death())?;
+        }
         running.wait(lab)?;
+        if is_replicated {
+            replicated::wait_synced(lab, || running.death())?;
+        }
         Ok(running)
     }
 }
@@ -182,9 +210,15 @@ impl RunningContender {
         self.running.process.as_ref().map(process::family).unwrap_or_default()
     }
 
-    /// Last output of the contender, if it has ended by itself.
+    /// Counts of replication so far; `None` without a second node.
+    pub(crate) fn replicated(&self, lab: &Lab) -> Result<Option<ReplicationCounts>> {
+        self.standby.as_ref().map(|_| ReplicationCounts::read(lab)).transpose()
+    }
+
+    /// Last output of the contender or its second node, if one has ended by itself.
     pub(crate) fn death(&mut self) -> Option<String> {
-        self.running.death()
+        let standby = self.standby.as_mut().and_then(Running::death);
+        self.running.death().or(standby)
     }
 
     fn wait(&mut self, lab: &Lab) -> Result<()> {
@@ -239,7 +273,7 @@ mod tests {
         for name in Suite::Connections
             .contenders()
             .split(',')
-            .chain(["signalbox-new", OTHER, ROUTER])
+            .chain(["signalbox-new", OTHER, ROUTER, NODE, REPLICATED])
         {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }

@@ -11,6 +11,13 @@ use crate::load::bulk::PORT;
 use crate::product;
 
 pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
+    let mut command = product::run(lab, program, &body(tier))?;
+    command.args(["--workers", &workers.to_string()]);
+    Ok(command)
+}
+
+/// Configuration with a tier.
+pub(super) fn body(tier: &str) -> String {
     let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
     let hosts: String = (1..).zip(HOSTS).map(host).collect();
     // The default is compared with other balancers; a tier of its own is for comparison with the default.
@@ -19,7 +26,7 @@ pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> 
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     // `limits` only for what all traffic from one address would run into.
-    let text = format!(
+    format!(
         "{datapath}timeouts: {{ shutdown: 1s }}
 limits: {{ per_source: {{ peeking: 0 }} }}
 listeners:
@@ -35,8 +42,5 @@ clusters:
   - {{ host: {NAME}, clusters: {{ hosts: 1 }} }}
 unmatched: reject
 ",
-    );
-    let mut command = product::run(lab, program, &text)?;
-    command.args(["--workers", &workers.to_string()]);
-    Ok(command)
+    )
 }

@@ -60,6 +60,11 @@ impl Connection {
         })
     }
 
+    /// The connection as one that was due at a moment, which its first request counts from.
+    pub(crate) fn begun_at(self, began: Instant) -> Self {
+        Self { began, ..self }
+    }
+
     /// Socket of the connection, for epoll.
     pub(crate) fn socket(&self) -> &Socket {
         self.wire.socket()

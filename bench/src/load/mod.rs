@@ -8,6 +8,7 @@ pub(crate) mod h2load;
 pub(crate) mod http;
 mod http2;
 pub(crate) mod idle;
+pub(crate) mod openings;
 pub(crate) mod paced;
 pub(crate) mod response;
 mod schedule;

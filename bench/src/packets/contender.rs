@@ -96,6 +96,6 @@ clusters:
     let command = product::run(lab, program, &text)?;
     Ok(Running {
         process: Some(process::start("contender", command, lab.dir())?),
-        after: Some(product::detach(lab, program)),
+        after: Some(product::detach(&lab.lb, program)),
     })
 }

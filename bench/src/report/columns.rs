@@ -19,6 +19,7 @@ pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
         ScenarioKind::Large(_) => LARGE,
         ScenarioKind::Bulk(_) => BULK,
         ScenarioKind::Idle(_) => IDLE,
+        ScenarioKind::Openings(_) => OPENINGS,
     }
 }
 
@@ -48,6 +49,18 @@ const LATENCY: &[Column] = &[
     ("added", |r| number(r.summary.added_cpu, 1.0, 1)),
     ("added x HAProxy", added_ratio),
     ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
+];
+
+const OPENINGS: &[Column] = &[
+    ("achieved/s", |r| number(r.summary.rate, 1.0, 0)),
+    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
+    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
+    ("CPU µs/connection", |r| number(r.summary.cpu, 1.0, 1)),
+    ("own", |r| number(r.summary.own_cpu, 1.0, 1)),
+    ("replicated/s", |r| number(r.summary.replicated, 1.0, 0)),
+    ("bytes/flow", |r| number(r.summary.replicated_bytes, 1.0, 0)),
+    ("mean lag ms", |r| number(r.summary.mean_lag, 1e-3, 2)),
+    ("p99 lag below ms", |r| number(r.summary.p99_lag, 1e-3, 2)),
 ];
 
 const LARGE: &[Column] = &[

@@ -45,6 +45,11 @@ pub(super) struct Summary {
     pub(super) resident: Option<Spread>,
     /// Kernel memory beyond that of plain forwarding.
     pub(super) added_kernel: Option<Spread>,
+    /// Flows per second that a second node was told of, and bytes for each.
+    pub(super) replicated: Option<Spread>,
+    pub(super) replicated_bytes: Option<Spread>,
+    pub(super) mean_lag: Option<Spread>,
+    pub(super) p99_lag: Option<Spread>,
 }
 
 impl Row {
@@ -89,6 +94,10 @@ impl Row {
             own_cpu: of(&|s| Some(s.own_cpu)),
             resident: of(&|s| Some(s.memory?.resident)),
             added_kernel: paired(samples, baseline, |mine, base| Some(kernel(mine)? - kernel(base)?)),
+            replicated: of(&|s| Some(s.replication?.flows)),
+            replicated_bytes: of(&|s| Some(s.replication?.bytes)),
+            mean_lag: of(&|s| Some(s.replication?.mean_lag)),
+            p99_lag: of(&|s| Some(s.replication?.p99_lag)),
         };
         Self {
             scenario: series.scenario,

@@ -65,6 +65,8 @@ pub(crate) enum ScenarioKind {
     Streams(usize),
     /// WebSockets, with an echo of 64 bytes at a time in each.
     Tunnels(usize),
+    /// New connections per second, each kept for a while after its request.
+    Openings(u32),
 }
 
 const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
@@ -229,6 +231,26 @@ pub(crate) const HTTP: [Scenario; 17] = [
     ),
 ];
 
+/// Scenarios of a node whose flows another one gets, in the order in which they run.
+pub(crate) const HA: [Scenario; 4] = [
+    scenario("unique-1", "Unique connections, 1 at a time", ScenarioKind::Unique(1)),
+    scenario(
+        "unique-100",
+        "Unique connections, 100 at a time",
+        ScenarioKind::Unique(100),
+    ),
+    scenario(
+        "openings-1000",
+        "1000 new connections per second, each kept for half a second",
+        ScenarioKind::Openings(1000),
+    ),
+    scenario(
+        "openings-5000",
+        "5000 new connections per second, each kept for half a second",
+        ScenarioKind::Openings(5000),
+    ),
+];
+
 /// Context of a scenario: network, hosts and contender.
 pub(crate) struct Bench<'a> {
     pub(crate) lab: &'a Lab,
@@ -292,6 +314,7 @@ impl Scenario {
             ScenarioKind::Idle(connections) => run::idle(bench, self.entry, connections),
             ScenarioKind::Streams(connections) => run::streams(bench, connections),
             ScenarioKind::Tunnels(connections) => run::tunnels(bench, connections),
+            ScenarioKind::Openings(rate) => run::openings(bench, rate),
         }
     }
 }

@@ -2,16 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{Bench, Entry, Scenario};
 use crate::contender::request;
 use crate::hosts::{LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
+use crate::load::openings::{self, OpeningsPlan};
 use crate::load::slots::Route;
 use crate::load::tunnels::{self, Tunnels};
 use crate::load::{Window, bulk, h2load, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
+
+/// Time for which a connection is kept open after its answer.
+const KEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Bench<'_> {
     fn meter(&self) -> Meter {
@@ -135,6 +139,34 @@ pub(super) fn tunnels(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let (outcome, watched) = tunnels.run(&bench.lab.client, window, || meter.watch(window, || 0))?;
     let mut sample = Sample::of(outcome.latency.count() as f64, bench.length, &watched?.0);
     sample.latency = Latency::of(&outcome.latency);
+    sample.errors = outcome.errors;
+    Ok(sample)
+}
+
+/// Opens connections at a fixed rate, and asks the contender how it has replicated their flows.
+pub(super) fn openings(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
+    let targets = bench.running.targets(80);
+    let plan = OpeningsPlan {
+        target: *targets.first().context("no target")?,
+        request: request(NAME, "/", false),
+        rate: f64::from(rate),
+        keep: KEEP_INTERVAL,
+        window: bench.window(),
+    };
+    let meter = bench.meter();
+    let watch = || -> Result<_> {
+        interrupt::sleep_until(plan.window.start)?;
+        let before = bench.running.replicated(bench.lab)?;
+        let (spent, _) = meter.watch(plan.window, || 0)?;
+        let after = bench.running.replicated(bench.lab)?;
+        Ok((spent, before.zip(after)))
+    };
+    let (outcome, watched) = openings::run(&bench.lab.client, &plan, watch)?;
+    let (spent, counts) = watched?;
+    let mut sample = Sample::of(outcome.latency.count() as f64, bench.length, &spent);
+    sample.offered = Some(plan.rate);
+    sample.latency = Latency::of(&outcome.latency);
+    sample.replication = counts.map(|(before, after)| after.since(&before, bench.length));
     sample.errors = outcome.errors;
     Ok(sample)
 }
