@@ -27,7 +27,7 @@ pub use reason::Reason;
 /// Version of the maps' layout, carried by everything that is pinned or handed over between processes. The rules for
 /// changes are those of [`layout`].
 #[cfg(not(feature = "next_abi"))]
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// Version of the maps in the tests of upgrades.
 #[cfg(feature = "next_abi")]
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;

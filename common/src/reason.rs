@@ -155,6 +155,8 @@ reasons! {
     SockmapFailed = 61, "sockmap_verdict", "failed";
     /// A host's SYN-ACK completed a flow that its sockets carry until userspace cuts it.
     CutHeld = 62, "cut_in", "held";
+    /// Bytes of a client behind its last request, or that request once more: dropped.
+    CutBehindRequest = 63, "cut_in", "behind_request";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

@@ -4,4 +4,5 @@
 
 pub mod cookie;
 pub mod forwarded;
+pub mod last_request;
 pub mod path;

@@ -365,6 +365,8 @@ pub struct Datapath {
     pub tier: Option<Tier>,
     /// Whether flows that are fit for tier `cut` are cut through. A forced tier rules cutting out.
     pub cut: bool,
+    /// Whether requests that are routed one by one are cut through, where one is its connection's last.
+    pub cuts_last_requests: bool,
 }
 
 /// Cluster: the router hosts that serve the same applications.

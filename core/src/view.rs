@@ -457,7 +457,11 @@ pub(crate) mod tests {
                     per_source: 0,
                 },
             },
-            datapath: Datapath { tier: None, cut: true },
+            datapath: Datapath {
+                tier: None,
+                cut: true,
+                cuts_last_requests: true,
+            },
             store: "/nowhere/state.redb".into(),
             etcd: None,
             balancers: Vec::new(),

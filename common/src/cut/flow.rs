@@ -117,6 +117,10 @@ pub const TS_DELTA_UNKNOWN: u32 = 32_768;
 /// says them.
 pub const RESYNC: u32 = 65_536;
 
+/// The client's stream has ended with what leg B's socket delivers, a request that is its connection's last, and nothing
+/// of its payload is forwarded. A flag of the client's direction, set by userspace before leg B is connected.
+pub const LAST_REQUEST: u32 = 131_072;
+
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
 /// Mark of [`CutFlow::marks`]: the flow counts against the limits that its listener sets for a source.

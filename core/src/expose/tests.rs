@@ -160,7 +160,11 @@ fn what_the_configuration_has_is_not_given_away() {
         cluster: None,
         trusted_proxies: Vec::new(),
         routing: crate::model::Routing::Connection,
-        datapath: crate::model::Datapath { tier: None, cut: false },
+        datapath: crate::model::Datapath {
+            tier: None,
+            cut: false,
+            cuts_last_requests: false,
+        },
         shield: None,
     });
     model.services.push(Service {

@@ -2,11 +2,11 @@
 
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{
-    CUT_LATE, IS_REPLICA, PAIRED, RESYNC, SOCKETS_CLOSED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state,
+    CUT_LATE, IS_REPLICA, LAST_REQUEST, PAIRED, RESYNC, SOCKETS_CLOSED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state,
 };
 
 /// Flags of the directions that a record carries: the others say how far the packets have come.
-const CARRIED_FLAGS: [u32; 2] = [TS_DELTA_KNOWN | CUT_LATE, TS_DELTA_UNKNOWN];
+const CARRIED_FLAGS: [u32; 2] = [TS_DELTA_KNOWN | CUT_LATE | LAST_REQUEST, TS_DELTA_UNKNOWN];
 
 /// Clocks of the machine that writes or reads a record. They differ between machines; ages and offsets do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn flow(numbers: [u32; 4], started: u32, flags: [bool; 3]) -> CutFlow {
+    fn flow(numbers: [u32; 4], started: u32, flags: [bool; 4]) -> CutFlow {
         let [a, b, c, d] = numbers;
         let mut flow = CutFlow {
             state: state::CUT,
@@ -157,7 +157,8 @@ mod tests {
         };
         flow.dirs[1].ts_val = c.wrapping_mul(3);
         let given = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        flow.dirs[0].flags = PAIRED | given(flags[0], TS_DELTA_KNOWN) | given(flags[1], CUT_LATE);
+        let given_in = given(flags[0], TS_DELTA_KNOWN) | given(flags[1], CUT_LATE) | given(flags[3], LAST_REQUEST);
+        flow.dirs[0].flags = PAIRED | given_in;
         flow.dirs[1].flags = given(flags[2], TS_DELTA_UNKNOWN);
         flow
     }
@@ -196,7 +197,7 @@ mod tests {
         fn another_balancer_rewrites_as_the_first_one_does(
             numbers: [u32; 4],
             started: u32,
-            flags: [bool; 3],
+            flags: [bool; 4],
             there: (u32, u32),
             here: (u32, u32),
         ) {
@@ -230,7 +231,7 @@ mod tests {
             numbers: [u32; 4],
             steps in prop::collection::vec((0usize..2, 0usize..2, 1u32..60_000), 2..120),
         ) {
-            let original = flow(numbers, 0, [true, false, false]);
+            let original = flow(numbers, 0, [true, false, false, false]);
             let clock = RecordClock::default();
             let shadow = FlowRecord::of(0, &original, clock).shadow(clock);
             let mut nodes = [shadow, shadow];

@@ -4,6 +4,7 @@
 //! numbers are big-endian. A kind that the receiver does not know is skipped, so that later versions may add some; what
 //! changes otherwise gets another [`PROTOCOL`].
 
+use signalbox_common::cut::flow::LAST_REQUEST;
 use signalbox_common::net::Key;
 use signalbox_common::net::ip::TCP;
 
@@ -33,6 +34,8 @@ const ACK: u8 = 8;
 const SERVICE_FLOW: u8 = 9;
 const SERVICE_END: u8 = 10;
 const SERVICE_FULL_END: u8 = 11;
+/// Kind of a flow with [`LAST_REQUEST`]: balancers that do not know it would forward what the client sends.
+const LAST_REQUEST_FLOW: u8 = 12;
 
 /// First message of each side of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,7 @@ impl Message {
         match self {
             Self::Hello(_) => HELLO,
             Self::Name(_) => NAME,
+            Self::Flow(record) if record.flags[0] & LAST_REQUEST != 0 => LAST_REQUEST_FLOW,
             Self::Flow(_) => FLOW,
             Self::End(_) => END,
             Self::FullBegin => FULL_BEGIN,
@@ -161,6 +165,11 @@ impl Message {
             HELLO => Self::Hello(hello(body).ok_or_else(wrong)??),
             NAME => Self::Name(name(body).ok_or_else(wrong)??),
             FLOW => Self::Flow(Box::new(record(body).ok_or_else(wrong)?)),
+            LAST_REQUEST_FLOW => {
+                let mut record = record(body).ok_or_else(wrong)?;
+                record.flags[0] |= LAST_REQUEST;
+                Self::Flow(Box::new(record))
+            }
             END => Self::End(number()?),
             BATCH => Self::Batch(number()?),
             ACK => Self::Ack(number()?),

@@ -10,7 +10,7 @@ use signalbox_common::{
     Reason,
     cut::{
         CutFlow, DirState,
-        flow::{FlowRef, HANDED_OFF, MTU_EXCEEDED, NO_IP_ID, RESYNC, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN},
+        flow::{FlowRef, HANDED_OFF, LAST_REQUEST, MTU_EXCEEDED, NO_IP_ID, RESYNC, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN},
         rewrite::{self, HeaderRewrite, TimestampRewrite},
         track::{self, FlowProgress},
     },
@@ -54,6 +54,10 @@ pub fn forward_packet<F: Family>(
         _ => return dropped,
     };
     let from_client = entry.dir == 0;
+    // The request that the host gets is another than the client has sent: not a byte of the client's fits its place.
+    if from_client && length > 0 && flow.dirs[0].flags & LAST_REQUEST != 0 {
+        return Verdict::new(Reason::CutBehindRequest, DROP);
+    }
     if (flow.dirs[0].flags | flow.dirs[1].flags) & RESYNC != 0 {
         track::resync(flow, from_client, tcp, length);
     }
@@ -177,15 +181,17 @@ pub fn forward_packet<F: Family>(
     }
 }
 
-/// Distance of a client's bare acknowledgement from the host's `RCV.NXT`. While userspace still delivers, it may be
-/// beyond the host's window, and a host drops such a segment, acknowledgement and all (RFC 9293, section 3.4); at
-/// `RCV.NXT` it is always acceptable.
+/// Distance of a client's bare acknowledgement from the host's `RCV.NXT`. While userspace still delivers, and behind
+/// bytes that the host does not get, it may be beyond the host's window, and a host drops such a segment,
+/// acknowledgement and all (RFC 9293, section 3.4); at `RCV.NXT` it is always acceptable.
 #[inline(always)]
 fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
     let handoff_state = unsafe { (&raw const flow.handoff_state).read_volatile() };
     let expected = flow.dirs[1].ack;
-    if handoff_state < HANDED_OFF && seq::after(seq, expected) {
+    // Until a packet of the host's has said it, its number is not known of a flow that another balancer has carried.
+    let is_behind_request = flow.dirs[0].flags & LAST_REQUEST != 0 && flow.dirs[1].flags & RESYNC == 0;
+    if (handoff_state < HANDED_OFF || is_behind_request) && seq::after(seq, expected) {
         seq.wrapping_sub(expected)
     } else {
         0

@@ -33,7 +33,11 @@ const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 const MAX_CUT_FLOWS: u32 = 1 << 22;
 
 /// Tiers where the configuration says nothing.
-pub(super) const DEFAULT_DATAPATH: Datapath = Datapath { tier: None, cut: true };
+pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
+    tier: None,
+    cut: true,
+    cuts_last_requests: true,
+};
 
 const TIERS: [(&str, Option<Tier>); 4] = [
     ("auto", None),
@@ -186,6 +190,7 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
     };
     let tier = map.take("tier");
     let cut = map.take("cut");
+    let last_requests = map.take("last_requests");
     map.finish(report);
     let tier = or_default(tier.as_ref(), inherited.tier, |place| {
         place.keyword("a tier", &TIERS, report)
@@ -193,7 +198,14 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
     let cut = or_default(cut.as_ref(), inherited.cut, |place| {
         place.keyword("a setting of cut", &CUT, report)
     });
-    Datapath { tier, cut }
+    let cuts_last_requests = or_default(last_requests.as_ref(), inherited.cuts_last_requests, |place| {
+        place.keyword("a setting of last_requests", &CUT, report)
+    });
+    Datapath {
+        tier,
+        cut,
+        cuts_last_requests,
+    }
 }
 
 /// Decodes time limits.

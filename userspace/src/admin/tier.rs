@@ -202,7 +202,11 @@ mod tests {
                     proxy_protocol: { trusted: [10.0.0.0/8] } }]\n\
                     clusters: [{ name: c, hosts: [{ name: h, address: 10.2.0.2, http: 80 }] }]\n";
         let mut listener = crate::config::parse(text).unwrap().model.listeners.remove(0);
-        listener.datapath = Datapath { tier, cut };
+        listener.datapath = Datapath {
+            tier,
+            cut,
+            ..listener.datapath
+        };
         listener
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, IS_REPLICA, state};
+use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, IS_REPLICA, LAST_REQUEST, state};
 use signalbox_core::model::Tier;
 
 use crate::datapath::cut::gc::idle_for;
@@ -78,6 +78,8 @@ fn view(
         tier: Tier::Cut.as_str(),
         tier_reason: if flow.idle_limit().is_some() {
             "cut late"
+        } else if ways[0].flags & LAST_REQUEST != 0 {
+            "last request"
         } else {
             "fit for it"
         },

@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use super::arrival::Arrival;
 use super::conn_guard::ConnGuard;
-use super::cut::CutAttempt;
+use super::cut::{CutAttempt, QueuedBytes};
 use super::flow::{Flow, FlowContext};
 use super::relay::{Relay, RelayOutcome, TierPolicy};
 use super::route::ConnectedHost;
@@ -127,7 +127,7 @@ pub(super) async fn until_closed<T: From<FlowEnd>>(
 }
 
 /// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties.
-fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost, guard: ConnGuard) {
+fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost, mut guard: ConnGuard) {
     let ConnectedHost {
         host,
         lease,
@@ -140,7 +140,7 @@ fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost
         log.keep_details(&worker.shared, context.client, attempt.key());
     }
     let cluster = Arc::clone(&lease.cluster);
-    match attempt.hand_off(client, host, &preamble, guard) {
+    match attempt.hand_off(client, host, &preamble, QueuedBytes::Forwarded, &mut guard) {
         Ok(()) => {
             cluster.opened[Tier::Cut as usize].inc();
             cluster.active[Tier::Cut as usize].enter();

@@ -23,6 +23,7 @@ use signalbox_common::net::Tuple;
 
 pub use attempt::{ConnectingLegB, CutAttempt};
 use handoff::Handoff;
+pub use handoff::QueuedBytes;
 pub use late::{CarriedFlow, HeldFlow, LateCutError};
 use ports::SourcePorts;
 pub use ports::{FLOATING_SERVICE_PORTS, PortPool, PortShare, kernel_ports, service_ports, uncut_socket};
@@ -70,10 +71,20 @@ pub struct CutRequest {
     pub host: u32,
     pub route: u32,
     pub listener: u16,
-    /// True if the flow is to be held: its sockets carry it, and it is cut late, if at all.
-    pub holds: bool,
+    pub kind: CutKind,
     /// True if leg B may come from an address that moves between nodes: this node has it now.
     pub may_float: bool,
+}
+
+/// Kind of a flow by what is to be cut of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutKind {
+    /// The connection.
+    Connection,
+    /// The rest of a tunnel: the flow is held, its sockets carry it, and it is cut late, if at all.
+    Tunnel,
+    /// A request that is its connection's last: nothing more of the client's is forwarded.
+    LastRequest,
 }
 
 impl Cutter {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
-use super::cut::{ConnectingLegB, CutAttempt, CutRequest, HeldFlow};
+use super::cut::{ConnectingLegB, CutAttempt, CutKind, CutRequest, HeldFlow};
 use super::report::Report;
 use super::socket::Socket;
 use super::worker_state::Worker;
@@ -45,8 +45,7 @@ pub(super) struct DialRequest<'a> {
     pub(super) route: Option<&'a Arc<RouteState>>,
     pub(super) listener: &'a Arc<ListenerState>,
     pub(super) cut: Result<(), Ineligible>,
-    /// True if the flow is to be held, for a late cut.
-    pub(super) holds: bool,
+    pub(super) kind: CutKind,
 }
 
 /// An established connection to a host.
@@ -139,7 +138,7 @@ fn connect_label(error: &std::io::Error) -> &'static str {
 }
 
 /// Connects to the host of a lease, through tier `cut` where the flow can be cut.
-async fn dial(
+pub(super) async fn dial(
     worker: &Worker,
     lease: &Lease,
     ask: &DialRequest<'_>,
@@ -254,7 +253,7 @@ fn try_begin_cut(
         host,
         route,
         listener,
-        holds: ask.holds,
+        kind: ask.kind,
         may_float: worker.shared.ha.may_have(floating, ask.vip.ip()),
     };
     match cutter.connect(&wanted, floating) {

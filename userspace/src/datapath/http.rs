@@ -29,6 +29,7 @@ mod host_tls;
 mod host_versions;
 mod http2;
 mod identity;
+mod last_request;
 mod late_cut;
 mod leg;
 mod leg_a;

@@ -15,7 +15,7 @@ use signalbox_core::view::Destination;
 use super::arrival::{Arrival, IdentifiedClient};
 use super::choose::{Chooser, Lease};
 use super::conn_guard::ConnGuard;
-use super::cut::CutAttempt;
+use super::cut::{CutAttempt, CutKind};
 use super::dial::{DialRequest, HostConnection, connect};
 use super::flow::FlowContext;
 use super::log_context::LogContext;
@@ -126,7 +126,7 @@ impl Arrival<'_> {
             route,
             listener: &listener,
             cut: self.may_cut(sent, guard),
-            holds: false,
+            kind: CutKind::Connection,
         };
         let connected = match connect(worker, &snapshot, chooser, &dial).await {
             Ok(connected) => connected,
@@ -222,8 +222,12 @@ impl Arrival<'_> {
         let is_counted = self.limits_connections() || guard.has_route_source();
         let is_named = is_counted && self.true_client != self.peer;
         match self.configured().datapath {
-            Datapath { tier: None, cut: true } if is_named => return Err(Ineligible::NamedSource),
-            Datapath { tier: None, cut: true } => {}
+            Datapath {
+                tier: None, cut: true, ..
+            } if is_named => return Err(Ineligible::NamedSource),
+            Datapath {
+                tier: None, cut: true, ..
+            } => {}
             _ => return Err(Ineligible::Disabled),
         }
         match &self.worker.cut {

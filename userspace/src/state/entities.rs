@@ -36,7 +36,12 @@ pub struct HostState {
     pub last_check: Mutex<Option<CheckResult>>,
     /// Number of the host in the flow table; 0 until it has one.
     pub number: AtomicU32,
+    /// Time at which the host's handshake did not agree with a client's; 0: never.
+    unfit_since_ms: AtomicU64,
 }
+
+/// Time for which a host counts as unfit for cut requests: each that is tried costs it a connection of its own.
+const UNFIT_PERIOD_MS: u64 = 10_000;
 
 /// Result of the last check of a host.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -49,6 +54,20 @@ pub struct CheckResult {
 }
 
 impl HostState {
+    /// Notes why a flow to the host was not cut, where the reason lies with the host.
+    pub fn note_not_cut(&self, why: Ineligible) {
+        if why.is_of_host() {
+            self.unfit_since_ms.store(unix_ms(), Relaxed);
+        }
+    }
+
+    /// Whether a flow to the host could not be cut a while ago.
+    #[must_use]
+    pub fn is_unfit(&self) -> bool {
+        let since = self.unfit_since_ms.load(Relaxed);
+        since != 0 && unix_ms().wrapping_sub(since) < UNFIT_PERIOD_MS
+    }
+
     #[must_use]
     pub fn new(cluster: &str, name: &str, address: IpAddr) -> Self {
         Self {
@@ -67,6 +86,7 @@ impl HostState {
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
             number: AtomicU32::new(0),
+            unfit_since_ms: AtomicU64::new(0),
         }
     }
 
@@ -151,6 +171,8 @@ pub struct ListenerState {
     pub not_cut: [Counter; Ineligible::LABELS.len()],
     /// WebSockets, by what became of their late cut.
     pub late_cut: LabelledCounters,
+    /// Bytes of clients behind a request that was cut, found when their socket was closed: the host has not got them.
+    pub bytes_behind_request: Counter,
     /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
     /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and

@@ -1,6 +1,7 @@
 //! Outcomes of connections: the labels of their ends, and of the reasons why flows are not cut.
 
 use signalbox_common::cut::flow::ineligible;
+use signalbox_core::http::last_request::LastRequestObstacle;
 
 /// Direction of bytes in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +78,13 @@ pub enum Ineligible {
     Terminated,
     /// The request counts against its route's limit of requests at once.
     CountedRequest,
+    /// The request is its connection's last, but something else speaks against cutting it.
+    LastRequest(LastRequestObstacle),
 }
 
 impl Ineligible {
     /// Labels of the reasons in metrics and in `signalbox flows`.
-    pub const LABELS: [&'static str; 19] = [
+    pub const LABELS: [&'static str; 27] = [
         "off",
         "not_available",
         "address_families_differ",
@@ -101,6 +104,14 @@ impl Ineligible {
         "routed_per_request",
         "tls_terminated",
         "counted_request",
+        "body_outstanding",
+        "bytes_behind_request",
+        "answer_edited",
+        "answer_timeout",
+        "logged",
+        "client_half_closed",
+        "http2_host",
+        "host_unfit",
     ];
 
     /// Index of the reason in [`Self::LABELS`].
@@ -126,6 +137,20 @@ impl Ineligible {
             Self::PerRequest => 16,
             Self::Terminated => 17,
             Self::CountedRequest => 18,
+            Self::LastRequest(obstacle) => 19 + obstacle as usize,
+        }
+    }
+
+    /// Whether the reason lies with the host, and so concerns other clients, too.
+    #[must_use]
+    pub const fn is_of_host(self) -> bool {
+        match self {
+            Self::NoHook => true,
+            Self::FoundByProgram(reason) => !matches!(
+                reason,
+                ineligible::NO_HANDSHAKE | ineligible::PORT_BUSY | ineligible::TABLE_FULL
+            ),
+            _ => false,
         }
     }
 

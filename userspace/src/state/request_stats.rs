@@ -14,7 +14,12 @@ struct ClusterRequests {
     /// Name of the cluster; empty for requests that went to none.
     cluster: String,
     by_class: [Counter; CODE_CLASSES.len()],
+    /// Requests whose answers the kernel carries: nobody knows their codes.
+    cut: Counter,
 }
+
+/// Metric label of requests that are cut, in place of a class.
+const CUT_LABEL: &str = "cut";
 
 /// HTTP/2 of a listener's clients, or to a cluster's hosts.
 #[derive(Debug, Default)]
@@ -32,11 +37,20 @@ impl RequestStats {
     /// Counts an answered request; `cluster` is empty where the request went to none.
     pub fn count(&self, cluster: &str, status: u16) {
         let class = usize::from(status / 100).clamp(1, CODE_CLASSES.len()) - 1;
+        self.inc(cluster, |counts| &counts.by_class[class]);
+    }
+
+    /// Counts a request that is cut.
+    pub fn count_cut(&self, cluster: &str) {
+        self.inc(cluster, |counts| &counts.cut);
+    }
+
+    fn inc(&self, cluster: &str, counter: impl Fn(&ClusterRequests) -> &Counter) {
         let find = || {
             let known = self.0.load();
             let mut all = known.iter().flat_map(|all| all.iter());
             all.find(|counts| counts.cluster == cluster)
-                .map(|counts| counts.by_class[class].inc())
+                .map(|counts| counter(counts).inc())
         };
         if find().is_some() {
             return;
@@ -54,7 +68,7 @@ impl RequestStats {
         find();
     }
 
-    /// Requests by cluster and class, as far as there were any.
+    /// Requests by cluster and class, with `cut` for those that were cut, as far as there were any.
     #[must_use]
     pub fn get(&self) -> Vec<(String, &'static str, u64)> {
         let known = self.0.load();
@@ -62,7 +76,8 @@ impl RequestStats {
         let by_class = |counts: &Arc<ClusterRequests>| {
             let numbers = CODE_CLASSES
                 .into_iter()
-                .zip(counts.by_class.each_ref().map(Counter::get));
+                .zip(counts.by_class.each_ref().map(Counter::get))
+                .chain([(CUT_LABEL, counts.cut.get())]);
             let used = numbers.filter(|(_, n)| *n > 0);
             used.map(|(class, n)| (counts.cluster.clone(), class, n))
                 .collect::<Vec<_>>()

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use signalbox_common::cut::flow::{CUT_LATE, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN};
+use signalbox_common::cut::flow::{CUT_LATE, LAST_REQUEST, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn record_strategy() -> impl Strategy<Value = FlowRecord> {
     (
         numbers,
         any::<[[u32; 4]; 4]>(),
-        any::<[bool; 5]>(),
+        any::<[bool; 6]>(),
         any::<u16>(),
         any::<[u8; 2]>(),
     )
@@ -31,7 +31,7 @@ fn record_strategy() -> impl Strategy<Value = FlowRecord> {
                 ports,
                 deltas,
                 flags: [
-                    given(bits[0], TS_DELTA_KNOWN) | given(bits[1], CUT_LATE),
+                    given(bits[0], TS_DELTA_KNOWN) | given(bits[1], CUT_LATE) | given(bits[5], LAST_REQUEST),
                     given(bits[2], TS_DELTA_UNKNOWN),
                 ],
                 clock_b,

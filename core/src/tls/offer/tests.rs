@@ -36,7 +36,11 @@ fn offer(
         cluster: None,
         trusted_proxies: Vec::new(),
         routing: Routing::default(),
-        datapath: Datapath { tier: None, cut: true },
+        datapath: Datapath {
+            tier: None,
+            cut: true,
+            cuts_last_requests: true,
+        },
         shield: None,
         tls: Some(ListenerTls {
             termination: default,

@@ -18,7 +18,11 @@ impl Scrape {
                 (labels, *n)
             })
         });
-        out.counter("requests", "Requests answered, by class of the status code", requests)?;
+        out.counter(
+            "requests",
+            "Requests answered, by class of the status code; `cut` for those whose answer the kernel carries",
+            requests,
+        )?;
         let refused = snapshot
             .listeners
             .iter()
@@ -27,6 +31,15 @@ impl Scrape {
             "request_refused",
             "Requests that the balancer answered itself or gave up",
             refused.collect::<Vec<_>>(),
+        )?;
+        let behind = snapshot
+            .listeners
+            .iter()
+            .map(|l| (vec![("listener", l.name.as_str())], l.bytes_behind_request.get()));
+        out.counter(
+            "bytes_behind_request",
+            "Bytes that clients had sent behind a request that was cut, dropped with their socket",
+            behind,
         )?;
         let late = snapshot
             .listeners

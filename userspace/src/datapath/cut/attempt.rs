@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::PendingFlow;
-use signalbox_common::cut::flow::{PAIRED, ineligible, state};
+use signalbox_common::cut::flow::{LAST_REQUEST, PAIRED, ineligible, state};
 use signalbox_common::cut::pending::HOLD;
 use signalbox_core::ha::floating::FloatingSources;
 
 use super::late::HeldFlow;
 use super::ports::PortPool;
-use super::{CutRequest, Cutter};
+use super::{CutKind, CutRequest, Cutter};
 use crate::datapath::socket::Socket;
 use crate::kernel::address::to_words;
 use crate::kernel::cut::table::tick;
@@ -240,13 +240,13 @@ impl CutAttempt {
 
 fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> PendingFlow {
     let ports = |from: u16, to: u16| u32::from(from) << 16 | u32::from(to);
-    PendingFlow {
+    let mut flow = PendingFlow {
         ports_a: ports(wanted.client.port(), wanted.vip.port()),
         ports_b: ports(wanted.backend.port(), local.port()),
         injected: wanted.injected,
         consumed: wanted.consumed,
         ts_clock_a: wanted.timestamp_clock,
-        agreed: if wanted.holds { HOLD } else { 0 },
+        agreed: if wanted.kind == CutKind::Tunnel { HOLD } else { 0 },
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,
@@ -256,5 +256,9 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> PendingFlow {
         local: to_words(local.ip()),
         host_addr: to_words(wanted.backend.ip()),
         ..PendingFlow::default()
+    };
+    if wanted.kind == CutKind::LastRequest {
+        flow.dirs[0].flags = LAST_REQUEST;
     }
+    flow
 }

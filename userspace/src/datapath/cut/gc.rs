@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET,
-    RESET_TENTATIVE, SOCKETS_CLOSED, state,
+    CutFlow, HANDED_OFF, IS_REPLICA, LAST_REQUEST, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE,
+    RESET, RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
 };
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::hostname::HostnamePattern;
@@ -511,12 +511,18 @@ impl FlowGc {
         }
     }
 
-    /// Whether a flow has carried nothing for too long: by its own limit, that of its route, or the common one.
+    /// Whether a flow has carried nothing for too long: by its own limit, that of answers, that of its route, or the
+    /// common one.
     fn is_over_idle(&self, flow: &CutFlow, idle: Duration) -> bool {
         if let Some(ticks) = flow.idle_limit() {
             return idle >= duration_between(0, ticks);
         }
         let snapshot = self.shared.snapshot.load();
+        if flow.dirs[0].flags & LAST_REQUEST != 0 {
+            let timeouts = &snapshot.model.timeouts.http;
+            let has_answered = flow.dirs[1].bytes > 0 || flow.dirs[1].flags & RESYNC != 0;
+            return idle >= if has_answered { timeouts.body } else { timeouts.answer };
+        }
         let limits = &snapshot.idle_timeouts;
         // Names are looked up only for flows that may be over their limit.
         if idle < limits.least {

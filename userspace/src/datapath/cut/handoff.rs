@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{EARLY_FIN, EARLY_FIN_UNKNOWN, OWNS_CONN, RESET, state};
@@ -19,6 +20,7 @@ use super::{CutAttempt, Cutter};
 use crate::datapath::conn_guard::{ConnGuard, SocketGuard};
 use crate::datapath::scratch::{SCRATCH_BYTES, with_scratch};
 use crate::datapath::socket::Socket;
+use crate::state::ListenerState;
 use crate::sys;
 
 /// Interval of the check whether hosts have acknowledged what was handed off.
@@ -41,13 +43,37 @@ pub(super) struct Handoff {
     _guard: Option<SocketGuard>,
     /// True if leg A's queue has been read empty: only SO_LINGER 0 makes its close a RST then.
     is_queue_empty: bool,
+    queued: QueuedBytes,
+}
+
+/// Treatment of the bytes in leg A's queue.
+pub enum QueuedBytes {
+    /// They go to the host, behind those that go first.
+    Forwarded,
+    /// They are behind the client's last request: dropped, and counted at the listener.
+    Dropped(Arc<ListenerState>),
+}
+
+impl QueuedBytes {
+    fn count_dropped(&self, bytes: u64) {
+        if let Self::Dropped(listener) = self {
+            listener.bytes_behind_request.add(bytes);
+        }
+    }
 }
 
 impl CutAttempt {
-    /// Hands off to the host what leg A's socket has received, `preamble` first. The flow is cut and lives on its own
-    /// from here, and holds the connection's counts. Fails where a leg is dead already: both ends are reset then, and
-    /// the flow holds no counts.
-    pub fn hand_off(mut self, client: Socket, host: Socket, preamble: &[u8], mut guard: ConnGuard) -> io::Result<()> {
+    /// Hands off to the host `preamble`, and behind it what leg A's socket has received, unless that is to be dropped.
+    /// The flow is cut and lives on its own from here, and holds the connection's counts. Fails where a leg is dead
+    /// already: both ends are reset then, and the flow holds no counts.
+    pub fn hand_off(
+        mut self,
+        client: Socket,
+        host: Socket,
+        preamble: &[u8],
+        queued: QueuedBytes,
+        guard: &mut ConnGuard,
+    ) -> io::Result<()> {
         self.owner = EntryOwner::CutFlow;
         let greeted = self.greeted;
         let cutter = Rc::clone(&self.cutter);
@@ -60,7 +86,7 @@ impl CutAttempt {
         let sent = if greeted {
             Ok(None)
         } else {
-            cutter.send_inline(index, first, &client, &host, preamble)
+            cutter.send_inline(index, first, (&client, &host), preamble, &queued)
         };
         let sent = match sent {
             Ok(sent) => Some(sent),
@@ -83,11 +109,13 @@ impl CutAttempt {
                 client,
                 host,
                 _guard: guard,
-                is_queue_empty: false,
+                is_queue_empty: matches!(queued, QueuedBytes::Dropped(_)),
+                queued,
             }),
             Some(None) => {
                 let preamble = preamble.to_vec();
-                tokio::task::spawn_local(cutter.send_streaming(index, first, client, host, preamble, guard));
+                let sockets = (client, host);
+                tokio::task::spawn_local(cutter.send_streaming(index, first, sockets, preamble, queued, guard));
             }
             None => {}
         }
@@ -96,15 +124,15 @@ impl CutAttempt {
 }
 
 impl Cutter {
-    /// Sends all bytes to hand off at once and leaves them unread on leg A. `None`, with nothing sent, where that is
-    /// not possible.
+    /// Sends all bytes to hand off at once and leaves those of leg A unread there. `None`, with nothing sent, where that
+    /// is not possible.
     fn send_inline(
         &self,
         index: u32,
         first: u32,
-        client: &Socket,
-        host: &Socket,
+        (client, host): (&Socket, &Socket),
         preamble: &[u8],
+        queued: &QueuedBytes,
     ) -> io::Result<Option<u32>> {
         if preamble.len() > MAX_INLINE_BYTES || self.kernel.table.flags(index, 0) & (EARLY_FIN | EARLY_FIN_UNKNOWN) != 0
         {
@@ -113,14 +141,19 @@ impl Cutter {
         with_scratch(|scratch| {
             let (before, room) = scratch.split_at_mut(preamble.len());
             before.copy_from_slice(preamble);
-            let n = match sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                other => other?,
+            let n = match (sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK), queued) {
+                // An empty queue would be closed by a FIN, unless the socket is told to reset.
+                (Err(error), QueuedBytes::Forwarded) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                (Err(error), QueuedBytes::Dropped(_)) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                (Err(error), _) => return Err(error),
+                // The client's FIN is to be handed off.
+                (Ok(0), _) => return Ok(None),
+                (Ok(n), QueuedBytes::Forwarded) => n,
+                (Ok(_), QueuedBytes::Dropped(_)) => 0,
             };
-            // An empty queue would be closed by a FIN. Too many bytes may not fit the send buffer, and there may be
-            // more behind them.
+            // Too many bytes may not fit the send buffer, and there may be more behind them.
             let all = preamble.len() + n;
-            if n == 0 || all > MAX_INLINE_BYTES {
+            if all > MAX_INLINE_BYTES {
                 return Ok(None);
             }
             let handoff_end = first.wrapping_add(all as u32);
@@ -140,19 +173,22 @@ impl Cutter {
         self: Rc<Self>,
         index: u32,
         first: u32,
-        client: Socket,
-        mut host: Socket,
+        (client, mut host): (Socket, Socket),
         preamble: Vec<u8>,
+        queued: QueuedBytes,
         guard: Option<SocketGuard>,
     ) {
         let mut total = preamble.len() as u32;
         let mut piece = preamble;
         let outcome = async {
             loop {
-                let queued = sys::unread(client.as_raw_fd())?;
+                let more = match queued {
+                    QueuedBytes::Forwarded => sys::unread(client.as_raw_fd())?,
+                    QueuedBytes::Dropped(_) => 0,
+                };
                 self.kernel
                     .table
-                    .extend_handoff(index, first.wrapping_add(total).wrapping_add(queued));
+                    .extend_handoff(index, first.wrapping_add(total).wrapping_add(more));
                 host.registered()?.write_all(&piece).await?;
                 piece.resize(SCRATCH_BYTES, 0);
                 match sys::recv(client.as_raw_fd(), &mut piece, 0) {
@@ -168,7 +204,13 @@ impl Cutter {
                         host.registered()?.writable().await?;
                         return sys::shutdown_write(host.as_raw_fd());
                     }
-                    Ok(n) => piece.truncate(n),
+                    Ok(n) => match queued {
+                        QueuedBytes::Forwarded => piece.truncate(n),
+                        QueuedBytes::Dropped(_) => {
+                            queued.count_dropped(n as u64);
+                            piece.clear();
+                        }
+                    },
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
                         return Ok(());
@@ -187,6 +229,7 @@ impl Cutter {
                 host,
                 _guard: guard,
                 is_queue_empty: true,
+                queued,
             }),
             _ => self.abort(index, &client, &host),
         }
@@ -239,6 +282,10 @@ impl Cutter {
         if acknowledged || reset {
             table.set_handed_off(index);
             sys::reset_on_close(handoff.host.as_raw_fd());
+            if matches!(handoff.queued, QueuedBytes::Dropped(_)) {
+                let unread = sys::unread(handoff.client.as_raw_fd()).unwrap_or_default();
+                handoff.queued.count_dropped(u64::from(unread));
+            }
             if handoff.is_queue_empty {
                 sys::reset_on_close(handoff.client.as_raw_fd());
             }

@@ -1,5 +1,6 @@
 //! Fate of a client's connection behind a request.
 
+use super::last_request::CutExchange;
 use super::leg::Leg;
 use super::tunnel::Tunnel;
 
@@ -9,4 +10,6 @@ pub(super) enum AfterRequest {
     /// The next request is read.
     Kept(Leg),
     Tunnel(Box<Tunnel>),
+    /// It goes to the kernel, with the answer.
+    Cut(Box<CutExchange>),
 }

@@ -12,6 +12,7 @@ use tokio::time::Sleep;
 
 use crate::datapath::worker_state::Worker;
 use crate::state::ListenerState;
+use crate::state::outcome::Ineligible;
 
 /// A client's connection. Without a snapshot: a connection that is kept for hours would keep an old configuration.
 pub(super) struct HttpConnection<'a> {
@@ -34,11 +35,24 @@ pub(super) struct HttpConnection<'a> {
     pub(super) limits: MessageLimits,
     /// Bytes that were read and belong to the next request.
     pub(super) bytes: Vec<u8>,
+    /// Bytes taken off the client's stream before its first request: a PROXY header.
+    pub(super) consumed: u32,
+    /// Whether it is still to be decided, and counted, whether the connection is cut: its first request says.
+    pub(super) is_undecided: bool,
     /// The one timer of the connection.
     pub(super) timer: Pin<Box<Sleep>>,
 }
 
 impl HttpConnection<'_> {
+    /// Decides, once, whether the connection is cut; `not_cut` says why it is not.
+    pub(super) fn decide_cut(&mut self, not_cut: Option<Ineligible>) {
+        if std::mem::take(&mut self.is_undecided)
+            && let Some(why) = not_cut
+        {
+            self.listener.not_cut[why.index()].inc();
+        }
+    }
+
     /// Whether a listener with these settings would still take a connection like this one, for a name with this route.
     pub(super) fn is_served_by(&self, listener: Option<&Listener>, route: Option<&Route>) -> bool {
         listener.is_some_and(|listener| match self.is_tls {

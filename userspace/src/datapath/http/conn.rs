@@ -41,7 +41,6 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
         let refusal = count_and_refuse(&arrival.worker.shared, &listener, client, Protocol::Http, why, None);
         return Box::pin(refusal).await;
     }
-    listener.not_cut[Ineligible::PerRequest.index()].inc();
     let Ok(client) = client.into_registered() else { return };
     serve_leg(arrival, Leg::Plain(client), false, guard).await;
 }
@@ -78,7 +77,6 @@ pub(in crate::datapath) async fn serve_http(
         .await;
         return None;
     }
-    listener.not_cut[Ineligible::PerRequest.index()].inc();
     let client = client.into_registered().ok()?;
     serve_leg(arrival, Leg::Plain(client), true, guard).await;
     None
@@ -99,18 +97,25 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         listener: Arc::clone(arrival.listener()),
         limits: MessageLimits::default(),
         bytes: Vec::new(),
+        consumed: arrival.consumed as u32,
+        // Those whose TLS ends here are counted by that.
+        is_undecided: matches!(client, Leg::Plain(_)),
     };
     drop(arrival);
     if client.has_chosen_http2() {
         return Box::pin(connection.http2(client)).await;
     }
     let mut after = connection.first_request(client, is_identified, guard).await;
+    if !matches!(after, AfterRequest::Cut(_)) {
+        connection.decide_cut(Some(Ineligible::PerRequest));
+    }
     loop {
         after = match after {
             AfterRequest::Closed => return,
             AfterRequest::Kept(client) => connection.next_request(client).await,
             // Boxed, because few connections become one.
             AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel, guard)).await,
+            AfterRequest::Cut(exchange) => return connection.hand_off(*exchange, guard),
         };
     }
 }
@@ -125,6 +130,7 @@ impl HttpConnection<'_> {
             self.count_first(&read, began);
         }
         if matches!(read, HeadRead::Http2) && !self.is_tls {
+            self.decide_cut(Some(Ineligible::PerRequest));
             Box::pin(self.http2(client)).await;
             return AfterRequest::Closed;
         }

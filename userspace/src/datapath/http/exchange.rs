@@ -21,6 +21,7 @@ use super::attempt::{Attempt, HostLink, Request};
 use super::body::Body;
 use super::carry::Carry;
 use super::client::HttpConnection;
+use super::last_request::CutExchange;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use super::pages;
@@ -29,9 +30,10 @@ use super::refusal::Refusal;
 use super::request::ClientSide;
 use super::request_route::RequestRoute;
 use super::tls_policy::host_protocol;
-use super::upstream::{LeasedHost, ProxiedClient, Upstream, authenticates_connection};
+use super::upstream::{ConnectedHost, LeasedHost, ProxiedClient, Upstream, authenticates_connection};
 use super::websocket::expected_accept;
 use crate::datapath::choose::{Chooser, Lease};
+use crate::datapath::cut::CutKind;
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
 use crate::datapath::refuse::RefuseReason;
@@ -41,6 +43,9 @@ use crate::state::outcome::{FlowEnd, Ineligible};
 
 /// Field by which a client learns to use TLS only (RFC 6797).
 const STRICT_TRANSPORT_SECURITY: FieldName = FieldName::constant("Strict-Transport-Security");
+
+/// Room for the fields that a head gets here: most buffers need not grow.
+const ROOM_FOR_FIELDS: usize = 512;
 
 /// Facts of a request that its head gives.
 struct Plan<'a> {
@@ -58,6 +63,8 @@ struct Plan<'a> {
     is_personal: bool,
     /// Whether the client asks for a WebSocket.
     is_upgrade: bool,
+    /// Whether the client sends no other request over its connection.
+    is_last: bool,
 }
 
 impl Plan<'_> {
@@ -136,11 +143,19 @@ impl HttpConnection<'_> {
         };
         let state = Arc::clone(&self.listener);
         let is_counted = counted.iter().any(Option::is_some);
+        let is_last = plan.is_last && self.is_undecided;
         let leg_a = match (plan.is_upgrade, protocol) {
-            (true, Protocol::Http) => self.leg_a(&client, listener, is_counted, &state),
+            (true, Protocol::Http) => self.leg_a(CutKind::Tunnel, &client, listener, is_counted, &state),
             _ if self.is_tls || protocol == Protocol::Tls => Err(Ineligible::Terminated),
+            _ if is_last => self
+                .last_request(&request, plan.length, ahead.len(), route.policy)
+                .and_then(|()| self.leg_a(CutKind::LastRequest, &client, listener, is_counted, &state))
+                .and_then(|leg_a| self.fits_last_request(&client, &lease).map(|()| leg_a)),
             _ => Err(Ineligible::PerRequest),
         };
+        if let (Err(why), true) = (&leg_a, is_last && !plan.is_upgrade) {
+            self.decide_cut(Some(*why));
+        }
         let policy = TurnPolicy {
             keeps_client: !drains,
             // The connection to be cut has this client's options.
@@ -151,12 +166,22 @@ impl HttpConnection<'_> {
             Destination::Route(route) | Destination::Path(route, _) => snapshot.routes.get(route).cloned(),
             _ => None,
         };
+        let turn = Turn::new(plan.facts, policy);
+        let (mut leg_a, mut last_request) = (leg_a, None);
+        if let (Ok(leg_a), false) = (&mut leg_a, plan.is_upgrade) {
+            leg_a.consumed = self.consumed + (request.bytes.len() + ahead.len()) as u32;
+            let mut bytes = Vec::with_capacity(request.bytes.len() + ahead.len() + ROOM_FOR_FIELDS);
+            plan.write_head(&request, &turn, &mut bytes);
+            bytes.extend_from_slice(&ahead);
+            last_request = Some(bytes);
+        }
         let upstream = Upstream {
             worker: self.worker,
             snapshot: &snapshot,
             chooser,
             is_tls: protocol == Protocol::Tls,
             leg_a,
+            last_request,
             is_upgrade: plan.is_upgrade,
             is_personal: plan.is_personal,
             leased: LeasedHost {
@@ -166,7 +191,6 @@ impl HttpConnection<'_> {
             },
         };
         let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
-        let turn = Turn::new(plan.facts, policy);
         let reached = self.reach(&request, &plan, client, upstream, turn, to).await;
         // The rest of the answer may take hours, in which an old configuration is not kept.
         drop(snapshot);
@@ -229,6 +253,7 @@ impl HttpConnection<'_> {
             keeps_client: is_kept && !has_body && !drains,
             is_personal: request.has("authorization", authenticates_connection),
             is_upgrade,
+            is_last: !head.is_persistent(),
         };
         Ok((plan, to))
     }
@@ -253,6 +278,7 @@ impl HttpConnection<'_> {
                     if let Some(lost) = lost.take() {
                         upstream.leased.lease.cluster.retries.inc();
                         self.end_flow(&lost.link, FlowEnd::HostReset);
+                        upstream.give_up_cut();
                         if lost.host.has_refused_stream {
                             upstream.choose_other();
                         }
@@ -263,7 +289,18 @@ impl HttpConnection<'_> {
                         name: plan.name,
                     };
                     match upstream.connect(may_reuse, proxied).await {
-                        Some(host) => {
+                        Some(ConnectedHost::Cut(host)) => {
+                            self.decide_cut(None);
+                            return Err(AfterRequest::Cut(Box::new(CutExchange {
+                                client: client.into_parts().0,
+                                host,
+                                lease: upstream.leased.lease,
+                            })));
+                        }
+                        Some(ConnectedHost::Stream(host)) => {
+                            if let (Err(why), true) = (&host.held, upstream.last_request.is_some()) {
+                                self.decide_cut(Some(*why));
+                            }
                             turn.on(TurnEvent::HostConnected);
                             if host.stream.is_stream() {
                                 turn.on(TurnEvent::HostMayRefuse);

@@ -6,7 +6,8 @@ use super::host_tls::HostSession;
 use super::http2::SharedHost;
 use super::leg::Leg;
 use crate::datapath::choose::Lease;
-use crate::datapath::cut::HeldFlow;
+use crate::datapath::cut::{CutAttempt, HeldFlow};
+use crate::datapath::socket::Socket;
 use crate::state::outcome::Ineligible;
 
 /// Versions of HTTP that a host may be spoken to in.
@@ -24,6 +25,16 @@ pub(super) enum MadeConnection {
     /// With its flow, where it may be cut late, or why it may not.
     Http1(Leg, Result<HeldFlow, Ineligible>),
     Http2(Rc<SharedHost>),
+    /// Cut, for a request that is its client's last.
+    Cut(CutHost),
+}
+
+/// A host whose connection is cut, and what it is to get first.
+pub(super) struct CutHost {
+    pub(super) attempt: CutAttempt,
+    pub(super) host: Socket,
+    /// The request, behind a PROXY header where the host wants one.
+    pub(super) bytes: Vec<u8>,
 }
 
 impl HostVersions {

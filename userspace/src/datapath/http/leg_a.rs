@@ -1,4 +1,4 @@
-//! Leg A of a WebSocket that may be cut late: leg B is connected in its likeness.
+//! Leg A of a connection that may be cut, late or with its last request: leg B is connected in its likeness.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -9,18 +9,22 @@ use signalbox_core::model::{Datapath, Listener};
 
 use super::client::HttpConnection;
 use super::leg::Leg;
+use crate::datapath::cut::CutKind;
 use crate::datapath::dial::DialRequest;
 use crate::state::outcome::Ineligible;
 use crate::state::{ListenerState, RouteState};
 use crate::sys;
 
-/// Leg A of a connection that may be cut late.
+/// Leg A of a connection that may be cut.
 #[derive(Clone, Copy)]
 pub(super) struct LegA<'a> {
     peer: SocketAddr,
     local: SocketAddr,
     fd: RawFd,
     listener: &'a Arc<ListenerState>,
+    kind: CutKind,
+    /// Bytes taken off the client's stream, where they count.
+    pub(super) consumed: u32,
 }
 
 impl LegA<'_> {
@@ -30,7 +34,7 @@ impl LegA<'_> {
             client: self.peer,
             vip: self.local,
             true_client: self.peer,
-            consumed: 0,
+            consumed: self.consumed,
             consumed_payload: &[],
             greeted: false,
             client_fd: self.fd,
@@ -38,16 +42,17 @@ impl LegA<'_> {
             route,
             listener: self.listener,
             cut: Ok(()),
-            holds: true,
+            kind: self.kind,
         }
     }
 }
 
 impl HttpConnection<'_> {
-    /// Leg A for an upgraded connection's late cut, or why there is to be none. `is_counted`: the tunnel counts
-    /// against a limit that only userspace can give back.
+    /// Leg A for the cut of an upgraded connection or of a last request, or why there is to be none. `is_counted`: the
+    /// tunnel or request counts against a limit that only userspace can give back.
     pub(super) fn leg_a<'a>(
         &self,
+        kind: CutKind,
         client: &Leg,
         listener: Option<&Listener>,
         is_counted: bool,
@@ -67,7 +72,11 @@ impl HttpConnection<'_> {
             return Err(Ineligible::CountedRequest);
         }
         match listener.map(|listener| listener.datapath) {
-            Some(Datapath { tier: None, cut: true }) => {}
+            Some(Datapath {
+                tier: None,
+                cut: true,
+                cuts_last_requests,
+            }) if cuts_last_requests || kind == CutKind::Tunnel => {}
             _ => return Err(Ineligible::Disabled),
         }
         let peer = client.peer_addr().map_err(|_| Ineligible::NotAvailable)?;
@@ -80,6 +89,8 @@ impl HttpConnection<'_> {
             local: self.local,
             fd: client.as_raw_fd(),
             listener: state,
+            kind,
+            consumed: 0,
         })
     }
 }

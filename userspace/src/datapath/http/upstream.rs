@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_core::hostname::Hostname;
+use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::grammar::elements;
 use signalbox_core::peek::proxy;
 
 use super::host_tls::HostSession;
-use super::host_versions::{HostVersions, MadeConnection};
+use super::host_versions::{CutHost, HostVersions, MadeConnection};
 use super::http2::{HostStreamLeg, SharedHost};
 use super::leg::Leg;
 use super::leg_a::LegA;
 use super::pool::{ActiveConnection, StreamOrDial};
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::HeldFlow;
-use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, dial_held, try_host};
+use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, dial, dial_held, try_host};
 use crate::datapath::worker_state::Worker;
 use crate::state::outcome::Ineligible;
 use crate::state::{RouteState, Snapshot};
@@ -35,8 +36,10 @@ pub(super) struct Upstream<'a> {
     pub(super) chooser: Chooser<'a>,
     /// Whether hosts are spoken to in TLS.
     pub(super) is_tls: bool,
-    /// Leg A of a connection that is to be cut late, or why there is none.
+    /// Leg A of a connection that is to be cut, or why there is none.
     pub(super) leg_a: Result<LegA<'a>, Ineligible>,
+    /// Request that is its client's last, as the host is to get it: it is cut at connect.
+    pub(super) last_request: Option<Vec<u8>>,
     /// Whether the request asks for another protocol.
     pub(super) is_upgrade: bool,
     /// Whether the connection would be this client's alone.
@@ -65,7 +68,27 @@ pub(super) struct HostStream {
     pub(super) held: Result<HeldFlow, Ineligible>,
 }
 
+/// A host that has been connected for a request.
+pub(super) enum ConnectedHost {
+    Stream(HostStream),
+    /// The kernel carries request and answer.
+    Cut(CutHost),
+}
+
+impl From<HostStream> for ConnectedHost {
+    fn from(stream: HostStream) -> Self {
+        Self::Stream(stream)
+    }
+}
+
 impl Upstream<'_> {
+    /// Leaves the request to userspace: something has been tried with it.
+    pub(super) fn give_up_cut(&mut self) {
+        if self.last_request.take().is_some() {
+            self.leg_a = Err(Ineligible::PerRequest);
+        }
+    }
+
     /// Leases another host than the one that has refused a request, where there is one.
     pub(super) fn choose_other(&mut self) {
         self.chooser.refused();
@@ -76,7 +99,7 @@ impl Upstream<'_> {
 
     /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
     /// lease. `None`: no host could be connected to.
-    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<HostStream> {
+    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<ConnectedHost> {
         let may_reuse = may_reuse && self.leg_a.is_err();
         let not_cut = self.leg_a.as_ref().err().copied().unwrap_or(Ineligible::PerRequest);
         loop {
@@ -95,16 +118,16 @@ impl Upstream<'_> {
             if shares && versions.may_be_http2() {
                 match pool.stream(lease, session.as_ref(), may_reuse).await {
                     StreamOrDial::Stream(stream) => {
-                        return Some(HostStream::shared(stream, Duration::ZERO, not_cut));
+                        return Some(HostStream::shared(stream, Duration::ZERO, not_cut).into());
                     }
-                    StreamOrDial::Kept(stream) => return Some(HostStream::kept(stream, lease, not_cut)),
+                    StreamOrDial::Kept(stream) => return Some(HostStream::kept(stream, lease, not_cut).into()),
                     StreamOrDial::Dial(dial) => sharing = dial,
                 }
             } else if let Some(stream) = (may_reuse && shares)
                 .then(|| pool.take(lease, session.as_ref()))
                 .flatten()
             {
-                return Some(HostStream::kept(stream, lease, not_cut));
+                return Some(HostStream::kept(stream, lease, not_cut).into());
             }
             let mut preamble = if lease.proxy_protocol {
                 proxy::v2_header(client.client, client.local, client.name.map(Hostname::as_str))
@@ -112,9 +135,25 @@ impl Upstream<'_> {
                 Vec::new()
             };
             let (backend, cluster, session) = (lease.backend, Arc::clone(&lease.cluster), session.clone());
-            let dial = async {
+            let dialled = async {
                 let (leg, held) = match (session, self.leg_a) {
                     (None, _) if self.is_tls => return Err(std::io::Error::other("no TLS to hosts is configured")),
+                    (None, Ok(leg_a)) if self.last_request.is_some() && versions == HostVersions::Http1 => {
+                        let request = leg_a.dial_request(route.as_ref());
+                        let bytes = [&preamble, self.last_request.as_deref().unwrap_or_default()].concat();
+                        let (host, attempt) = dial(self.worker, lease, &request, bytes.len()).await?;
+                        match attempt {
+                            Ok(attempt) => return Ok(MadeConnection::Cut(CutHost { attempt, host, bytes })),
+                            Err(why) => {
+                                lease.host.note_not_cut(why);
+                                (Leg::Plain(host.into_registered()?), Err(why))
+                            }
+                        }
+                    }
+                    (None, Ok(_)) if self.last_request.is_some() => {
+                        let why = Ineligible::LastRequest(LastRequestObstacle::Http2Host);
+                        (Leg::Plain(connect_uncut(backend).await?), Err(why))
+                    }
                     (None, Ok(leg_a)) => {
                         let request = leg_a.dial_request(route.as_ref());
                         let (stream, held) = dial_held(self.worker, lease, &request).await?;
@@ -137,21 +176,23 @@ impl Upstream<'_> {
                     .await
                     .map(MadeConnection::Http2)
             };
-            let made = try_host(self.worker, self.snapshot, lease, dial).await;
+            let made = try_host(self.worker, self.snapshot, lease, dialled).await;
             let session = self.leased.session.as_ref();
             match made {
                 Ok((MadeConnection::Http1(stream, held), connect)) => {
                     if let Some(sharing) = sharing {
                         sharing.found_http1();
                     }
-                    return Some(HostStream {
+                    let active = Some(ActiveConnection::new(&self.leased.lease.cluster));
+                    return Some(ConnectedHost::Stream(HostStream {
                         stream,
-                        active: Some(ActiveConnection::new(&self.leased.lease.cluster)),
+                        active,
                         preamble,
                         connect,
                         held,
-                    });
+                    }));
                 }
+                Ok((MadeConnection::Cut(host), _)) => return Some(ConnectedHost::Cut(host)),
                 Ok((MadeConnection::Http2(host), connect)) => {
                     let stream = host.open();
                     if shares {
@@ -159,7 +200,7 @@ impl Upstream<'_> {
                     }
                     // A connection that has ended at once is no better than none.
                     if let Some(stream) = stream {
-                        return Some(HostStream::shared(Box::new(stream), connect, not_cut));
+                        return Some(HostStream::shared(Box::new(stream), connect, not_cut).into());
                     }
                 }
                 Err(_) => {}

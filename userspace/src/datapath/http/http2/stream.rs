@@ -122,6 +122,8 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         local: origin.local,
         limits: MessageLimits::default(),
         bytes: Vec::new(),
+        consumed: 0,
+        is_undecided: false,
         // Moved to where it is needed before it fires.
         timer: Box::pin(sleep_until((Instant::now() + super::drive::PING_INTERVAL).into())),
     };
@@ -142,7 +144,8 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         }
     };
     match after {
-        AfterRequest::Closed => {}
+        // Only connections are cut.
+        AfterRequest::Closed | AfterRequest::Cut(_) => {}
         AfterRequest::Kept(leg) => linger::close(leg, false).await,
         AfterRequest::Tunnel(tunnel) => Box::pin(connection.stream_tunnel(*tunnel)).await,
     }

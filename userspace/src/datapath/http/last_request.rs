@@ -1,0 +1,101 @@
+//! A request that is its client's last is cut when its host is connected: leg B's socket delivers what the host is to get
+//! of it, and the kernel carries the answer. Nothing of the answer is looked at, and nothing more of the client's is
+//! forwarded.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use signalbox_core::http::last_request::{LastRequest, LastRequestObstacle};
+use signalbox_core::http1::framing::BodyLength;
+use signalbox_core::model::Tier;
+use signalbox_core::model::http::RequestPolicy;
+
+use super::attempt::Request;
+use super::client::HttpConnection;
+use super::host_versions::CutHost;
+use super::leg::Leg;
+use crate::datapath::choose::Lease;
+use crate::datapath::conn_guard::ConnGuard;
+use crate::datapath::cut::QueuedBytes;
+use crate::datapath::socket::Socket;
+use crate::state::outcome::{FlowEnd, Ineligible};
+use crate::sys;
+
+/// A request whose flow is cut and is to be handed off.
+pub(super) struct CutExchange {
+    pub(super) client: Leg,
+    pub(super) host: CutHost,
+    /// Counts the flow against its host.
+    pub(super) lease: Lease,
+}
+
+impl HttpConnection<'_> {
+    /// Whether a request that is its connection's last can be cut, as far as the request and its route are concerned.
+    pub(super) fn last_request(
+        &self,
+        request: &Request,
+        body: BodyLength,
+        behind_head: usize,
+        policy: &RequestPolicy,
+    ) -> Result<(), Ineligible> {
+        let last = LastRequest {
+            is_logged: self.worker.shared.log.is_on(),
+            policy,
+            expects_continue: request.head.expects_continue(&request.bytes),
+            body,
+            behind_head,
+        };
+        last.obstacle().map_or(Ok(()), |why| Err(Ineligible::LastRequest(why)))
+    }
+
+    /// Whether client and host can be on two legs of a cut flow, as far as that is known before the host is connected:
+    /// what is found later costs the host a connection, where one may have been kept.
+    pub(super) fn fits_last_request(&self, client: &Leg, lease: &Lease) -> Result<(), Ineligible> {
+        let obstacle = |why| Err(Ineligible::LastRequest(why));
+        if self.worker.cut.is_none() {
+            return Err(Ineligible::NotAvailable);
+        }
+        if self.peer.is_ipv4() != lease.backend.is_ipv4() {
+            return Err(Ineligible::FamilyMismatch);
+        }
+        if lease.h2c {
+            return obstacle(LastRequestObstacle::Http2Host);
+        }
+        if lease.host.is_unfit() {
+            return obstacle(LastRequestObstacle::HostUnfit);
+        }
+        let Some(socket) = client.tcp() else {
+            return Err(Ineligible::PerRequest);
+        };
+        match sys::recv(socket.as_raw_fd(), &mut [0], libc::MSG_PEEK) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Ok(0) => obstacle(LastRequestObstacle::HalfClosed),
+            Ok(_) => obstacle(LastRequestObstacle::BytesBehind),
+            // The client is gone.
+            Err(_) => Err(Ineligible::PerRequest),
+        }
+    }
+
+    /// Hands a request's flow off to the kernel. The flow GC gives the counts back at its end.
+    pub(super) fn hand_off(&self, exchange: CutExchange, guard: &mut ConnGuard) {
+        let CutExchange { client, host, lease } = exchange;
+        let Leg::Plain(client) = client else { return };
+        let cluster = Arc::clone(&lease.cluster);
+        let CutHost { attempt, host, bytes } = host;
+        let queued = QueuedBytes::Dropped(Arc::clone(&self.listener));
+        match attempt.hand_off(Socket::Registered(client), host, &bytes, queued, guard) {
+            Ok(()) => {
+                self.listener.requests.count_cut(&cluster.name);
+                cluster.opened[Tier::Cut as usize].inc();
+                cluster.active[Tier::Cut as usize].enter();
+                lease.detach();
+            }
+            Err(error) => {
+                tracing::debug!(%error, "A flow ended while its request was being cut.");
+                self.listener.request_refused.inc("client_gone");
+                cluster.closed[FlowEnd::ClientReset as usize].inc();
+            }
+        }
+    }
+}
