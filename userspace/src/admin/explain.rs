@@ -279,7 +279,8 @@ fn at_listener(
     };
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
-    let tier = tier::view(control, snapshot, (listener, route, termination), client, at);
+    let policy = route_policy::request_policy(snapshot, to, path);
+    let tier = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,

@@ -81,6 +81,27 @@ pub(super) fn policy_texts(
     texts
 }
 
+/// Returns the treatment of a request of a destination, by its path.
+pub(super) fn request_policy<'a>(
+    snapshot: &'a Snapshot,
+    to: Destination,
+    request_path: Option<&str>,
+) -> &'a RequestPolicy {
+    let (at, path) = match to {
+        Destination::Route(at) => (at, None),
+        Destination::Path(at, path) => (at, Some(path)),
+        _ => return &RequestPolicy::NONE,
+    };
+    let Some(route) = snapshot.model.routes.get(at) else {
+        return &RequestPolicy::NONE;
+    };
+    if let Some(path) = path.and_then(|path| route.paths.get(path)) {
+        return &path.requests;
+    }
+    let claimed = request_path.and_then(|path| route.path_policy(path.as_bytes()));
+    claimed.map_or(&route.requests, |claimed| &claimed.requests)
+}
+
 /// Returns what becomes of a request in plain HTTP, if it is not served as others are.
 fn insecure_text(route: &Route, path: &str) -> Option<String> {
     let what = match route.insecure(path.as_bytes()) {

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use signalbox_common::cut::flow::ineligible;
+use signalbox_core::http::last_request::{LastRequestObstacle, lasting_obstacle};
+use signalbox_core::model::http::RequestPolicy;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Route, Routing};
 
@@ -40,7 +42,7 @@ struct ConnectionEnds {
 pub(super) fn view(
     control: &Control,
     snapshot: &Snapshot,
-    (listener, route, termination): (&Listener, Option<&Route>, Termination),
+    (listener, route, termination, policy): (&Listener, Option<&Route>, Termination, &RequestPolicy),
     client: Option<IpAddr>,
     host: Option<IpAddr>,
 ) -> Value {
@@ -59,11 +61,19 @@ pub(super) fn view(
             "a route with `path` or keys for requests, with an `insecure` other than `allow`, or with annotations that ask \
              for it,"
         };
+        let last = last_request(control, listener, route, policy);
+        let but = match &last {
+            None => "; but for a request that is its connection's first and last: that would be cut".to_owned(),
+            Some((label, why)) => {
+                format!("; a request that is its connection's last is not cut either: {why} ({label})")
+            }
+        };
         return json!({
             "tier": "copy",
             "verdict": "would not be cut",
             "not_cut": Ineligible::PerRequest.label(),
-            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts"),
+            "last_request": last.map(|(label, _)| label),
+            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts{but}"),
         });
     }
     let why_not_available = control.cut.is_none().then(|| {
@@ -102,6 +112,37 @@ pub(super) fn view(
             "reason": "if the handshakes of client and host agree; `signalbox flows` shows each connection",
         }),
     }
+}
+
+/// Why a request that is its connection's last would not be cut, by what does not depend on the request.
+fn last_request(
+    control: &Control,
+    listener: &Listener,
+    route: Option<&Route>,
+    policy: &RequestPolicy,
+) -> Option<(&'static str, &'static str)> {
+    let limits_concurrent = policy.limits.is_some_and(|limits| limits.concurrent != 0)
+        || route.is_some_and(|route| route.connection_limits().concurrent != 0);
+    let why = if let Some(obstacle) = lasting_obstacle(policy, control.shared.log.is_on()) {
+        Ineligible::LastRequest(obstacle)
+    } else if limits_concurrent {
+        Ineligible::CountedRequest
+    } else if !listener.datapath.cut || listener.datapath.tier.is_some() || !listener.datapath.cuts_last_requests {
+        Ineligible::Disabled
+    } else if control.cut.is_none() {
+        Ineligible::NotAvailable
+    } else {
+        return None;
+    };
+    let text = match why {
+        Ineligible::LastRequest(LastRequestObstacle::Logged) => "requests are logged with the status of their answers",
+        Ineligible::LastRequest(LastRequestObstacle::AnswerEdited) => "the route changes answers",
+        Ineligible::LastRequest(_) => "the route has a time limit for answers",
+        Ineligible::CountedRequest => "the route counts requests in flight",
+        Ineligible::Disabled => "`datapath` says so",
+        _ => "tier cut is not available",
+    };
+    Some((why.label(), text))
 }
 
 /// Returns why a connection would not be cut: the first reason that the datapath would find.

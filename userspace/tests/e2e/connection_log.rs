@@ -41,7 +41,7 @@ fn line_of(path: &Path, client: &str) -> Value {
     found.remove(0)
 }
 
-fn reset(stream: &TcpStream) {
+pub(crate) fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 

@@ -52,6 +52,7 @@ mod l4_crowd;
 mod l4_servers;
 mod lab_itself;
 mod labels;
+mod last_request;
 mod late_cut;
 mod learn;
 mod lifecycle;

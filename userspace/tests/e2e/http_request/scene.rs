@@ -272,7 +272,7 @@ pub(crate) struct Digested {
 }
 
 impl Digested {
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
         self.hash.update(bytes);
     }

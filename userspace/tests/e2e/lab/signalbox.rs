@@ -233,6 +233,12 @@ impl Signalbox {
         self.proc.signal(Signal::SIGHUP);
     }
 
+    /// Has the process stand still, or go on.
+    pub(crate) fn stand_still(&self, is_still: bool) {
+        self.proc
+            .signal(if is_still { Signal::SIGSTOP } else { Signal::SIGCONT });
+    }
+
     /// SIGTERM.
     pub(crate) fn term(&self) {
         self.proc.signal(Signal::SIGTERM);

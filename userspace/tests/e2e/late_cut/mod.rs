@@ -10,6 +10,7 @@ use crate::lab::cut::{self, expect_cut, expect_none, finish};
 use crate::lab::load::sockets;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
+pub(crate) use scene::read_head;
 use scene::{DOORS, Scene, upgrade};
 
 #[test]

@@ -159,7 +159,7 @@ fn serve(lab: &Lab, host: &str, bytes: &'static [u8], treat: Arc<Tunnel>) -> Ser
 }
 
 /// Reads a head, and no byte behind it.
-pub(super) fn read_head(mut stream: &TcpStream) -> Result<String> {
+pub(crate) fn read_head(mut stream: &TcpStream) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -23,6 +23,7 @@ mod hardware;
 mod hops;
 mod icmp;
 mod joining;
+mod last_request;
 mod opening;
 mod ports;
 mod shadows;
