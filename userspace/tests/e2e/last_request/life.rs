@@ -185,7 +185,7 @@ fn a_host_that_does_not_answer_in_time_is_given_up() {
 #[test]
 fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
     let test = "a_request_goes_to_another_host_where_the_first_cannot_be_connected_to";
-    let Some(mut scene) = Scene::begin(test, "", "") else {
+    let Some(scene) = Scene::begin(test, "", "") else {
         return;
     };
     let [health, ejection] = cut::PATIENT;
@@ -224,7 +224,7 @@ fn a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over() {
         return;
     };
     let (client, host) = scene.ask_cut(DOORS[0], &close_request("a.test"));
-    let out = scene.sb.cli(&["rotate", "out", "cluster", "east"]);
+    let out = scene.sb.cli(&["rotate", "out", "east", "--force", "--no-wait"]);
     assert!(out.status.success(), "{out:?}");
     let error = (&client).read(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
