@@ -278,7 +278,7 @@ mod tests {
         #[test]
         fn resets_and_handshakes_say_nothing_of_a_shadow(numbers: [u32; 4], seq: u32, ack: u32, from_client: bool) {
             let clock = RecordClock::default();
-            let mut shadow = FlowRecord::of(0, &flow(numbers, 0, [true; 3]), clock).shadow(clock);
+            let mut shadow = FlowRecord::of(0, &flow(numbers, 0, [true; 4]), clock).shadow(clock);
             for flags in [RST, RST | ACK, SYN, SYN | ACK] {
                 let before = shadow;
                 prop_assert_eq!(forwarded(&mut shadow, from_client, &packet(flags, seq, ack), 0).2, FlowProgress::Open);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn bytes_count_from_the_first_packet_on() {
         let clock = RecordClock::default();
-        let mut shadow = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        let mut shadow = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         forwarded(&mut shadow, true, &packet(ACK, 1_000_000, 500), 100);
         forwarded(&mut shadow, false, &packet(ACK, 2_000_000, 700), 0);
         assert_eq!(shadow.dirs.map(|dir| dir.bytes), [0, 0]);
@@ -302,7 +302,7 @@ mod tests {
         forwarded(&mut shadow, false, &packet(FIN | ACK, 2_000_000, host_heard), 10);
         assert_eq!(shadow.dirs[1].bytes, 10);
         // A FIN that is the first thing said after a move ends the flow like any other.
-        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         let (there, back) = (closed.seq_delta_in, closed.seq_delta_out);
         forwarded(
             &mut closed,
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(last.2, FlowProgress::Finished);
         assert!(closed.ended());
         // And so does one behind data that nobody has answered yet.
-        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         forwarded(&mut closed, true, &packet(ACK, 1000, 2000u32.wrapping_add(back)), 100);
         forwarded(
             &mut closed,
@@ -337,7 +337,7 @@ mod tests {
         );
         let last = forwarded(&mut closed, true, &packet(ACK, 1101, 2001u32.wrapping_add(back)), 0);
         assert_eq!(last.2, FlowProgress::Finished);
-        let mut only_fin = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 3]), clock).shadow(clock);
+        let mut only_fin = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         forwarded(&mut only_fin, true, &packet(ACK, 5, 6), 0);
         forwarded(&mut only_fin, false, &packet(FIN | ACK, 100, 5u32.wrapping_add(7)), 3);
         assert_eq!(only_fin.dirs[1].bytes, 0);
@@ -346,7 +346,7 @@ mod tests {
     /// A timestamp that a shadow fixes for the first time is that of leg B's socket on the machine that made the flow.
     #[test]
     fn a_client_without_packets_yet_gets_the_clock_of_the_socket() {
-        let original = flow([1, 2, 3, 4], 0, [false; 3]);
+        let original = flow([1, 2, 3, 4], 0, [false; 4]);
         let (there, here) = (RecordClock { tick: 0, ms: 5000 }, RecordClock { tick: 0, ms: 90 });
         let shadow = FlowRecord::of(0, &original, there).shadow(here);
         let first = |flow: &CutFlow, ms: u32| TimestampRewrite {

@@ -146,10 +146,9 @@ impl Ineligible {
     pub const fn is_of_host(self) -> bool {
         match self {
             Self::NoHook => true,
-            Self::FoundByProgram(reason) => !matches!(
-                reason,
-                ineligible::NO_HANDSHAKE | ineligible::PORT_BUSY | ineligible::TABLE_FULL
-            ),
+            Self::FoundByProgram(reason) => {
+                matches!(reason, ineligible::TIMESTAMPS | ineligible::SACK | ineligible::MSS)
+            }
             _ => false,
         }
     }

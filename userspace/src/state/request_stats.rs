@@ -96,6 +96,7 @@ mod tests {
         for (cluster, status) in [("east", 200), ("west", 503), ("east", 204), ("", 404), ("east", 999)] {
             stats.count(cluster, status);
         }
+        stats.count_cut("west");
         let mut all = stats.get();
         all.sort();
         let named = |cluster: &str, class, n| (cluster.to_owned(), class, n);
@@ -105,7 +106,8 @@ mod tests {
                 named("", "4xx", 1),
                 named("east", "2xx", 2),
                 named("east", "5xx", 1),
-                named("west", "5xx", 1)
+                named("west", "5xx", 1),
+                named("west", "cut", 1)
             ]
         );
     }

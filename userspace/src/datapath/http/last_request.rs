@@ -84,9 +84,9 @@ impl HttpConnection<'_> {
         let cluster = Arc::clone(&lease.cluster);
         let CutHost { attempt, host, bytes } = host;
         let queued = QueuedBytes::Dropped(Arc::clone(&self.listener));
+        self.listener.requests.count_cut(&cluster.name);
         match attempt.hand_off(Socket::Registered(client), host, &bytes, queued, guard) {
             Ok(()) => {
-                self.listener.requests.count_cut(&cluster.name);
                 cluster.opened[Tier::Cut as usize].inc();
                 cluster.active[Tier::Cut as usize].enter();
                 lease.detach();
