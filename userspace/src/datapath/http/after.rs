@@ -10,6 +10,6 @@ pub(super) enum AfterRequest {
     /// The next request is read.
     Kept(Leg),
     Tunnel(Box<Tunnel>),
-    /// It goes to the kernel, with the answer.
+    /// The kernel carries it, with the answer.
     Cut(Box<CutExchange>),
 }

@@ -30,7 +30,7 @@ use super::refusal::Refusal;
 use super::request::ClientSide;
 use super::request_route::RequestRoute;
 use super::tls_policy::host_protocol;
-use super::upstream::{ConnectedHost, LeasedHost, ProxiedClient, Upstream, authenticates_connection};
+use super::upstream::{LeasedHost, ProxiedClient, ReachedHost, Upstream, authenticates_connection};
 use super::websocket::expected_accept;
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::CutKind;
@@ -289,7 +289,7 @@ impl HttpConnection<'_> {
                         name: plan.name,
                     };
                     match upstream.connect(may_reuse, proxied).await {
-                        Some(ConnectedHost::Cut(host)) => {
+                        Some(ReachedHost::Cut(host)) => {
                             self.decide_cut(None);
                             return Err(AfterRequest::Cut(Box::new(CutExchange {
                                 client: client.into_parts().0,
@@ -297,7 +297,7 @@ impl HttpConnection<'_> {
                                 lease: upstream.leased.lease,
                             })));
                         }
-                        Some(ConnectedHost::Stream(host)) => {
+                        Some(ReachedHost::Stream(host)) => {
                             if let (Err(why), true) = (&host.held, upstream.last_request.is_some()) {
                                 self.decide_cut(Some(*why));
                             }

@@ -69,13 +69,13 @@ pub(super) struct HostStream {
 }
 
 /// A host that has been connected for a request.
-pub(super) enum ConnectedHost {
+pub(super) enum ReachedHost {
     Stream(HostStream),
     /// The kernel carries request and answer.
     Cut(CutHost),
 }
 
-impl From<HostStream> for ConnectedHost {
+impl From<HostStream> for ReachedHost {
     fn from(stream: HostStream) -> Self {
         Self::Stream(stream)
     }
@@ -99,7 +99,7 @@ impl Upstream<'_> {
 
     /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
     /// lease. `None`: no host could be connected to.
-    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<ConnectedHost> {
+    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<ReachedHost> {
         let may_reuse = may_reuse && self.leg_a.is_err();
         let not_cut = self.leg_a.as_ref().err().copied().unwrap_or(Ineligible::PerRequest);
         loop {
@@ -184,7 +184,7 @@ impl Upstream<'_> {
                         sharing.found_http1();
                     }
                     let active = Some(ActiveConnection::new(&self.leased.lease.cluster));
-                    return Some(ConnectedHost::Stream(HostStream {
+                    return Some(ReachedHost::Stream(HostStream {
                         stream,
                         active,
                         preamble,
@@ -192,7 +192,7 @@ impl Upstream<'_> {
                         held,
                     }));
                 }
-                Ok((MadeConnection::Cut(host), _)) => return Some(ConnectedHost::Cut(host)),
+                Ok((MadeConnection::Cut(host), _)) => return Some(ReachedHost::Cut(host)),
                 Ok((MadeConnection::Http2(host), connect)) => {
                     let stream = host.open();
                     if shares {

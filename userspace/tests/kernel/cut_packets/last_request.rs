@@ -99,8 +99,8 @@ fn the_end_of_the_client_goes_on() {
         assert_ne!(scene.flow_now().dirs[0].flags & FIN_SEEN, 0);
         scene.put(&flow(&scene));
         scene
-            .arrives(&with(RST, scene.client_sends(ASKED, 0)))
-            .forwarded_as(&with(RST, scene.host_receives(GOT, 0)));
+            .arrives(&with(RST | ACK, scene.client_sends(ASKED, 0)))
+            .forwarded_as(&with(RST | ACK, scene.host_receives(GOT, 0)));
         assert_ne!(scene.flow_now().dirs[0].flags & RESET, 0);
     });
 }
