@@ -144,8 +144,8 @@ pub(super) fn signalbox(lab: &Lab, workers: usize, tier: &str, program: &Path) -
     };
     let datapath = match tier {
         "auto" => String::new(),
-        // Answers to last requests are passed on by userspace, too.
-        "uncut" => "datapath: { last_requests: off }\n".to_owned(),
+        // Requests that are their connection's last are cut.
+        "last" => "datapath: { last_requests: on }\n".to_owned(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     let text = format!(

@@ -57,6 +57,8 @@ pub(crate) enum ScenarioKind {
     Tls(usize),
     /// Persistent connections, with answers of 1 MiB.
     Large(usize),
+    /// A connection for each request, with answers of 1 MiB.
+    UniqueLarge(usize),
     /// Bulk streams to the hosts.
     Bulk(usize),
     /// Idle connections.
@@ -115,7 +117,7 @@ pub(crate) const ALL: [Scenario; 12] = [
 ];
 
 /// Scenarios of HTTP by request, in the order in which they run.
-pub(crate) const HTTP: [Scenario; 17] = [
+pub(crate) const HTTP: [Scenario; 18] = [
     scenario(
         "plain-unique-100",
         "Plain, unique connections: 100",
@@ -130,6 +132,11 @@ pub(crate) const HTTP: [Scenario; 17] = [
         "plain-large-4",
         "Plain, 1 MiB over 4 connections",
         ScenarioKind::Large(4),
+    ),
+    scenario(
+        "plain-unique-large-4",
+        "Plain, 1 MiB over unique connections: 4",
+        ScenarioKind::UniqueLarge(4),
     ),
     over(
         Entry::Tls,
@@ -309,7 +316,8 @@ impl Scenario {
             }
             ScenarioKind::Reused(connections) => run::requests(bench, self.entry, connections, "/", false),
             ScenarioKind::Latency(connections) => run::paced(bench, self, connections),
-            ScenarioKind::Large(connections) => run::large(bench, self.entry, connections),
+            ScenarioKind::Large(connections) => run::large(bench, self.entry, connections, false),
+            ScenarioKind::UniqueLarge(connections) => run::large(bench, self.entry, connections, true),
             ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
             ScenarioKind::Idle(connections) => run::idle(bench, self.entry, connections),
             ScenarioKind::Streams(connections) => run::streams(bench, connections),

@@ -91,8 +91,8 @@ pub(super) fn paced(bench: &Bench<'_>, scenario: &Scenario, connections: usize) 
 }
 
 /// Runs a closed loop of large answers. The rate stays that of responses; the cost is that of a GB.
-pub(super) fn large(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
-    let mut sample = requests(bench, entry, connections, "/1m", false)?;
+pub(super) fn large(bench: &Bench<'_>, entry: Entry, connections: usize, once: bool) -> Result<Sample> {
+    let mut sample = requests(bench, entry, connections, "/1m", once)?;
     let gigabytes = LARGE as f64 / 1e9;
     sample.gbit = sample.rate * gigabytes * 8.0;
     sample.cpu /= gigabytes;

@@ -36,7 +36,7 @@ const MAX_CUT_FLOWS: u32 = 1 << 22;
 pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
     tier: None,
     cut: true,
-    cuts_last_requests: true,
+    cuts_last_requests: false,
 };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
@@ -47,6 +47,7 @@ const TIERS: [(&str, Option<Tier>); 4] = [
 ];
 
 const CUT: [(&str, bool); 2] = [("auto", true), ("off", false)];
+const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
@@ -199,7 +200,7 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
         place.keyword("a setting of cut", &CUT, report)
     });
     let cuts_last_requests = or_default(last_requests.as_ref(), inherited.cuts_last_requests, |place| {
-        place.keyword("a setting of last_requests", &CUT, report)
+        place.keyword("a setting of last_requests", &SWITCH, report)
     });
     Datapath {
         tier,

@@ -63,16 +63,18 @@ pub(super) fn view(
         };
         let last = last_request(control, listener, route, policy);
         let but = match &last {
-            None => "; but for a request that is its connection's first and last: that would be cut".to_owned(),
+            None => "; a request that is its connection's first and last would be cut".to_owned(),
+            Some((Ineligible::Disabled, _)) => String::new(),
             Some((label, why)) => {
-                format!("; a request that is its connection's last is not cut either: {why} ({label})")
+                let label = label.label();
+                format!("; a request that is its connection's last is not cut either, because {why} ({label})")
             }
         };
         return json!({
             "tier": "copy",
             "verdict": "would not be cut",
             "not_cut": Ineligible::PerRequest.label(),
-            "last_request": last.map(|(label, _)| label),
+            "last_request": last.map(|(why, _)| why.label()),
             "reason": format!("{why} chooses a host for each request, and clients share connections to hosts{but}"),
         });
     }
@@ -120,15 +122,16 @@ fn last_request(
     listener: &Listener,
     route: Option<&Route>,
     policy: &RequestPolicy,
-) -> Option<(&'static str, &'static str)> {
+) -> Option<(Ineligible, &'static str)> {
     let limits_concurrent = policy.limits.is_some_and(|limits| limits.concurrent != 0)
         || route.is_some_and(|route| route.connection_limits().concurrent != 0);
-    let why = if let Some(obstacle) = lasting_obstacle(policy, control.shared.log.is_on()) {
+    let datapath = listener.datapath;
+    let why = if !datapath.cut || datapath.tier.is_some() || !datapath.cuts_last_requests {
+        Ineligible::Disabled
+    } else if let Some(obstacle) = lasting_obstacle(policy, control.shared.log.is_on()) {
         Ineligible::LastRequest(obstacle)
     } else if limits_concurrent {
         Ineligible::CountedRequest
-    } else if !listener.datapath.cut || listener.datapath.tier.is_some() || !listener.datapath.cuts_last_requests {
-        Ineligible::Disabled
     } else if control.cut.is_none() {
         Ineligible::NotAvailable
     } else {
@@ -142,7 +145,7 @@ fn last_request(
         Ineligible::Disabled => "`datapath` says so",
         _ => "tier cut is not available",
     };
-    Some((why.label(), text))
+    Some((why, text))
 }
 
 /// Returns why a connection would not be cut: the first reason that the datapath would find.

@@ -143,7 +143,8 @@ impl HttpConnection<'_> {
         };
         let state = Arc::clone(&self.listener);
         let is_counted = counted.iter().any(Option::is_some);
-        let is_last = plan.is_last && self.is_undecided;
+        let cuts_last = listener.is_some_and(|listener| listener.datapath.cuts_last_requests);
+        let is_last = cuts_last && plan.is_last && self.is_undecided;
         let leg_a = match (plan.is_upgrade, protocol) {
             (true, Protocol::Http) => self.leg_a(CutKind::Tunnel, &client, listener, is_counted, &state),
             _ if self.is_tls || protocol == Protocol::Tls => Err(Ineligible::Terminated),

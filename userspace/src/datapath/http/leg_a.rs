@@ -73,10 +73,8 @@ impl HttpConnection<'_> {
         }
         match listener.map(|listener| listener.datapath) {
             Some(Datapath {
-                tier: None,
-                cut: true,
-                cuts_last_requests,
-            }) if cuts_last_requests || kind == CutKind::Tunnel => {}
+                tier: None, cut: true, ..
+            }) => {}
             _ => return Err(Ineligible::Disabled),
         }
         let peer = client.peer_addr().map_err(|_| Ineligible::NotAvailable)?;

@@ -1,5 +1,6 @@
 //! Real servers as hosts, and a real client.
 
+use super::scene::ON;
 use crate::http_request::scene::{WebHost, file_digest, noise_digest};
 use crate::lab::cut::{self, expect_none};
 use crate::lab::{Router, SOON, Signalbox, config, eventually, privileged};
@@ -120,7 +121,7 @@ fn answers_of_every_shape_reach_clients_whole() {
 fn body() -> String {
     let [health, ejection] = cut::PATIENT;
     format!(
-        "listeners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"10.1.0.1:80\", \
+        "{ON}\nlisteners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"10.1.0.1:80\", \
          \"[fd00:1::1]:80\"] }}\nclusters:\n{}{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n  \
          - {{ host: b.test, clusters: {{ west: 1 }} }}\n",
         config::cluster("east", &[health, ejection], &["east-1"]),

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use super::scene::{DOORS, Scene, answer_and_end, read_to_end};
+use super::scene::{DOORS, ON, Scene, answer_and_end, read_to_end};
 use crate::http_request::scene::{Digested, noise_digest, send_noise};
 use crate::lab::cut::{self, expect_cut};
 use crate::lab::{SOON, config, eventually};
@@ -40,7 +40,7 @@ fn big_answer(mut host: &TcpStream, has_length: bool) {
 
 #[test]
 fn an_answer_outlives_the_process() {
-    let Some(mut scene) = Scene::begin("an_answer_outlives_the_process", "", "") else {
+    let Some(mut scene) = Scene::begin("an_answer_outlives_the_process", ON, "") else {
         return;
     };
     let flows = DOORS.map(|door| scene.ask_cut(door, &close_request(door.1)));
@@ -73,7 +73,7 @@ fn an_answer_outlives_the_process() {
 #[test]
 fn an_answer_survives_a_takeover_and_is_counted_by_the_successor() {
     let test = "an_answer_survives_a_takeover_and_is_counted_by_the_successor";
-    let Some(mut scene) = Scene::begin(test, "", "") else {
+    let Some(mut scene) = Scene::begin(test, ON, "") else {
         return;
     };
     let flows = DOORS.map(|door| scene.ask_cut(door, &close_request(door.1)));
@@ -91,7 +91,7 @@ fn an_answer_survives_a_takeover_and_is_counted_by_the_successor() {
 #[test]
 fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
     let test = "a_flow_counts_for_its_host_until_it_ends_whoever_ends_it";
-    let Some(scene) = Scene::begin(test, "", "") else {
+    let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
     let is_reset = |stream: &TcpStream| {
@@ -156,8 +156,8 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
 /// A host that says nothing is given as long as one whose answer userspace passes on.
 #[test]
 fn a_host_that_does_not_answer_in_time_is_given_up() {
-    let top = "timeouts: { answer: 2s, body: 3s }";
-    let Some(scene) = Scene::begin("a_host_that_does_not_answer_in_time_is_given_up", top, "") else {
+    let top = format!("{ON}\ntimeouts: {{ answer: 2s, body: 3s }}");
+    let Some(scene) = Scene::begin("a_host_that_does_not_answer_in_time_is_given_up", &top, "") else {
         return;
     };
     for (door, said) in DOORS
@@ -185,7 +185,7 @@ fn a_host_that_does_not_answer_in_time_is_given_up() {
 #[test]
 fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
     let test = "a_request_goes_to_another_host_where_the_first_cannot_be_connected_to";
-    let Some(scene) = Scene::begin(test, "", "") else {
+    let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
     let [health, ejection] = cut::PATIENT;
@@ -193,7 +193,7 @@ fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
     let _health = crate::lab::servers::healthy(scene.lab.host("east-2"));
     let cluster = config::cluster("east", &[health, ejection], &["east-2", "east-1"]);
     let body = format!(
-        "listeners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"{}\"] }}\nclusters:\n{cluster}\
+        "{ON}\nlisteners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"{}\"] }}\nclusters:\n{cluster}\
          routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
         DOORS[0].0
     );
@@ -215,10 +215,10 @@ fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
 
 #[test]
 fn a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over() {
-    let top = "timeouts: { drain: 1s }";
+    let top = format!("{ON}\ntimeouts: {{ drain: 1s }}");
     let Some(scene) = Scene::begin(
         "a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over",
-        top,
+        &top,
         "",
     ) else {
         return;

@@ -11,7 +11,7 @@ use std::net::Shutdown;
 
 use crate::lab::cut::{self, expect_cut};
 use crate::lab::{SOON, eventually};
-use scene::{DOORS, Scene, answer_and_end, has_nothing, read_to_end};
+use scene::{DOORS, ON, Scene, answer_and_end, has_nothing, read_to_end};
 
 /// A request of every kind that is cut, for a name.
 fn requests(name: &str) -> Vec<String> {
@@ -35,17 +35,17 @@ fn requests(name: &str) -> Vec<String> {
 fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
     let test = "a_last_request_is_cut_with_the_head_that_the_host_is_to_get";
     let route = "rewrite: /under, headers: { request: { set: { X-Env: prod }, remove: [X-Gone] } }";
-    let Some(mut scene) = Scene::begin(test, "", route) else {
+    let Some(mut scene) = Scene::begin(test, ON, route) else {
         return;
     };
     let mut got = [Vec::new(), Vec::new()];
-    for (got, settings) in got.iter_mut().zip(["", "datapath: { last_requests: off }"]) {
+    for (got, settings) in got.iter_mut().zip([ON, ""]) {
         scene.reload(settings, route);
-        let (cut_before, off_before) = (scene.cut(), scene.not_cut("off"));
+        let (cut_before, carried_before) = (scene.cut(), scene.not_cut("routed_per_request"));
         for door in DOORS {
             for request in requests(door.1) {
                 let (client, host, text) = scene.ask(door, &request);
-                if settings.is_empty() {
+                if settings == ON {
                     let flow = expect_cut(&scene.sb, &client);
                     assert_eq!(flow["tier_reason"], "last request", "{request}: {flow}");
                     // The flow before ends when the flow GC has seen it.
@@ -57,9 +57,12 @@ fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
                 got.push(text);
             }
         }
-        let count = if settings.is_empty() { got.len() as f64 } else { 0.0 };
+        let count = if settings == ON { got.len() as f64 } else { 0.0 };
         assert_eq!(scene.cut() - cut_before, count);
-        assert_eq!(scene.not_cut("off") - off_before, got.len() as f64 - count);
+        assert_eq!(
+            scene.not_cut("routed_per_request") - carried_before,
+            got.len() as f64 - count
+        );
         scene.expect_nothing_left();
     }
     let [cut, carried] = got;
@@ -83,7 +86,7 @@ fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
 
 #[test]
 fn nothing_behind_a_cut_request_reaches_the_host() {
-    let Some(scene) = Scene::begin("nothing_behind_a_cut_request_reaches_the_host", "", "") else {
+    let Some(scene) = Scene::begin("nothing_behind_a_cut_request_reaches_the_host", ON, "") else {
         return;
     };
     let dropped = || {
@@ -108,7 +111,7 @@ fn nothing_behind_a_cut_request_reaches_the_host() {
 #[test]
 fn bytes_behind_a_request_reach_no_host_whenever_they_come() {
     const ROUNDS: usize = 200;
-    let Some(scene) = Scene::begin("bytes_behind_a_request_reach_no_host_whenever_they_come", "", "") else {
+    let Some(scene) = Scene::begin("bytes_behind_a_request_reach_no_host_whenever_they_come", ON, "") else {
         return;
     };
     for round in 0..ROUNDS {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::scene::{DOORS, Scene, answer_and_end, read_request, read_to_end};
+use super::scene::{DOORS, ON, Scene, answer_and_end, read_request, read_to_end};
 use crate::lab::cut;
 use crate::lab::{SOON, eventually};
 
@@ -25,24 +25,24 @@ fn exchange(scene: &Scene, request: &str, behind: &str) {
 #[test]
 fn whoever_wants_the_answer_gets_it_and_metrics_say_why() {
     let test = "whoever_wants_the_answer_gets_it_and_metrics_say_why";
-    let Some(mut scene) = Scene::begin(test, "", "") else {
+    let Some(mut scene) = Scene::begin(test, ON, "") else {
         return;
     };
     let log = scene.lab.dir().join("requests.log");
-    let log = format!("log: {{ connections: {{ to: {} }} }}", log.display());
-    let off = "datapath: { last_requests: off }";
+    let log = format!("{ON}\nlog: {{ connections: {{ to: {} }} }}", log.display());
     for (top, route, why) in [
-        ("", "affinity: { cookie: sb, to: host }", "answer_edited"),
-        ("", "headers: { response: { set: { X-Served: 1 } } }", "answer_edited"),
-        ("", "timeouts: { answer: 20s }", "answer_timeout"),
-        ("", "limits: { concurrent: 5 }", "counted_request"),
-        ("", "limits: { requests: { rate: 1000 } }", "cut"),
-        ("", "timeouts: { tunnel: 20s }", "cut"),
+        (ON, "affinity: { cookie: sb, to: host }", "answer_edited"),
+        (ON, "headers: { response: { set: { X-Served: 1 } } }", "answer_edited"),
+        (ON, "timeouts: { answer: 20s }", "answer_timeout"),
+        (ON, "limits: { concurrent: 5 }", "counted_request"),
+        (ON, "limits: { requests: { rate: 1000 } }", "cut"),
+        (ON, "timeouts: { tunnel: 20s }", "cut"),
         (&log, "", "logged"),
-        (off, "", "off"),
-        ("datapath: { cut: off }", "", "off"),
-        ("datapath: { tier: splice }", "", "off"),
-        ("", "", "cut"),
+        ("datapath: { last_requests: on, cut: off }", "", "off"),
+        ("datapath: { last_requests: on, tier: splice }", "", "off"),
+        ("datapath: { last_requests: off }", "", "routed_per_request"),
+        ("", "", "routed_per_request"),
+        (ON, "", "cut"),
     ] {
         scene.reload(top, route);
         let count = |scene: &Scene| {
@@ -61,7 +61,7 @@ fn whoever_wants_the_answer_gets_it_and_metrics_say_why() {
 #[test]
 fn a_request_that_has_not_come_as_a_whole_or_alone_is_seen_through() {
     let test = "a_request_that_has_not_come_as_a_whole_or_alone_is_seen_through";
-    let Some(scene) = Scene::begin(test, "", "") else {
+    let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
     let head = "Host: a.test\r\nConnection: close\r\n";
@@ -119,7 +119,7 @@ fn a_request_that_has_not_come_as_a_whole_or_alone_is_seen_through() {
 #[test]
 fn a_client_that_half_closes_with_its_request_is_seen_through() {
     let test = "a_client_that_half_closes_with_its_request_is_seen_through";
-    let Some(scene) = Scene::begin(test, "", "") else {
+    let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
     // The balancer has no time for the request before the end has come.

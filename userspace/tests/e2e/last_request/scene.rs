@@ -15,6 +15,9 @@ pub(super) const DOORS: [(&str, &str, &str); 2] = [
     ("[fd00:1::1]:80", "b.test", "west-1"),
 ];
 
+/// Top-level lines that have last requests cut.
+pub(super) const ON: &str = "datapath: { last_requests: on }";
+
 pub(super) struct Scene {
     pub(super) lab: CutLab,
     pub(super) sb: Signalbox,
