@@ -229,9 +229,11 @@ fn a_cut_request_is_ended_when_the_drain_time_of_its_host_is_over() {
     let error = (&client).read(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert!((&*host).read(&mut [0; 8]).is_err());
-    let drained = scene
-        .sb
-        .metric("signalbox_connections_closed_total{reason=\"drained\"}");
-    assert_eq!(drained, 1.0);
+    let drained = || {
+        scene
+            .sb
+            .metric("signalbox_connections_closed_total{reason=\"drained\"}")
+    };
+    assert!(eventually(SOON, || drained() == 1.0), "{}", drained());
     cut::expect_none(&scene.sb);
 }

@@ -51,8 +51,12 @@ fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
                     // The flow before ends when the flow GC has seen it.
                     assert!(eventually(SOON, || scene.sb.host(door.2)["active_connections"] == 1));
                 }
-                answer_and_end(&host, "answer");
-                assert!(read_to_end(&client).ends_with("\r\n\r\nanswer"), "{request}");
+                let answer = if request.starts_with("HEAD ") { "" } else { "answer" };
+                answer_and_end(&host, answer);
+                assert!(
+                    read_to_end(&client).ends_with(&format!("\r\n\r\n{answer}")),
+                    "{request}"
+                );
                 client.shutdown(Shutdown::Both).unwrap();
                 got.push(text);
             }
@@ -67,7 +71,13 @@ fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
     }
     let [cut, carried] = got;
     for (cut, carried) in cut.iter().zip(&carried) {
-        assert_eq!(cut, carried, "the host gets the same, bytes and order");
+        let end = "\r\nConnection: close\r\n\r\n";
+        assert!(cut.contains(end), "{cut}");
+        assert_eq!(
+            &cut.replace(end, "\r\n\r\n"),
+            carried,
+            "the host gets the same, bytes and order, on a connection of its own"
+        );
     }
     let first = &cut[0];
     assert!(
