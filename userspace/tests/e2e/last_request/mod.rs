@@ -71,13 +71,11 @@ fn a_last_request_is_cut_with_the_head_that_the_host_is_to_get() {
     }
     let [cut, carried] = got;
     for (cut, carried) in cut.iter().zip(&carried) {
-        let end = "\r\nConnection: close\r\n\r\n";
-        assert!(cut.contains(end), "{cut}");
-        assert_eq!(
-            &cut.replace(end, "\r\n\r\n"),
-            carried,
-            "the host gets the same, bytes and order, on a connection of its own"
-        );
+        let close = "\r\nConnection: close\r\n\r\n";
+        assert!(cut.contains(close), "{cut}");
+        // Userspace keeps the host's connection for other requests.
+        let carried = carried.replace("\r\nConnection: keep-alive\r\n\r\n", "\r\n\r\n");
+        assert_eq!(cut.replace(close, "\r\n\r\n"), carried, "bytes and order are the same");
     }
     let first = &cut[0];
     assert!(
