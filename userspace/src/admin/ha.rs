@@ -75,9 +75,16 @@ fn sync_view(control: &Control) -> Value {
     let peers = sync.peers.load();
     let peers = peers.iter().map(|peer| {
         let (lag_sum, acknowledged, _) = peer.lag_seconds.read();
+        let unconfirmed_since = match peer.unconfirmed_since_micros.load(Relaxed) {
+            0 => None,
+            micros => Some(Duration::from_micros(micros)),
+        };
+        let uptime = control.shared.started.elapsed();
         json!({
             "node": peer.node,
             "sending": peer.is_sending.load(Relaxed),
+            "told_all": peer.has_all.load(Relaxed),
+            "behind_ms": unconfirmed_since.map_or(0, |since| uptime.saturating_sub(since).as_millis()),
             "send_error": peer.send_error.load().as_deref(),
             "receiving": peer.is_receiving.load(Relaxed),
             "complete": peer.is_complete.load(Relaxed),

@@ -15,6 +15,10 @@ use super::{ShowArgs, client, show};
 /// Time that a group has to leave this node, or to come back.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
 const MOVE_INTERVAL: Duration = Duration::from_millis(50);
+/// Time that other nodes have to get this node's flows before it gives a group up.
+const TELL_TIMEOUT: Duration = Duration::from_secs(5);
+/// A node that is so far behind has what matters: it gets the rest while addresses move.
+const MAX_BEHIND_MS: u64 = 50;
 
 #[derive(clap::Subcommand)]
 pub(super) enum HaCommand {
@@ -43,7 +47,15 @@ pub(super) enum HaCommand {
     /// Show the other nodes with which flows are replicated.
     Sync(ShowArgs),
     /// Give a group up to another node, or all of them, until they are reclaimed.
-    Release(GroupArgs),
+    ///
+    /// Waits until the other nodes have this node's flows, and fails where they do not get them.
+    Release {
+        #[command(flatten)]
+        group: GroupArgs,
+        /// Release also where flows are lost by it.
+        #[arg(long)]
+        force: bool,
+    },
     /// Let this node have a group again, or all of them.
     Reclaim(GroupArgs),
 }
@@ -85,7 +97,12 @@ pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
         HaCommand::Check { config } => check(&config),
         HaCommand::Status(show) => status(&show),
         HaCommand::Sync(show) => sync(&show),
-        HaCommand::Release(args) => set_released(&args, true),
+        HaCommand::Release { group, force } => {
+            if !force {
+                wait_until_told(&group)?;
+            }
+            set_released(&group, true)
+        }
         HaCommand::Reclaim(args) => set_released(&args, false),
     }
 }
@@ -170,6 +187,54 @@ fn sync(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Waits until every node that gets this node's flows has them, and at least one does. Nothing is waited for where
+/// this node has none of the groups, replicates nothing, or does not answer.
+fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
+    let deadline = Instant::now() + TELL_TIMEOUT;
+    loop {
+        let Ok(answer) = client::get(&args.socket.socket, "/api/v1/ha") else {
+            return Ok(());
+        };
+        let all = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
+        let is_meant = |group: &Value| args.group.as_deref().is_none_or(|name| group["name"] == name);
+        let is_ours = all("groups")
+            .iter()
+            .any(|group| group["state"] == "master" && is_meant(group));
+        let peers = answer["sync"]["peers"].as_array().cloned().unwrap_or_default();
+        let behind: Vec<_> = peers.iter().filter_map(why_behind).collect();
+        if !is_ours || peers.is_empty() || is_told(&peers) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!(
+                "nothing is released, for flows would be lost: {} (--force: release all the same)",
+                behind.join("; ")
+            );
+        }
+        std::thread::sleep(MOVE_INTERVAL);
+    }
+}
+
+/// Whether a node gets flows at all, and none that does is behind.
+fn is_told(peers: &[Value]) -> bool {
+    let mut getting = peers.iter().filter(|peer| peer["sending"] == true).peekable();
+    getting.peek().is_some() && getting.all(|peer| why_behind(peer).is_none())
+}
+
+/// Reason why a node does not have this node's flows.
+fn why_behind(peer: &Value) -> Option<String> {
+    let name = peer["node"].as_str().unwrap_or_default();
+    if peer["sending"] != true {
+        let why = peer["send_error"].as_str().unwrap_or("it is not connected");
+        return Some(format!("{name} does not get them: {why}"));
+    }
+    if peer["told_all"] != true {
+        return Some(format!("{name} has not got all of them yet"));
+    }
+    let behind_ms = peer["behind_ms"].as_u64().unwrap_or_default();
+    (behind_ms > MAX_BEHIND_MS).then(|| format!("{name} is {behind_ms} ms behind"))
+}
+
 /// Has this node keep away from groups, or not any more, and waits until that has come about.
 fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode> {
     let directory = Directory::new(&args.directory.runtime_dir)?;
@@ -211,4 +276,30 @@ fn is_owned(socket: &Path, group: &str) -> bool {
     let is_it = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(group);
     let state = groups.iter().find(is_it).and_then(|one| one.get("state"));
     state.and_then(Value::as_str) == Some("master")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(is_sending: bool, told_all: bool, behind_ms: u64) -> Value {
+        json!({ "node": "b", "sending": is_sending, "told_all": told_all, "behind_ms": behind_ms, "send_error": null })
+    }
+
+    #[test]
+    fn a_node_that_gets_flows_must_have_them() {
+        assert!(is_told(&[peer(true, true, 50)]));
+        assert!(!is_told(&[peer(true, true, 51)]) && !is_told(&[peer(true, false, 0)]));
+        assert!(!is_told(&[peer(true, true, 0), peer(true, false, 0)]));
+    }
+
+    #[test]
+    fn a_node_that_is_down_is_no_obstacle_beside_another() {
+        assert!(is_told(&[peer(false, false, 0), peer(true, true, 0)]));
+        assert!(!is_told(&[peer(false, false, 0)]) && !is_told(&[]));
+        assert_eq!(
+            why_behind(&peer(false, false, 0)).as_deref(),
+            Some("b does not get them: it is not connected")
+        );
+    }
 }

@@ -147,6 +147,8 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
             ("NODE", "node"),
             ("SENDING", "sending"),
             ("WHY NOT", "send_error"),
+            ("TOLD ALL", "told_all"),
+            ("BEHIND MS", "behind_ms"),
             ("RECEIVING", "receiving"),
             ("COMPLETE", "complete"),
             ("FLOWS SENT", "flows_sent"),

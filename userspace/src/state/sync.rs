@@ -61,6 +61,10 @@ pub struct PeerState {
     pub node: String,
     /// Whether this node's flows are being sent.
     pub is_sending: AtomicBool,
+    /// Whether the other node has all flows that there were when sending began.
+    pub has_all: AtomicBool,
+    /// Time of the oldest change that the other node has not confirmed, in µs since the process' start; 0: there is none.
+    pub unconfirmed_since_micros: AtomicU64,
     /// Reason why they are not being sent, as of the last attempt.
     pub send_error: ArcSwapOption<String>,
     /// Whether the other node's flows are being received, and all of them have been.

@@ -95,6 +95,7 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
         let peer = &node.peers[at];
         let outcome = connect_and_send(&node, peer).await;
         peer.state.is_sending.store(false, Relaxed);
+        peer.state.has_all.store(false, Relaxed);
         if let Err(error) = outcome {
             let error = error.to_string();
             // The same error twice a second says no more than once.
@@ -131,8 +132,14 @@ async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
     Sender::new(node, peer).run(reader, write).await
 }
 
-/// Batches without an answer, with the time of their oldest change.
-type Unanswered = VecDeque<(u32, Option<Instant>)>;
+/// Batches without an answer.
+#[derive(Default)]
+struct Unanswered {
+    /// Numbers, with the time of the oldest change of each.
+    batches: VecDeque<(u32, Option<Instant>)>,
+    /// Batch with the end of the full pass.
+    full_end: Option<u32>,
+}
 
 /// Sender of one connection.
 struct Sender<'a> {
@@ -167,14 +174,15 @@ impl<'a> Sender<'a> {
         self.wait_for_take_over().await;
         self.begin_full_pass();
         let answered = Notify::new();
-        let unanswered = RefCell::new(Unanswered::new());
-        let state = Arc::clone(&self.peer.state);
+        let unanswered = RefCell::new(Unanswered::default());
+        let (state, started) = (Arc::clone(&self.peer.state), self.node.shared.started);
         let reading = async {
             loop {
                 reader
                     .read(|message| match message {
                         Message::Ack(number) => {
-                            note_answer(&mut unanswered.borrow_mut(), number, &state);
+                            unanswered.borrow_mut().note_answer(number, &state);
+                            unanswered.borrow().publish(&state, started);
                             answered.notify_one();
                             Ok(())
                         }
@@ -191,11 +199,12 @@ impl<'a> Sender<'a> {
                     self.find_known_offsets();
                 }
                 let is_more = self.fill_batch(&mut unanswered.borrow_mut());
+                unanswered.borrow().publish(&self.peer.state, started);
                 write.write_all(&self.bytes).await?;
                 write.flush().await?;
                 self.peer.state.bytes_sent.add(self.bytes.len() as u64);
                 self.bytes.clear();
-                while unanswered.borrow().len() >= MAX_UNANSWERED {
+                while unanswered.borrow().batches.len() >= MAX_UNANSWERED {
                     answered.notified().await;
                 }
                 if !is_more {
@@ -265,12 +274,13 @@ impl<'a> Sender<'a> {
             groups.retain(|group| now.contains(group));
             pass.end(&groups, &mut self.bytes);
             Message::FullEnd(groups).encode(&mut self.bytes);
+            unanswered.full_end = Some(self.next_batch);
         }
         if is_more {
             queue.since.set(since);
         }
         Message::Batch(self.next_batch).encode(&mut self.bytes);
-        unanswered.push_back((self.next_batch, since));
+        unanswered.batches.push_back((self.next_batch, since));
         self.next_batch = self.next_batch.wrapping_add(1);
         is_more
     }
@@ -334,15 +344,29 @@ const fn has_offsets(flow: &CutFlow) -> bool {
     flow.dirs[0].flags & TS_DELTA_KNOWN != 0 && flow.dirs[1].flags & TS_DELTA_UNKNOWN == 0
 }
 
-/// Takes an answer: everything up to this batch is in force at the peer.
-fn note_answer(unanswered: &mut Unanswered, number: u32, state: &PeerState) {
-    while let Some(&(batch, since)) = unanswered.front() {
-        if number.wrapping_sub(batch) > u32::MAX / 2 {
-            return;
+impl Unanswered {
+    /// Takes an answer: everything up to this batch is in force at the peer.
+    fn note_answer(&mut self, number: u32, state: &PeerState) {
+        let is_answered = |batch: u32| number.wrapping_sub(batch) <= u32::MAX / 2;
+        while let Some(&(batch, since)) = self.batches.front()
+            && is_answered(batch)
+        {
+            if let Some(since) = since {
+                state.lag_seconds.observe(since.elapsed());
+            }
+            self.batches.pop_front();
         }
-        if let Some(since) = since {
-            state.lag_seconds.observe(since.elapsed());
+        if self.full_end.take_if(|batch| is_answered(*batch)).is_some() {
+            state.has_all.store(true, Relaxed);
         }
-        unanswered.pop_front();
+    }
+
+    /// Publishes since when the peer is behind.
+    fn publish(&self, state: &PeerState, started: Instant) {
+        let oldest = self.batches.iter().find_map(|(_, since)| *since);
+        let micros = oldest.map_or(0, |since| {
+            since.saturating_duration_since(started).as_micros().max(1) as u64
+        });
+        state.unconfirmed_since_micros.store(micros, Relaxed);
     }
 }

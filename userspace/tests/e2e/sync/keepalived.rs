@@ -62,3 +62,22 @@ fn no_flow_is_lost_when_both_nodes_are_upgraded() {
         pair.wait_owner(1);
     });
 }
+
+/// The other node does not get the flows: nothing is released, but by force.
+#[test]
+fn a_release_that_would_lose_flows_is_refused() {
+    let Some(mut pair) = Pair::begin_keepalived("a_release_that_would_lose_flows_is_refused", FAST) else {
+        return;
+    };
+    pair.balancers[1] = None;
+    let refused = pair.try_ha(0, &["release"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        said.contains("nothing is released") && said.contains("node-b does not get them"),
+        "{said}"
+    );
+    assert_eq!(pair.balancer(0).json("/api/v1/ha")["groups"][0]["state"], "master");
+    let forced = pair.try_ha(0, &["release", "--force"]);
+    assert!(forced.status.success(), "{forced:?}");
+}

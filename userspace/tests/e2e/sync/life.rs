@@ -1,5 +1,7 @@
 //! The processes of two nodes: how they start, die, and are replaced.
 
+use std::process::Output;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -52,16 +54,23 @@ impl Pair {
 
     /// Runs `signalbox ha` on a node, which must succeed.
     pub(super) fn ha(&self, node: usize, action: &str) {
+        let output = self.try_ha(node, &[action]);
+        assert!(output.status.success(), "{action}: {output:?}");
+    }
+
+    /// Runs a command of `signalbox ha` with words.
+    pub(super) fn try_ha(&self, node: usize, words: &[&str]) -> Output {
         let dir = self.dir().join(node_name(node));
         let (run, socket) = (dir.join("run"), dir.join("admin.sock"));
         let mut command = self.nodes[node].command(binary());
         command
-            .args(["ha", action, "--runtime-dir"])
+            .arg("ha")
+            .args(words)
+            .arg("--runtime-dir")
             .arg(run)
             .arg("--socket")
             .arg(socket);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{action}: {output:?}");
+        command.output().unwrap()
     }
 
     /// Has a new process take over from that of a node.
