@@ -89,7 +89,8 @@ fn a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on() {
     lab::tiers::ping(client, &host);
     cut::expect_cut(&sb, client);
 
-    let id = out(&sb, "east-1", 6.0);
+    // Long enough for a start on a busy machine.
+    let id = out(&sb, "east-1", 15.0);
     assert_eq!(job(&sb, id)["remaining_connections"], 1);
     sb.kill9();
     sb = Signalbox::start(&lab, &body);
