@@ -3,6 +3,7 @@
 mod kernel_parts;
 mod limits;
 mod run;
+mod successor;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,7 @@ use crate::sync;
 use kernel_parts::KernelParts;
 pub use limits::connection_limit;
 use run::Signals;
+pub use successor::SuccessorCommand;
 
 /// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -51,12 +53,16 @@ pub struct Options {
     pub steering: SteeringChoice,
     pub workers: usize,
     pub takeover: bool,
+    /// Command line of a successor that this process starts when it is told to; `None`: it starts none.
+    pub successor: Option<SuccessorCommand>,
 }
 
 /// A signalbox that serves connections.
 pub struct RunningBalancer {
     pub control: Control,
-    taken_over: mpsc::UnboundedReceiver<()>,
+    /// Pid of the process that has taken over.
+    taken_over: mpsc::UnboundedReceiver<u32>,
+    successor: Option<SuccessorCommand>,
     /// Keeps programs and maps loaded.
     _kernel: Option<Kernel>,
     flow_gc: Option<Arc<FlowGc>>,
@@ -72,6 +78,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         steering,
         workers,
         takeover: take_over,
+        successor,
     } = options;
     let (socket, admin_addr) = (model.admin.socket.clone(), model.admin.listen);
     // Checked before anything is begun: a mistake in the file must not end a predecessor.
@@ -160,6 +167,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     Ok(RunningBalancer {
         control,
         taken_over: relieved,
+        successor,
         _kernel: kernel,
         flow_gc,
         admin,

@@ -442,6 +442,7 @@ fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
         steering: run.steering,
         workers: run.workers.map_or_else(default_workers, usize::from),
         takeover: run.takeover,
+        successor: Some(app::SuccessorCommand::of_this_process()?),
     };
     let runtime = runtime()?;
     let ended = runtime.block_on(async { app::start(options).await?.run().await });

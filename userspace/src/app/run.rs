@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::RunningBalancer;
+use super::successor::Successor;
 use crate::control::event::StoreEvent;
 
 /// Time that the end of the process waits for the connection log to be written.
@@ -18,6 +19,7 @@ pub(super) struct Signals {
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
+    user2: Signal,
 }
 
 impl Signals {
@@ -26,6 +28,7 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            user2: signal(SignalKind::user_defined2())?,
         })
     }
 }
@@ -37,7 +40,9 @@ impl RunningBalancer {
             mut hangup,
             mut terminate,
             mut interrupt,
+            mut user2,
         } = self.signals;
+        let mut successor = Successor::new(self.successor);
         let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
         let notify = |state: &[sd_notify::NotifyState<'_>]| {
             // Errors are ignored: there is no systemd, or it has gone.
@@ -62,8 +67,15 @@ impl RunningBalancer {
                 }
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                Some(()) = self.taken_over.recv() => {
-                    tracing::info!("A new process has taken over the listening sockets: draining.");
+                _ = user2.recv() => successor.start(),
+                status = successor.ended() => {
+                    let status = status.map(|status| status.to_string());
+                    tracing::error!(status, "The successor has ended before it served: this process goes on.");
+                }
+                Some(pid) = self.taken_over.recv() => {
+                    tracing::info!(pid, "A new process has taken over the listening sockets: draining.");
+                    // Before the successor's own messages count: it is the main process from now on.
+                    notify(&[sd_notify::NotifyState::MainPid(pid)]);
                     // The flow table belongs to the successor.
                     self.flow_gc = None;
                     self.admin.retire().await;
@@ -78,7 +90,9 @@ impl RunningBalancer {
                 }
             }
         }
-        notify(&[sd_notify::NotifyState::Stopping]);
+        if !relieved {
+            notify(&[sd_notify::NotifyState::Stopping]);
+        }
         let shared = Arc::clone(&self.control.shared);
         shared.stopping.store(true, Relaxed);
         let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;

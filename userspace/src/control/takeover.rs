@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
 use serde::{Deserialize, Serialize};
 use signalbox_core::model::Bind;
 use tokio::sync::{mpsc, oneshot};
@@ -158,11 +159,11 @@ fn send_descriptors(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a successor in a thread of its own; sends to `relieved` when one has taken over.
+/// Waits for a successor in a thread of its own; sends its pid to `relieved` when one has taken over.
 pub fn serve(
     admin_socket: &Path,
     events: mpsc::UnboundedSender<StoreEvent>,
-    relieved: mpsc::UnboundedSender<()>,
+    relieved: mpsc::UnboundedSender<u32>,
     flow_gc: Option<Arc<FlowGc>>,
 ) -> io::Result<()> {
     let path = path(admin_socket);
@@ -172,8 +173,8 @@ pub fn serve(
     std::thread::Builder::new().name("takeover".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
             match hand_over(stream, &events, flow_gc.as_deref()) {
-                Ok(()) => {
-                    let _ = relieved.send(());
+                Ok(pid) => {
+                    let _ = relieved.send(pid);
                     return;
                 }
                 Err(error) => {
@@ -190,7 +191,8 @@ fn hand_over(
     mut stream: UnixStream,
     events: &mpsc::UnboundedSender<StoreEvent>,
     flow_gc: Option<&FlowGc>,
-) -> io::Result<()> {
+) -> io::Result<u32> {
+    let pid = getsockopt(&stream, PeerCredentials)?.pid().cast_unsigned();
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     if read_line(&mut stream)? != b"takeover" {
         return Err(io::Error::other("not a signalbox"));
@@ -240,5 +242,5 @@ fn hand_over(
     }
     // This process no longer listens, whether the successor gets the line or not: there is no way back.
     let _ = stream.write_all(b"stopped\n");
-    Ok(())
+    Ok(pid)
 }

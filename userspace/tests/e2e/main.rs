@@ -76,6 +76,7 @@ mod source_kube_ways;
 mod source_routing_spi;
 mod sources;
 mod subset;
+mod successor;
 mod sync;
 mod thesis;
 mod tiers;

@@ -1,0 +1,179 @@
+//! A successor that the running process starts by itself, as a unit of systemd has it: the test is the service manager.
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::lab;
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+
+const HTTP: &str = "10.1.0.1:80";
+
+/// Flows that end with their process.
+const HELD: &str = "datapath: { cut: off }\n";
+
+fn body() -> String {
+    let east = config::cluster("east", &[], &["east-1"]);
+    format!(
+        "{HELD}{}clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
+        config::WEB_LISTENERS
+    )
+}
+
+/// The service manager, which gets messages at a socket.
+struct Manager {
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl Manager {
+    fn new(lab: &Lab) -> (Self, String) {
+        let path = lab.dir().join("notify.sock");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let manager = Self {
+            socket,
+            heard: Vec::new(),
+        };
+        (manager, path.display().to_string())
+    }
+
+    /// Messages so far, line by line.
+    fn heard(&mut self) -> &[String] {
+        let mut buffer = [0; 4096];
+        while let Ok(n) = self.socket.recv(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..n]);
+            self.heard.extend(text.lines().map(str::to_owned));
+        }
+        &self.heard
+    }
+}
+
+/// A process that is no child of the test's: it ends with the test.
+struct Orphan(u32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.cast_signed()), Signal::SIGKILL);
+    }
+}
+
+fn serving_pid(sb: &Signalbox) -> Option<u32> {
+    let response = sb.try_get("/api/v1/status").ok()?;
+    let status: serde_json::Value = serde_json::from_str(&response.body).ok()?;
+    u32::try_from(status["pid"].as_u64()?).ok()
+}
+
+/// Starts it with the manager's variables, as systemd does.
+fn start(lab: &Lab, path: &str) -> Signalbox {
+    let (notify, period) = (format!("NOTIFY_SOCKET={path}"), "WATCHDOG_USEC=600000");
+    // The shell's pid becomes that of signalbox.
+    let script = format!("exec env {notify} {period} WATCHDOG_PID=$$ \"$@\"");
+    Signalbox::start_under(lab, &body(), &["sh", "-c", &script, "sh"])
+}
+
+#[test]
+fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
+    if !privileged("a_running_process_starts_its_successor_and_no_connection_is_refused") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let (mut manager, path) = Manager::new(&lab);
+    let mut old = start(&lab, &path);
+    old.wait_healthy(&["east-1"]);
+    let long = lab.client.connect(HTTP);
+    let ask_long = || http::get(&long, "a.test", "/").is_ok_and(|r| r.status == 200);
+    assert!(ask_long());
+    let first = old.proc.pid();
+    let (calling, calls) = (AtomicBool::new(true), AtomicUsize::new(0));
+    let (second, failures) = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            lab.client.run(|| {
+                let mut failures = Vec::new();
+                while calling.load(Ordering::SeqCst) || calls.load(Ordering::SeqCst) < 200 {
+                    failures.extend(http::ask_here(HTTP, "a.test").err());
+                    calls.fetch_add(1, Ordering::SeqCst);
+                }
+                failures
+            })
+        });
+        old.proc.signal(Signal::SIGUSR2);
+        let mut second = None;
+        let is_replaced = eventually(4 * SOON, || {
+            second = serving_pid(&old).filter(|pid| *pid != first);
+            second.is_some()
+        });
+        calling.store(false, Ordering::SeqCst);
+        let failures: Vec<_> = caller.join().unwrap();
+        assert!(is_replaced, "no successor: {}", old.proc.log());
+        (second.unwrap(), failures)
+    });
+    let _second = Orphan(second);
+    assert!(
+        failures.is_empty(),
+        "{} failed, the first: {}",
+        failures.len(),
+        failures[0]
+    );
+    let wanted = format!("MAINPID={second}");
+    assert!(
+        eventually(SOON, || manager.heard().contains(&wanted)),
+        "{:?}",
+        manager.heard
+    );
+    assert!(
+        !manager.heard.iter().any(|line| line == "STOPPING=1"),
+        "{:?}",
+        manager.heard
+    );
+    // The manager listens to the main process alone: the watchdog's messages are the successor's.
+    let before = manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count();
+    let goes_on = eventually(SOON, || {
+        manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count() > before + 2
+    });
+    assert!(goes_on, "{:?}", manager.heard);
+    assert!(ask_long(), "the old process stays for its flow");
+    drop(long);
+    assert_eq!(old.proc.exit_code(SOON), 0, "and ends with it");
+    let before = manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count();
+    let goes_on = eventually(SOON, || {
+        manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count() > before + 2
+    });
+    assert!(goes_on, "the watchdog is the successor's: {:?}", manager.heard);
+    assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+}
+
+#[test]
+fn a_successor_that_cannot_start_changes_nothing() {
+    if !privileged("a_successor_that_cannot_start_changes_nothing") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let (mut manager, path) = Manager::new(&lab);
+    let old = start(&lab, &path);
+    old.wait_healthy(&["east-1"]);
+    let config = lab.dir().join("signalbox.yaml");
+    std::fs::write(&config, "version: 1\nlisteners: 7\n").unwrap();
+    for times in 1..3 {
+        old.proc.signal(Signal::SIGUSR2);
+        let said = || {
+            old.proc
+                .log()
+                .matches("The successor has ended before it served")
+                .count()
+                == times
+        };
+        assert!(eventually(SOON, said), "{}", old.proc.log());
+        assert_eq!(serving_pid(&old), Some(old.proc.pid()));
+        assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+    }
+    assert!(
+        !manager.heard().iter().any(|line| line.starts_with("MAINPID=")),
+        "{:?}",
+        manager.heard
+    );
+}
