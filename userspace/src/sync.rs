@@ -14,6 +14,7 @@ mod receive;
 mod replicas;
 mod send;
 mod services;
+mod told;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -51,6 +52,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which the flows of a node that cannot be reached are not waited for any more.
 const ABSENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for which a node is taken to be there that has refused this one, or has been refused: it is tried twice a second.
+const REFUSAL_TTL: Duration = Duration::from_secs(3);
+
 /// A node and what its tasks share. All of them run in one thread.
 struct Node {
     cut: Arc<Cut>,
@@ -79,6 +83,15 @@ struct Peer {
     queue: PeerChanges,
     /// Time since which nothing is received from it; `None` while something is.
     absent_since: Cell<Option<Instant>>,
+    /// Time when it was there last, but with another list of nodes or another version of the protocol.
+    refused_at: Cell<Option<Instant>>,
+}
+
+impl Peer {
+    /// Whether the node is there, but does not tell of its flows: its list of nodes or its version is another.
+    fn is_refused(&self) -> bool {
+        self.refused_at.get().is_some_and(|at| at.elapsed() < REFUSAL_TTL)
+    }
 }
 
 /// Starts replication in a thread of its own, if the configuration asks for it.
@@ -121,6 +134,7 @@ pub fn start(
             state,
             queue: PeerChanges::new(&cut),
             absent_since: Cell::new(Some(Instant::now())),
+            refused_at: Cell::new(None),
         };
         let all = nodes.iter().zip(states).enumerate();
         let peers = all.filter(|(at, _)| *at != slot).map(peer).collect();
@@ -170,12 +184,18 @@ impl Node {
         let mut ticks = tokio::time::interval(PICK_UP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = Instant::now();
+        let mut owned = self.shared.ha.owned();
         while !self.flow_gc.is_retired() {
             ticks.tick().await;
             // Changes since the last look are as old as that at most.
             self.pick_up_changes(before);
             self.pick_up_services();
             before = Instant::now();
+            let now = self.shared.ha.owned();
+            if !Arc::ptr_eq(&owned, &now) {
+                self.service_replicas.borrow_mut().forget_own(&self);
+                owned = now;
+            }
             self.decide_whether_synced();
         }
         receiving.abort();
@@ -188,10 +208,12 @@ impl Node {
     fn pick_up_changes(&self, since: Instant) {
         let table = &self.cut.table;
         let mut has_some = false;
+        let mut replicas = self.replicas.borrow_mut();
         table.changes.take(|index| {
             if table.state(index) == state::CUT {
                 table.announced.add(index);
             }
+            replicas.note_change(self, index);
             for peer in &self.peers {
                 peer.queue.dirty.add(index);
             }
@@ -236,7 +258,7 @@ impl Node {
     }
 
     /// Says whether this node is synced: whether it has all flows of its peers. Those that have been absent for a while
-    /// are not waited for.
+    /// are not waited for; those that are there, with another list of nodes or another version, are.
     fn decide_whether_synced(&self) {
         let now = Instant::now();
         let is_synced = self.peers.iter().all(|peer| {
@@ -244,11 +266,15 @@ impl Node {
                 peer.absent_since.set(None);
                 return peer.state.is_complete.load(Relaxed);
             }
+            if peer.is_refused() {
+                return false;
+            }
             let since = peer.absent_since.get().unwrap_or(now);
             peer.absent_since.set(Some(since));
             now.duration_since(since) >= ABSENCE_TIMEOUT
         });
-        let peers = self.peers.iter().filter(|peer| peer.state.is_receiving.load(Relaxed));
+        let is_there = |peer: &&Peer| peer.state.is_receiving.load(Relaxed) || peer.is_refused();
+        let peers = self.peers.iter().filter(is_there);
         self.shared.ha.set_peers(peers.count() as u32);
         self.shared.ha.set_synced(is_synced);
     }

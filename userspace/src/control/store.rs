@@ -26,7 +26,7 @@ use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::hostname::HostnamePattern;
-use signalbox_core::model::{Model, PathRoute};
+use signalbox_core::model::{HighAvailability, Model, PathRoute};
 use signalbox_core::stats::Counter;
 use signalbox_core::subset::{HostOrder, host_orders};
 use tokio::sync::{mpsc, oneshot};
@@ -322,6 +322,11 @@ impl Store {
                 "The admin address and socket are read at the start only: restart, or take over, to move them."
             );
         }
+        if needs_restart(self.model.ha.as_ref(), model.ha.as_ref()) {
+            tracing::warn!(
+                "`nodes`, `node`, `interface` and `sync` of `ha` are read at the start only: restart, or take over, on one node after the other."
+            );
+        }
         let before = Arc::clone(&self.model);
         self.install_model(Arc::new(model), prepared).map_err(|error| {
             // The kernel did not take all of it: restores the previous model, whose addresses are still open.
@@ -395,6 +400,17 @@ impl Store {
         }
         applied.addresses = self.addresses;
         Ok(applied)
+    }
+}
+
+/// Whether what replication and the division of ports have taken at the start is another by now.
+fn needs_restart(before: Option<&HighAvailability>, now: Option<&HighAvailability>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => {
+            (&before.nodes, &before.node, &before.interface, &before.sync)
+                != (&now.nodes, &now.node, &now.interface, &now.sync)
+        }
+        (before, now) => before.is_some() != now.is_some(),
     }
 }
 

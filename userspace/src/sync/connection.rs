@@ -42,6 +42,11 @@ pub(super) enum LinkError {
 }
 
 impl LinkError {
+    /// Whether the other node is well, but differs from this one.
+    pub(super) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Protocol(_) | Self::UnknownNode(_) | Self::OtherNodes(_))
+    }
+
     /// Label of the reason in metrics.
     pub(super) const fn label(&self) -> &'static str {
         match self {

@@ -221,7 +221,7 @@ impl Changes {
                 if let Some(seen) = &mut session.seen_services {
                     seen.remove(&*key);
                 }
-                node.service_replicas.borrow_mut().end(node, peer, &key);
+                node.service_replicas.borrow_mut().end(node, &key);
             }
             Message::ServiceFullEnd(groups) => {
                 let seen = session.seen_services.take().unwrap_or_default();

@@ -2,16 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use signalbox_common::cut::CutFlow;
-use signalbox_common::cut::flow::{SOCKETS_CLOSED, state};
+use signalbox_common::cut::flow::{IS_REPLICA, SOCKETS_CLOSED, state};
 use signalbox_core::sync::{FlowRecord, Name};
 
 use super::Node;
 use super::connection::LinkError;
 use super::interfaces::ShadowInterfaces;
+use super::told::ToldFlows;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::shadow::{ShadowCursor, ShadowPlace};
@@ -31,6 +32,12 @@ fn moves(node: &Node, flow: &CutFlow) -> bool {
     floating.group_of(from_words(flow.vip)).is_some() && floating.moves(from_words(flow.local))
 }
 
+/// Whether this node carries a flow of an address of its own.
+fn is_own(node: &Node, flow: &CutFlow) -> bool {
+    let floating = &node.shared.snapshot.load().floating;
+    flow.state == state::CUT && flow.marks & IS_REPLICA == 0 && node.shared.ha.has(floating, from_words(flow.vip))
+}
+
 /// Identity of a flow, whatever entry it has.
 fn identity(flow: &CutFlow) -> u64 {
     FixedState::default().hash_one((
@@ -45,7 +52,7 @@ pub(super) struct Placed {
     pub(super) index: u32,
     /// True for a new shadow, whose source port is to be left alone.
     pub(super) is_new: bool,
-    identity: u64,
+    pub(super) identity: u64,
 }
 
 impl Placed {
@@ -55,14 +62,11 @@ impl Placed {
     }
 }
 
-/// Flows of one node, by its numbers.
-type FlowsOfPeer = HashMap<u32, Placed, FixedState>;
-
 /// Flows of all other nodes.
 pub(super) struct Replicas {
     cursor: ShadowCursor,
     interfaces: ShadowInterfaces,
-    of_peers: HashMap<String, FlowsOfPeer>,
+    told: ToldFlows,
 }
 
 /// A name that the sender of a connection has given.
@@ -117,13 +121,13 @@ impl Replicas {
         Self {
             cursor: ShadowCursor::default(),
             interfaces: ShadowInterfaces::new(vip_interface),
-            of_peers: HashMap::new(),
+            told: ToldFlows::default(),
         }
     }
 
     /// Begins a full pass of a peer: its numbers are those of flows that it sends from now on.
     pub(super) fn begin_full(&mut self, peer: &PeerState, session: &mut Session) {
-        self.of_peers.insert(peer.node.clone(), FlowsOfPeer::default());
+        self.told.forget_all(peer);
         session.is_full_pass = true;
     }
 
@@ -131,7 +135,7 @@ impl Replicas {
     pub(super) fn add(
         &mut self,
         node: &Node,
-        peer: &PeerState,
+        peer: &Arc<PeerState>,
         session: &mut Session,
         record: &FlowRecord,
     ) -> Result<Option<Placed>, LinkError> {
@@ -151,18 +155,31 @@ impl Replicas {
         shadow.dirs[0].hop_ifindex = self.interfaces.interface_to_host(host);
         shadow.dirs[1].hop_ifindex = self.interfaces.interface_to_clients(host.is_ipv4());
         let placed = self.place(node, peer, &shadow)?;
-        let flows = self.of_peers.entry(peer.node.clone()).or_default();
-        let former = match placed {
-            Some(placed) => flows.insert(record.index, placed),
-            None => flows.remove(&record.index),
-        };
+        let former = self.told.replace(peer, record.index, placed);
+        if let Some(placed) = placed
+            && !is_own(node, &node.cut.table.read(placed.index))
+        {
+            self.told.count(peer, placed.index);
+        }
         // The sender has given the number to another flow, and the former one's end was not worth a message.
         let former = former.filter(|former| placed.is_none_or(|placed| placed.identity != former.identity));
         if let Some(former) = former.and_then(|former| former.current(&node.cut)) {
             node.flow_gc.end_replicas(&[former]);
         }
-        peer.shadows.store(flows.len() as u64, Relaxed);
         Ok(placed)
+    }
+
+    /// Takes note of a change of an entry: a flow that has ended, or has become this node's, is no other node's shadow.
+    pub(super) fn note_change(&mut self, node: &Node, index: u32) {
+        if !self.told.has(index) {
+            return;
+        }
+        let flow = node.cut.table.read(index);
+        if !matches!(flow.state, state::SHADOW | state::CUT) {
+            self.told.forget_entry(index);
+        } else if is_own(node, &flow) {
+            self.told.uncount(index);
+        }
     }
 
     /// Finds or makes the entry of a shadow.
@@ -194,10 +211,7 @@ impl Replicas {
 
     /// Forgets a flow that has ended; returns its entry.
     pub(super) fn end(&mut self, node: &Node, peer: &PeerState, index: u32) -> Option<u32> {
-        let flows = self.of_peers.get_mut(&peer.node)?;
-        let placed = flows.remove(&index);
-        peer.shadows.store(flows.len() as u64, Relaxed);
-        placed?.current(&node.cut)
+        self.told.replace(peer, index, None)?.current(&node.cut)
     }
 
     /// Ends the full pass of a peer that has these groups of virtual addresses: returns the entries of flows to them that
@@ -214,9 +228,8 @@ impl Replicas {
         }
         let snapshot = node.shared.snapshot.load();
         let table = &node.cut.table;
-        let flows = self.of_peers.entry(peer.node.clone()).or_default();
-        peer.shadows.store(flows.len() as u64, Relaxed);
-        let alive: HashSet<u32, FixedState> = flows.values().filter_map(|placed| placed.current(&node.cut)).collect();
+        let told = self.told.of(peer);
+        let alive: HashSet<u32, FixedState> = told.filter_map(|placed| placed.current(&node.cut)).collect();
         let is_candidate =
             |index: &u32| matches!(table.state(*index), state::SHADOW | state::CUT) && !alive.contains(index);
         let is_over = |index: &u32| {

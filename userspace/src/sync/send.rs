@@ -97,6 +97,9 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
         peer.state.is_sending.store(false, Relaxed);
         peer.state.has_all.store(false, Relaxed);
         if let Err(error) = outcome {
+            if error.is_refusal() {
+                peer.refused_at.set(Some(Instant::now()));
+            }
             let error = error.to_string();
             // The same error twice a second says no more than once.
             if error != last_error {

@@ -52,31 +52,32 @@ impl ServiceReplicas {
         }
         let most = node.services.max_replicas().min(node.max_replicas) as usize;
         let count: usize = self.0.values().map(ServiceKeys::len).sum();
-        let known = self.0.entry(peer.node.clone()).or_default();
-        let entered = if !known.contains(&key) && count >= most {
+        let is_known = self.0.values().any(|known| known.contains(&key));
+        let entered = if !is_known && count >= most {
             Err(Rejection::NoRoom)
         } else {
             node.services.enter(record)
         };
-        match entered {
-            Ok(()) => drop(known.insert(key)),
-            Err(why) => {
-                known.remove(&key);
-                peer.rejected[why as usize].inc();
-            }
+        if is_known {
+            self.forget(node, &key);
         }
-        peer.service_flows.store(known.len() as u64, Relaxed);
+        match entered {
+            Ok(()) => {
+                let known = self.0.entry(peer.node.clone()).or_default();
+                known.insert(key);
+                peer.service_flows.store(known.len() as u64, Relaxed);
+            }
+            Err(why) => peer.rejected[why as usize].inc(),
+        }
     }
 
     /// Ends a connection of a peer.
-    pub(super) fn end(&mut self, node: &Node, peer: &PeerState, key: &Key) {
+    pub(super) fn end(&mut self, node: &Node, key: &Key) {
         if is_own(node, key) {
             return;
         }
         node.services.end(key);
-        let known = self.0.entry(peer.node.clone()).or_default();
-        known.remove(key);
-        peer.service_flows.store(known.len() as u64, Relaxed);
+        self.forget(node, key);
     }
 
     /// Ends the connections of a peer's groups that were not among all that it has sent.
@@ -86,14 +87,38 @@ impl ServiceReplicas {
         groups.retain(|group| !owned.contains(group));
         node.services.end_others(&groups, seen);
         // Whoever told of the others: the peer has all of its groups' connections.
+        self.retain(node, |name, key| {
+            let is_theirs = group_of(node, key).is_some_and(|group| groups.contains(&group));
+            !is_own(node, key) && (!is_theirs || (name == peer.node && seen.contains(key)))
+        });
+    }
+
+    /// Forgets the connections of addresses that have come to this node.
+    pub(super) fn forget_own(&mut self, node: &Node) {
+        self.retain(node, |_, key| !is_own(node, key));
+    }
+
+    /// Forgets a connection, whoever has told of it.
+    fn forget(&mut self, node: &Node, key: &Key) {
         for (name, known) in &mut self.0 {
-            known.retain(|key| {
-                let is_theirs = group_of(node, key).is_some_and(|group| groups.contains(&group));
-                !is_own(node, key) && (!is_theirs || (*name == peer.node && seen.contains(key)))
-            });
+            if known.remove(key) {
+                count(node, name, known);
+            }
         }
-        let known = self.0.entry(peer.node.clone()).or_default();
-        peer.service_flows.store(known.len() as u64, Relaxed);
+    }
+
+    fn retain(&mut self, node: &Node, is_kept: impl Fn(&str, &Key) -> bool) {
+        for (name, known) in &mut self.0 {
+            known.retain(|key| is_kept(name, key));
+            count(node, name, known);
+        }
+    }
+}
+
+/// Has the state of a peer say how many of its connections are known.
+fn count(node: &Node, name: &str, known: &ServiceKeys) {
+    if let Some(peer) = node.peers.iter().find(|peer| peer.name == *name) {
+        peer.state.service_flows.store(known.len() as u64, Relaxed);
     }
 }
 

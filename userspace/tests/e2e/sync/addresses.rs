@@ -1,4 +1,4 @@
-//! The addresses that move between two nodes, and who has them.
+//! The addresses that move between nodes, and who has them.
 
 use serde_json::{Value, json};
 
@@ -17,6 +17,18 @@ impl Pair {
         assert!(is, "{} does not have the addresses: {last:#}", node_name(node));
     }
 
+    /// Waits until another node has the addresses than the one that had them, and no two do; returns it.
+    pub(super) fn wait_other_owner(&self, former: usize) -> usize {
+        let mut owners = Vec::new();
+        let is = eventually(SOON, || {
+            owners = self.running();
+            owners.retain(|&node| self.state(node) == "master");
+            matches!(owners[..], [owner] if owner != former)
+        });
+        assert!(is, "{owners:?} have the addresses:\n{}", self.logs());
+        owners[0]
+    }
+
     /// State of the group at a node.
     pub(super) fn state(&self, node: usize) -> Value {
         self.balancer(node).json("/api/v1/ha")["groups"][0]["state"].clone()
@@ -28,41 +40,54 @@ impl Pair {
         self.balancer(node).metric(key)
     }
 
-    /// Waits until a node has the addresses and the other one has not, and both balancers know it.
+    /// Waits until a node has the addresses and no other one has, and all balancers know it.
     pub(super) fn wait_sole_owner(&self, node: usize) {
         self.wait_owner(node);
         let has_given_way = eventually(SOON, || {
-            self.state(1 - node) != "master" && self.state(node) == "master"
+            let mut running = self.running().into_iter();
+            running.all(|other| (self.state(other) == "master") == (other == node))
         });
         assert!(has_given_way, "{}", self.logs());
     }
 
-    /// Gives the addresses to a node, and takes them from the other: as a change of owner by VRRP looks to everybody.
+    /// Gives the addresses of the first group to a node, and takes them from the others: as a change of owner by VRRP
+    /// looks to everybody.
     pub(super) fn give(&self, node: usize) {
-        self.withdraw(1 - node);
-        self.take(node);
+        self.give_group(0, node);
     }
 
-    /// Gives the addresses to a node.
+    /// Gives the addresses of a group to a node, and takes them from the others.
+    pub(super) fn give_group(&self, group: usize, node: usize) {
+        for other in (0..self.nodes.len()).filter(|&other| other != node) {
+            self.withdraw_group(group, other);
+        }
+        self.take_group(group, node);
+    }
+
+    /// Gives the addresses of the first group to a node.
     pub(super) fn take(&self, node: usize) {
+        self.take_group(0, node);
+    }
+
+    fn take_group(&self, group: usize, node: usize) {
         let add = |(address, device): (&str, &str)| format!("addr add {address} dev {device} nodad\n");
-        self.nodes[node].ip(&MOVING.map(add).concat()).unwrap();
-        self.announce(node);
-        self.report(node, "master");
+        self.nodes[node].ip(&MOVING[group].1.map(add).concat()).unwrap();
+        self.set_neighbours(group, node, "permanent");
+        self.report_group(group, node, "master");
     }
 
     /// Has client and host find a node at the addresses, as its gratuitous ARP does.
     pub(super) fn announce(&self, node: usize) {
-        self.set_neighbours(node, "permanent");
+        self.set_neighbours(0, node, "permanent");
     }
 
     /// Has client and host find a node at the addresses until somebody else announces them.
     pub(super) fn point_to(&self, node: usize) {
-        self.set_neighbours(node, "reachable");
+        self.set_neighbours(0, node, "reachable");
     }
 
-    fn set_neighbours(&self, node: usize, state: &str) {
-        for (address, device) in MOVING {
+    fn set_neighbours(&self, group: usize, node: usize, state: &str) {
+        for (address, device) in MOVING[group].1 {
             let (neighbour, link) = if device == "front" {
                 (&self.client, "front")
             } else {
@@ -75,19 +100,27 @@ impl Pair {
         }
     }
 
-    /// Takes the addresses from a node, if it has them.
+    /// Takes the addresses of the first group from a node, if it has them.
     pub(super) fn withdraw(&self, node: usize) {
-        for (address, device) in MOVING {
-            let _ = self.nodes[node].ip(&format!("addr del {address} dev {device}\n"));
-        }
-        self.report(node, "backup");
+        self.withdraw_group(0, node);
     }
 
-    /// Tells a balancer the state of its group, if it runs.
+    fn withdraw_group(&self, group: usize, node: usize) {
+        for (address, device) in MOVING[group].1 {
+            let _ = self.nodes[node].ip(&format!("addr del {address} dev {device}\n"));
+        }
+        self.report_group(group, node, "backup");
+    }
+
+    /// Tells a balancer the state of the first group, if it runs.
     pub(super) fn report(&self, node: usize, state: &str) {
+        self.report_group(0, node, state);
+    }
+
+    fn report_group(&self, group: usize, node: usize, state: &str) {
         if let Some(balancer) = &self.balancers[node] {
             let body = json!({ "state": state }).to_string();
-            let answer = balancer.unix("PUT", "/api/v1/ha/groups/g1", &body);
+            let answer = balancer.unix("PUT", &format!("/api/v1/ha/groups/{}", MOVING[group].0), &body);
             assert_eq!(answer.status, 200, "{}", answer.body);
         }
     }

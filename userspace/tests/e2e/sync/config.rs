@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::network::LAST;
 use super::pair::node_name;
 use crate::lab::hello;
 
@@ -11,6 +12,13 @@ pub(super) const BY_TEST: &str = "  mode: external\n";
 /// Listeners at port 3306 of the virtual addresses.
 const LISTENERS: &str = "  - { name: tcp4, protocol: tcp, listen: [\"10.1.0.10:3306\"], cluster: v4 }
   - { name: tcp6, protocol: tcp, listen: [\"[fd00:1::10]:3306\"], cluster: v6 }
+";
+
+/// Likewise at the addresses of the second group.
+const SECOND_LISTENERS: &str = "  - { name: second4, protocol: tcp, listen: [\"10.1.0.20:3306\"], cluster: v4 }
+  - { name: second6, protocol: tcp, listen: [\"[fd00:1::20]:3306\"], cluster: v6 }
+";
+const SECOND_GROUP: &str = "    - { name: g2, vips: [\"10.1.0.20\", \"fd00:1::20\"], sources: [\"10.2.0.20/24@back\", \"fd00:2::20/64@back\"] }
 ";
 
 /// A way in: address, port of the host, and the first bytes of the client.
@@ -35,8 +43,24 @@ pub(super) fn doors() -> Vec<Door> {
     ]
 }
 
-/// Settings that both nodes have.
+/// Returns the doors of the second group.
+pub(super) fn second_doors() -> Vec<Door> {
+    let door = |at| Door {
+        at,
+        port: 3306,
+        first: Vec::new(),
+    };
+    ["10.1.0.20:3306", "[fd00:1::20]:3306"].map(door).into()
+}
+
+/// Settings that all nodes have.
 pub(super) struct Settings {
+    /// Number of nodes that there are.
+    pub(super) nodes: usize,
+    /// Nodes of the configuration, in their order.
+    pub(super) listed: Vec<usize>,
+    /// Whether there is a second group, with listeners at its port 3306.
+    pub(super) has_second_group: bool,
     /// Most shadows of each node.
     pub(super) room: u32,
     /// Lines of the section `ha` that say who moves the addresses.
@@ -55,6 +79,9 @@ pub(super) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            nodes: 2,
+            listed: vec![0, 1],
+            has_second_group: false,
             room: 4096,
             mover: BY_TEST,
             sync: "",
@@ -67,6 +94,23 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Settings of so many nodes.
+    pub(super) fn of(nodes: usize) -> Self {
+        Self {
+            nodes,
+            listed: (0..nodes).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Settings of two nodes with this in the section `ha`.
+    pub(super) fn moved_by(mover: &'static str) -> Self {
+        Self {
+            mover,
+            ..Self::default()
+        }
+    }
+
     /// Configuration of a node whose files are in a directory.
     pub(super) fn body(&self, node: usize, dir: &Path) -> String {
         let (name, dir) = (node_name(node), dir.display());
@@ -74,7 +118,7 @@ impl Settings {
         format!(
             "{}
 listeners:
-{listeners}  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
+{listeners}{}  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
   - {{ name: ws, protocol: http, routing: request, listen: [\"10.1.0.10:8080\", \"[fd00:1::10]:8080\"] }}
   - {{ name: https, protocol: tls, listen: [\"10.1.0.10:443\", \"[fd00:1::10]:443\"] }}
 clusters:
@@ -84,18 +128,20 @@ clusters:
 ha:
 {}  node: {name}
   nodes:
-    - {{ name: node-a, address: 10.3.0.11 }}
-    - {{ name: node-b, address: 10.3.0.12 }}
-  interface: front
+{}  interface: front
   groups:
-    - {{ name: g1, prefer: node-a, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
-  sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {}{} }}
+    - {{ name: g1, prefer: {}, vips: [\"10.1.0.10\", \"fd00:1::10\"], sources: [\"10.2.0.10/24@back\", \"fd00:2::10/64@back\"] }}
+{}  sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {}{} }}
 {}",
             self.lines,
+            if self.has_second_group { SECOND_LISTENERS } else { "" },
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),
             self.clusters,
             self.mover,
+            self.listed.iter().map(listed).collect::<String>(),
+            node_name(self.listed[0]),
+            if self.has_second_group { SECOND_GROUP } else { "" },
             node + 1,
             self.room,
             self.sync,
@@ -121,6 +167,14 @@ ha:
         }
         format!("services:\n{all}")
     }
+}
+
+fn listed(node: &usize) -> String {
+    format!(
+        "    - {{ name: {}, address: 10.3.0.{} }}\n",
+        node_name(*node),
+        LAST[*node]
+    )
 }
 
 fn cluster(name: &str, host: &str, address: &str) -> String {

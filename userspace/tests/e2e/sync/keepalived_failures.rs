@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::config::Settings;
 use super::keepalived::FAST;
 use super::network::VRRP_IS_DROPPED;
 use super::pair::{Pair, node_name};
@@ -80,21 +81,36 @@ fn no_byte_is_lost_while_adverts_do_not_get_through() {
 #[test]
 fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
     let test = "no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again";
-    let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
+    let settings = Settings {
+        mover: FAST,
+        ..Settings::of(3)
+    };
+    let Some(mut pair) = Pair::begin_keepalived_with(test, settings) else {
         return;
     };
     while_they_speak(&mut pair, |pair, speakers| {
-        for _ in 0..5 {
-            pair.ha(0, "release");
-            pair.wait_sole_owner(1);
-            pair.wait_flows(1, speakers.count());
-            pair.wait_flows(0, 0);
-            // Flows that begin at one node and at the other.
-            speakers.add(2);
-            pair.wait_shadows(0, speakers.count());
-            pair.ha(0, "reclaim");
+        for round in 0..10 {
+            // Now and then the next node is released too, so that each of the three has the addresses.
+            let releases = 1 + round % 2;
+            let mut owner = 0;
+            for _ in 0..releases {
+                pair.ha(owner, "release");
+                let next = pair.wait_other_owner(owner);
+                pair.wait_flows(next, speakers.count());
+                pair.wait_flows(owner, 0);
+                owner = next;
+                // Flows that begin at one node and at the others.
+                speakers.add(2);
+                pair.wait_shadows(0, speakers.count());
+            }
+            for node in [1, 2, 0] {
+                pair.ha(node, "reclaim");
+            }
             pair.wait_sole_owner(0);
             pair.wait_flows(0, speakers.count());
+            for other in [1, 2] {
+                pair.wait_shadows(other, speakers.count());
+            }
         }
     });
 }
@@ -160,7 +176,7 @@ fn no_flow_is_lost_when_a_clock_jumps() {
     if !available(test, &[("faketime", "faketime")]) {
         return;
     }
-    let begun = Pair::begin_keepalived_prepared(test, FAST, |pair| {
+    let begun = Pair::begin_keepalived_prepared(test, Settings::moved_by(FAST), |pair| {
         for node in [0, 1] {
             set_clock(pair, node, "+0");
             let clock = clock(pair, node).display().to_string();

@@ -79,6 +79,14 @@ impl Pair {
         self.balancers[node].as_mut().unwrap().be_replaced(&name);
     }
 
+    /// Likewise, with the settings of now, and tells it once more that it has the addresses.
+    pub(super) fn take_over_with_settings(&mut self, node: usize) {
+        let body = self.settings.body(node, self.dir());
+        self.balancer(node).write(&body);
+        self.take_over(node);
+        self.report(node, "master");
+    }
+
     /// A node loses its power: its links go down, then its process ends without a word.
     pub(super) fn kill(&mut self, node: usize) {
         self.nodes[node]
@@ -105,7 +113,7 @@ impl Pair {
     /// A node that was killed starts again, without anything that it knew.
     pub(super) fn revive(&mut self, node: usize) {
         self.nodes[node].output(&[binary(), "detach"]);
-        for (address, device) in MOVING {
+        for (address, device) in MOVING.iter().flat_map(|(_, addresses)| addresses) {
             let _ = self.nodes[node].ip(&format!("addr del {address} dev {device}\n"));
         }
         self.nodes[node]

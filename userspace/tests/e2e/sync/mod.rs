@@ -1,4 +1,4 @@
-//! Replication of flows between two balancers: what happens to connections when virtual addresses move.
+//! Replication of flows between balancers: what happens to connections when virtual addresses move.
 
 mod addresses;
 mod config;
@@ -10,9 +10,12 @@ mod keepalived_failures;
 mod life;
 mod moves;
 mod network;
+mod nodes;
 mod pair;
 mod peers;
 mod rates;
+mod roll_out;
 mod services;
 mod speakers;
 mod websockets;
+mod young;

@@ -13,7 +13,7 @@ use crate::lab::cut::expect_cut;
 use crate::lab::tiers::ping;
 use crate::lab::{SOON, eventually};
 
-type Flow = (TcpStream, Arc<TcpStream>);
+pub(super) type Flow = (TcpStream, Arc<TcpStream>);
 
 /// Opens a flow by each door, which the first node cuts and the second one knows.
 fn enter_all(pair: &Pair, doors: &[Door]) -> Vec<Flow> {
@@ -25,7 +25,7 @@ fn enter_all(pair: &Pair, doors: &[Door]) -> Vec<Flow> {
     flows
 }
 
-fn speak(flows: &[Flow]) {
+pub(super) fn speak(flows: &[Flow]) {
     for (client, host) in flows {
         ping(client, host);
         ping(host, client);
@@ -34,14 +34,14 @@ fn speak(flows: &[Flow]) {
 }
 
 /// Finishes a flow from the client's side.
-fn finish((client, host): &Flow) {
+pub(super) fn finish((client, host): &Flow) {
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&**host).read(&mut [0; 8]).unwrap(), 0);
     host.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
 }
 
-fn expect_flows(pair: &Pair, node: usize, count: usize) {
+pub(super) fn expect_flows(pair: &Pair, node: usize, count: usize) {
     let balancer = pair.balancer(node);
     let is = eventually(SOON, || balancer.flow_count() == count as u64);
     assert!(is, "{count} flows are expected: {:#?}", balancer.flows("limit=10"));

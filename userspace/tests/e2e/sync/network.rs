@@ -1,23 +1,37 @@
-//! The network of two balancers, and their certificates.
+//! The network of the balancers, and their certificates.
 
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 
-use super::pair::node_name;
+use super::pair::{NODE_NAMES, node_name};
 use crate::lab::Ns;
 
-/// Addresses that move, with the devices that have them.
-pub(super) const MOVING: [(&str, &str); 4] = [
-    ("10.1.0.10/32", "front"),
-    ("fd00:1::10/128", "front"),
-    ("10.2.0.10/24", "back"),
-    ("fd00:2::10/64", "back"),
+/// Groups of addresses that move, with the devices that have them.
+pub(super) const MOVING: [(&str, [(&str, &str); 4]); 2] = [
+    (
+        "g1",
+        [
+            ("10.1.0.10/32", "front"),
+            ("fd00:1::10/128", "front"),
+            ("10.2.0.10/24", "back"),
+            ("fd00:2::10/64", "back"),
+        ],
+    ),
+    (
+        "g2",
+        [
+            ("10.1.0.20/32", "front"),
+            ("fd00:1::20/128", "front"),
+            ("10.2.0.20/24", "back"),
+            ("fd00:2::20/64", "back"),
+        ],
+    ),
 ];
 
 /// Last parts of the nodes' own addresses.
-pub(super) const LAST: [&str; 2] = ["11", "12"];
+pub(super) const LAST: [&str; 8] = ["11", "12", "13", "14", "15", "16", "17", "18"];
 
 /// Rules of nftables that drop adverts of VRRP.
 pub(super) const VRRP_IS_DROPPED: &str =
@@ -34,7 +48,7 @@ pub(super) fn mac(ns: &Ns, device: &str) -> String {
 }
 
 /// Lays the cables between a client, a host and the nodes.
-pub(super) fn wire(client: &Ns, host: &Ns, nodes: [&Ns; 2]) {
+pub(super) fn wire(client: &Ns, host: &Ns, nodes: &[Ns]) {
     client
         .ip("link add front type bridge forward_delay 0
              addr add 10.1.0.2/24 dev front
@@ -44,13 +58,17 @@ pub(super) fn wire(client: &Ns, host: &Ns, nodes: [&Ns; 2]) {
     host.ip("link add back type bridge forward_delay 0
              addr add 10.2.0.2/24 dev back
              addr add fd00:2::2/64 dev back nodad
-             link set back up\n")
+             link set back up
+             link add direct type bridge forward_delay 0
+             link set direct up\n")
         .unwrap();
-    for (at, node) in nodes.into_iter().enumerate() {
+    for (at, node) in nodes.iter().enumerate() {
         let (name, last) = (node_name(at), LAST[at]);
-        for (bridge, network, far) in [("front", 1, client), ("back", 2, host)] {
+        for (bridge, network, far) in [("front", 1, client), ("back", 2, host), ("direct", 3, host)] {
             let add = format!(
-                "link add {name} type veth peer name {bridge} netns {}\nlink set {name} master {bridge}\nlink set {name} up\n",
+                "link add {name}-{bridge} type veth peer name {bridge} netns {}
+                 link set {name}-{bridge} master {bridge}
+                 link set {name}-{bridge} up\n",
                 node.name()
             );
             far.ip(&add).unwrap();
@@ -63,14 +81,6 @@ pub(super) fn wire(client: &Ns, host: &Ns, nodes: [&Ns; 2]) {
         }
         node.sysctl(&["net.ipv4.ip_local_port_range=12000 65000"]).unwrap();
     }
-    let [a, b] = nodes;
-    a.ip(&format!(
-        "link add name direct type veth peer name direct netns {}\n",
-        b.name()
-    ))
-    .unwrap();
-    a.ip("addr add 10.3.0.11/24 dev direct\nlink set direct up\n").unwrap();
-    b.ip("addr add 10.3.0.12/24 dev direct\nlink set direct up\n").unwrap();
 }
 
 /// Writes an authority, and for each node a certificate for its name.
@@ -79,7 +89,7 @@ pub(super) fn certificates(dir: &Path) {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     std::fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
-    for name in ["node-a", "node-b", "node-c"] {
+    for name in NODE_NAMES {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let signed = params.signed_by(&key, &authority).unwrap();

@@ -1,9 +1,9 @@
-//! Two balancers that share virtual addresses, with a client in front of them and a host behind:
+//! Balancers, usually two, that share virtual addresses, with a client in front of them and a host behind:
 //!
 //! ```text
-//! client 10.1.0.2 ──bridge "front"── node-a 10.1.0.11, node-b 10.1.0.12, VIP 10.1.0.10
-//! host   10.2.0.2 ──bridge "back"─── node-a 10.2.0.11, node-b 10.2.0.12, floating source 10.2.0.10
-//!                                    node-a 10.3.0.11 ──veth "direct"── node-b 10.3.0.12
+//! client 10.1.0.2 ──bridge "front"── node-a 10.1.0.11, node-b 10.1.0.12, ..., VIP 10.1.0.10
+//! host   10.2.0.2 ──bridge "back"─── node-a 10.2.0.11, node-b 10.2.0.12, ..., floating source 10.2.0.10
+//!                   bridge "direct"─ node-a 10.3.0.11, node-b 10.3.0.12, ...
 //! ```
 //!
 //! The test itself moves the addresses and says who has them (`mode: external`), or keepalived does.
@@ -14,12 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use serde_json::Value;
 use signalbox_lab::{Kind, Sandbox};
 
 use super::config::{Door, Settings};
 use super::network::{certificates, wire};
-use crate::lab::signalbox::binary;
+use crate::lab::signalbox::{binary, find};
 use crate::lab::tiers::ping;
 use crate::lab::{Ns, Proc, SOON, Server, Signalbox, eventually, privileged, servers};
 
@@ -38,19 +37,19 @@ pub(super) struct Pair {
     sandbox: Sandbox,
     pub(super) client: Ns,
     pub(super) host: Ns,
-    pub(super) nodes: [Ns; 2],
-    pub(super) balancers: [Option<Signalbox>; 2],
+    pub(super) nodes: Vec<Ns>,
+    pub(super) balancers: Vec<Option<Signalbox>>,
     _health: Server,
     receivers: Vec<(u16, Receiver<Arc<TcpStream>>)>,
     _servers: Vec<Server>,
     pub(super) settings: Settings,
     /// Variables of the environment that a node's processes have.
-    pub(super) environment: [Vec<(&'static str, String)>; 2],
-    pub(super) supervisors: [Option<Proc>; 2],
+    pub(super) environment: Vec<Vec<(&'static str, String)>>,
+    pub(super) supervisors: Vec<Option<Proc>>,
 }
 
 impl Pair {
-    /// Builds it with both balancers, of which the first has the addresses.
+    /// Builds it with two balancers, of which the first has the addresses.
     pub(super) fn begin(test: &str) -> Option<Self> {
         Self::begin_with(test, Settings::default())
     }
@@ -89,7 +88,7 @@ impl Pair {
         }
         let mut pair = Self::build(settings);
         prepare(&mut pair);
-        for node in [0, 1] {
+        for node in pair.settings.listed.clone() {
             pair.start(node);
         }
         pair.give(0);
@@ -99,25 +98,26 @@ impl Pair {
 
     /// Builds it with keepalived. The first node gets the addresses.
     pub(super) fn begin_keepalived(test: &str, mover: &'static str) -> Option<Self> {
-        Self::begin_keepalived_prepared(test, mover, |_| {})
+        Self::begin_keepalived_with(test, Settings::moved_by(mover))
+    }
+
+    /// Builds it with keepalived and these settings.
+    pub(super) fn begin_keepalived_with(test: &str, settings: Settings) -> Option<Self> {
+        Self::begin_keepalived_prepared(test, settings, |_| {})
     }
 
     /// Builds it with keepalived, with something done before all of it starts.
     pub(super) fn begin_keepalived_prepared(
         test: &str,
-        mover: &'static str,
+        settings: Settings,
         prepare: impl FnOnce(&mut Self),
     ) -> Option<Self> {
         if !signalbox_lab::privileged(test, &["ip", "nsenter", "keepalived", "nft"]) {
             return None;
         }
-        let settings = Settings {
-            mover,
-            ..Settings::default()
-        };
         let mut pair = Self::build(settings);
         prepare(&mut pair);
-        for node in [0, 1] {
+        for node in pair.settings.listed.clone() {
             pair.start(node);
             pair.supervise(node);
         }
@@ -137,21 +137,24 @@ impl Pair {
 
     fn build(settings: Settings) -> Self {
         let sandbox = Sandbox::new(&KIND).unwrap();
-        let [client, host, a, b] = ["client", "host", "node-a", "node-b"].map(|role| sandbox.namespace(role).unwrap());
-        wire(&client, &host, [&a, &b]);
+        let [client, host] = ["client", "host"].map(|role| sandbox.namespace(role).unwrap());
+        let nodes: Vec<_> = (0..settings.nodes)
+            .map(|node| sandbox.namespace(node_name(node)).unwrap())
+            .collect();
+        wire(&client, &host, &nodes);
         certificates(sandbox.dir());
         Self {
             _health: servers::healthy(&host),
             sandbox,
             client,
             host,
-            nodes: [a, b],
-            balancers: [None, None],
+            balancers: nodes.iter().map(|_| None).collect(),
+            supervisors: nodes.iter().map(|_| None).collect(),
+            environment: nodes.iter().map(|_| Vec::new()).collect(),
+            nodes,
             receivers: Vec::new(),
             _servers: Vec::new(),
             settings,
-            environment: Default::default(),
-            supervisors: [None, None],
         }
     }
 
@@ -169,19 +172,27 @@ impl Pair {
         self.balancers[node].as_ref().unwrap()
     }
 
-    /// Waits until both balancers have each other's flows.
+    /// Numbers of the nodes whose balancers run.
+    pub(super) fn running(&self) -> Vec<usize> {
+        (0..self.nodes.len())
+            .filter(|&node| self.balancers[node].is_some())
+            .collect()
+    }
+
+    /// Waits until all balancers that run have each other's flows.
     pub(super) fn wait_synced(&self) {
-        let mut last = [Value::Null, Value::Null];
-        let is = eventually(SOON, || {
-            last = [0, 1].map(|node| self.balancer(node).json("/api/v1/ha"));
-            last.iter().all(|ha| {
-                let peers = ha["sync"]["peers"].as_array();
-                peers.is_some_and(|peers| {
-                    peers
-                        .iter()
-                        .all(|peer| peer["sending"] == true && peer["complete"] == true)
-                })
-            })
+        let running = self.running();
+        let mut last = Vec::new();
+        let is = eventually(2 * SOON, || {
+            last = running
+                .iter()
+                .map(|&node| self.balancer(node).json("/api/v1/ha"))
+                .collect();
+            let is_in_touch = |node: usize, other: usize| {
+                let peer = find(&last[node]["sync"]["peers"], "node", node_name(running[other]));
+                node == other || (peer["sending"] == true && peer["complete"] == true)
+            };
+            (0..running.len()).all(|node| (0..running.len()).all(|other| is_in_touch(node, other)))
         });
         assert!(is, "the balancers have not found each other: {last:#?}");
     }
@@ -208,21 +219,23 @@ impl Pair {
         (client, host)
     }
 
-    /// Waits until a node holds so many shadows of its peer's flows.
+    /// Number of shadows that a node holds, by its peers.
+    pub(super) fn shadows(&self, node: usize) -> Vec<u64> {
+        let ha = self.balancer(node).json("/api/v1/ha");
+        let peers = ha["sync"]["peers"].as_array().unwrap();
+        peers.iter().map(|peer| peer["shadows"].as_u64().unwrap()).collect()
+    }
+
+    /// Waits until a node holds so many shadows of its peers' flows.
     pub(super) fn wait_shadows(&self, node: usize, count: u64) {
-        let mut last = Value::Null;
-        let is = eventually(SOON, || {
-            last = self.balancer(node).json("/api/v1/ha");
-            last["sync"]["peers"][0]["shadows"] == count
-        });
-        let other = self.balancers[1 - node]
-            .as_ref()
-            .map(|other| other.json("/api/v1/ha")["sync"].clone());
-        assert!(
-            is,
-            "{} does not hold {count} shadows: {last:#}, {other:#?}",
-            node_name(node)
-        );
+        let is = eventually(SOON, || self.shadows(node).iter().sum::<u64>() == count);
+        let all = || {
+            let states = self.balancers.iter().flatten();
+            states
+                .map(|balancer| balancer.json("/api/v1/ha")["sync"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert!(is, "{} does not hold {count} shadows: {:#?}", node_name(node), all());
     }
 
     /// Waits until the kernel carries so many flows for a node.
@@ -239,6 +252,11 @@ impl Pair {
     }
 }
 
+/// Names of the nodes, as many as there may be.
+pub(super) const NODE_NAMES: [&str; 8] = [
+    "node-a", "node-b", "node-c", "node-d", "node-e", "node-f", "node-g", "node-h",
+];
+
 pub(super) const fn node_name(node: usize) -> &'static str {
-    ["node-a", "node-b"][node]
+    NODE_NAMES[node]
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::config::Settings;
 use super::pair::{Pair, node_name};
 use crate::l4_servers::mariadb::{self, PROGRAMS, Session};
 use crate::lab::tiers::ping;
@@ -50,12 +51,14 @@ fn finish((client, host): &Flow) {
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
 }
 
-/// Waits until a node keeps so many connections of its peer's.
+/// Waits until a node keeps so many connections of its peers'.
 fn wait_kept(pair: &Pair, node: usize, count: usize) {
     let mut last = Value::Null;
     let is = eventually(REMOVAL_TIMEOUT, || {
         last = pair.balancer(node).json("/api/v1/ha");
-        last["sync"]["peers"][0]["service_flows"] == count
+        let peers = last["sync"]["peers"].as_array().unwrap();
+        let kept: u64 = peers.iter().filter_map(|peer| peer["service_flows"].as_u64()).sum();
+        kept == count as u64
     });
     assert!(is, "{} does not keep {count} connections: {last:#}", node_name(node));
 }
@@ -76,9 +79,9 @@ fn wait_own(pair: &Pair, node: usize, count: usize) {
     assert!(is, "{} has {last} connections, not {count}", node_name(node));
 }
 
-/// Waits until both nodes lead to the host.
+/// Waits until all nodes lead to the host.
 fn wait_reachable(pair: &Pair) {
-    for node in [0, 1] {
+    for node in pair.running() {
         let is_there = eventually(REMOVAL_TIMEOUT, || {
             let services = pair.balancer(node).json("/api/v1/services");
             ["db4", "db6"].iter().all(|name| {
@@ -184,6 +187,42 @@ fn connections_of_services_move_to_and_fro_and_end_at_both_nodes() {
     flows.iter().for_each(finish);
     wait_own(&pair, 0, 0);
     wait_kept(&pair, 1, 0);
+}
+
+#[test]
+fn connections_of_services_move_around_three_nodes() {
+    let settings = Settings {
+        idle: Some("1h"),
+        ..Settings::of(3)
+    };
+    let begun = Pair::begin_prepared("connections_of_services_move_around_three_nodes", settings, |pair| {
+        pair.hand_over(PORT);
+    });
+    let Some(pair) = begun else { return };
+    wait_reachable(&pair);
+    let mut flows = enter_all(&pair, 4);
+    for owner in [0, 1, 2, 0] {
+        pair.give(owner);
+        speak(&flows);
+        let more = enter_all(&pair, 1);
+        assert!(source_ports(&more).iter().all(|port| usize::from(*port) % 3 == owner));
+        flows.extend(more);
+        finish(&flows.swap_remove(0));
+        for node in 0..3 {
+            let (own, kept) = if node == owner {
+                (flows.len(), 0)
+            } else {
+                (0, flows.len())
+            };
+            wait_own(&pair, node, own);
+            wait_kept(&pair, node, kept);
+        }
+    }
+    flows.iter().for_each(finish);
+    for node in 0..3 {
+        wait_own(&pair, node, 0);
+        wait_kept(&pair, node, 0);
+    }
 }
 
 /// The idle time of a service is short here, and the standby hears of no packet: it must not end what lives at the owner.

@@ -312,7 +312,9 @@ impl Drop for Speakers {
 pub(super) fn while_they_speak(pair: &mut Pair, work: impl FnOnce(&mut Pair, &mut Speakers)) {
     let mut speakers = Speakers::new(pair);
     speakers.add(flow_count());
-    pair.wait_shadows(1, speakers.count());
+    for other in pair.running().into_iter().filter(|&node| node != 0) {
+        pair.wait_shadows(other, speakers.count());
+    }
     work(pair, &mut speakers);
     // An error of a move may show a little later.
     std::thread::sleep(Duration::from_secs(2));

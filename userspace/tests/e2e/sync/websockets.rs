@@ -19,7 +19,7 @@ fn read_head(mut from: &TcpStream) -> String {
 }
 
 /// Opens a WebSocket; returns its ends behind the answer's head.
-fn open(pair: &Pair, at: &str, name: &str) -> (TcpStream, Arc<TcpStream>) {
+pub(super) fn open(pair: &Pair, at: &str, name: &str) -> (TcpStream, Arc<TcpStream>) {
     let client = pair.client.connect(at);
     client.set_nodelay(true).unwrap();
     let request = format!(

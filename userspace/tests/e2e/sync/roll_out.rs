@@ -1,0 +1,117 @@
+//! Another list of nodes, brought to one node after the other while flows go on.
+
+use std::time::Duration;
+
+use super::config::{Settings, doors};
+use super::moves::{finish, speak};
+use super::nodes::{enter_at, expect_nothing, expect_owner};
+use super::pair::{Pair, node_name};
+use crate::lab::{SOON, eventually};
+
+/// Several times as long as a node waits for those that are not there.
+const REFUSAL_PERIOD: Duration = Duration::from_secs(12);
+
+/// Whether a node says that another one has another list.
+fn is_other_list(pair: &Pair, node: usize, other: usize) -> bool {
+    let ha = pair.balancer(node).json("/api/v1/ha");
+    let peers = ha["sync"]["peers"].as_array().unwrap();
+    peers.iter().any(|peer| {
+        let error = peer["send_error"].as_str().unwrap_or_default();
+        peer["node"] == node_name(other) && error.contains("ha.nodes")
+    })
+}
+
+#[test]
+fn a_third_node_comes_without_harm_to_flows() {
+    let settings = Settings {
+        nodes: 3,
+        ..Settings::default()
+    };
+    let Some(mut pair) = Pair::begin_with("a_third_node_comes_without_harm_to_flows", settings) else {
+        return;
+    };
+    let mut flows = enter_at(&pair, 0, &doors());
+    expect_owner(&pair, 0, flows.len());
+    // A reload says that it takes a restart, and changes nothing.
+    pair.settings.listed = vec![0, 1, 2];
+    for node in [0, 1] {
+        let body = pair.settings.body(node, pair.dir());
+        pair.balancer(node).reload(&body);
+        let is_said = eventually(SOON, || {
+            pair.balancer(node).proc.log().contains("are read at the start only")
+        });
+        assert!(is_said, "{}", pair.logs());
+    }
+    pair.wait_synced();
+    pair.settings.listed = vec![0, 1];
+    flows.extend(enter_at(&pair, 0, &doors()));
+    expect_owner(&pair, 0, flows.len());
+    pair.settings.listed = vec![0, 1, 2];
+    // The new node starts too early: the others refuse it, and it takes nothing from them.
+    pair.start(2);
+    pair.report(2, "backup");
+    assert!(eventually(SOON, || is_other_list(&pair, 2, 0)), "{}", pair.logs());
+    std::thread::sleep(REFUSAL_PERIOD);
+    let ha = pair.balancer(2).json("/api/v1/ha");
+    assert_eq!(ha["may_preempt"], false, "{ha:#}");
+    // The standby first: it keeps what it knows while the owner refuses it.
+    pair.restart(1);
+    pair.report(1, "backup");
+    assert!(eventually(SOON, || is_other_list(&pair, 1, 0)), "{}", pair.logs());
+    pair.give(1);
+    speak(&flows);
+    // Ports of flows that are known are in nobody's way, whichever list they are from.
+    for _ in 0..8 {
+        flows.extend(enter_at(&pair, 1, &doors()));
+    }
+    speak(&flows);
+    // Then the other one.
+    pair.restart(0);
+    pair.report(0, "backup");
+    pair.wait_synced();
+    expect_owner(&pair, 1, flows.len());
+    for owner in [2, 0] {
+        pair.give(owner);
+        speak(&flows);
+        flows.extend(enter_at(&pair, owner, &doors()));
+        expect_owner(&pair, owner, flows.len());
+    }
+    flows.iter().for_each(finish);
+    expect_nothing(&pair, 0);
+}
+
+#[test]
+fn a_node_leaves_without_harm_to_flows() {
+    let Some(mut pair) = Pair::begin_with("a_node_leaves_without_harm_to_flows", Settings::of(3)) else {
+        return;
+    };
+    let mut flows = enter_at(&pair, 0, &doors());
+    pair.give(2);
+    flows.extend(enter_at(&pair, 2, &doors()));
+    speak(&flows);
+    pair.give(0);
+    expect_owner(&pair, 0, flows.len());
+    // The first of the list goes: all others have another place, and other ports.
+    pair.give(2);
+    expect_owner(&pair, 2, flows.len());
+    pair.kill(0);
+    pair.settings.listed = vec![1, 2];
+    pair.restart(1);
+    pair.report(1, "backup");
+    speak(&flows);
+    pair.take_over_with_settings(2);
+    pair.wait_synced();
+    expect_owner(&pair, 2, flows.len());
+    for _ in 0..4 {
+        flows.extend(enter_at(&pair, 2, &doors()));
+    }
+    expect_owner(&pair, 2, flows.len());
+    pair.give(1);
+    speak(&flows);
+    for _ in 0..4 {
+        flows.extend(enter_at(&pair, 1, &doors()));
+    }
+    expect_owner(&pair, 1, flows.len());
+    flows.iter().for_each(finish);
+    expect_nothing(&pair, 1);
+}

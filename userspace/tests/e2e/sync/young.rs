@@ -1,0 +1,172 @@
+//! A balancer dies while clients connect: a connection that the other node knows goes on, each other one is told, and none
+//! hangs.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use super::pair::Pair;
+use crate::lab::namespace::connect_here;
+use crate::lab::{Ns, SOON, eventually, servers};
+
+/// Connections that a balancer's death is to find younger than [`YOUTH`], before a merge and in the nightly.
+const YOUNG: usize = 60;
+const NIGHTLY_YOUNG: usize = 2000;
+/// Age from the client's handshake below which a connection is young.
+const YOUTH: Duration = Duration::from_millis(50);
+/// Connections that there are at least when the balancer dies, and threads that open them.
+const OPENED: usize = 150;
+const CLIENTS: usize = 8;
+
+/// A client's connection, and when its handshake was over.
+struct Opened {
+    stream: TcpStream,
+    at: Instant,
+}
+
+/// End of a connection whose balancer has died.
+enum Outcome {
+    GoesOn,
+    /// The client has heard of the end, so long after the addresses had moved.
+    Told(Duration),
+    Hangs,
+}
+
+#[derive(Default)]
+struct Tally {
+    alive: usize,
+    young: usize,
+    /// Ages of connections that were lost, and times until their clients were told.
+    lost: Vec<Duration>,
+    told: Vec<Duration>,
+}
+
+fn open(client: &Ns, is_over: &AtomicBool, all: &Mutex<Vec<Opened>>) {
+    client.run(|| {
+        while !is_over.load(SeqCst) {
+            let Ok(stream) = connect_here("10.1.0.10:3306") else {
+                continue;
+            };
+            let at = Instant::now();
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            if (&stream).write_all(b"x").is_ok() {
+                all.lock().unwrap().push(Opened { stream, at });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+fn judge(mut stream: &TcpStream, moved: Instant) -> Outcome {
+    let outcome = stream
+        .read_exact(&mut [0; 1])
+        .and_then(|()| stream.write_all(b"y"))
+        .and_then(|()| stream.read_exact(&mut [0; 1]));
+    match outcome {
+        Ok(()) => Outcome::GoesOn,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Outcome::Hangs,
+        Err(_) => Outcome::Told(moved.elapsed()),
+    }
+}
+
+/// Has the first node die among new connections, and adds to the tally what becomes of them.
+fn die_once(pair: &mut Pair, tally: &mut Tally) {
+    let client = pair.client.clone();
+    let (is_over, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (shared, mut known, mut died) = (&*pair, 0, Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| open(&client, &is_over, &all));
+        }
+        assert!(eventually(SOON, || all.lock().unwrap().len() > OPENED));
+        shared.nodes[0].ip("link set front down\nlink set back down\n").unwrap();
+        died = Instant::now();
+        // What is on its way between the nodes arrives.
+        std::thread::sleep(Duration::from_millis(50));
+        known = shared.shadows(1).iter().sum();
+        is_over.store(true, SeqCst);
+        // Clients that are connecting get through at the other node.
+        shared.take(1);
+    });
+    pair.kill(0);
+    let (moved, all) = (Instant::now(), all.into_inner().unwrap());
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let judges: Vec<_> = all
+            .iter()
+            .map(|opened| scope.spawn(move || judge(&opened.stream, moved)))
+            .collect();
+        judges.into_iter().map(|judge| judge.join().unwrap()).collect()
+    });
+    let (mut alive, mut hung) = (0, Vec::new());
+    for (opened, outcome) in all.iter().zip(outcomes) {
+        // Those that were opened at the other node are none of those that are counted.
+        let age = died.checked_duration_since(opened.at);
+        tally.young += usize::from(age.is_some_and(|age| age < YOUTH));
+        match outcome {
+            Outcome::GoesOn => alive += usize::from(age.is_some()),
+            Outcome::Told(after) => {
+                tally.lost.push(age.unwrap_or_default());
+                tally.told.push(after);
+            }
+            Outcome::Hangs => {
+                let client = opened.stream.local_addr().unwrap();
+                hung.push((client, crate::lab::cut::shown(pair.balancer(1), client)));
+            }
+        }
+    }
+    assert!(hung.is_empty(), "{hung:#?}");
+    assert!(alive as u64 >= known, "{alive} of {known} known ones go on");
+    tally.alive += alive;
+}
+
+fn die_until(test: &str, young: usize) {
+    let Some(mut pair) = Pair::begin_bare(test) else {
+        return;
+    };
+    let _server = servers::echo(&pair.host, "[::]:3306");
+    let (mut tally, mut deaths) = (Tally::default(), 0);
+    loop {
+        die_once(&mut pair, &mut tally);
+        deaths += 1;
+        if tally.young >= young {
+            break;
+        }
+        pair.wait_flows(1, 0);
+        pair.revive(0);
+        pair.wait_synced();
+        pair.give(0);
+    }
+    tally.lost.sort_unstable();
+    tally.told.sort_unstable();
+    let at = |all: &[Duration], share: usize| {
+        let place = all.len().saturating_sub(1) * share / 100;
+        all.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    };
+    println!(
+        "{deaths} deaths: {} connections, {} of them younger than {} ms; {} lost, {:.1} ms old in the middle and {:.1} ms at most; \
+         told {:.0} ms after the move in the middle and {:.0} ms at most",
+        tally.alive + tally.lost.len(),
+        tally.young,
+        YOUTH.as_millis(),
+        tally.lost.len(),
+        at(&tally.lost, 50),
+        at(&tally.lost, 100),
+        at(&tally.told, 50),
+        at(&tally.told, 100)
+    );
+}
+
+#[test]
+fn a_connection_that_is_too_young_to_be_known_is_told() {
+    die_until("a_connection_that_is_too_young_to_be_known_is_told", YOUNG);
+}
+
+#[test]
+fn each_of_thousands_of_young_connections_goes_on_or_is_told() {
+    die_until(
+        "each_of_thousands_of_young_connections_goes_on_or_is_told",
+        NIGHTLY_YOUNG,
+    );
+}
