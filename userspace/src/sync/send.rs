@@ -28,6 +28,9 @@ use crate::state::sync::PeerState;
 
 /// Time before a node that could not be reached is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Time before a node is connected to again that has ended a connection: it has lost addresses, and is told of all flows
+/// from the beginning. Until then it knows no new one.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of messages where there is nothing to send: a dead peer is noticed by the lack of answers.
 const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Size at which a batch is closed: what is left stays in the flow table.
@@ -93,9 +96,12 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
     node.first_report().await;
     loop {
         let peer = &node.peers[at];
+        let began = Instant::now();
         let outcome = connect_and_send(&node, peer).await;
         peer.state.is_sending.store(false, Relaxed);
         peer.state.has_all.store(false, Relaxed);
+        // Not one that ends each connection as soon as it has begun.
+        let is_over = matches!(outcome, Err(LinkError::Closed)) && began.elapsed() > RETRY_INTERVAL;
         if let Err(error) = outcome {
             if error.is_refusal() {
                 peer.refused_at.set(Some(Instant::now()));
@@ -108,7 +114,7 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
             }
             peer.state.send_error.store(Some(Arc::new(error)));
         }
-        sleep(RETRY_INTERVAL).await;
+        sleep(if is_over { RECONNECT_INTERVAL } else { RETRY_INTERVAL }).await;
     }
 }
 

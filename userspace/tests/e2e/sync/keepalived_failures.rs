@@ -101,7 +101,9 @@ fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
                 owner = next;
                 // Flows that begin at one node and at the others.
                 speakers.add(2);
-                pair.wait_shadows(0, speakers.count());
+                for other in (0..3).filter(|&node| node != owner) {
+                    pair.wait_shadows(other, speakers.count());
+                }
             }
             for node in [1, 2, 0] {
                 pair.ha(node, "reclaim");

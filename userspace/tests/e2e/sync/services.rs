@@ -201,7 +201,10 @@ fn connections_of_services_move_around_three_nodes() {
     let Some(pair) = begun else { return };
     wait_reachable(&pair);
     let mut flows = enter_all(&pair, 4);
-    for owner in [0, 1, 2, 0] {
+    for node in [1, 2] {
+        wait_kept(&pair, node, flows.len());
+    }
+    for owner in [1, 2, 0] {
         pair.give(owner);
         speak(&flows);
         let more = enter_all(&pair, 1);
