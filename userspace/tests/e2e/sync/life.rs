@@ -97,6 +97,11 @@ impl Pair {
         if let Some(mut supervisor) = self.supervisors[node].take() {
             supervisor.kill();
         }
+        self.stop(node);
+    }
+
+    /// Kills the process of a node.
+    pub(super) fn stop(&mut self, node: usize) {
         if let Some(mut balancer) = self.balancers[node].take() {
             balancer.kill9();
         }
@@ -104,9 +109,7 @@ impl Pair {
 
     /// Kills the process of a node, and starts it again.
     pub(super) fn restart(&mut self, node: usize) {
-        if let Some(mut balancer) = self.balancers[node].take() {
-            balancer.kill9();
-        }
+        self.stop(node);
         self.start(node);
     }
 

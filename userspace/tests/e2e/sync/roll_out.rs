@@ -80,6 +80,32 @@ fn a_third_node_comes_without_harm_to_flows() {
     expect_nothing(&pair, 0);
 }
 
+/// A node with another list waits for the owner's flows for as long as the owner is there, and no longer.
+#[test]
+fn a_refused_node_may_have_the_addresses_when_the_other_one_is_gone() {
+    let test = "a_refused_node_may_have_the_addresses_when_the_other_one_is_gone";
+    let settings = Settings {
+        nodes: 3,
+        ..Settings::default()
+    };
+    let Some(mut pair) = Pair::begin_with(test, settings) else {
+        return;
+    };
+    let flows = enter_at(&pair, 0, &doors());
+    expect_owner(&pair, 0, flows.len());
+    pair.settings.listed = vec![0, 1, 2];
+    pair.restart(1);
+    pair.report(1, "backup");
+    assert!(eventually(SOON, || is_other_list(&pair, 1, 0)), "{}", pair.logs());
+    let may_preempt = || pair.balancer(1).json("/api/v1/ha")["may_preempt"].clone();
+    assert_eq!(may_preempt(), false);
+    pair.kill(0);
+    let may_preempt = || pair.balancer(1).json("/api/v1/ha")["may_preempt"].clone();
+    assert!(eventually(SOON, || may_preempt() == true));
+    pair.take(1);
+    speak(&flows);
+}
+
 #[test]
 fn a_node_leaves_without_harm_to_flows() {
     let Some(mut pair) = Pair::begin_with("a_node_leaves_without_harm_to_flows", Settings::of(3)) else {
