@@ -115,6 +115,8 @@ fn a_node_leaves_without_harm_to_flows() {
     pair.give(2);
     flows.extend(enter_at(&pair, 2, &doors()));
     speak(&flows);
+    // The node that had the addresses is told of these when it is connected to again.
+    expect_owner(&pair, 2, flows.len());
     pair.give(0);
     expect_owner(&pair, 0, flows.len());
     // The first of the list goes: all others have another place, and other ports.
