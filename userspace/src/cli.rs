@@ -12,6 +12,7 @@ mod export;
 mod ha;
 mod ha_config;
 pub mod logging;
+mod man;
 mod rotate;
 mod services;
 mod shield;
@@ -216,6 +217,9 @@ enum Command {
     Completions {
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages, as packages have them.
+    #[command(hide = true)]
+    Man(man::ManArgs),
 }
 
 #[derive(clap::Args)]
@@ -387,6 +391,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "signalbox", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

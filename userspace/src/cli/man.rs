@@ -1,0 +1,140 @@
+//! `signalbox man`: a manual page for each command, made of what `--help` says.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+/// Section of the pages: commands for administrators.
+const SECTION: &str = "8";
+
+const FILES: [(&str, &str); 4] = [
+    (
+        "/etc/signalbox/signalbox.yaml",
+        "The configuration that the packaged unit reads.",
+    ),
+    (
+        "/run/signalbox/admin.sock",
+        "The admin socket, by which the other commands reach the running process.",
+    ),
+    (
+        "/var/lib/signalbox",
+        "What survives a restart: weights and rotations that were set, and discovered routes.",
+    ),
+    (
+        "/sys/fs/bpf/signalbox",
+        "Pinned programs and maps: cut flows and services outlive the process.",
+    ),
+];
+
+const SIGNALS: [(&str, &str); 2] = [
+    (
+        "SIGTERM",
+        "Stop: no new connections, and time for the others to finish. The second one ends at once.",
+    ),
+    ("SIGHUP", "Read the configuration again."),
+];
+
+#[derive(clap::Args)]
+pub(super) struct ManArgs {
+    /// The directory to write to.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// The date that the pages show, as YYYY-MM-DD.
+    #[arg(long)]
+    date: String,
+}
+
+pub(super) fn run(args: &ManArgs, root: clap::Command) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&args.out).with_context(|| format!("{} cannot be made", args.out.display()))?;
+    let mut root = root.disable_help_subcommand(true);
+    // Gives each command its whole name and the options of those above it.
+    root.build();
+    write_pages(&root, &[], args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the pages of a command and of those below it. `above` are the pages to go on from.
+fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> anyhow::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let version = command.get_version().unwrap_or_default();
+    let man = Man::new(command.clone())
+        .title(name.to_uppercase())
+        .section(SECTION)
+        .date(&args.date)
+        .source(format!("signalbox {version}"))
+        .manual("signalbox");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    let below: Vec<_> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    if !below.is_empty() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if above.is_empty() {
+        definitions("SIGNALS", &SIGNALS).to_writer(&mut page)?;
+        definitions("FILES", &FILES).to_writer(&mut page)?;
+    } else {
+        see_also(above).to_writer(&mut page)?;
+    }
+    write_page(&args.out, &name, &page)?;
+    let mut above = above.to_vec();
+    above.push(name);
+    below.iter().try_for_each(|below| write_pages(below, &above, args))
+}
+
+fn write_page(out: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
+    let file = out.join(format!("{name}.{SECTION}"));
+    std::fs::write(&file, page).with_context(|| format!("{} cannot be written", file.display()))
+}
+
+fn definitions(title: &str, pairs: &[(&str, &str)]) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", [title]);
+    for (term, meaning) in pairs {
+        section.control("TP", []).text([bold(*term)]).text([roman(*meaning)]);
+    }
+    section
+}
+
+fn see_also(pages: &[String]) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["SEE ALSO"]);
+    let mut words = Vec::new();
+    for page in pages {
+        if !words.is_empty() {
+            words.push(roman(", "));
+        }
+        words.extend([bold(page.clone()), roman(format!("({SECTION})"))]);
+    }
+    section.text(words);
+    section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn each_command_that_is_shown_has_a_page_with_its_options() {
+        let out = std::env::temp_dir().join(format!("signalbox-man-{}", std::process::id()));
+        let args = ManArgs {
+            out: out.clone(),
+            date: "2030-01-02".to_owned(),
+        };
+        run(&args, crate::cli::Cli::command()).expect("pages are written");
+        let page = |name: &str| std::fs::read_to_string(out.join(name));
+        let run = page("signalbox-run.8").expect("`run` has a page");
+        assert!(run.contains("\\-\\-takeover") && run.contains("2030"), "{run}");
+        assert!(page("signalbox-ha-run.8").is_ok_and(|text| text.contains("signalbox\\-ha")));
+        assert!(page("signalbox.8").is_ok_and(|text| text.contains("/etc/signalbox/signalbox.yaml")));
+        assert!(page("signalbox-man.8").is_err(), "a hidden command has no page");
+        std::fs::remove_dir_all(out).expect("the pages are removed");
+    }
+}
