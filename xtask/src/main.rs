@@ -6,6 +6,7 @@
 mod abi;
 mod apt;
 mod deps;
+mod dist;
 mod ebpf;
 mod exec;
 mod fuzz;
@@ -41,6 +42,8 @@ enum Task {
     CheckDeps(deps::DepsArgs),
     /// Check the units, rules, dashboards and manifests in packaging/
     Lint(lint::LintArgs),
+    /// Make packages of signalbox: deb, rpm, an archive, manual pages
+    Dist(dist::DistArgs),
     /// Install what the tests need and run all of them
     Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
@@ -90,6 +93,7 @@ fn run(task: Task) -> Result<()> {
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps(args) => deps::run(&args),
         Task::Lint(args) => lint::run(&args),
+        Task::Dist(args) => dist::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),

@@ -60,6 +60,11 @@ impl Apt {
     }
 }
 
+/// The line of `sources.list` for a suite of the main archive.
+pub(crate) fn main_archive(suite: &str) -> Result<String> {
+    Ok(line("deb", &Mirrors::of_this_machine()?.main, suite))
+}
+
 /// A line of `sources.list`. Binary packages are those of amd64, and those of all architectures.
 fn line(kind: &str, uri: &str, suite: &str) -> String {
     format!("{kind} [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {uri} {suite} main\n")

@@ -125,7 +125,11 @@ fn verify(root: &Path) -> Result<Vec<String>> {
     for program in PROGRAMS {
         fs::copy("/bin/true", programs.join(program))?;
     }
-    let mut words = vec!["verify".to_owned(), format!("--root={}", scratch.display())];
+    let mut words = vec![
+        "verify".to_owned(),
+        "--man=no".to_owned(),
+        format!("--root={}", scratch.display()),
+    ];
     for (unit, _) in UNITS {
         fs::copy(root.join(DIRECTORY).join(unit), units.join(unit))?;
         words.push(unit.to_owned());

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::{
     apt::{self, AptPackage, package},
-    ebpf,
+    dist, ebpf,
     exec::Run,
     fuzz, lint, vm,
 };
@@ -69,6 +69,7 @@ pub(super) fn run(nightly: bool) -> Result<()> {
     if apt::is_there() {
         let mut missing = apt::missing(&PACKAGES)?;
         missing.extend(apt::missing(&vm::PACKAGES)?);
+        missing.extend(apt::missing(&dist::PACKAGES)?);
         if nightly {
             missing.extend(apt::missing(&NIGHTLY)?);
         }

@@ -63,6 +63,8 @@ enum Stage {
     Kernel,
     /// Tests of the optimised binary over the network
     E2e,
+    /// Packages, made of the same binary, and installed
+    Packages,
     /// Kernels 6.1 and 6.12 in virtual machines
     Machines,
     /// Fuzz targets
@@ -166,6 +168,7 @@ impl Stage {
             Self::Packets => stages::packets(context),
             Self::Kernel => stages::kernel(context),
             Self::E2e => stages::e2e(context),
+            Self::Packages => stages::packages(context),
             Self::Machines => stages::machines(context),
             Self::Fuzz => stages::fuzz(context),
         }

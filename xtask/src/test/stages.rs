@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::Context;
 use crate::{
-    abi, ebpf,
+    abi, dist, ebpf,
     exec::{Run, is_root},
     fuzz, kube_apiserver, lint,
     root::{fresh_objects, root},
@@ -136,6 +136,15 @@ fn next_version() -> Result<PathBuf> {
     fs::create_dir_all(kept.parent().unwrap_or(&root))?;
     fs::copy(&built, &kept).with_context(|| format!("{} cannot be copied", built.display()))?;
     Ok(kept)
+}
+
+/// Packages the program of the end-to-end tests: with another one the packages have the same files.
+pub(super) fn packages(context: &mut Context) -> Result<()> {
+    let built = dist::build("e2e", context.objects.as_deref())?;
+    dist::check(&built, false, &mut |line| {
+        println!("{line}");
+        context.counts.read(line);
+    })
 }
 
 /// Runs the tests on other kernels, in virtual machines.

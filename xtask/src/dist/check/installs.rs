@@ -1,0 +1,150 @@
+//! Installs, upgrades, removes and purges packages in a Debian of its own, where no systemd runs.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::sandbox::{Sandbox, left_behind};
+
+const CONFIGURATION: &str = "/etc/signalbox/signalbox.yaml";
+const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/signalbox.service";
+const PROGRAM: &str = "/usr/bin/signalbox";
+/// Pins of a program that outlives the command, on an interface of the sandbox.
+const UNWRAP: &str = "ip_pins() { find /sys/fs/bpf/signalbox -type f; }; signalbox unwrap lo >/dev/null; \
+                      [ -n \"$(ip_pins)\" ] || { echo nothing is pinned; exit 1; }; ";
+const NO_PINS: &str = "; [ -z \"$(ip_pins 2>/dev/null)\" ] || { echo left; ip_pins; exit 1; }";
+
+/// A package of this version and one of the next.
+pub(super) struct Versions<'a> {
+    pub(super) first: &'a Path,
+    pub(super) next: &'a Path,
+    pub(super) next_version: &'a str,
+}
+
+/// The life of the deb package. `has_systemd`: whether its programs are there; none of them runs as a service manager.
+pub(super) fn deb(directory: &Path, versions: &Versions<'_>, has_systemd: bool) -> Result<()> {
+    let sandbox = Sandbox::new(directory)?;
+    if !has_systemd {
+        sandbox.run("dpkg --purge systemd")?;
+    }
+    let before = sandbox.state()?;
+    let (first, next) = (sandbox.take(versions.first)?, sandbox.take(versions.next)?);
+
+    sandbox.run(&format!("dpkg --install {first}"))?;
+    must_work(&sandbox)?;
+    sandbox.must_have(ENABLED)?;
+    sandbox.must_lack(CONFIGURATION)?;
+    // Purged before anyone has configured it: nothing is left.
+    sandbox.run("dpkg --purge signalbox")?;
+    nothing_left(&before, &sandbox)?;
+
+    sandbox.run(&format!("dpkg --install {first}"))?;
+    let configuration = configure(&sandbox)?;
+    // The administrator's word holds through an upgrade.
+    if has_systemd {
+        sandbox.run("systemctl disable signalbox")?;
+    }
+    sandbox.run(&format!("dpkg --install {next}"))?;
+    let version = sandbox.run("dpkg-query --show --showformat='${Version}' signalbox")?;
+    ensure!(version == versions.next_version, "upgraded to {version}");
+    must_work(&sandbox)?;
+    must_be_kept(&sandbox, &configuration)?;
+    if has_systemd {
+        sandbox.must_lack(ENABLED)?;
+    } else {
+        sandbox.must_have(ENABLED)?;
+    }
+    let changed = sandbox.run("dpkg --verify signalbox")?;
+    ensure!(changed.is_empty(), "dpkg --verify says {changed}");
+
+    sandbox.run(&format!("{UNWRAP}dpkg --remove signalbox{NO_PINS}"))?;
+    sandbox.must_lack(PROGRAM)?;
+    must_be_kept(&sandbox, &configuration)?;
+    sandbox.must_have("/var/lib/signalbox/state")?;
+
+    sandbox.run("dpkg --purge signalbox")?;
+    must_be_kept(&sandbox, &configuration)?;
+    fs::remove_dir_all(sandbox.path("/etc/signalbox"))?;
+    nothing_left(&before, &sandbox)?;
+    notices_what_is_left(&before, &sandbox)
+}
+
+/// The life of the rpm package, whose scripts run in the same Debian.
+pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
+    let sandbox = Sandbox::new(directory)?;
+    let before = sandbox.state()?;
+    sandbox.rpm(&["--install", &versions.first.to_string_lossy()])?;
+    must_work(&sandbox)?;
+    sandbox.must_have(ENABLED)?;
+    sandbox.must_lack(CONFIGURATION)?;
+    let configuration = configure(&sandbox)?;
+    sandbox.run("systemctl disable signalbox")?;
+    sandbox.rpm(&["--upgrade", &versions.next.to_string_lossy()])?;
+    let version = sandbox.rpm(&["--query", "--queryformat", "%{VERSION}", "signalbox"])?;
+    ensure!(version == versions.next_version, "upgraded to {version}");
+    must_work(&sandbox)?;
+    must_be_kept(&sandbox, &configuration)?;
+    sandbox.must_lack(ENABLED)?;
+    let changed = sandbox.rpm(&["--verify", "signalbox"])?;
+    ensure!(changed.is_empty(), "rpm --verify says {changed}");
+    sandbox.rpm(&["--erase", "signalbox"])?;
+    sandbox.must_lack(PROGRAM)?;
+    must_be_kept(&sandbox, &configuration)?;
+    // What rpm never removes.
+    for left in ["/etc/signalbox", "/var/lib/signalbox"] {
+        fs::remove_dir_all(sandbox.path(left))?;
+    }
+    nothing_left(&before, &sandbox)
+}
+
+/// The program runs, its pages are there, and its user owns nothing but what it shall read.
+fn must_work(sandbox: &Sandbox) -> Result<()> {
+    for page in ["signalbox", "signalbox-run", "signalbox-ha-run"] {
+        sandbox.must_have(&format!("/usr/share/man/man8/{page}.8.gz"))?;
+    }
+    let said = sandbox.run("stat --format='%a %U:%G' /etc/signalbox; getent passwd signalbox")?;
+    ensure!(
+        said.starts_with("750 root:signalbox\n"),
+        "/etc/signalbox and the user are {said}"
+    );
+    sandbox.run("signalbox check --config /usr/share/doc/signalbox/examples/signalbox.yaml")?;
+    // Exits with 1 or 2 where the machine lacks something, which is none of the package's.
+    let report = sandbox.run("signalbox doctor --output json || [ $? -le 2 ]")?;
+    let report: serde_json::Value = serde_json::from_str(&report).context("what `signalbox doctor` says")?;
+    let is_empty = report.as_object().is_none_or(serde_json::Map::is_empty);
+    ensure!(!is_empty, "`signalbox doctor` says {report}");
+    Ok(())
+}
+
+/// Does what an administrator and a running signalbox do.
+fn configure(sandbox: &Sandbox) -> Result<String> {
+    let example = sandbox.path("/usr/share/doc/signalbox/examples/signalbox.yaml");
+    let configuration = format!("# by the administrator\n{}", fs::read_to_string(example)?);
+    fs::write(sandbox.path(CONFIGURATION), &configuration)?;
+    fs::create_dir_all(sandbox.path("/var/lib/signalbox"))?;
+    fs::write(sandbox.path("/var/lib/signalbox/state"), "")?;
+    Ok(configuration)
+}
+
+fn must_be_kept(sandbox: &Sandbox, configuration: &str) -> Result<()> {
+    let now = fs::read_to_string(sandbox.path(CONFIGURATION)).context("the configuration is gone")?;
+    ensure!(
+        now == configuration,
+        "the configuration is not as the administrator has written it: {now}"
+    );
+    Ok(())
+}
+
+fn nothing_left(before: &std::collections::BTreeSet<String>, sandbox: &Sandbox) -> Result<()> {
+    let left = left_behind(before, &sandbox.state()?);
+    ensure!(left.is_empty(), "the package leaves behind: {left:?}");
+    Ok(())
+}
+
+fn notices_what_is_left(before: &std::collections::BTreeSet<String>, sandbox: &Sandbox) -> Result<()> {
+    fs::write(sandbox.path("/usr/share/signalbox.left"), "")?;
+    if nothing_left(before, sandbox).is_ok() {
+        bail!("a file that is left behind is not noticed");
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! `dist`: packages for Debian and for Red Hat's distributions, and an archive of the same files.
+//!
+//! The packers are the distributions' own, dpkg-deb and rpmbuild, fed with one list of files: cargo-deb and
+//! cargo-generate-rpm would each have a list of its own, and take minutes to be built.
+
+mod check;
+mod deb;
+mod notices;
+mod product;
+mod release;
+mod rpm;
+mod tar;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::{
+    apt::{AptPackage, package},
+    root::root,
+};
+pub(crate) use check::check;
+use product::Product;
+pub(crate) use product::build;
+use release::Release;
+
+/// Debian packages that make packages, and check them.
+pub(crate) const PACKAGES: [AptPackage; 7] = [
+    package("binutils"),
+    package("rpm"),
+    package("xz-utils"),
+    package("mandoc"),
+    package("lintian"),
+    package("rpmlint"),
+    package("mmdebstrap"),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct DistArgs {
+    /// What to make; everything if nothing is named
+    what: Vec<Format>,
+    /// Directory for the packages
+    #[arg(long, value_name = "DIR", default_value = "target/dist")]
+    out: PathBuf,
+    /// Profile of cargo that the program is built with
+    #[arg(long, default_value = "release")]
+    profile: String,
+    /// Package this program instead of building one; it still has its debug symbols
+    #[arg(long, value_name = "PATH", conflicts_with = "profile")]
+    program: Option<PathBuf>,
+    /// Instead of packages for use, make some to be checked, and check them: what stage `packages` does
+    #[arg(long, conflicts_with_all = ["what", "out"])]
+    check: bool,
+    /// With --check: write the checked-in lists of files
+    #[arg(long, requires = "check")]
+    update: bool,
+}
+
+impl DistArgs {
+    /// The program to package, built if need be.
+    fn built(&self) -> Result<PathBuf> {
+        match &self.program {
+            Some(program) => Ok(program.canonicalize()?),
+            None => build(&self.profile, None),
+        }
+    }
+}
+
+/// A form of package.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Packages for Debian and Ubuntu
+    Deb,
+    /// Packages for Fedora and Red Hat Enterprise Linux
+    Rpm,
+    /// The same files in an archive
+    Tar,
+    /// The manual pages alone
+    Man,
+}
+
+/// How much time compression takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effort {
+    /// As much as makes packages small.
+    Thorough,
+    /// As little as possible, for packages that are only checked.
+    Quick,
+}
+
+impl Effort {
+    /// Level of xz.
+    const fn level(self) -> u8 {
+        match self {
+            Self::Thorough => 6,
+            Self::Quick => 0,
+        }
+    }
+}
+
+/// All that a packer needs.
+struct Packing<'a> {
+    root: &'a Path,
+    product: &'a Product,
+    release: &'a Release,
+    effort: Effort,
+    /// Directory for what is in between.
+    scratch: &'a Path,
+    out: &'a Path,
+}
+
+pub(crate) fn run(args: &DistArgs) -> Result<()> {
+    if args.check {
+        return check::check(&args.built()?, args.update, &mut |line| println!("{line}"));
+    }
+    let root = root()?;
+    let release = Release::of_checkout(&root)?;
+    let scratch = root.join("target/dist-work");
+    let built = args.built()?;
+    let product = Product::make(&built, &scratch.join("product"), &release)?;
+    let out = root.join(&args.out);
+    std::fs::create_dir_all(&out)?;
+    let packing = Packing {
+        root: &root,
+        product: &product,
+        release: &release,
+        effort: Effort::Thorough,
+        scratch: &scratch,
+        out: &out,
+    };
+    let formats = if args.what.is_empty() {
+        Format::value_variants()
+    } else {
+        &args.what
+    };
+    for format in formats {
+        for file in packing.pack(*format)? {
+            println!("{}", file.display());
+        }
+    }
+    Ok(())
+}
+
+impl Packing<'_> {
+    /// Makes packages, and returns their paths.
+    fn pack(&self, format: Format) -> Result<Vec<PathBuf>> {
+        match format {
+            Format::Deb => deb::pack(self),
+            Format::Rpm => rpm::pack(self),
+            Format::Tar => tar::pack(self),
+            Format::Man => tar::copy_pages(self),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Which release is packaged: its version, its time, its machine.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::exec::Run;
+
+/// Facts that packages state about themselves. All of them follow from the commit: packages of the same program have
+/// the same bytes.
+#[derive(Clone)]
+pub(super) struct Release {
+    /// For dpkg and rpm. `~` comes before everything: a build between releases is older than the next release.
+    pub(super) version: String,
+    pub(super) revision: String,
+    /// Seconds since 1970, of the commit: the time of every file.
+    pub(super) epoch: u64,
+    /// The same as YYYY-MM-DD, and as mail has it.
+    pub(super) date: String,
+    pub(super) mail_date: String,
+    pub(super) homepage: String,
+}
+
+impl Release {
+    pub(super) fn of_checkout(root: &Path) -> Result<Self> {
+        let manifest = fs::read_to_string(root.join("Cargo.toml")).context("reading Cargo.toml")?;
+        let base = value(&manifest, "version").context("Cargo.toml has no version")?;
+        let revision = git(&["rev-parse", "--short=12", "HEAD"])?;
+        let time = git(&["log", "-1", "--format=%cd", "--date=format-local:%Y%m%d%H%M%S"])?;
+        let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+        let is_tagged = git(&["tag", "--points-at", "HEAD"])?
+            .lines()
+            .any(|tag| tag == format!("v{base}"));
+        Ok(Self {
+            version: version(&base, &time, &revision, is_changed, is_tagged),
+            revision,
+            epoch: git(&["log", "-1", "--format=%ct"])?.parse()?,
+            date: git(&["log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d"])?,
+            mail_date: git(&[
+                "log",
+                "-1",
+                "--format=%cd",
+                "--date=format-local:%a, %d %b %Y %H:%M:%S +0000",
+            ])?,
+            homepage: value(&manifest, "repository").context("Cargo.toml has no repository")?,
+        })
+    }
+}
+
+/// A tagged commit is the release; every other one comes before it, in the order of time.
+fn version(base: &str, time: &str, revision: &str, is_changed: bool, is_tagged: bool) -> String {
+    match (is_tagged, is_changed) {
+        (true, false) => base.to_owned(),
+        (_, false) => format!("{base}~{time}.g{revision}"),
+        (_, true) => format!("{base}~{time}.g{revision}.changed"),
+    }
+}
+
+fn value(manifest: &str, key: &str) -> Option<String> {
+    let line = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))?;
+    Some(line.trim_matches('"').to_owned())
+}
+
+fn git(args: &[&str]) -> Result<String> {
+    let answer = Run::new("git")?.args(args).env("TZ", "UTC").answer();
+    let Some(text) = answer else {
+        bail!(
+            "`git {}` says nothing: packages take version and time from the commit",
+            args.join(" ")
+        );
+    };
+    Ok(text.trim().to_owned())
+}
+
+/// The machine's name, as dpkg and as rpm have it.
+pub(super) fn architectures() -> Result<(&'static str, &'static str)> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok(("amd64", "x86_64")),
+        "aarch64" => Ok(("arm64", "aarch64")),
+        other => bail!("nobody has packaged signalbox for {other} yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_between_releases_come_before_the_next_one_in_the_order_of_time() {
+        let at = |time| version("0.1.0", time, "abc", false, false);
+        assert_eq!(version("0.1.0", "1", "abc", false, true), "0.1.0");
+        assert_eq!(at("20300102030405"), "0.1.0~20300102030405.gabc");
+        assert_eq!(version("0.1.0", "1", "abc", true, true), "0.1.0~1.gabc.changed");
+        assert!(at("20300102030405") < at("20300102030406"));
+    }
+}
