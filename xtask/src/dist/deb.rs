@@ -66,10 +66,11 @@ fn pack_one(
     let package = packing
         .out
         .join(format!("{name}_{}_{architecture}.deb", release.version));
-    let level = format!("-z{}", packing.effort.level());
     let mut pack = Command::new("dpkg-deb");
     pack.env("SOURCE_DATE_EPOCH", release.epoch.to_string())
-        .args(["--root-owner-group", "-Zxz", &level, "--build"])
+        .arg("--root-owner-group")
+        .args(packing.effort.of_deb())
+        .arg("--build")
         .arg(&staged)
         .arg(&package);
     quietly(&mut pack)?;

@@ -91,8 +91,24 @@ enum Effort {
 }
 
 impl Effort {
-    /// Level of xz.
-    const fn level(self) -> u8 {
+    /// Options of dpkg-deb.
+    const fn of_deb(self) -> [&'static str; 2] {
+        match self {
+            Self::Thorough => ["-Zxz", "-z6"],
+            Self::Quick => ["-Zgzip", "-z1"],
+        }
+    }
+
+    /// Payload of rpm.
+    const fn of_rpm(self) -> &'static str {
+        match self {
+            Self::Thorough => "w6.xzdio",
+            Self::Quick => "w1.gzdio",
+        }
+    }
+
+    /// Level of xz, for archives.
+    const fn of_xz(self) -> u8 {
         match self {
             Self::Thorough => 6,
             Self::Quick => 0,

@@ -55,7 +55,7 @@ pub(super) fn pack(packing: &Packing<'_>) -> Result<Vec<PathBuf>> {
         ("lists", path(&lists)),
         ("version_string", release.version.clone()),
         ("homepage", release.homepage.clone()),
-        ("payload", format!("w{}.xzdio", packing.effort.level())),
+        ("payload", packing.effort.of_rpm().to_owned()),
     ] {
         build.args(["--define", &format!("{name} {value}")]);
     }

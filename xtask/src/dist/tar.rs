@@ -53,7 +53,7 @@ fn archive(packing: &Packing<'_>, name: &str, files: &[PackagedFile]) -> Result<
         "--numeric-owner",
     ])
     // Two threads: how many there are decides how the archive is divided.
-    .arg(format!("--use-compress-program=xz -T2 -{}", packing.effort.level()))
+    .arg(format!("--use-compress-program=xz -T2 -{}", packing.effort.of_xz()))
     .arg("--file")
     .arg(&package)
     .arg("--directory")

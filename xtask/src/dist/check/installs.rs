@@ -73,19 +73,29 @@ pub(super) fn deb(directory: &Path, versions: &Versions<'_>, has_systemd: bool) 
 pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
     let sandbox = Sandbox::new(directory)?;
     let before = sandbox.state()?;
-    sandbox.rpm(&["--install", &versions.first.to_string_lossy()])?;
+    sandbox.rpm(&[
+        "--install",
+        "--nodeps",
+        "--nosignature",
+        &versions.first.to_string_lossy(),
+    ])?;
     must_work(&sandbox)?;
     sandbox.must_have(ENABLED)?;
     sandbox.must_lack(CONFIGURATION)?;
     let configuration = configure(&sandbox)?;
     sandbox.run("systemctl disable signalbox")?;
-    sandbox.rpm(&["--upgrade", &versions.next.to_string_lossy()])?;
+    sandbox.rpm(&[
+        "--upgrade",
+        "--nodeps",
+        "--nosignature",
+        &versions.next.to_string_lossy(),
+    ])?;
     let version = sandbox.rpm(&["--query", "--queryformat", "%{VERSION}", "signalbox"])?;
     ensure!(version == versions.next_version, "upgraded to {version}");
     must_work(&sandbox)?;
     must_be_kept(&sandbox, &configuration)?;
     sandbox.must_lack(ENABLED)?;
-    let changed = sandbox.rpm(&["--verify", "signalbox"])?;
+    let changed = sandbox.rpm(&["--verify", "--nodeps", "signalbox"])?;
     ensure!(changed.is_empty(), "rpm --verify says {changed}");
     sandbox.rpm(&["--erase", "signalbox"])?;
     sandbox.must_lack(PROGRAM)?;

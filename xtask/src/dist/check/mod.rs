@@ -43,7 +43,7 @@ pub(crate) fn check(built: &Path, update: bool, say: &mut dyn FnMut(&str)) -> Re
     first.check_glibc()?;
     say(&format!("packages: the program asks for glibc {MAX_GLIBC} at most"));
 
-    first.check_same_again(&root, built, &scratch)?;
+    first.check_same_again(&root, built, &scratch, &release)?;
     say(&format!(
         "packages: {} of the same commit have the same bytes",
         first.packages.len()
@@ -112,10 +112,9 @@ impl Made {
         Ok(())
     }
 
-    fn check_same_again(&self, root: &Path, built: &Path, scratch: &Path) -> Result<()> {
-        let release = Release::of_checkout(root)?;
+    fn check_same_again(&self, root: &Path, built: &Path, scratch: &Path, release: &Release) -> Result<()> {
         let directory = scratch.join("again/below");
-        let again = Self::make(root, built, &directory, &release)?;
+        let again = Self::make(root, built, &directory, release)?;
         for (package, other) in self.packages.iter().zip(&again.packages) {
             contents::must_be_same(package, other)?;
         }
