@@ -58,7 +58,10 @@ pub(super) fn run(args: &ManArgs, root: clap::Command) -> anyhow::Result<ExitCod
 
 /// Writes the pages of a command and of those below it. `above` are the pages to go on from.
 fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> anyhow::Result<()> {
-    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let name = command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
+        .to_owned();
     let version = command.get_version().unwrap_or_default();
     let man = Man::new(command.clone())
         .title(name.to_uppercase())

@@ -15,8 +15,13 @@ use super::{
 };
 use crate::vm::store::quietly;
 
-/// Directories that are the package's own, below which nobody else has files.
-const OWN: [&str; 5] = [
+/// Directories that go with the package if nothing else is in them.
+const OWN: [&str; 9] = [
+    LICENCES,
+    // Not every distribution has the shells that these are for.
+    "usr/share/fish",
+    "usr/share/fish/vendor_completions.d",
+    "usr/share/zsh/site-functions",
     "usr/share/signalbox",
     "usr/share/signalbox/grafana",
     "usr/share/signalbox/prometheus",

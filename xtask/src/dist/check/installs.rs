@@ -72,6 +72,8 @@ pub(super) fn deb(directory: &Path, versions: &Versions<'_>, has_systemd: bool) 
 /// The life of the rpm package, whose scripts run in the same Debian.
 pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
     let sandbox = Sandbox::new(directory)?;
+    // Of Red Hat's package `filesystem`.
+    fs::create_dir_all(sandbox.path("/usr/share/licenses"))?;
     let before = sandbox.state()?;
     sandbox.rpm(&[
         "--install",

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Where packages are put, and what dpkg, rpm and those that make users write: nobody expects it to be as before.
-const CHANGED_BY_OTHERS: [&str; 17] = [
+const CHANGED_BY_OTHERS: [&str; 18] = [
     "packages",
     "dev",
     "proc",
@@ -24,6 +24,7 @@ const CHANGED_BY_OTHERS: [&str; 17] = [
     "run",
     "var/lib/dpkg",
     "var/lib/rpm",
+    "root/.rpmdb",
     "var/log/dpkg.log",
     "var/log/alternatives.log",
     "var/cache/ldconfig",
