@@ -39,7 +39,7 @@ pub(crate) const PACKAGES: [AptPackage; 7] = [
 
 #[derive(clap::Args)]
 pub(crate) struct DistArgs {
-    /// What to make; everything if nothing is named
+    /// Formats to make; all of them if none is named
     what: Vec<Format>,
     /// Directory for the packages
     #[arg(long, value_name = "DIR", default_value = "target/dist")]
@@ -75,7 +75,7 @@ pub(crate) enum Format {
     Deb,
     /// Packages for Fedora and Red Hat Enterprise Linux
     Rpm,
-    /// The same files in an archive
+    /// Archives of the same files
     Tar,
     /// The manual pages alone
     Man,

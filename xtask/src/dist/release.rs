@@ -15,7 +15,7 @@ pub(super) struct Release {
     pub(super) revision: String,
     /// Seconds since 1970, of the commit: the time of every file.
     pub(super) epoch: u64,
-    /// The same as YYYY-MM-DD, and as mail has it.
+    /// Its day as YYYY-MM-DD, and its time as mail has it.
     pub(super) date: String,
     pub(super) mail_date: String,
     pub(super) homepage: String,

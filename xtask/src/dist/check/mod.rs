@@ -23,7 +23,7 @@ use crate::{apt, exec::is_root, root::root, vm::store::quietly};
 use exceptions::{LINTIAN, MANDOC, RPMLINT};
 use installs::Versions;
 
-/// What a program built on Debian 12 asks for: Red Hat Enterprise Linux 9, Debian 12 and Ubuntu 22.04 have it.
+/// Version that a program built on Debian 12 asks for: Red Hat Enterprise Linux 9, Debian 12 and Ubuntu 22.04 have it.
 const MAX_GLIBC: &str = "2.34";
 
 /// Runs all checks with packages of the program `built`. With `update`, lists of files are written before.

@@ -77,7 +77,7 @@ impl Sandbox {
         Ok(format!("/packages/{name}"))
     }
 
-    /// What a script says, if it succeeds.
+    /// Output of a script, if it succeeds.
     pub(super) fn run(&self, script: &str) -> Result<String> {
         let mut inside = isolated();
         inside
@@ -129,7 +129,7 @@ impl Sandbox {
     }
 }
 
-/// What is there now and was not before, or is gone. The user that a package has made stays, as is the custom: its
+/// Files and users that are new, or gone. The user that a package has made stays, as is the custom: its
 /// number would otherwise be given to somebody else, with the files that it owns.
 pub(super) fn left_behind(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
     let is_of_user = |line: &str| line.starts_with("etc/") && line.contains(": signalbox:");
