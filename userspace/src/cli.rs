@@ -49,7 +49,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload).
+    /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload; SIGUSR2: start a successor).
     Run(RunArgs),
     /// Watch a cluster from inside it, and report to balancers that cannot reach it what it serves.
     Agent(agent::AgentArgs),

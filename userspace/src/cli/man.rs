@@ -29,12 +29,16 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-const SIGNALS: [(&str, &str); 2] = [
+const SIGNALS: [(&str, &str); 3] = [
     (
         "SIGTERM",
         "Stop: no new connections, and time for the others to finish. The second one ends at once.",
     ),
     ("SIGHUP", "Read the configuration again."),
+    (
+        "SIGUSR2",
+        "Start a successor: the program that is on disk, with the same arguments. It takes over, and this process drains.",
+    ),
 ];
 
 #[derive(clap::Args)]
