@@ -1,4 +1,4 @@
-//! What a node says of the replication of its flows.
+//! Counts that a node has of the replication of its flows.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! New connections at a fixed rate, each with one request and kept for a while after its answer: an open loop.
 //!
-//! What is measured are flows that live long enough to be worth a place in tables and on other nodes, where a closed
-//! loop would end them before anybody has heard of them.
+//! Such flows live long enough to be worth a place in tables and on other nodes, where a closed loop would end them
+//! before anybody has heard of them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;

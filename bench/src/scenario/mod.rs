@@ -240,12 +240,8 @@ pub(crate) const HTTP: [Scenario; 18] = [
 
 /// Scenarios of a node whose flows another one gets, in the order in which they run.
 pub(crate) const HA: [Scenario; 4] = [
-    scenario("unique-1", "Unique connections, 1 at a time", ScenarioKind::Unique(1)),
-    scenario(
-        "unique-100",
-        "Unique connections, 100 at a time",
-        ScenarioKind::Unique(100),
-    ),
+    ALL[0],
+    ALL[1],
     scenario(
         "openings-1000",
         "1000 new connections per second, each kept for half a second",

@@ -1,4 +1,4 @@
-//! What other nodes have told of which entries of this node's flow table.
+//! Flows that other nodes have told of, by entry of this node's flow table.
 //!
 //! Behind a move of addresses several nodes have told of a flow: each of them may end it, and the last one counts it.
 

@@ -48,9 +48,9 @@ pub(super) struct Handoff {
 
 /// Treatment of the bytes in leg A's queue.
 pub enum QueuedBytes {
-    /// They go to the host, behind those that go first.
+    /// The host gets them, behind the bytes that go first.
     Forwarded,
-    /// They are behind the client's last request: dropped, and counted at the listener.
+    /// Bytes behind the client's last request are dropped, and counted at the listener.
     Dropped(Arc<ListenerState>),
 }
 

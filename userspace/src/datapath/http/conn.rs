@@ -98,7 +98,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         limits: MessageLimits::default(),
         bytes: Vec::new(),
         consumed: arrival.consumed as u32,
-        // Those whose TLS ends here are counted by that.
+        // Connections whose TLS ends here are counted by that.
         is_undecided: matches!(client, Leg::Plain(_)),
     };
     drop(arrival);

@@ -64,7 +64,7 @@ fn an_answer_outlives_the_process() {
     drop(flows);
     scene.restart();
     scene.expect_nothing_left();
-    // Those that were cut before are counted as adopted ones are; new ones are cut.
+    // Flows that were cut before are counted as adopted ones are; new ones are cut.
     let (client, host) = scene.ask_cut(DOORS[0], &close_request("a.test"));
     answer_and_end(&host, "answer");
     assert!(read_to_end(&client).ends_with("answer"));

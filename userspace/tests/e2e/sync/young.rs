@@ -12,11 +12,11 @@ use crate::lab::cut::settled;
 use crate::lab::namespace::connect_here;
 use crate::lab::{Ns, SOON, eventually, servers};
 
-/// Connections that a balancer's death is to find younger than [`YOUTH`], before a merge and in the nightly.
+/// Connections that a balancer's death is to find younger than [`MAX_YOUNG_AGE`], before a merge and in the nightly.
 const YOUNG: usize = 60;
 const NIGHTLY_YOUNG: usize = 2000;
 /// Age from the client's handshake below which a connection is young.
-const YOUTH: Duration = Duration::from_millis(50);
+const MAX_YOUNG_AGE: Duration = Duration::from_millis(50);
 /// Connections that there are at least when the balancer dies, and threads that open them.
 const OPENED: usize = 150;
 const CLIENTS: usize = 8;
@@ -63,7 +63,7 @@ fn open(client: &Ns, is_over: &AtomicBool, all: &Mutex<Vec<Opened>>) {
 }
 
 fn judge(mut stream: &TcpStream, moved: Instant) -> Outcome {
-    // What the balancer has acknowledged and not passed on is lost: a client that does not speak would wait for ever.
+    // Bytes that the balancer has acknowledged and not passed on are lost: a client that does not speak would wait for ever.
     let outcome = stream.write_all(b"y").and_then(|()| stream.read_exact(&mut [0; 2]));
     match outcome {
         Ok(()) => Outcome::GoesOn,
@@ -111,9 +111,9 @@ fn die_once(pair: &mut Pair, tally: &mut Tally) {
     });
     let (mut alive, mut hung) = (0, Vec::new());
     for (opened, outcome) in all.iter().zip(outcomes) {
-        // Those that were opened at the other node are none of those that are counted.
+        // Connections that were opened at the other node are not counted.
         let age = died.checked_duration_since(opened.at);
-        tally.young += usize::from(age.is_some_and(|age| age < YOUTH));
+        tally.young += usize::from(age.is_some_and(|age| age < MAX_YOUNG_AGE));
         match outcome {
             Outcome::GoesOn => alive += usize::from(age.is_some()),
             Outcome::Told(after) => {
@@ -163,7 +163,7 @@ fn die_until(test: &str, young: usize) {
          told {:.0} ms after the move in the middle and {:.0} ms at most",
         tally.alive + tally.lost.len(),
         tally.young,
-        YOUTH.as_millis(),
+        MAX_YOUNG_AGE.as_millis(),
         tally.lost.len(),
         at(&tally.lost, 50),
         at(&tally.lost, 100),

@@ -81,7 +81,7 @@ fn acknowledgements_behind_dropped_bytes_stand_where_the_host_takes_them() {
                 .arrives(&scene.client_sends(ASKED + beyond, 5))
                 .forwarded_as(&scene.host_receives(GOT, 5));
         }
-        // One that is older stays so.
+        // An older acknowledgement stays so.
         scene
             .arrives(&scene.client_sends(ASKED - 1, 5))
             .forwarded_as(&scene.host_receives(GOT - 1, 5));
