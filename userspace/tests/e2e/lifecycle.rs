@@ -33,7 +33,7 @@ fn refused(lab: &Lab, at: &str) -> bool {
 }
 
 /// The process that answers on the API.
-fn status_pid(sb: &Signalbox) -> Option<u64> {
+pub(crate) fn status_pid(sb: &Signalbox) -> Option<u64> {
     let response = sb.try_get("/api/v1/status").ok()?;
     let status: serde_json::Value = serde_json::from_str(&response.body).ok()?;
     status["pid"].as_u64()

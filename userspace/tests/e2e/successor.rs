@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::lab;
+use crate::lifecycle::status_pid;
 use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -61,9 +62,7 @@ impl Drop for Orphan {
 }
 
 fn serving_pid(sb: &Signalbox) -> Option<u32> {
-    let response = sb.try_get("/api/v1/status").ok()?;
-    let status: serde_json::Value = serde_json::from_str(&response.body).ok()?;
-    u32::try_from(status["pid"].as_u64()?).ok()
+    u32::try_from(status_pid(sb)?).ok()
 }
 
 /// Starts it with the manager's variables, as systemd does.

@@ -1,4 +1,4 @@
-//! What packages are made of: the program without its debug symbols, the symbols, and what the program writes about
+//! Parts of the packages: the program without its debug symbols, the symbols, and what the program writes about
 //! itself (manual pages, completions).
 
 use std::{

@@ -1,4 +1,4 @@
-//! What lintian, rpmlint and mandoc say, less what is known and has a reason.
+//! Complaints of lintian, rpmlint and mandoc, less those that are known and have a reason.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -102,7 +102,7 @@ pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
     sandbox.rpm(&["--erase", "signalbox"])?;
     sandbox.must_lack(PROGRAM)?;
     must_be_kept(&sandbox, &configuration)?;
-    // What rpm never removes.
+    // rpm never removes these.
     for left in ["/etc/signalbox", "/var/lib/signalbox"] {
         fs::remove_dir_all(sandbox.path(left))?;
     }
