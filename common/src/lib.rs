@@ -18,6 +18,7 @@ pub mod l4;
 pub mod layout;
 pub mod net;
 pub mod parts;
+pub mod peek;
 pub mod reason;
 pub mod shield;
 pub mod steer;
@@ -27,7 +28,7 @@ pub use reason::Reason;
 /// Version of the maps' layout, carried by everything that is pinned or handed over between processes. The rules for
 /// changes are those of [`layout`].
 #[cfg(not(feature = "next_abi"))]
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 10;
 /// Version of the maps in the tests of upgrades.
 #[cfg(feature = "next_abi")]
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 11;

@@ -157,6 +157,56 @@ reasons! {
     CutHeld = 62, "cut_in", "held";
     /// Bytes of a client behind its last request, or that request once more: dropped.
     CutBehindRequest = 63, "cut_in", "behind_request";
+    /// A packet to an address that has just moved here, of no flow and no socket of this machine: sent to the address'
+    /// former owner, which drains.
+    CutChained = 64, "cut_in", "chained";
+    /// An ARP request for an address that has moved to another node, while its connections drain here: dropped.
+    CutArpIgnored = 65, "cut_in", "arp_ignored";
+    /// A packet of no listener whose connections are routed in the kernel, or of a connection that has a socket: passed.
+    PeekMiss = 66, "peek_in", "miss";
+    /// A SYN was answered by a cookie.
+    PeekSynAnswered = 67, "peek_in", "syn_answered";
+    /// A SYN was left to the kernel: for its options, for a socket that has its addresses and ports, for an answer that
+    /// leaves by another interface, or since userspace is not alive.
+    PeekSynPassed = 68, "peek_in", "syn_passed";
+    /// The acknowledgement of a cookie, which says nothing more: dropped.
+    PeekAcknowledged = 69, "peek_in", "acknowledged";
+    /// First data of a client was routed, and became the SYN to a host.
+    PeekRouted = 70, "peek_in", "routed";
+    /// First data of a client was given to a socket of the listener.
+    PeekPassedUp = 71, "peek_in", "passed_up";
+    /// The kernel has made no socket of a cookie: passed, and answered with a reset.
+    PeekPassUpFailed = 72, "peek_in", "pass_up_failed";
+    /// The client repeated its first data, and the SYN to the host was sent again.
+    PeekSynRepeated = 73, "peek_in", "syn_repeated";
+    /// Bytes behind the first data, while that is not acknowledged, or a SYN of a connection that is carried already:
+    /// dropped, the client repeats what it needs.
+    PeekEarly = 74, "peek_in", "early";
+    /// A host's SYN-ACK became the client's first data.
+    PeekDelivered = 75, "peek_in", "delivered";
+    /// A host's SYN-ACK came when the client's first data was overwritten: the host is reset, and the client's repetition is
+    /// read again.
+    PeekOverwritten = 76, "peek_in", "overwritten";
+    /// A host refused a connection, or agreed to other options than the client: the client's repetition is passed up.
+    PeekRefused = 77, "peek_in", "refused";
+    /// A client that has said nothing yet asked whether we are there, and was answered.
+    PeekProbe = 78, "peek_in", "probe";
+    /// A packet that could not be changed: dropped.
+    PeekFailed = 79, "peek_in", "failed";
+    /// A host has an old connection of the same addresses and ports, and asks about it (RFC 5961): it was reset, and the
+    /// SYN sent again.
+    PeekChallenged = 80, "peek_in", "challenged";
+    /// The segment behind first data was put to it, which waits for a host.
+    PeekAppended = 81, "peek_in", "appended";
+    /// A client gave up a connection that waited for a host.
+    PeekGivenUp = 82, "peek_in", "given_up";
+    /// A segment without a socket whose numbers are no cookie's, or, without timestamps, one of a source that has sent many
+    /// of these: passed, and answered with a reset.
+    PeekCookieWrong = 83, "peek_in", "cookie_wrong";
+    /// The first segment of a head or hello that goes on in the next one: kept until that has come.
+    PeekKept = 84, "peek_in", "kept";
+    /// First data of several segments that userspace routes: they were sent to this machine again.
+    PeekReturned = 85, "peek_in", "returned";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

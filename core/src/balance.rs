@@ -16,6 +16,17 @@ pub struct HostPicker {
     maglev_table: Box<[u16]>,
 }
 
+/// How hosts are chosen, for a choice that is made elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostTurns<'a> {
+    /// Hosts in turns.
+    ByTurn(&'a [u16]),
+    /// Host with the fewest connections for its weight, among `(host, weight)`.
+    ByLoad(&'a [(u16, u32)]),
+    /// Host by a hash, or at random.
+    ByHash,
+}
+
 /// Inputs of one choice, besides the hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct PickContext {
@@ -68,6 +79,16 @@ impl HostPicker {
     #[must_use]
     pub fn hosts(&self) -> &[(u16, u32)] {
         &self.hosts
+    }
+
+    /// How the hosts are chosen.
+    #[must_use]
+    pub fn turns(&self) -> HostTurns<'_> {
+        match self.balance {
+            Balance::LeastConnections => HostTurns::ByLoad(&self.hosts),
+            Balance::RoundRobin => HostTurns::ByTurn(self.schedule.turns()),
+            Balance::RandomTwo | Balance::Maglev => HostTurns::ByHash,
+        }
     }
 
     /// Chooses a host not in `tried`; `load` says how many connections a host has.

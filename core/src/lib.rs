@@ -26,6 +26,7 @@ pub mod labels;
 pub mod limit;
 pub mod maglev;
 pub mod merge;
+pub mod migration;
 pub mod model;
 pub mod peek;
 pub mod plan;

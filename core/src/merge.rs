@@ -8,12 +8,14 @@ mod policy;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foldhash::fast::FixedState;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RANGE};
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::join::{self, ClaimShare};
 use crate::model::tls::Termination;
-use crate::model::{Cluster, ClusterRole, JoinPolicy, Model, Route};
+use crate::model::{Cluster, ClusterRole, JoinPolicy, Model, Preference, Route};
 
 pub use policy::report::settings_report;
 
@@ -26,6 +28,36 @@ pub type ClusterWeights = Vec<(String, u32)>;
 /// Weights that operators have set, by the route's name. They override the file's and the sources' weights until the
 /// operator removes them.
 pub type WeightOverrides = BTreeMap<String, ClusterWeights>;
+
+/// Clients that get a cluster before all others while a migration moves a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Testers {
+    /// The cluster.
+    pub cluster: String,
+    /// Addresses of the clients.
+    pub clients: Vec<IpNet>,
+}
+
+/// Testers by the route's name.
+pub type TesterOverrides = BTreeMap<String, Testers>;
+
+/// Adds testers to the routes of a model, before the preferences that a route has. Unknown clusters are left out.
+pub fn add_testers(model: &mut Model, testers: &TesterOverrides) {
+    if testers.is_empty() {
+        return;
+    }
+    let clusters: HashMap<&str, usize> = (model.clusters.iter().enumerate())
+        .map(|(at, cluster)| (cluster.name.as_str(), at))
+        .collect();
+    for route in &mut model.routes {
+        let of_route = testers.get(&route.hostname.to_string());
+        let Some((testers, cluster)) = of_route.and_then(|of| Some((of, *clusters.get(of.cluster.as_str())?))) else {
+            continue;
+        };
+        let clients = testers.clients.clone();
+        route.prefer.insert(0, Preference { cluster, clients });
+    }
+}
 
 /// Builds the model that is to be in force.
 #[must_use]

@@ -165,6 +165,8 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// TLS of `listen`; `None`: plain HTTP.
     pub tls: Option<AdminTls>,
+    /// Whether reads over `listen` need what changes need, but for probes, metrics and the files of the web UI.
+    pub reads_need_token: bool,
     /// Most connections to `listen` at once.
     pub max_connections: u32,
     /// Names by which clients may call `listen`, besides its addresses and the machine's own name.
@@ -367,6 +369,21 @@ pub struct Datapath {
     pub cut: bool,
     /// Whether requests that are routed one by one are cut through, where one is its connection's last.
     pub cuts_last_requests: bool,
+    /// Whether the rest of a long answer to a request is cut through.
+    pub cuts_long_answers: bool,
+    /// Place where connections are peeked at.
+    pub peek: PeekPlace,
+}
+
+/// Place where a connection's first data is read, and its host chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeekPlace {
+    /// In the kernel where that can decide as userspace would, and no rule of a packet filter would be passed by.
+    Auto,
+    /// In the kernel where that can decide as userspace would.
+    Kernel,
+    /// In userspace, behind a socket.
+    Userspace,
 }
 
 /// Cluster: the router hosts that serve the same applications.
@@ -400,6 +417,8 @@ pub struct Cluster {
     pub backend_tls: BackendTls,
     /// Whether requests without TLS go to its hosts in HTTP/2 with prior knowledge (RFC 9113, section 3.3).
     pub h2c: bool,
+    /// Most connections that a host has at once, and requests where they are routed one by one; `None`: any number.
+    pub max_host_connections: Option<u32>,
 }
 
 impl Cluster {
@@ -590,6 +609,8 @@ pub enum Unmatched {
 pub struct Timeouts {
     /// Limit of one connect to a host.
     pub connect: Duration,
+    /// Wait for a host with room, where hosts have a limit of connections.
+    pub queue: Duration,
     /// Limit for the head of an HTTP request to arrive.
     pub peek_http: Duration,
     /// Limit for a ClientHello to arrive.

@@ -41,6 +41,12 @@ impl Schedule {
         self.turns.get((ticket % period) as usize).copied()
     }
 
+    /// The sequence of choices.
+    #[must_use]
+    pub fn turns(&self) -> &[u16] {
+        &self.turns
+    }
+
     /// Number of tickets after which the sequence repeats.
     #[must_use]
     pub fn period(&self) -> usize {

@@ -54,6 +54,13 @@ impl Gauge {
         self.0.fetch_add(1, Relaxed);
     }
 
+    /// Counts one more unless there are as many as a limit allows. Returns whether it did.
+    #[must_use]
+    pub fn try_enter(&self, limit: u32) -> bool {
+        let more = |now: u32| (now < limit).then_some(now + 1);
+        self.0.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
     /// Counts one less.
     pub fn leave(&self) {
         self.0.fetch_sub(1, Relaxed);

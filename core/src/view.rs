@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::FixedState;
 
 use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
-use crate::balance::{HostPicker, PickContext};
+use crate::balance::{HostPicker, HostTurns, PickContext};
 use crate::hostname::Hostname;
 use crate::http::path::PathTable;
 use crate::model::{Balance, Model, Protocol, Route, Unmatched, ipv4_mapped};
@@ -309,6 +309,12 @@ impl RoutingView {
         self.eligible.get(cluster).map_or(&[], Vec::as_slice)
     }
 
+    /// How hosts of a cluster are chosen.
+    #[must_use]
+    pub fn host_turns(&self, cluster: usize, protocol: Protocol) -> Option<HostTurns<'_>> {
+        Some(self.clusters.get(cluster)?[protocol as usize].turns())
+    }
+
     /// Hosts of a cluster that new connections may go to.
     #[must_use]
     pub fn usable(&self, cluster: usize, protocol: Protocol) -> &[(u16, u32)] {
@@ -399,6 +405,7 @@ pub(crate) mod tests {
             join: crate::model::JoinPolicy::None,
             backend_tls: crate::model::tls::BackendTls::default(),
             h2c: false,
+            max_host_connections: None,
         };
         Model {
             admin: Admin {
@@ -406,6 +413,7 @@ pub(crate) mod tests {
                 socket: "/run/x.sock".into(),
                 token_file: None,
                 tls: None,
+                reads_need_token: false,
                 max_connections: crate::model::DEFAULT_ADMIN_CONNECTIONS,
                 names: Vec::new(),
             },
@@ -431,6 +439,7 @@ pub(crate) mod tests {
             unmatched: Unmatched::Any,
             timeouts: Timeouts {
                 connect: Duration::from_secs(5),
+                queue: Duration::from_secs(5),
                 peek_http: Duration::from_secs(10),
                 peek_tls: Duration::from_secs(5),
                 idle: Duration::from_secs(3600),
@@ -461,6 +470,8 @@ pub(crate) mod tests {
                 tier: None,
                 cut: true,
                 cuts_last_requests: true,
+                cuts_long_answers: false,
+                peek: crate::model::PeekPlace::Userspace,
             },
             store: "/nowhere/state.redb".into(),
             etcd: None,

@@ -121,6 +121,9 @@ pub const RESYNC: u32 = 65_536;
 /// of its payload is forwarded. A flag of the client's direction, set by userspace before leg B is connected.
 pub const LAST_REQUEST: u32 = 131_072;
 
+/// The program has the client's first data, and sends it when the host's SYN-ACK comes. A flag of the client's direction.
+pub const FIRST_DATA_HELD: u32 = 262_144;
+
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
 /// Mark of [`CutFlow::marks`]: the flow counts against the limits that its listener sets for a source.
@@ -133,6 +136,8 @@ pub const OWNS_ROUTE_SOURCE: u8 = 8;
 pub const IS_REPLICA: u8 = 16;
 /// Mark of [`CutFlow::marks`]: the node that has the flow says that it has ended; here late packets keep it.
 pub const HAS_ENDED_ELSEWHERE: u8 = 32;
+/// Mark of [`CutFlow::marks`]: a program has made the flow ([`crate::peek`]), and it counts for nothing yet.
+pub const IS_PEEKED: u8 = 64;
 
 /// Value of [`CutFlow::handoff_state`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const HANDOFF_UNKNOWN: u16 = 0;
@@ -394,8 +399,8 @@ pub struct FlowEnded {
 pub struct CutConfig {
     /// MSS that fits all interfaces that carry legs, over IPv4 (20 more than over IPv6). 0: no limit.
     pub mss: u32,
-    /// Always zero.
-    pub _pad: u32,
+    /// 1 while `CUT_CHAIN` has entries; otherwise it is not looked into.
+    pub has_moving_addresses: u32,
 }
 
 /// A name that flows refer to by number: value of `ID_NAMES`. Parts are separated by NUL.

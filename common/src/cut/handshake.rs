@@ -42,27 +42,45 @@ pub struct SynOptions {
     pub ts_val: u32,
 }
 
-/// Visitor that reads an [`SynOptions`]; numbers of 32 bits, for the verifier's sake.
+/// Offsets of a SYN's or SYN-ACK's options, 0 for one that is absent. Of several of a kind, which nobody sends, the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynOptionOffsets {
+    mss: u32,
+    scale: u32,
+    sack: u32,
+    timestamps: u32,
+}
+
+/// Visitor that reads a [`SynOptions`]; numbers of 32 bits, for the verifier's sake.
 struct OptionReader {
     mss: u32,
     scale: u32,
     bits: u32,
     stamp: u32,
+    offsets: SynOptionOffsets,
 }
 
 impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionReader {
     #[inline(always)]
     fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
         match (kind, length) {
-            (MSS, 4) => self.mss = u32::from(packet.u16(at + 2)?),
-            (WINDOW_SCALE, 3) => {
-                self.scale = u32::from(packet.u8(at + 2)?);
-                self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SCALE));
+            (MSS, 4) => {
+                self.mss = packet.hide_from_verifier(u32::from(packet.u16(at + 2)?));
+                self.offsets.mss = packet.hide_from_verifier(at);
             }
-            (SACK_PERMITTED, 2) => self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SACK)),
+            (WINDOW_SCALE, 3) => {
+                self.scale = packet.hide_from_verifier(u32::from(packet.u8(at + 2)?));
+                self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SCALE));
+                self.offsets.scale = packet.hide_from_verifier(at);
+            }
+            (SACK_PERMITTED, 2) => {
+                self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_SACK));
+                self.offsets.sack = packet.hide_from_verifier(at);
+            }
             (TIMESTAMPS, 10) => {
-                self.stamp = packet.u32(at + 2)?;
+                self.stamp = packet.hide_from_verifier(packet.u32(at + 2)?);
                 self.bits = packet.hide_from_verifier(self.bits | u32::from(OFFERED_TIMESTAMPS));
+                self.offsets.timestamps = packet.hide_from_verifier(at);
             }
             _ => {}
         }
@@ -73,12 +91,24 @@ impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionReader {
 /// Reads the options of the header `tcp` at `at`.
 #[inline(always)]
 pub fn read_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<SynOptions> {
-    let nothing = packet.hide_from_verifier(0);
+    find_options(packet, at, tcp).map(|(options, _)| options)
+}
+
+/// Reads the options of the header `tcp` at `at`, and where they are.
+#[inline(always)]
+pub fn find_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<(SynOptions, SynOptionOffsets)> {
+    // Each by itself: copies of one number are linked to the verifier.
     let mut reading = OptionReader {
         mss: packet.hide_from_verifier(u32::from(DEFAULT_MSS)),
-        scale: nothing,
-        bits: nothing,
-        stamp: nothing,
+        scale: packet.hide_from_verifier(0),
+        bits: packet.hide_from_verifier(0),
+        stamp: packet.hide_from_verifier(0),
+        offsets: SynOptionOffsets {
+            mss: packet.hide_from_verifier(0),
+            scale: packet.hide_from_verifier(0),
+            sack: packet.hide_from_verifier(0),
+            timestamps: packet.hide_from_verifier(0),
+        },
     };
     walk(packet, at + TCP_HEADER, tcp.length - TCP_HEADER, &mut reading)?;
     let scale = if reading.scale > MAX_SCALE {
@@ -86,53 +116,42 @@ pub fn read_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> O
     } else {
         reading.scale
     };
-    Some(SynOptions {
+    let options = SynOptions {
         mss: reading.mss as u16,
         scale: scale as u8,
         offered: reading.bits as u8,
         ts_val: reading.stamp,
-    })
+    };
+    Some((options, reading.offsets))
 }
 
-/// Visitor that removes options from a SYN or SYN-ACK and lowers its MSS.
-struct OptionEditor {
+/// Edits the options of a SYN or SYN-ACK: those beyond `keep` (`OFFERED_*`) become padding, and the MSS is `mss` at most.
+/// Returns the difference to the checksum.
+#[inline(always)]
+pub fn limit_options<B: Buffer + ?Sized>(
+    packet: &mut B,
+    offsets: &SynOptionOffsets,
     keep: u8,
     mss: u16,
-    diff: Diff,
-}
-
-impl<B: Buffer + ?Sized> OptionVisitor<B> for OptionEditor {
-    #[inline(always)]
-    fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()> {
-        let keeps = |bit: u8| self.keep & bit != 0;
-        match (kind, length) {
-            (MSS, 4) => {
-                let old = packet.u16(at + 2)?;
-                let new = if old > self.mss { self.mss } else { old };
-                packet.set_u16(at + 2, new)?;
-                // At an odd offset, perhaps: counted as the lower half of a number there.
-                self.diff.u32_at(at, u32::from(old), u32::from(new));
-            }
-            (WINDOW_SCALE, 3) if !keeps(OFFERED_SCALE) => pad_option::<3, B>(packet, at, &mut self.diff)?,
-            (SACK_PERMITTED, 2) if !keeps(OFFERED_SACK) => pad_option::<2, B>(packet, at, &mut self.diff)?,
-            (TIMESTAMPS, 10) if !keeps(OFFERED_TIMESTAMPS) => pad_option::<10, B>(packet, at, &mut self.diff)?,
-            _ => {}
-        }
-        Some(())
+) -> Option<Diff> {
+    let mut diff = Diff::unknown_zero(packet);
+    if offsets.mss != 0 {
+        let old = packet.u16(offsets.mss + 2)?;
+        let new = if old > mss { mss } else { old };
+        packet.set_u16(offsets.mss + 2, new)?;
+        // At an odd offset, perhaps: counted as the lower half of a number there.
+        diff.u32_at(offsets.mss, u32::from(old), u32::from(new));
     }
-}
-
-/// Edits the SYN or SYN-ACK `tcp` at `at`: options beyond `keep` (`OFFERED_*`) become padding, and the MSS is `mss` at
-/// most. Returns the difference to the checksum.
-#[inline(always)]
-pub fn limit_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp, keep: u8, mss: u16) -> Option<Diff> {
-    let mut mirror = OptionEditor {
-        keep,
-        mss,
-        diff: Diff::unknown_zero(packet),
-    };
-    walk(packet, at + TCP_HEADER, tcp.length - TCP_HEADER, &mut mirror)?;
-    Some(mirror.diff)
+    if offsets.scale != 0 && keep & OFFERED_SCALE == 0 {
+        pad_option::<3, B>(packet, offsets.scale, &mut diff)?;
+    }
+    if offsets.sack != 0 && keep & OFFERED_SACK == 0 {
+        pad_option::<2, B>(packet, offsets.sack, &mut diff)?;
+    }
+    if offsets.timestamps != 0 && keep & OFFERED_TIMESTAMPS == 0 {
+        pad_option::<10, B>(packet, offsets.timestamps, &mut diff)?;
+    }
+    Some(diff)
 }
 
 /// Replaces the option of `LENGTH` bytes at `option` by padding.

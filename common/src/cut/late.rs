@@ -4,7 +4,7 @@
 //! userspace has nothing either. Then the next byte that leg A's socket would expect is the next that leg B's would
 //! send, and the other way round, whatever was taken from the streams or put into them before.
 
-use super::flow::{CUT_LATE, CutFlow, HANDED_OFF, PAIRED, TS_DELTA_UNKNOWN};
+use super::flow::{CUT_LATE, CutFlow, HANDED_OFF, LAST_REQUEST, PAIRED, TS_DELTA_UNKNOWN};
 
 /// Sequence numbers of a leg's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct LateCut {
     pub carried: [u64; 2],
     /// Time without a packet after which the flow ends, in ticks.
     pub idle_limit: u32,
+    /// Whether nothing more of the client's may reach the host: the flow carries the rest of an answer.
+    pub is_last_request: bool,
     /// The current tick.
     pub now: u32,
 }
@@ -45,6 +47,9 @@ impl LateCut {
         flow.isn_host = self.clocks[0];
         let [from_client, from_host] = &mut flow.dirs;
         from_client.flags = PAIRED | CUT_LATE;
+        if self.is_last_request {
+            from_client.flags |= LAST_REQUEST;
+        }
         from_client.ack = a.next_sent;
         from_client.snd_max = a.next_expected;
         from_host.flags = TS_DELTA_UNKNOWN;
@@ -114,6 +119,7 @@ mod tests {
                 carried: [7, 9],
                 idle_limit: 11,
                 clocks: [13, 15],
+                is_last_request: false,
                 now: 17,
             };
             let mut flow = CutFlow {
@@ -205,6 +211,20 @@ mod tests {
             let (_, _, progress) = proxied.run(&mut flow, 1, sent[1] + 1, sent[0] + 1, 0, 0);
             prop_assert_eq!(progress, FlowProgress::Finished);
             prop_assert!(flow.ended());
+        }
+    }
+
+    #[test]
+    fn a_flow_of_a_long_answer_forwards_nothing_more_of_the_client() {
+        for is_last_request in [false, true] {
+            let mut flow = CutFlow::default();
+            let late = LateCut {
+                is_last_request,
+                ..LateCut::default()
+            };
+            late.apply_to(&mut flow);
+            assert_eq!(flow.dirs[0].flags & LAST_REQUEST != 0, is_last_request);
+            assert!(flow.idle_limit().is_some());
         }
     }
 

@@ -12,6 +12,7 @@
 pub mod flow;
 pub mod handshake;
 pub mod late;
+pub mod moving;
 pub mod pending;
 pub mod rewrite;
 pub mod track;

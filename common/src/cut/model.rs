@@ -147,7 +147,8 @@ fn packet() -> impl Strategy<Value = LegPacket> {
 
 fn rewritten(mut bytes: Vec<u8>, change: &HeaderRewrite, stamps: &mut TimestampRewrite) -> Option<Vec<u8>> {
     let tcp = Tcp::read(bytes.as_slice(), 0)?;
-    let diff: Diff = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, change, stamps)?;
+    let options = rewrite::options(bytes.as_mut_slice(), 0, &tcp)?;
+    let diff: Diff = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &options, change, stamps)?;
     let at = AT_CHECKSUM as usize;
     let sum = diff.apply_to(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -246,9 +247,12 @@ proptest! {
     fn noise_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Some(tcp) = Tcp::read(bytes.as_slice(), 0) {
             let mut stamps = TimestampRewrite::default();
-            let _ = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &HeaderRewrite::default(), &mut stamps);
-            let _ = super::handshake::read_options(bytes.as_mut_slice(), 0, &tcp);
-            let _ = super::handshake::limit_options(bytes.as_mut_slice(), 0, &tcp, 0, 1000);
+            if let Some(options) = rewrite::options(bytes.as_mut_slice(), 0, &tcp) {
+                let _ = rewrite::tcp(bytes.as_mut_slice(), 0, &tcp, &options, &HeaderRewrite::default(), &mut stamps);
+            }
+            if let Some((_, offsets)) = super::handshake::find_options(bytes.as_mut_slice(), 0, &tcp) {
+                let _ = super::handshake::limit_options(bytes.as_mut_slice(), &offsets, 0, 1000);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A packet of one leg, written in the numbers of the other.
 
 use crate::net::header::{ACK, AT_ACK, AT_SEQ, AT_WINDOW, TCP_HEADER};
-use crate::net::options::find_options;
+use crate::net::options::{OptionOffsets, find_options};
 use crate::net::{Buffer, Diff, Tcp};
 
 /// Changes to the TCP headers of one direction.
@@ -50,13 +50,21 @@ pub const fn rescale_window(window: u16, from: u8, to: u8, less: u32) -> u16 {
     if scaled > 0xffff { 0xffff } else { scaled as u16 }
 }
 
-/// Rewrites the TCP header at `at`, which `tcp` was read from, except its checksum, and returns the difference to that.
-/// `None` where the options are malformed; the packet is spoilt then.
+/// Finds the options of the TCP header at `at` that [`tcp`] rewrites; `None` where they are malformed. For itself, and to be
+/// called first of all: the verifier follows this loop once for each state that it meets it in.
+#[inline(always)]
+pub fn options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<OptionOffsets> {
+    find_options(packet, at + TCP_HEADER, tcp.length - TCP_HEADER)
+}
+
+/// Rewrites the TCP header at `at`, which `tcp` was read from, with its `options`, except its checksum, and returns the
+/// difference to that. `None` where the packet is too short; it is spoilt then.
 #[inline(always)]
 pub fn tcp<B: Buffer + ?Sized>(
     packet: &mut B,
     at: u32,
     tcp: &Tcp,
+    options: &OptionOffsets,
     change: &HeaderRewrite,
     stamps: &mut TimestampRewrite,
 ) -> Option<Diff> {
@@ -79,14 +87,11 @@ pub fn tcp<B: Buffer + ?Sized>(
         packet.set_u32(at + AT_ACK, ack)?;
         diff.u32(tcp.ack, ack);
     }
-    if tcp.length > TCP_HEADER {
-        let found = find_options(packet, at + TCP_HEADER, tcp.length - TCP_HEADER)?;
-        if found.timestamps != 0 {
-            rewrite_timestamps(packet, found.timestamps, acknowledges, stamps, &mut diff)?;
-        }
-        if found.sack != 0 {
-            rewrite_sack(packet, found.sack, found.sack_length, change.ack_delta, &mut diff)?;
-        }
+    if options.timestamps != 0 {
+        rewrite_timestamps(packet, options.timestamps, acknowledges, stamps, &mut diff)?;
+    }
+    if options.sack != 0 {
+        rewrite_sack(packet, options.sack, options.sack_length, change.ack_delta, &mut diff)?;
     }
     Some(diff)
 }

@@ -66,6 +66,31 @@ pub fn add(number: &mut u64, more: u64) {
     unsafe { AtomicU64::from_ptr(number) }.fetch_add(more, Ordering::Relaxed);
 }
 
+/// Adds `more` to a number, atomically, and returns what it was before.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn fetch_add(number: &mut u64, more: u64) -> u64 {
+    let mut before = more;
+    // SAFETY: the address is that of an exclusive reference, aligned; the instruction reads and writes eight bytes.
+    unsafe {
+        core::arch::asm!(
+            "r2 = atomic_fetch_add((u64 *)(r1 + 0), r2)",
+            in("r1") number,
+            inout("r2") before,
+            options(nostack, preserves_flags),
+        );
+    }
+    before
+}
+
+/// Adds `more` to a number, atomically, and returns what it was before.
+#[cfg(not(target_arch = "bpf"))]
+pub fn fetch_add(number: &mut u64, more: u64) -> u64 {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    // SAFETY: the address is that of an exclusive reference, aligned, for the time of the call.
+    unsafe { AtomicU64::from_ptr(number) }.fetch_add(more, Ordering::Relaxed)
+}
+
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 fn or(flags: &mut u32, bits: u32) {

@@ -8,6 +8,8 @@ pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;
 /// Control bit: resets the connection.
 pub const RST: u8 = 0x04;
+/// Control bit: the receiver need not wait for more.
+pub const PSH: u8 = 0x08;
 /// Control bit: the acknowledgement number is valid.
 pub const ACK: u8 = 0x10;
 /// Control bit: the urgent pointer is valid.

@@ -148,12 +148,11 @@ impl AnnotationReader<'_> {
         settings.hsts = self.value(keys::HSTS, grammar::hsts);
         settings.rewrite = self.value(keys::REWRITE, grammar::rewrite);
         settings.balance = self.value(keys::BALANCE, grammar::balance);
-        let concurrent = self.value(keys::POD_CONCURRENT, grammar::limit);
-        let concurrent = concurrent.map(|_| keys::POD_CONCURRENT);
+        settings.server_connections = self.value(keys::POD_CONCURRENT, grammar::limit);
         let interval = self.value(keys::HEALTH_INTERVAL, grammar::timeout);
         let interval = interval.map(|_| keys::HEALTH_INTERVAL);
         let given = |key: &'static str| self.annotations.contains_key(key).then_some(key);
-        let others = [concurrent, interval, given(keys::ADJUST_CASE), given(keys::POOL_SIZE)];
+        let others = [interval, given(keys::ADJUST_CASE), given(keys::POOL_SIZE)];
         settings.router_only = others.into_iter().flatten().map(str::to_owned).collect();
     }
 

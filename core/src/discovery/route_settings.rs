@@ -80,6 +80,9 @@ pub struct RouteSettings {
     /// Balancing among servers (`balance`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
+    /// Most connections of a server at once (`pod-concurrent-connections`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_connections: Option<u32>,
     /// Annotations that only a router can obey, by their keys.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub router_only: Vec<String>,
@@ -151,7 +154,12 @@ impl RouteSettings {
     /// First promise of the fields that is broken, for settings that an agent reports.
     pub(super) fn invalid_field(&self) -> Option<&'static str> {
         let is_limit = |limit: &Option<u32>| limit.is_none_or(|limit| (1..=MAX_LIMIT).contains(&limit));
-        let limits = [&self.concurrent_connections, &self.connection_rate, &self.request_rate];
+        let limits = [
+            &self.concurrent_connections,
+            &self.connection_rate,
+            &self.request_rate,
+            &self.server_connections,
+        ];
         let has_cookie = |name: &String| StickyCookie::new(name, None).is_some();
         let is_path = |path: &String| crate::http::path::is_route_path(path);
         let mut headers = self.request_headers.iter().chain(&self.response_headers);

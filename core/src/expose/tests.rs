@@ -164,6 +164,8 @@ fn what_the_configuration_has_is_not_given_away() {
             tier: None,
             cut: false,
             cuts_last_requests: false,
+            cuts_long_answers: false,
+            peek: crate::model::PeekPlace::Userspace,
         },
         shield: None,
     });

@@ -37,6 +37,12 @@ impl FloatingSources {
         }
     }
 
+    /// Returns whether no address moves.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     /// Returns the group of a virtual address.
     #[must_use]
     pub fn group_of(&self, vip: IpAddr) -> Option<usize> {

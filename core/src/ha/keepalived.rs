@@ -87,7 +87,7 @@ pub fn render(ha: &HighAvailability, node: &NodeContext<'_>) -> Result<String, S
         let owned = addresses::of_group(group, node.interface);
         let instances = instances(ha, group, &owned)?;
         if instances.len() > 1 {
-            sync_group(&mut out, group, &instances, node);
+            sync_group(&mut out, ha, group, &instances, node);
         }
         for instance in &instances {
             let is_alone = instances.len() == 1;
@@ -150,15 +150,29 @@ pub fn no_address_of_family(group: &VipGroup, is_ipv6: bool) -> String {
     )
 }
 
-fn sync_group(out: &mut String, group: &VipGroup, instances: &[Instance<'_>], node: &NodeContext<'_>) {
+fn sync_group(
+    out: &mut String,
+    ha: &HighAvailability,
+    group: &VipGroup,
+    instances: &[Instance<'_>],
+    node: &NodeContext<'_>,
+) {
     line(out, 0, &format!("vrrp_sync_group {} {{", group.name));
     line(out, 1, "group {");
     for instance in instances {
         line(out, 2, &instance.name);
     }
     line(out, 1, "}");
+    notify(out, ha, node);
     tracking(out, group, node);
     line(out, 0, "}");
+}
+
+/// Writes the program that hears of changes, where no supervisor calls it.
+fn notify(out: &mut String, ha: &HighAvailability, node: &NodeContext<'_>) {
+    if let (Tracking::Script { .. }, Some(program)) = (&node.tracking, &ha.notify) {
+        line(out, 1, &format!("notify \"{}\"", program.display()));
+    }
 }
 
 /// Writes what a group or instance depends on.
@@ -222,6 +236,7 @@ fn render_instance(
     if ha.unicast_family().is_some() {
         unicast(out, ha, node);
     }
+    notify(out, ha, node);
     if let Some(group) = alone {
         tracking(out, group, node);
     }

@@ -1,7 +1,7 @@
 //! Options of the Connection field (RFC 9110, section 7.6.1).
 
 use super::fields::FieldSection;
-use super::grammar::elements;
+use super::grammar::{elements, is_token};
 
 /// Fields that a message cannot be sent on without: a Connection field that names one is an attempt to have it removed.
 const END_TO_END: [&str; 3] = ["host", "content-length", "transfer-encoding"];
@@ -23,6 +23,7 @@ impl ConnectionOptions {
     /// Reads the Connection fields. `None` if they name a field that a message cannot do without.
     pub(super) fn read(fields: &FieldSection, buffer: &[u8]) -> Option<Self> {
         let mut options = Self::default();
+        let mut are_tokens = true;
         for option in fields.values(buffer, "connection").flat_map(elements) {
             let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
             if is("close") {
@@ -35,8 +36,11 @@ impl ConnectionOptions {
                 return None;
             } else {
                 options.names_fields = true;
+                are_tokens &= is_token(option);
             }
         }
+        // In a list that is none, others do not see it: the connection ends, as is usual in HTTP/1.0.
+        options.keep_alive &= are_tokens;
         Some(options)
     }
 }

@@ -127,6 +127,17 @@ impl Turn {
         matches!(self.answer, AnswerState::Passing(_))
     }
 
+    /// Whether the whole request has been sent to the host.
+    #[must_use]
+    pub const fn is_request_ended(&self) -> bool {
+        matches!(self.request, RequestState::Ended(_))
+    }
+
+    /// Closes the client's connection behind the answer, whose head has not been passed on yet.
+    pub const fn close_client(&mut self) {
+        self.keeps_client = false;
+    }
+
     /// Takes the whole head of an answer, and says what becomes of it.
     pub fn answer_head(&mut self, answer: AnswerFacts) -> AnswerAction {
         if self.stage != Stage::Exchanging || self.has_answered() {

@@ -77,6 +77,7 @@ pub(super) fn apply(route: &mut Route, claims: &[(usize, &Claim)], clusters: &[C
         allow: name.allow_of_connections(),
         balance: name.balance(),
         insecure: name.insecure(),
+        max_host_connections: name.max_host_connections(),
         connections: name.connection_limits(),
         idle: name.idle(),
         paths: name.paths(),
@@ -242,6 +243,7 @@ impl<'a> SharedName<'a> {
             answer: time(RouteSettings::timeout, self.timeouts.http.answer),
             tunnel: time(RouteSettings::tunnel_timeout, self.timeouts.http.tunnel),
             forwarded: first.and_then(|holder| at(holder)?.forwarded),
+            max_host_connections: self.max_host_connections_at(path),
         };
         RequestPolicy {
             limits: rates.min().map(|count| RequestLimits {
@@ -289,6 +291,21 @@ impl<'a> SharedName<'a> {
     fn balance(&self) -> Option<Balance> {
         let first = self.holders.first().filter(|_| self.has_only_servers())?;
         first.claim.settings.iter().find_map(|settings| settings.balance)
+    }
+
+    /// Limit of a server's connections, for those whose path is not known.
+    fn max_host_connections(&self) -> Option<u32> {
+        let holders = self.holders.iter().filter(|_| self.has_only_servers());
+        holders
+            .filter_map(|holder| holder.loosest(|settings| settings.server_connections))
+            .min()
+    }
+
+    fn max_host_connections_at(&self, path: &str) -> Option<u32> {
+        let holders = self.holders.iter().filter(|_| self.has_only_servers());
+        holders
+            .filter_map(|holder| holder.settings_at(path)?.server_connections)
+            .min()
     }
 
     /// Value of Strict-Transport-Security, which browsers take for the whole name.

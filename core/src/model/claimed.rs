@@ -22,6 +22,8 @@ pub struct ClaimedPolicy {
     pub insecure: InsecurePolicy,
     /// Limits of each client's connections.
     pub connections: ConnectionLimits,
+    /// Most connections that a host has at once, where the path is not known; beside that of its cluster.
+    pub max_host_connections: Option<u32>,
     /// Time without a byte after which a flow that is carried as a whole is ended; `None`: the common one.
     pub idle: Option<Duration>,
     /// Treatment of requests by their path, the longest path first. Their clusters are those of the name.
@@ -117,6 +119,12 @@ impl Route {
     pub fn connection_limits(&self) -> ConnectionLimits {
         let claimed = self.claimed.as_ref();
         claimed.map_or_else(ConnectionLimits::default, |claimed| claimed.connections)
+    }
+
+    /// Most connections that a host has at once, for connections whose path is not known.
+    #[must_use]
+    pub fn max_host_connections(&self) -> Option<u32> {
+        self.claimed.as_ref().and_then(|claimed| claimed.max_host_connections)
     }
 
     /// Time without a byte after which a flow of the route is ended that is carried as a whole.

@@ -47,6 +47,7 @@ impl Cluster {
             join: JoinPolicy::None,
             backend_tls: super::tls::BackendTls::default(),
             h2c: false,
+            max_host_connections: None,
         }
     }
 

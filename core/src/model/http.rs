@@ -18,6 +18,9 @@ pub struct HttpPolicy {
     pub trusted: Option<Vec<IpNet>>,
     /// Field that holds the id of a request, which hosts and the log get; `None`: there is none.
     pub request_id: Option<String>,
+    /// Whether fields that tell of clients' certificates are removed from what clients send: some listener tells hosts
+    /// by them.
+    pub hides_certificate_fields: bool,
 }
 
 /// Treatment of the requests of a name, or of one of its paths.
@@ -46,6 +49,8 @@ pub struct PassivePolicy {
     pub tunnel: Option<Duration>,
     /// Policy for `X-Forwarded-*` and `Forwarded`, in place of the listener's.
     pub forwarded: Option<ForwardedPolicy>,
+    /// Most connections that a host has at once, beside [`super::Cluster::max_host_connections`].
+    pub max_host_connections: Option<u32>,
 }
 
 /// Limits of a client's requests of a route. A client is a /32 of IPv4 or a /64 of IPv6.
@@ -101,6 +106,7 @@ impl RequestPolicy {
             answer: None,
             tunnel: None,
             forwarded: None,
+            max_host_connections: None,
         },
     };
 
@@ -135,6 +141,7 @@ impl RequestPolicy {
                 answer: self.passive.answer.or(other.passive.answer),
                 tunnel: self.passive.tunnel.or(other.passive.tunnel),
                 forwarded: self.passive.forwarded.or(other.passive.forwarded),
+                max_host_connections: self.passive.max_host_connections.or(other.passive.max_host_connections),
             },
         }
     }

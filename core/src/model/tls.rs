@@ -144,6 +144,29 @@ pub struct ClientCertificates {
     pub ca: PathBuf,
     /// Whether a client without one is refused.
     pub is_required: bool,
+    /// Fields that tell hosts of them.
+    pub fields: CertificateFields,
+}
+
+/// Fields of requests by which hosts learn of the certificate that a client has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CertificateFields {
+    /// `Client-Cert` (RFC 9440).
+    #[default]
+    ClientCert,
+    /// `X-SSL-Client-*`, as OpenShift's router has them.
+    XSsl,
+    /// None.
+    Off,
+}
+
+impl CertificateFields {
+    /// All choices, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("client-cert", Self::ClientCert),
+        ("x-ssl", Self::XSsl),
+        ("off", Self::Off),
+    ];
 }
 
 /// TLS of a route.

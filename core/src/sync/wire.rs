@@ -36,6 +36,11 @@ const SERVICE_END: u8 = 10;
 const SERVICE_FULL_END: u8 = 11;
 /// Kind of a flow with [`LAST_REQUEST`]: balancers that do not know it would forward what the client sends.
 const LAST_REQUEST_FLOW: u8 = 12;
+const HAND_OVER: u8 = 13;
+const RECLAIM: u8 = 14;
+const RECLAIM_ANSWER: u8 = 15;
+/// Bytes of a [`MovedAddress`].
+const MOVED_ADDRESS_BYTES: usize = 22;
 
 /// First message of each side of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +62,27 @@ pub struct Name {
     pub number: u32,
     /// Kind and parts: `host`, cluster, name, address; `listener`, name; `route`, name.
     pub parts: Vec<String>,
+}
+
+/// Addresses that the sender is about to give up, while it goes on to serve their connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// Seconds for which the sender serves them; 0: it keeps the addresses after all.
+    pub seconds: u16,
+    /// Addresses, at most [`MAX_HANDED_OVER`].
+    pub addresses: Vec<MovedAddress>,
+}
+
+/// Most addresses of a [`HandOver`].
+pub const MAX_HANDED_OVER: usize = (u16::MAX as usize - 2) / MOVED_ADDRESS_BYTES;
+
+/// An address of a [`HandOver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedAddress {
+    /// Words of the address, IPv4 mapped into IPv6.
+    pub address: [u32; 4],
+    /// Ethernet address of the sender on the address' segment.
+    pub mac: [u8; 6],
 }
 
 /// Message from one balancer to another.
@@ -81,6 +107,12 @@ pub enum Message {
     ServiceEnd(Box<Key>),
     /// As [`Self::FullEnd`], of the connections of layer-4 services.
     ServiceFullEnd(Vec<String>),
+    /// Addresses move by plan.
+    HandOver(Box<HandOver>),
+    /// The sender is about to take these groups of virtual addresses: the node that has them shall hand them over.
+    Reclaim(Vec<String>),
+    /// The groups that the receiver reclaims are handed over, as far as the sender has them.
+    ReclaimAnswer,
     /// Everything before this message shall be acknowledged with its number.
     Batch(u32),
     /// Everything up to the batch with this number is in force.
@@ -124,13 +156,14 @@ impl Message {
             }
             Self::Flow(record) => put_record(record, out),
             Self::End(number) | Self::Batch(number) | Self::Ack(number) => out.extend(number.to_be_bytes()),
-            Self::FullBegin => {}
-            Self::FullEnd(groups) | Self::ServiceFullEnd(groups) => put_groups(groups, out),
+            Self::FullBegin | Self::ReclaimAnswer => {}
+            Self::FullEnd(groups) | Self::ServiceFullEnd(groups) | Self::Reclaim(groups) => put_groups(groups, out),
             Self::ServiceFlow(record) => put_service_record(record, out),
             Self::ServiceEnd(key) => {
                 put_addresses(&[key.source, key.destination], out);
                 out.extend(key.ports.to_be_bytes());
             }
+            Self::HandOver(hand_over) => put_hand_over(hand_over, out),
         }
         let bytes = (out.len() - start - HEADER_BYTES) as u16;
         out[start + 1..start + HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
@@ -150,6 +183,9 @@ impl Message {
             Self::ServiceFlow(_) => SERVICE_FLOW,
             Self::ServiceEnd(_) => SERVICE_END,
             Self::ServiceFullEnd(_) => SERVICE_FULL_END,
+            Self::HandOver(_) => HAND_OVER,
+            Self::Reclaim(_) => RECLAIM,
+            Self::ReclaimAnswer => RECLAIM_ANSWER,
         }
     }
 
@@ -178,6 +214,9 @@ impl Message {
             SERVICE_FLOW => Self::ServiceFlow(Box::new(service_record(body).ok_or_else(wrong)?)),
             SERVICE_END => Self::ServiceEnd(Box::new(service_key(body).ok_or_else(wrong)?)),
             SERVICE_FULL_END => Self::ServiceFullEnd(groups(kind, body)?),
+            HAND_OVER => Self::HandOver(Box::new(hand_over(body).ok_or_else(wrong)?)),
+            RECLAIM => Self::Reclaim(groups(kind, body)?),
+            RECLAIM_ANSWER => empty().map(|()| Self::ReclaimAnswer)?,
             _ => return Ok(None),
         }))
     }
@@ -236,6 +275,32 @@ fn put_groups(groups: &[String], out: &mut Vec<u8>) {
 fn groups(kind: u8, body: &[u8]) -> Result<Vec<String>, WireError> {
     let text = std::str::from_utf8(body).map_err(|_| WireError::Text(kind))?;
     Ok(text.split_terminator('\0').map(str::to_owned).collect())
+}
+
+fn put_hand_over(hand_over: &HandOver, out: &mut Vec<u8>) {
+    out.extend(hand_over.seconds.to_be_bytes());
+    for moved in hand_over.addresses.iter().take(MAX_HANDED_OVER) {
+        out.extend(moved.address.iter().flat_map(|word| word.to_be_bytes()));
+        out.extend(moved.mac);
+    }
+}
+
+fn hand_over(body: &[u8]) -> Option<HandOver> {
+    let (seconds, rest) = body.split_first_chunk()?;
+    let (addresses, []) = rest.as_chunks::<MOVED_ADDRESS_BYTES>() else {
+        return None;
+    };
+    let moved = |bytes: &[u8; MOVED_ADDRESS_BYTES]| {
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        MovedAddress {
+            address: [word(0), word(4), word(8), word(12)],
+            mac: [bytes[16], bytes[17], bytes[18], bytes[19], bytes[20], bytes[21]],
+        }
+    };
+    Some(HandOver {
+        seconds: u16::from_be_bytes(*seconds),
+        addresses: addresses.iter().map(moved).collect(),
+    })
 }
 
 /// Bits of a record's first byte: what follows the constant part.

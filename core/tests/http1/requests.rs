@@ -10,23 +10,56 @@ use crate::hyper_server;
 use crate::ours::{self, Rest};
 use crate::streams::{requests, right_requests};
 
+/// Number of streams of requests that the nightly compares.
+const MANY: u32 = 1_000_000;
+
+/// Length of the pieces that hyper reads.
+fn pieces() -> impl Strategy<Value = usize> {
+    prop_oneof![1usize..40, Just(100_000)]
+}
+
+/// Compares what is accepted of a stream with what hyper sees in it.
+fn compare(stream: &[u8], piece: usize) -> Result<(), TestCaseError> {
+    let (ours, rest) = ours::requests(stream);
+    let (theirs, is_faulty) = hyper_server::requests(stream, piece);
+    let text = String::from_utf8_lossy(stream);
+    for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        prop_assert_eq!(ours, theirs, "request {} of {:?}", index, text);
+    }
+    prop_assert!(
+        theirs.len() >= ours.len() || is_faulty,
+        "hyper sees fewer in {:?}",
+        text
+    );
+    // Where we wait for more bytes, hyper has not found another whole request.
+    prop_assert!(
+        rest == Rest::Refused || theirs.len() <= ours.len(),
+        "hyper sees more in {:?}",
+        text
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: MANY, ..ProptestConfig::default() })]
+
+    #[test]
+    #[ignore = "takes minutes: the nightly runs it, optimised"]
+    fn hyper_agrees_with_each_accepted_one_of_a_million(stream in requests(), piece in pieces()) {
+        compare(&stream, piece)?;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn hyper_agrees_with_each_request_that_is_accepted(stream in requests(), piece in prop_oneof![1usize..40, Just(100_000)]) {
-        let (ours, rest) = ours::requests(&stream);
-        let (theirs, is_faulty) = hyper_server::requests(&stream, piece);
-        for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-            prop_assert_eq!(ours, theirs, "request {} of {:?}", index, String::from_utf8_lossy(&stream));
-        }
-        prop_assert!(theirs.len() >= ours.len() || is_faulty, "hyper sees fewer in {:?}", String::from_utf8_lossy(&stream));
-        // Where we wait for more bytes, hyper has not found another whole request.
-        prop_assert!(rest == Rest::Refused || theirs.len() <= ours.len(), "hyper sees more in {:?}", String::from_utf8_lossy(&stream));
+    fn hyper_agrees_with_each_request_that_is_accepted(stream in requests(), piece in pieces()) {
+        compare(&stream, piece)?;
     }
 
     #[test]
-    fn requests_without_fault_are_all_accepted(stream in right_requests(), piece in prop_oneof![1usize..40, Just(100_000)]) {
+    fn requests_without_fault_are_all_accepted(stream in right_requests(), piece in pieces()) {
         let (ours, rest) = ours::requests(&stream);
         prop_assert_eq!(rest, Rest::Incomplete, "{:?}", String::from_utf8_lossy(&stream));
         prop_assert!(!ours.is_empty());

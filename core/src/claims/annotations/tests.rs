@@ -279,7 +279,8 @@ fn words_are_the_routers() {
         assert_eq!(good(&haproxy("balance"), text).balance, Some(expected));
     }
     bad(&haproxy("balance"), "least-connections", "roundrobin, leastconn");
-    assert_eq!(good(&haproxy("pod-concurrent-connections"), "5").router_only.len(), 1);
+    let settings = good(&haproxy("pod-concurrent-connections"), "5");
+    assert_eq!((settings.server_connections, settings.router_only.len()), (Some(5), 0));
     bad(&haproxy("pod-concurrent-connections"), "five", "whole number");
     assert_eq!(good(&haproxy("h1-adjust-case"), "true").router_only.len(), 1);
     assert_eq!(good("router.openshift.io/pool-size", "5").router_only.len(), 1);

@@ -66,6 +66,7 @@ fn unicast_of_version_2_with_a_password_and_mail() {
 fn a_script_in_place_of_a_supervisor() {
     let mut ha = ha(0, 1);
     ha.preemption = Preemption::Never;
+    ha.notify = Some("/etc/signalbox/notify".into());
     ha.groups[0].vips = ranges::parse("10.1.1.1-22").unwrap();
     let node = NodeContext {
         tracking: Tracking::Script {

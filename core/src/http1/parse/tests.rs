@@ -250,6 +250,8 @@ fn who_keeps_a_connection() {
     assert!(!keeps("HTTP/1.0", "x"));
     assert!(!keeps("HTTP/1.1", "x, Close"));
     assert!(!keeps("HTTP/1.0", "keep-alive, close"));
+    assert!(keeps("HTTP/1.0", "keep-alive, x"));
+    assert!(!keeps("HTTP/1.0", "keep-alive, \u{ff}"));
 }
 
 #[test]

@@ -179,6 +179,14 @@ impl ReportContext<'_> {
         add(settings.rewrite.is_some(), keys::REWRITE, verdict);
         add(!settings.insecure.is_allow(), keys::INSECURE, self.insecure());
         add(settings.balance.is_some(), keys::BALANCE, self.balance(settings));
+        let of_server = match verdict {
+            _ if self.cluster.role == ClusterRole::Servers && self.has_only_servers => (
+                ObeyedBy::Here,
+                "all connections of a server count, whichever Route they are of",
+            ),
+            verdict => verdict,
+        };
+        add(settings.server_connections.is_some(), keys::POD_CONCURRENT, of_server);
         let has_headers = !settings.request_headers.is_empty() || !settings.response_headers.is_empty();
         add(has_headers, keys::HEADERS, verdict);
     }
@@ -256,7 +264,6 @@ impl ReportContext<'_> {
     /// ObeyedBy on an annotation that signalbox obeys in no role.
     fn router_only(&self, key: &str) -> (&'static str, (ObeyedBy, &'static str)) {
         let (key, why) = match key {
-            keys::POD_CONCURRENT => (keys::POD_CONCURRENT, "connections do not queue for hosts"),
             keys::HEALTH_INTERVAL => (
                 keys::HEALTH_INTERVAL,
                 "`health.interval` of the cluster holds for its hosts",

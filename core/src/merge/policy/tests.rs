@@ -262,7 +262,8 @@ fn of_servers(path: &str) -> RouteSettings {
         request_headers: vec![header],
         forwarded: Some(ForwardedPolicy::Replace),
         balance: Some(Balance::Maglev),
-        router_only: vec!["haproxy.router.openshift.io/pod-concurrent-connections".into()],
+        server_connections: Some(5),
+        router_only: vec!["router.openshift.io/pool-size".into()],
         ..settings(path)
     }
 }
@@ -281,6 +282,7 @@ fn what_a_router_does_is_done_where_there_is_none() {
         Some("max-age=1")
     );
     assert_eq!(claimed(&servers).balance, Some(Balance::Maglev));
+    assert_eq!(servers.max_host_connections(), Some(5));
     let [PathPolicy { path, requests, .. }] = &claimed(&servers).paths[..] else {
         panic!("{servers:?}")
     };
@@ -288,6 +290,7 @@ fn what_a_router_does_is_done_where_there_is_none() {
     let affinity = requests.affinity.as_ref().unwrap();
     assert_eq!((affinity.cookie.name(), affinity.scope), ("c", AffinityScope::Host));
     assert_eq!(requests.headers.as_ref().map(|headers| headers.request.len()), Some(1));
+    assert_eq!(requests.passive.max_host_connections, Some(5));
     assert!(!servers.requests.needs_requests(), "other paths are nobody's");
     // A cluster with routers beside it would do it again.
     let mut mixed = model.clone();
@@ -307,6 +310,7 @@ fn what_a_router_does_is_done_where_there_is_none() {
         Some(Balance::Maglev),
         "connections have it, too"
     );
+    assert_eq!(passed.max_host_connections(), Some(5));
 }
 
 fn of_plain_http(path: &str, insecure: InsecurePolicy) -> RouteSettings {
@@ -407,7 +411,7 @@ fn the_report_says_who_obeys() {
     assert!(lines[1].starts_with("left to the router: "), "{lines:?}");
     assert_eq!(
         keys(&lines[1]),
-        "cookie_name hsts_header rewrite-target balance pod-concurrent-connections"
+        "cookie_name hsts_header rewrite-target balance pod-concurrent-connections pool-size"
     );
     assert!(lines[1].contains("spec.httpHeaders.actions"), "{lines:?}");
     let mut knowing = model();
@@ -420,11 +424,11 @@ fn the_report_says_who_obeys() {
     );
     let lines = report(&with_role(ClusterRole::Servers), vec![asked()]);
     let expected = "ip_allowlist rate-limit-connections.rate-http timeout set-forwarded-headers cookie_name hsts_header \
-                    rewrite-target balance";
+                    rewrite-target balance pod-concurrent-connections";
     assert_eq!(keys(&lines[0]), expected);
-    assert_eq!(keys(&lines[1]), "pod-concurrent-connections");
+    assert_eq!(keys(&lines[1]), "pool-size");
     assert!(
-        lines[1].starts_with("not obeyed: ") && lines[1].contains("do not queue"),
+        lines[1].starts_with("not obeyed: ") && lines[1].contains("no such pool"),
         "{lines:?}"
     );
     let hidden = RouteSettings {
@@ -434,7 +438,10 @@ fn the_report_says_who_obeys() {
     };
     let lines = report(&with_role(ClusterRole::Servers), vec![hidden, settings("/x")]);
     assert!(lines.iter().all(|line| line.starts_with("Route shop/: ")), "{lines:?}");
-    assert_eq!(keys(&lines[0]), ": ip_allowlist timeout balance");
+    assert_eq!(
+        keys(&lines[0]),
+        ": ip_allowlist timeout balance pod-concurrent-connections"
+    );
     assert!(lines[1].contains("no request can be counted"), "{lines:?}");
     let lines = report(&model(), vec![settings(""), allowing("/admin", &["10.0.0.0/8"])]);
     assert!(

@@ -62,12 +62,20 @@ fn service_strategy() -> impl Strategy<Value = ServiceRecord> {
         })
 }
 
+fn hand_over_strategy() -> impl Strategy<Value = HandOver> {
+    let moved = any::<([u32; 4], [u8; 6])>().prop_map(|(address, mac)| MovedAddress { address, mac });
+    (any::<u16>(), prop::collection::vec(moved, 0..40)).prop_map(|(seconds, addresses)| HandOver { seconds, addresses })
+}
+
 fn message_strategy() -> impl Strategy<Value = Message> {
     prop_oneof![
         record_strategy().prop_map(|record| Message::Flow(Box::new(record))),
         service_strategy().prop_map(|record| Message::ServiceFlow(Box::new(record))),
         service_strategy().prop_map(|record| Message::ServiceEnd(Box::new(record.key()))),
         prop::collection::vec("[^\0]{1,12}", 0..4).prop_map(Message::ServiceFullEnd),
+        hand_over_strategy().prop_map(|hand_over| Message::HandOver(Box::new(hand_over))),
+        prop::collection::vec("[a-z0-9]{1,20}", 0..5).prop_map(Message::Reclaim),
+        Just(Message::ReclaimAnswer),
         any::<u32>().prop_map(Message::End),
         any::<u32>().prop_map(Message::Batch),
         any::<u32>().prop_map(Message::Ack),

@@ -40,6 +40,8 @@ fn offer(
             tier: None,
             cut: true,
             cuts_last_requests: true,
+            cuts_long_answers: false,
+            peek: crate::model::PeekPlace::Userspace,
         },
         shield: None,
         tls: Some(ListenerTls {

@@ -1,0 +1,385 @@
+//! Maps of the kernel peek.
+
+use super::hello::HelloReader;
+use super::name::MAX_NAME_BYTES;
+use super::request::RequestReader;
+use crate::net::Tuple;
+
+/// Entries of `PEEK_BINDINGS`.
+pub const MAX_PEEK_BINDINGS: u32 = 16_384;
+/// Entries of `PEEK_ROUTES`.
+pub const MAX_PEEK_ROUTES: u32 = 16_384;
+/// Elements of `PEEK_CLUSTERS`: one for each cluster and protocol.
+pub const MAX_PEEK_CLUSTERS: u32 = 1024;
+/// Elements of `PEEK_HOSTS`: one for each host and port.
+pub const MAX_PEEK_HOSTS: u32 = 4096;
+/// Elements of `PEEK_PAYLOADS` for each CPU, a ring: first data that waits for the SYN-ACK of a host.
+pub const PEEK_PAYLOADS_PER_CPU: u32 = 512;
+/// Entries of `PEEK_PENDING`: connections that wait for the SYN-ACK of a host.
+pub const MAX_PEEK_PENDING: u32 = 16_384;
+
+/// Value of [`PeekPending::flow`] of a connection that has no flow yet: its first data is not whole.
+pub const NO_FLOW: u32 = u32::MAX;
+
+/// Entries of `PEEK_DONE`: connections whose first data was delivered or passed up, the latest.
+pub const MAX_PEEK_DONE: u32 = 65_536;
+
+/// Entries of `PEEK_GUESSES`: sources that have sent wrong cookies, the latest.
+pub const MAX_PEEK_GUESSES: u32 = 16_384;
+/// Wrong cookies of a source in a second from which on those without timestamps are not believed for a while.
+pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
+
+/// Most bytes of first data that are kept: two segments.
+pub const MAX_PAYLOAD_BYTES: u32 = 2920;
+/// Room for first data; a power of two, so that an offset is kept within it by a mask.
+pub const PAYLOAD_ROOM: usize = 4096;
+
+/// Most turns of a route among its clusters, and of a cluster among its hosts; with more, connections are passed up.
+pub const MAX_TURNS: usize = 128;
+/// Most clusters of a route.
+pub const MAX_ROUTE_CLUSTERS: usize = 8;
+/// Most hosts of a cluster that are chosen by their load.
+pub const MAX_CLUSTER_HOSTS: usize = 32;
+
+/// Protocols by which a listener's connections are named.
+pub mod protocol {
+    /// None any more: SYNs are the kernel's, and connections with a cookie are passed up.
+    pub const PASS_UP: u8 = 0;
+    /// The Host of an HTTP/1 request.
+    pub const HTTP: u8 = 1;
+    /// The SNI of a ClientHello.
+    pub const TLS: u8 = 2;
+}
+
+/// Operand of the call of the kernel function `bpf_sk_assign_tcp_reqsk`, which userspace replaces: a number that no helper
+/// has.
+pub const KFUNC_ASSIGN_REQUEST: u32 = 0x5b0c_0001;
+/// Likewise of `bpf_iter_num_new`.
+pub const KFUNC_LOOP_NEW: u32 = 0x5b0c_0002;
+/// Likewise of `bpf_iter_num_next`.
+pub const KFUNC_LOOP_NEXT: u32 = 0x5b0c_0003;
+/// Likewise of `bpf_iter_num_destroy`.
+pub const KFUNC_LOOP_DESTROY: u32 = 0x5b0c_0004;
+
+/// Functions of the kernel that the object calls, by the operands that stand for them.
+pub const KERNEL_FUNCTIONS: [(&str, u32); 4] = [
+    ("bpf_sk_assign_tcp_reqsk", KFUNC_ASSIGN_REQUEST),
+    ("bpf_iter_num_new", KFUNC_LOOP_NEW),
+    ("bpf_iter_num_next", KFUNC_LOOP_NEXT),
+    ("bpf_iter_num_destroy", KFUNC_LOOP_DESTROY),
+];
+
+/// Value of `PEEK_BINDINGS`: the listener of an address and port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekBinding {
+    /// Number of the listener's name in `ID_NAMES`.
+    pub listener: u16,
+    /// A constant of [`protocol`].
+    pub protocol: u8,
+    /// Always zero.
+    pub _pad: u8,
+}
+
+/// Key of `PEEK_ROUTES`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeekName {
+    /// A constant of [`protocol`].
+    pub protocol: u8,
+    /// Length of the name.
+    pub length: u8,
+    /// The name in lower case, filled up with NUL.
+    pub text: [u8; MAX_NAME_BYTES],
+}
+
+impl PeekName {
+    /// A name without text.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty(protocol: u8) -> Self {
+        Self {
+            protocol,
+            length: 0,
+            text: [0; MAX_NAME_BYTES],
+        }
+    }
+
+    /// The key of a name; `None` for one that is too long or has bytes that no name has.
+    #[must_use]
+    pub fn new(protocol: u8, name: &str) -> Option<Self> {
+        let mut key = Self::empty(protocol);
+        key.length = u8::try_from(name.len()).ok()?;
+        for (at, byte) in name.bytes().enumerate() {
+            *key.text.get_mut(at)? = byte;
+            if super::name::lower_case(byte) != byte {
+                return None;
+            }
+        }
+        Some(key)
+    }
+}
+
+/// Value of `PEEK_ROUTES`: turns of a route among its clusters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeekRoute {
+    /// Number of the route's name in `ID_NAMES`.
+    pub number: u32,
+    /// Element of `PEEK_TICKETS` that counts the route's connections.
+    pub ticket: u32,
+    /// Number of turns.
+    pub turns: u32,
+    /// Elements of `PEEK_CLUSTERS`.
+    pub clusters: [u16; MAX_ROUTE_CLUSTERS],
+    /// Index into `clusters` of each turn.
+    pub turn: [u8; MAX_TURNS],
+}
+
+/// Value of `PEEK_CLUSTERS`: how a host of a cluster is chosen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeekCluster {
+    /// 1: the host with the fewest connections for its weight, of `turn`; 0: the host of each turn.
+    pub by_load: u32,
+    /// Number of turns, or of hosts.
+    pub turns: u32,
+    /// Element of `PEEK_HOSTS` of each turn.
+    pub turn: [u16; MAX_TURNS],
+}
+
+/// Value of `PEEK_HOSTS`, mapped into userspace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekHost {
+    /// Address of the host, as in [`Tuple`](crate::net::Tuple).
+    pub address: [u32; 4],
+    /// Address of the balancer from which the host is connected.
+    pub local: [u32; 4],
+    /// Port of the host.
+    pub port: u32,
+    /// Number of the host's name in `ID_NAMES`.
+    pub number: u32,
+    /// Weight of the host, at least 1.
+    pub weight: u32,
+    /// Interface that has `local`: by it the host is reached where the kernel does not say better.
+    pub ifindex: u32,
+    /// Connections begun by the program.
+    pub begun: u64,
+    /// Connections begun by the program that userspace has seen: they are in `counted`, or over, or have never come to
+    /// be. Written by userspace.
+    pub settled: u64,
+    /// Connections of the host, as userspace has counted them last.
+    pub counted: u32,
+    /// Connections that the host has refused, or whose SYN-ACK did not agree with the client's options.
+    pub refused: u32,
+    /// Tick until which new connections to the host are passed up.
+    pub unfit_until: u32,
+    /// Tick at which the next hop is looked up again.
+    pub hop_expires: u32,
+    /// Interface of the next hop.
+    pub hop_ifindex: u32,
+    /// Ethernet header towards the next hop: destination, then source.
+    pub macs: [u32; 3],
+    /// Always zero.
+    pub _pad: [u32; 8],
+}
+
+impl PeekHost {
+    /// Connections of the host, those that userspace has not seen yet among them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn load(&self) -> u64 {
+        let unseen = self.begun.wrapping_sub(self.settled);
+        // Numbers of several writers, read one after the other: never less than nothing.
+        let unseen = if unseen >> 63 == 0 { unseen } else { 0 };
+        self.counted as u64 + unseen
+    }
+}
+
+/// First data of a client: element of `PEEK_PAYLOADS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PeekPayload {
+    /// Number of the element's use: who has kept an older one finds that it is overwritten.
+    pub generation: u32,
+    /// Number of bytes.
+    pub length: u32,
+    /// Always zero.
+    pub _pad: [u32; 2],
+    /// The bytes.
+    pub data: [u8; PAYLOAD_ROOM],
+}
+
+/// Hides a number from the compiler, which would drop the mask of an offset that it knows to be small: the verifier does
+/// not know it.
+#[inline(always)]
+fn hidden(at: u32) -> u32 {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut at = at;
+        // SAFETY: does nothing, but that the compiler must not undo this.
+        unsafe { core::arch::asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags)) };
+        at
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    at
+}
+
+impl PeekPayload {
+    /// The byte at `at`; one behind the payload's end may be anything.
+    #[inline(always)]
+    #[must_use]
+    pub fn byte(&self, at: u32) -> u8 {
+        let at = hidden(at) as usize & (PAYLOAD_ROOM - 1);
+        self.data[at]
+    }
+
+    /// Eight bytes from `at`, which must be a payload's offset; the first byte is the lowest.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self, at: u32) -> u64 {
+        let at = hidden(at) & (PAYLOAD_ROOM as u32 - 1);
+        if at > MAX_PAYLOAD_BYTES {
+            return 0;
+        }
+        // SAFETY: MAX_PAYLOAD_BYTES + 8 is within the room.
+        u64::from_le(unsafe { self.data.as_ptr().add(at as usize).cast::<u64>().read_unaligned() })
+    }
+}
+
+/// Reading of first data: the one element of `PEEK_READING`. In a map and not on the stack, so that the verifier takes
+/// each step for the same.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PeekReading {
+    /// The name that is read.
+    pub name: PeekName,
+    /// State of the reading of a request.
+    pub request: RequestReader,
+    /// State of the reading of a hello.
+    pub hello: HelloReader,
+    /// The connection in the making.
+    pub pending: PeekPending,
+    /// Tuple of its host's packets.
+    pub arriving: Tuple,
+    /// Number of its route.
+    pub route: u32,
+    /// State of the client's packet's checksum, as the program numbers it.
+    pub checksum: u32,
+}
+
+/// Value of `PEEK_PENDING`: a client's connection that waits for the SYN-ACK of a host, or for the rest of its first data.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekPending {
+    /// Entry of `CUT_FLOWS`, or [`NO_FLOW`].
+    pub flow: u32,
+    /// Source port of leg B.
+    pub port: u32,
+    /// Element of `PEEK_PAYLOADS`, and the number of its use.
+    pub payload: u32,
+    /// See `payload`.
+    pub generation: u32,
+    /// Element of `PEEK_HOSTS`.
+    pub host: u32,
+    /// SYNs sent to the host, but for those behind a challenge.
+    pub attempts: u16,
+    /// Value of `attempts` at the last challenge of the host's (RFC 5961, section 4) that was answered; 0 for none.
+    pub challenged: u16,
+    /// TSval of the client's first data.
+    pub ts_val: u32,
+    /// Window of the client's first data, as it stood in the header.
+    pub window: u16,
+    /// MSS of the client, or a little less.
+    pub mss: u16,
+    /// Sequence number of the client's first byte, and what it acknowledges until it gets an answer.
+    pub seq: u32,
+    /// See `seq`.
+    pub ack: u32,
+}
+
+/// Value of `PEEK_GUESSES`: wrong cookies of a source.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekGuesses {
+    /// Second that they are counted in: 2^30 ns of `CLOCK_MONOTONIC`.
+    pub second: u32,
+    /// Second until which cookies without timestamps are not believed.
+    pub until: u32,
+    /// Their number in that second.
+    pub count: u64,
+}
+
+/// Settings of the program: the one element of `PEEK_CONFIG`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekConfig {
+    /// Key of the cookies.
+    pub key: [u64; 2],
+    /// Tick until which SYNs are answered: userspace is alive.
+    pub alive_until: u32,
+    /// First entry of `CUT_FLOWS` that the program claims, and their number for each CPU.
+    pub first_flow: u32,
+    /// See `first_flow`.
+    pub flows: u32,
+    /// First source port that the program claims, and their number for each CPU.
+    pub first_port: u32,
+    /// See `first_port`.
+    pub ports: u32,
+    /// Number of CPUs that have a share of flows, ports and payloads: the first ones.
+    pub cpus: u32,
+    /// `OFFERED_*` bits: options that this machine's own sockets would take.
+    pub offers: u32,
+    /// MSS that fits all interfaces of legs, over IPv4.
+    pub mss: u32,
+    /// Number of changes of the tables, odd while one is being made: routes, clusters and hosts that are read while it
+    /// changes do not belong together.
+    pub tables: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+/// Places of a CPU in the ranges that it claims from: the one element of `PEEK_CURSOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekCursor {
+    /// Flow to be tried next.
+    pub flow: u32,
+    /// Source port to be tried next.
+    pub port: u32,
+    /// Payload to be used next.
+    pub payload: u32,
+    /// Always zero.
+    pub _pad: u32,
+}
+
+const _: () = assert!(size_of::<PeekBinding>() == 4);
+const _: () = assert!(size_of::<PeekName>() == 64);
+const _: () = assert!(size_of::<PeekRoute>() == 156);
+const _: () = assert!(size_of::<PeekCluster>() == 264);
+const _: () = assert!(size_of::<PeekHost>() == 128);
+const _: () = assert!(size_of::<PeekPayload>() == 4112);
+const _: () = assert!(size_of::<PeekPending>() == 40);
+const _: () = assert!(size_of::<PeekGuesses>() == 16);
+const _: () = assert!(size_of::<PeekConfig>() == 56);
+
+#[cfg(feature = "user")]
+mod user {
+    use super::{PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName, PeekPending, PeekRoute};
+
+    // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
+    unsafe impl aya::Pod for PeekBinding {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekName {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekRoute {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekCluster {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekHost {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekPending {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekConfig {}
+}

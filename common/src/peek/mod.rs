@@ -1,0 +1,26 @@
+//! Kernel peek: the first data of a connection is routed by a TC program, and no socket of this machine takes part.
+//!
+//! A SYN is answered by a cookie ([`cookie`]) and remembered nowhere. The first data, whose acknowledgement number proves
+//! that the client has got the cookie, is read ([`request`], [`hello`]) and its name looked up; the packet becomes the
+//! SYN to a host, and the host's SYN-ACK becomes the data. Whatever is not understood here is given to the kernel's TCP
+//! and so to userspace, which decides as it always does.
+
+pub mod abi;
+pub mod cookie;
+pub mod hello;
+pub mod name;
+pub mod request;
+
+/// Outcome of a look at the first data of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum KernelPeek {
+    /// Nothing is decided yet: the next step goes on.
+    Open = 0,
+    /// The name is known, and userspace would find the same.
+    Found = 1,
+    /// More bytes are needed.
+    Incomplete = 2,
+    /// Userspace decides.
+    PassUp = 3,
+}

@@ -1,0 +1,77 @@
+//! Report of a migration for people, in Markdown.
+
+use std::fmt::Write as _;
+
+use super::guard::QualityFigures;
+use super::{Migration, MigrationState};
+
+/// Most names that a report lists.
+const MAX_LISTED_NAMES: usize = 100;
+
+/// Writes the report; `now` stands for the end of what has not ended.
+#[must_use]
+pub fn markdown(migration: &Migration, now: u64) -> String {
+    let plan = &migration.plan;
+    let mut text = format!("# Migration {}: {} to {}\n\n", migration.id, plan.from, plan.to);
+    let outcome = match migration.state {
+        MigrationState::Completed => "completed".to_owned(),
+        state => state.as_str().replace('_', " "),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "- Outcome: **{outcome}**");
+    if !migration.reason.is_empty() {
+        let _ = writeln!(text, "- Reason: {}", migration.reason);
+    }
+    if !migration.by.is_empty() {
+        let _ = writeln!(text, "- Ordered by: {}", migration.by);
+    }
+    let seconds = |from: u64, to: Option<u64>| to.unwrap_or(now).saturating_sub(from) as f64 / 1000.0;
+    let _ = writeln!(text, "- Duration: {:.1} s", seconds(migration.started, migration.ended));
+    if let (Some(began), Some(ended)) = (migration.went_back_at, migration.ended) {
+        let _ = writeln!(
+            text,
+            "- Weights from before in force after: {:.1} s",
+            seconds(began, Some(ended))
+        );
+    }
+    if !plan.testers.is_empty() {
+        let testers: Vec<_> = plan.testers.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "- Testers: {}", testers.join(", "));
+    }
+    let names: Vec<_> = migration.names.keys().map(String::as_str).collect();
+    let listed = &names[..names.len().min(MAX_LISTED_NAMES)];
+    let more = names.len() - listed.len();
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    let _ = writeln!(text, "- Names ({}): {}{more}", names.len(), listed.join(", "));
+    text.push_str(
+        "\n| Step | Held | Cluster | Connects | failed | Flows ended | broken | Requests | 5xx | Mean connect | Mean first byte |\n\
+         |---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for step in &migration.steps {
+        let held = format!("{} % | {:.1} s", step.percent, seconds(step.since, step.ended));
+        let _ = writeln!(text, "| {held} | {} | {} |", plan.to, row(&step.new));
+        let _ = writeln!(text, "| | | {} | {} |", plan.from, row(&step.old));
+    }
+    text
+}
+
+fn row(figures: &QualityFigures) -> String {
+    let mean = |micros: Option<u64>| {
+        micros.map_or_else(|| "-".to_owned(), |micros| format!("{:.1} ms", micros as f64 / 1000.0))
+    };
+    format!(
+        "{} | {} | {} | {} | {} | {} | {} | {}",
+        figures.connects,
+        figures.connect_failures,
+        figures.flows_ended,
+        figures.flows_broken,
+        figures.answers,
+        figures.server_errors,
+        mean(figures.mean_connect(1)),
+        mean(figures.mean_first_byte(1)),
+    )
+}

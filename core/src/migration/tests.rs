@@ -1,0 +1,261 @@
+use super::*;
+
+const SECOND: u64 = 1000;
+
+fn plan() -> MigrationPlan {
+    MigrationPlan {
+        from: "v1".into(),
+        to: "v2".into(),
+        steps: vec![5, 25, 100],
+        hold_ms: 10 * SECOND,
+        limits: GuardLimits::default(),
+        testers: Vec::new(),
+        only_here: false,
+    }
+}
+
+fn migration() -> Migration {
+    let before = vec![("v1".to_owned(), 7)];
+    let names = BTreeMap::from([("a.test".to_owned(), None), ("b.test".to_owned(), Some(before))]);
+    Migration::new(1, plan(), names, "root".into(), 0)
+}
+
+/// A migration, its watch, and a clock with counters.
+struct Scene {
+    migration: Migration,
+    watch: StepWatch,
+    seen: Observation,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            migration: migration(),
+            watch: StepWatch::default(),
+            seen: Observation {
+                now: 1_000_000,
+                old: QualityFigures::default(),
+                new: QualityFigures::default(),
+                is_usable: true,
+                is_complete: true,
+            },
+        }
+    }
+
+    /// A second passes, with so many connects of the new cluster, of which some fail.
+    fn second(&mut self, connects: u64, failures: u64) -> bool {
+        self.seen.now += SECOND;
+        self.seen.old.connects += 100;
+        self.seen.new.connects += connects - failures;
+        self.seen.new.connect_failures += failures;
+        self.migration.observe(&mut self.watch, &self.seen)
+    }
+
+    /// Seconds pass until the state or the step changes; at most so many.
+    fn seconds(&mut self, most: usize, connects: u64) -> Option<usize> {
+        (1..=most).find(|_| self.second(connects, 0))
+    }
+}
+
+fn shares(migration: &Migration) -> Vec<(String, u32)> {
+    migration.weights()["a.test"].clone().unwrap()
+}
+
+#[test]
+fn a_good_cluster_gets_all_of_the_traffic_in_steps() {
+    let mut scene = Scene::new();
+    for (percent, is_last) in [(5, false), (25, false), (100, true)] {
+        assert_eq!(scene.migration.percent(), percent);
+        let wanted = [("v1".to_owned(), 100 - percent), ("v2".to_owned(), percent)];
+        assert_eq!(shares(&scene.migration), wanted);
+        assert!(!scene.watch.is_in_force());
+        // The first observation begins the hold; ten seconds later it is over.
+        assert_eq!(scene.seconds(30, 10), Some(11));
+        assert_eq!(scene.migration.state.is_ended(), is_last);
+    }
+    assert_eq!(scene.migration.state, MigrationState::Completed);
+    assert_eq!(scene.migration.ended, Some(scene.seen.now));
+    assert!(!scene.second(10, 10), "nothing happens behind the end");
+    let steps: Vec<_> = scene
+        .migration
+        .steps
+        .iter()
+        .map(|step| (step.percent, step.new.connects))
+        .collect();
+    assert_eq!(steps, [(5, 100), (25, 100), (100, 100)]);
+    let report = report::markdown(&scene.migration, scene.seen.now);
+    assert!(
+        report.contains("Outcome: **completed**") && report.contains("| 25 % | 10.0 s | v2 | 100 | 0 |"),
+        "{report}"
+    );
+}
+
+#[test]
+fn failures_roll_back_to_what_was_set_before() {
+    let mut scene = Scene::new();
+    scene.seconds(30, 10);
+    assert!(!scene.second(10, 0));
+    assert!(!scene.second(10, 2), "two are no rate");
+    assert!(!scene.second(2, 1), "too few of the step are seen");
+    assert!(scene.second(10, 3));
+    assert_eq!(scene.migration.state, MigrationState::RollingBack);
+    assert!(
+        scene.migration.reason.starts_with("at 25 %: 6 of 22 connects failed"),
+        "{}",
+        scene.migration.reason
+    );
+    let before = BTreeMap::from([
+        ("a.test".to_owned(), None),
+        ("b.test".to_owned(), Some(vec![("v1".to_owned(), 7)])),
+    ]);
+    assert_eq!(scene.migration.weights(), before);
+    assert!(!scene.second(10, 10), "the guard has spoken");
+    assert!(scene.migration.went_back(scene.seen.now) && !scene.migration.went_back(0));
+    assert_eq!(scene.migration.state, MigrationState::RolledBack);
+}
+
+#[test]
+fn what_fails_late_in_a_long_step_does_not_drown_in_what_went_well() {
+    let mut scene = Scene::new();
+    scene.migration.plan.hold_ms = 3600 * SECOND;
+    assert_eq!(scene.seconds(3000, 1000), None);
+    let failed_after = (1..10).find(|_| scene.second(1000, 100));
+    assert_eq!(failed_after, Some(1), "{}", scene.migration.reason);
+}
+
+#[test]
+fn a_cluster_without_a_host_fails_at_once() {
+    let mut scene = Scene::new();
+    assert!(!scene.second(0, 0));
+    scene.seen.is_usable = false;
+    assert!(scene.second(0, 0));
+    assert_eq!(scene.migration.reason, "at 5 %: v2 has no host that takes connections");
+    assert_eq!(scene.migration.failed_guard, Some(GuardKind::Hosts));
+}
+
+#[test]
+fn a_step_does_not_end_before_all_balancers_have_answered_and_is_guarded_meanwhile() {
+    let mut scene = Scene::new();
+    scene.seen.is_complete = false;
+    assert_eq!(scene.seconds(60, 10), None);
+    assert_eq!(scene.migration.reason, "waits for other balancers");
+    scene.seen.is_complete = true;
+    assert_eq!(scene.seconds(2, 10), Some(1));
+    scene.seen.is_complete = false;
+    assert_eq!(scene.seconds(5, 10), None);
+    assert!(scene.second(100, 50), "guards need no answer of others");
+    assert_eq!(scene.migration.failed_guard, Some(GuardKind::Connects));
+}
+
+#[test]
+fn testers_have_a_step_of_their_own_and_are_nobody_behind_the_end() {
+    let mut scene = Scene::new();
+    scene.migration.plan.steps.insert(0, 0);
+    let refused = scene.migration.plan.check().unwrap_err();
+    assert!(refused.contains("from 1 to 100"), "{refused}");
+    scene.migration.plan.testers = vec!["10.9.0.0/16".parse().unwrap()];
+    assert_eq!(scene.migration.plan.check(), Ok(()));
+    assert_eq!(shares(&scene.migration), [("v1".to_owned(), 100), ("v2".to_owned(), 0)]);
+    let testers = scene.migration.testers();
+    assert_eq!(testers.keys().collect::<Vec<_>>(), ["a.test", "b.test"]);
+    assert_eq!(testers["a.test"].cluster, "v2");
+    assert_eq!(scene.seconds(30, 0), None, "testers have to send something");
+    assert_eq!(scene.seconds(30, 10), Some(2));
+    assert_eq!(scene.migration.percent(), 5);
+    assert_eq!(scene.migration.testers(), testers, "they stay at the new cluster");
+    for _ in 0..3 {
+        scene.seconds(30, 10);
+    }
+    assert_eq!(scene.migration.state, MigrationState::Completed);
+    assert!(scene.migration.testers().is_empty());
+}
+
+#[test]
+fn a_step_without_traffic_waits_for_it() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.seconds(60, 0), None);
+    assert!(scene.migration.reason.contains("0 of 20"), "{}", scene.migration.reason);
+    assert!(!scene.second(19, 0));
+    assert!(scene.second(1, 0));
+    assert_eq!((scene.migration.percent(), scene.migration.reason.as_str()), (25, ""));
+    scene.migration.plan.limits.min_samples = 0;
+    assert_eq!(scene.seconds(60, 0), Some(11), "none is asked for");
+}
+
+#[test]
+fn a_pause_lasts_until_it_is_resumed_and_is_guarded() {
+    let mut scene = Scene::new();
+    scene.second(10, 0);
+    scene.migration.pause("lunch").unwrap();
+    assert_eq!(scene.seconds(100, 10), None);
+    assert_eq!(scene.migration.reason, "lunch");
+    assert!(scene.migration.pause("").is_err());
+    scene.migration.resume(&mut scene.watch).unwrap();
+    assert_eq!(scene.seconds(100, 10), Some(11), "it is held anew");
+    assert_eq!(scene.migration.steps.len(), 1, "as one step");
+    assert!(scene.migration.resume(&mut scene.watch).is_err());
+    scene.second(10, 0);
+    scene.migration.pause("").unwrap();
+    assert!(scene.second(100, 50), "{}", scene.migration.reason);
+    assert_eq!(scene.migration.state, MigrationState::RollingBack);
+    assert!(scene.migration.abort("", 0).is_err(), "it goes back already");
+}
+
+#[test]
+fn an_abort_goes_back() {
+    let mut scene = Scene::new();
+    scene.second(10, 0);
+    scene.migration.abort("called off", scene.seen.now).unwrap();
+    assert_eq!(scene.migration.weights()["a.test"], None);
+    assert!(scene.migration.went_back(scene.seen.now));
+    assert_eq!(scene.migration.state, MigrationState::Aborted);
+    let refused = scene.migration.abort("", 0).unwrap_err();
+    assert_eq!(refused, "migration 1 is aborted: it cannot be aborted");
+}
+
+#[test]
+fn what_was_kept_goes_on_with_the_step_held_anew() {
+    let mut scene = Scene::new();
+    scene.seconds(30, 10);
+    scene.second(10, 0);
+    let kept = serde_json::to_string(&scene.migration).unwrap();
+    let read: Migration = serde_json::from_str(&kept).unwrap();
+    assert_eq!(read, scene.migration);
+    let now = scene.seen.now;
+    scene = Scene {
+        migration: read,
+        ..Scene::new()
+    };
+    scene.seen.now = now;
+    assert_eq!(scene.migration.percent(), 25);
+    assert_eq!(
+        scene.seconds(30, 10),
+        Some(11),
+        "counters begin at nothing, and the hold too"
+    );
+    assert_eq!(scene.migration.steps.len(), 2);
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    let with = |change: &dyn Fn(&mut MigrationPlan)| {
+        let mut plan = plan();
+        change(&mut plan);
+        plan.check()
+    };
+    assert_eq!(with(&|_| ()), Ok(()));
+    for (change, why) in [
+        (
+            &(|plan: &mut MigrationPlan| plan.to = "v1".into()) as &dyn Fn(&mut MigrationPlan),
+            "two clusters",
+        ),
+        (&|plan| plan.steps.clear(), "1 to 100 steps"),
+        (&|plan| plan.steps = vec![50, 50], "that rise"),
+        (&|plan| plan.steps = vec![0, 50], "from 1 to 100"),
+        (&|plan| plan.steps = vec![50, 101], "from 1 to 100"),
+        (&|plan| plan.hold_ms = u64::MAX, "a week"),
+    ] {
+        let refused = with(change).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
