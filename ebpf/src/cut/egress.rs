@@ -9,8 +9,9 @@ use signalbox_common::{
     cut::{
         CutFlow, PendingFlow,
         flow::{
-            FlowRef, HANDED_OFF, HANDOFF_KNOWN, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE, ORPHANED, RESYNC,
-            SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
+            FlowRef, HANDED_OFF, HANDOFF_KNOWN, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE,
+            ORPHANED, RESYNC, SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible,
+            state,
         },
         handshake,
         pending::HOLD,
@@ -155,6 +156,11 @@ fn on_socket_packet<F: Family>(
             None => silenced,
         };
     }
+    // The host of a long answer was made to pause: userspace tells it of the client's window, when the sockets are gone.
+    let waits = entry.dir == 1 && flow.dirs[0].flags & LAST_REQUEST != 0;
+    if waits && now == state::CUT && handoff_state == SOCKETS_CLOSED && tcp.flags & (SYN | FIN | RST) == 0 {
+        return Verdict::new(Reason::CutHandoff, PASS);
+    }
     if now != state::CUT || handoff_state >= HANDED_OFF {
         return silenced;
     }
@@ -254,10 +260,10 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
     handshake.macs = macs(view)?;
     handshake.ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
     let mut packet = SocketPacket(ctx);
-    let offer = handshake::read_options(&mut packet, F::TCP, tcp)?;
+    let (offer, offsets) = handshake::find_options(&mut packet, F::TCP, tcp)?;
     let limit = mss_limit::<F>();
     if offer.mss > limit {
-        let diff = handshake::limit_options(&mut packet, F::TCP, tcp, u8::MAX, limit)?;
+        let diff = handshake::limit_options(&mut packet, &offsets, u8::MAX, limit)?;
         update_checksum::<F>(ctx, diff);
     }
     handshake.isn_vip = tcp.seq.wrapping_add(1);
@@ -333,7 +339,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
     } else {
         limit
     };
-    let Some(ours) = handshake::read_options(&mut packet, F::TCP, tcp) else {
+    let Some((ours, offsets)) = handshake::find_options(&mut packet, F::TCP, tcp) else {
         return refused(flow, ineligible::MALFORMED);
     };
     // Userspace has asked for the client's scale: what the client takes can then be told exactly.
@@ -341,7 +347,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
         return refused(flow, ineligible::WINDOW_SCALE);
     }
     // Options that this machine does not offer at all cannot be had: the host's answer will show it.
-    let Some(mut diff) = handshake::limit_options(&mut packet, F::TCP, tcp, handshake.agreed, mss) else {
+    let Some(mut diff) = handshake::limit_options(&mut packet, &offsets, handshake.agreed, mss) else {
         return refused(flow, ineligible::MALFORMED);
     };
     diff.merge(handshake::clear_ecn(&mut packet, F::TCP, tcp)?);

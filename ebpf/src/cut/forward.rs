@@ -48,6 +48,9 @@ pub fn forward_packet<F: Family>(
     flow: &mut CutFlow,
 ) -> Verdict {
     let dropped = Verdict::new(Reason::CutMalformed, DROP);
+    let Some(options) = rewrite::options(view, F::TCP, tcp) else {
+        return dropped;
+    };
     let now = tick();
     let length = match F::payload_length(view, ctx.len()) {
         Some(all) if all >= tcp.length => all - tcp.length,
@@ -128,7 +131,7 @@ pub fn forward_packet<F: Family>(
             written: None,
         }
     };
-    let Some(l4) = rewrite::tcp(view, F::TCP, tcp, &change, &mut stamps) else {
+    let Some(l4) = rewrite::tcp(view, F::TCP, tcp, &options, &change, &mut stamps) else {
         return dropped;
     };
     let l3 = match write_addresses::<F>(view, Some(source), destination) {

@@ -21,10 +21,10 @@ use signalbox_common::{
 };
 
 use super::{
-    DROP, PASS, Verdict, forward, icmp,
+    DROP, PASS, Verdict, chain, forward, icmp,
     maps::{CUT_BINDINGS, CUT_CT, CUT_FLOWS, notify_ended},
     pair, share,
-    skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple, tick},
+    skb::{ARP, ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple, tick},
     too_big,
 };
 use crate::{handshakes::CUT_HANDSHAKES, parts};
@@ -43,6 +43,8 @@ pub fn decide(ctx: &TcContext) -> Verdict {
         decide_family::<V4>(ctx)
     } else if protocol == IPV6 && parts::has(CUT_V6) {
         decide_family::<V6>(ctx)
+    } else if protocol == ARP {
+        chain::on_arp(ctx)
     } else {
         Verdict::UNHANDLED
     }
@@ -115,7 +117,7 @@ fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
         return Some(match flags & (SYN | ACK) {
             SYN => record_syn::<F>(ctx, &mut view, &tuple),
             SYN_ACK => pair::complete::<F>(&mut view, &tuple),
-            _ => Verdict::new(Reason::CutMiss, PASS),
+            _ => chain::send_to_former_owner::<F>(ctx, &tuple),
         });
     };
     let Some(flow) = CUT_FLOWS.get_ptr_mut(entry.index) else {

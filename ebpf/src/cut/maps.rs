@@ -10,6 +10,7 @@ use signalbox_common::{
         flow::{
             CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowEnded, FlowRef, MAX_CT_ENTRIES, PENDING_PORTS,
         },
+        moving::{MAX_MOVING_ADDRESSES, MovingAddress},
     },
     net::Tuple,
     steer::{MAX_BINDINGS, SteerKey},
@@ -67,11 +68,21 @@ static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
 #[map]
 pub static CUT_BINDINGS: LpmTrie<SteerKey, u32> = LpmTrie::with_max_entries(MAX_BINDINGS, BPF_F_NO_PREALLOC);
 
+/// Addresses of groups that are moving between nodes by plan.
+///
+/// - Entry: address -> this machine's role, its former owner's Ethernet address, interface, end of the drain
+/// - Writer: kernel/src/cut/moving.rs
+/// - Reader: cut_in, for packets of no cut flow that are no SYN and for ARP requests, while `CUT_CONFIG` says that there
+///   are any
+/// - Size: 4096; pinned: a successor goes on, and a former owner whose process has died answers no ARP requests
+#[map]
+pub static CUT_CHAIN: HashMap<[u32; 4], MovingAddress> = HashMap::pinned(MAX_MOVING_ADDRESSES, 0);
+
 /// Settings that all flows share.
 ///
-/// - Entry: 0 -> largest segment size that fits all interfaces of legs
-/// - Writer: kernel/src/cut.rs, every two seconds
-/// - Reader: cut_out, at the balancer's SYN-ACKs and SYNs
+/// - Entry: 0 -> largest segment size that fits all interfaces of legs; whether `CUT_CHAIN` has entries
+/// - Writer: kernel/src/cut.rs, every two seconds; kernel/src/cut/moving.rs
+/// - Reader: cut_out, at the balancer's SYN-ACKs and SYNs; cut_in, for packets of no cut flow
 /// - Size: 1; not pinned: flows that are cut do not need it
 #[map]
 pub static CUT_CONFIG: Array<CutConfig> = Array::with_max_entries(1, 0);

@@ -4,6 +4,7 @@
 //! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. Their decisions stand
 //! in `signalbox_common::cut`. Minimum kernel: 5.14.
 
+mod chain;
 mod egress;
 mod forward;
 mod icmp;

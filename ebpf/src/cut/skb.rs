@@ -11,6 +11,8 @@ pub use crate::clock::tick;
 pub use crate::packet_view::{IPV4, IPV6, PacketView, context_field};
 use crate::packet_view::{hide_from_compiler, hide_from_verifier};
 
+/// `__sk_buff::protocol` of ARP, as [`IPV4`] is.
+pub const ARP: u32 = 0x0806_u16.to_be() as u32;
 pub const ETH_HEADER: u32 = 14;
 pub const TCP: u8 = 6;
 

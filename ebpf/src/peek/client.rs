@@ -1,0 +1,393 @@
+//! Packets of clients: SYNs, and segments of connections that no table knows.
+
+use aya_ebpf::{
+    helpers::{bpf_redirect, bpf_redirect_neigh},
+    maps::lpm_trie::Key,
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS},
+    cut::handshake::{self, SynOptions},
+    net::{
+        Buffer,
+        header::{ACK, FIN, SYN, TCP_HEADER},
+        options::{self, OptionVisitor, find_options},
+    },
+    peek::{
+        abi::{MAX_PAYLOAD_BYTES, PeekBinding, PeekConfig, protocol},
+        cookie::{self, CookieCheck, Echo, Standing},
+    },
+    steer::{STEER_FIXED_BITS, SteerKey},
+};
+
+use super::{
+    DROP, PASS, exit, first,
+    frame::{self, Frame},
+    guesses,
+    hop::{self, FoundHop, way},
+    host,
+    maps::{CUT_CT, CUT_FLOWS, PEEK_BINDINGS, PEEK_PENDING},
+    miss, parts,
+    pass_up::{find_socket, pass_up, socket, swapped_macs},
+    release,
+    segment::{Checksum, Segment},
+    settings::{OUR_SCALE, config, is_alive, our_mss, room_for_first_data, scale_factor},
+    waiting,
+};
+use crate::cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms};
+
+/// Bit of an IPv4 header (RFC 791): the packet must not be fragmented.
+const DONT_FRAGMENT: u16 = 0x4000;
+/// Destination's listener, if its connections are routed here.
+#[inline(always)]
+fn binding<F: Family>(segment: &Segment) -> Option<PeekBinding> {
+    let mut address = [0u8; 16];
+    let mut i = 0;
+    while i < 16 {
+        address[i] = segment.tuple.destination[i / 4].to_be_bytes()[i % 4];
+        i += 1;
+    }
+    let key = SteerKey::new(segment.tcp.destination, F::VERSION, address);
+    PEEK_BINDINGS.get(&Key::new(STEER_FIXED_BITS + 128, key)).copied()
+}
+
+/// Epoch of the cookies.
+#[inline(always)]
+fn epoch() -> u32 {
+    // SAFETY: reads a clock.
+    (unsafe { aya_ebpf::helpers::bpf_ktime_get_ns() } >> cookie::EPOCH_SHIFT_NS) as u32
+}
+
+/// Visitor that stops at options which only the kernel's own handshake can answer.
+struct KnownOptions;
+
+impl<B: Buffer + ?Sized> OptionVisitor<B> for KnownOptions {
+    #[inline(always)]
+    fn visit(&mut self, _: &mut B, kind: u8, _: u32, _: u32) -> Option<()> {
+        /// Multipath TCP (RFC 8684) and TCP Fast Open (RFC 7413), which are refused by silence.
+        const MULTIPATH: u8 = 30;
+        const FAST_OPEN: u8 = 34;
+        // Comparisons, not a table, which would be a map of its own.
+        let is_known = kind == options::MSS || kind == options::WINDOW_SCALE || kind == options::SACK_PERMITTED;
+        (is_known || kind == options::TIMESTAMPS || kind == MULTIPATH || kind == FAST_OPEN).then_some(())
+    }
+}
+
+/// Answers a SYN by a cookie.
+#[inline(always)]
+pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    let Some(binding) = binding::<F>(segment) else {
+        return miss();
+    };
+    let Some(config) = config() else {
+        return miss();
+    };
+    if waiting::is_repeated_syn(segment) != 0 {
+        return exit(Reason::PeekEarly, DROP);
+    }
+    if binding.protocol == protocol::PASS_UP {
+        return exit(Reason::PeekSynPassed, PASS);
+    }
+    // The kernel judges what is for a socket of its own: one in TIME_WAIT makes room, a live one asks back (RFC 5961).
+    // Packets that routers may fragment are not for tier `cut`.
+    let view = PacketView::current(ctx);
+    let is_whole = F::VERSION == 6 || view.u16(ETH_HEADER + 6).is_some_and(|field| field & DONT_FRAGMENT != 0);
+    let is_odd = segment.payload != 0 || segment.tcp.flags & FIN != 0 || !is_whole;
+    if is_odd || !is_alive(config) || find_socket::<F>(ctx, &segment.tuple) != socket::NONE {
+        return exit(Reason::PeekSynPassed, PASS);
+    }
+    match carried(segment) {
+        Carried::No => answer::<F>(ctx, segment, config),
+        Carried::Same => exit(Reason::PeekEarly, DROP),
+        // The kernel's answer is seen by `cut_out`, as ours is not: a client that confirms it has given up the flow.
+        Carried::Other => exit(Reason::PeekSynPassed, PASS),
+    }
+}
+
+/// Whether a flow is carried on a SYN's tuple.
+enum Carried {
+    No,
+    /// The one that this SYN began: it is late, or was doubled on its way. Its cookie would be the same, and the client's
+    /// first data would be taken for that of a new connection.
+    Same,
+    Other,
+}
+
+#[inline(always)]
+fn carried(segment: &Segment) -> Carried {
+    // SAFETY: the value is copied at once.
+    let Some(entry) = (unsafe { CUT_CT.get(&segment.tuple) }).copied() else {
+        return Carried::No;
+    };
+    let Some(flow) = CUT_FLOWS.get_ptr(entry.index) else {
+        return Carried::No;
+    };
+    // SAFETY: an element of the array, of which numbers are read that do not change while the flow is carried.
+    let first = unsafe { (*flow).isn_b.wrapping_sub((*flow).seq_delta_in) };
+    if first == segment.tcp.seq.wrapping_add(1) {
+        Carried::Same
+    } else {
+        Carried::Other
+    }
+}
+
+#[inline(never)]
+fn answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig) -> i32 {
+    try_answer::<F>(ctx, segment, config).unwrap_or_else(|| exit(Reason::PeekSynPassed, PASS))
+}
+
+#[inline(always)]
+fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig) -> Option<i32> {
+    let mut view = PacketView::current(ctx);
+    let tcp = &segment.tcp;
+    options::walk(
+        &mut view,
+        F::TCP + TCP_HEADER,
+        tcp.length - TCP_HEADER,
+        &mut KnownOptions,
+    )?;
+    let mut offer = handshake::read_options(&mut view, F::TCP, tcp)?;
+    offer.offered &= config.offers as u8;
+    let checksum = segment.checksum::<F>(&view, 0)?;
+    if checksum == Checksum::Wrong {
+        return None;
+    }
+    let has_timestamps = offer.offered & OFFERED_TIMESTAMPS != 0;
+    if !has_timestamps && guesses::is_guessing::<F>(segment) != 0 {
+        return None;
+    }
+    let hash = cookie::hash(&config.key, &segment.tuple, epoch(), has_timestamps);
+    let number = cookie::make(hash, tcp.seq, &offer)?;
+    let mut hop = FoundHop {
+        ifindex: 0,
+        macs: [0; 3],
+    };
+    let way = hop::way_back::<F>(ctx, &segment.tuple, &mut hop);
+    if way == way::ELSEWHERE {
+        return None;
+    }
+    let frame = Frame::new(&segment.tuple.destination, &segment.tuple.source, &hop.macs, checksum)?;
+    frame.option(0x0204_0000 | u32::from(our_mss::<F>()?));
+    let has_sack = offer.offered & OFFERED_SACK != 0;
+    if has_timestamps {
+        frame.option(if has_sack { 0x0402_080a } else { 0x0101_080a });
+        frame.option(monotonic_ms().wrapping_add(hash.clock()));
+        frame.option(offer.ts_val);
+    } else if has_sack {
+        frame.option(0x0101_0402);
+    }
+    if offer.offered & OFFERED_SCALE != 0 {
+        frame.option(0x0103_0300 | u32::from(OUR_SCALE));
+    }
+    frame.fill(
+        segment.tuple.ports.rotate_left(16),
+        number,
+        tcp.seq.wrapping_add(1),
+        SYN | ACK,
+        room_for_first_data::<F>(has_timestamps)?,
+    );
+    if frame::write::<F>(ctx, frame, core::ptr::null_mut()) != 0 {
+        return Some(exit(Reason::PeekFailed, DROP));
+    }
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    // SAFETY: helpers that take numbers.
+    let action = unsafe {
+        if way == way::KNOWN {
+            bpf_redirect(ifindex, 0)
+        } else {
+            bpf_redirect_neigh(ifindex, core::ptr::null_mut(), 0, 0)
+        }
+    };
+    Some(exit(Reason::PeekSynAnswered, action as i32))
+}
+
+/// Decides about a segment that opens and resets nothing.
+#[inline(always)]
+pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    let Some(binding) = binding::<F>(segment) else {
+        return host::on_challenge::<F>(ctx, segment);
+    };
+    let Some(config) = config() else {
+        return miss();
+    };
+    let is_waiting = PEEK_PENDING.get_ptr(&segment.tuple).is_some();
+    let mut is_joined = false;
+    if is_waiting {
+        let action = waiting::on_segment::<F>(ctx, segment, u32::from(binding.protocol));
+        is_joined = action == waiting::JOINED;
+        if action != waiting::OF_ANOTHER && !is_joined {
+            return action;
+        }
+    }
+    // Before the cookie: where as many bytes have come as gone, a connection with a socket has numbers like a cookie's.
+    let socket = find_socket::<F>(ctx, &segment.tuple);
+    if socket == socket::WHOLE {
+        if is_waiting {
+            release::give_up_waiting(&segment.tuple);
+        }
+        return miss();
+    }
+    let mut stamps = [0; 2];
+    let has_stamps = timestamps::<F>(ctx, segment, &mut stamps);
+    let mut check = CookieCheck {
+        standing: Standing::Unknown,
+        clock: 0,
+        options: SynOptions {
+            mss: 0,
+            scale: 0,
+            offered: 0,
+            ts_val: 0,
+        },
+    };
+    if check_cookie(config, segment, has_stamps, stamps[1], &mut check) == 0 {
+        // The kernel's own handshake, perhaps.
+        return if socket == socket::REQUEST {
+            miss()
+        } else {
+            guesses::on_wrong::<F>(segment)
+        };
+    }
+    if socket == socket::REQUEST && check.standing != Standing::First {
+        // Numbers of the kernel's own handshake may look like one of ours.
+        return miss();
+    }
+    if has_stamps == 0 && guesses::is_guessing::<F>(segment) != 0 {
+        return guesses::on_wrong::<F>(segment);
+    }
+    if is_waiting && check.standing == Standing::First {
+        // The client has given up the connection that waits, and has begun another.
+        release::give_up_waiting(&segment.tuple);
+    }
+    let bare = segment.payload == 0 && segment.tcp.flags & FIN == 0;
+    if check.standing == Standing::First && bare {
+        return exit(Reason::PeekAcknowledged, DROP);
+    }
+    hide(&PacketView::current(ctx), &mut check);
+    if is_joined && check.standing == Standing::Later {
+        return parts::on_joined::<F>(ctx, segment, &check, &stamps, &binding);
+    }
+    on_cookie::<F>(ctx, segment, &check, &stamps, &binding)
+}
+
+/// Decides about a segment with a cookie, whose connection has no socket.
+#[inline(always)]
+fn on_cookie<F: Family>(
+    ctx: &TcContext,
+    segment: &Segment,
+    check: &CookieCheck,
+    stamps: &[u32; 2],
+    binding: &PeekBinding,
+) -> i32 {
+    let has_fin = segment.tcp.flags & FIN != 0;
+    if check.standing == Standing::First {
+        if has_fin || segment.payload > MAX_PAYLOAD_BYTES {
+            return pass_up::<F>(ctx, segment, check, stamps);
+        }
+        return first::on_first_data::<F>(ctx, segment, check, stamps, binding);
+    }
+    if check.standing == Standing::Probe && segment.payload == 0 {
+        return answer_probe::<F>(ctx, segment, check, stamps);
+    }
+    // The kernel would answer a segment behind one that has not come by a reset: the client repeats both.
+    if check.standing == Standing::Later || segment.payload != 0 || has_fin {
+        return exit(Reason::PeekEarly, DROP);
+    }
+    miss()
+}
+
+/// Reads TSval and TSecr of a segment; 0 where it has none.
+#[inline(never)]
+pub fn timestamps<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &mut [u32; 2]) -> u32 {
+    let mut view = PacketView::current(ctx);
+    let found = find_options(&mut view, F::TCP + TCP_HEADER, segment.tcp.length - TCP_HEADER);
+    let Some(found) = found else {
+        return 0;
+    };
+    if found.timestamps == 0 {
+        return 0;
+    }
+    let (Some(value), Some(echo)) = (view.u32(found.timestamps + 2), view.u32(found.timestamps + 6)) else {
+        return 0;
+    };
+    *stamps = [value, echo];
+    1
+}
+
+/// Hides from the verifier what a cookie says: it would follow each combination of options by itself.
+#[inline(always)]
+fn hide(view: &PacketView, check: &mut CookieCheck) {
+    let options = &mut check.options;
+    options.offered = view.hide_from_verifier(u32::from(options.offered)) as u8;
+    options.scale = (view.hide_from_verifier(u32::from(options.scale)) & 15) as u8;
+    options.mss = view.hide_from_verifier(u32::from(options.mss)) as u16;
+    check.clock = view.hide_from_verifier(check.clock);
+}
+
+/// Checks the cookie of a segment, whose TSecr is `echo` where it `has_stamps`. 0 where it has none of ours.
+#[inline(never)]
+fn check_cookie(config: &PeekConfig, segment: &Segment, has_stamps: u32, echo: u32, out: &mut CookieCheck) -> u32 {
+    match find_cookie(config, segment, (has_stamps != 0).then_some(echo)) {
+        Some(check) => {
+            *out = check;
+            1
+        }
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn find_cookie(config: &PeekConfig, segment: &Segment, ts_ecr: Option<u32>) -> Option<CookieCheck> {
+    let echo = Echo {
+        seq: segment.tcp.seq,
+        ack: segment.tcp.ack,
+        ts_ecr,
+    };
+    let (epoch, now) = (epoch(), monotonic_ms());
+    let hash = |epoch| cookie::hash(&config.key, &segment.tuple, epoch, ts_ecr.is_some());
+    match cookie::check(hash(epoch), &echo, now) {
+        Some(check) => Some(check),
+        None => cookie::check(hash(epoch.wrapping_sub(1)), &echo, now),
+    }
+}
+
+/// Answers a keep-alive probe (RFC 9293, section 3.8.4) of a client that has said nothing yet.
+#[inline(never)]
+fn answer_probe<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
+    try_answer_probe::<F>(ctx, segment, check, stamps).unwrap_or_else(miss)
+}
+
+#[inline(always)]
+fn try_answer_probe<F: Family>(
+    ctx: &TcContext,
+    segment: &Segment,
+    check: &CookieCheck,
+    stamps: &[u32; 2],
+) -> Option<i32> {
+    let view = PacketView::current(ctx);
+    let checksum = segment.checksum::<F>(&view, 0)?;
+    if checksum == Checksum::Wrong {
+        return None;
+    }
+    let macs = swapped_macs(&view)?;
+    let frame = Frame::new(&segment.tuple.destination, &segment.tuple.source, &macs, checksum)?;
+    if check.options.offered & OFFERED_TIMESTAMPS != 0 {
+        frame.timestamps(monotonic_ms().wrapping_add(check.clock), stamps[0]);
+    }
+    let scale = OUR_SCALE * scale_factor(check.options.offered);
+    let room = room_for_first_data::<F>(check.options.offered & OFFERED_TIMESTAMPS != 0)?;
+    frame.fill(
+        segment.tuple.ports.rotate_left(16),
+        segment.tcp.ack,
+        segment.tcp.seq.wrapping_add(1),
+        ACK,
+        room >> scale,
+    );
+    if frame::write::<F>(ctx, frame, core::ptr::null_mut()) != 0 {
+        return Some(exit(Reason::PeekFailed, DROP));
+    }
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    // SAFETY: the helper takes numbers.
+    let action = unsafe { bpf_redirect(ifindex, 0) };
+    Some(exit(Reason::PeekProbe, action as i32))
+}

@@ -1,0 +1,237 @@
+//! Frames of our own, made from the packet that is at hand: whatever it was, it becomes this segment.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_csum_diff, bpf_csum_update, bpf_skb_change_tail, bpf_skb_store_bytes},
+    programs::TcContext,
+};
+use signalbox_common::{
+    net::Buffer,
+    net::header::TCP_HEADER,
+    peek::abi::{MAX_PAYLOAD_BYTES, PeekPayload},
+};
+
+use super::{
+    maps::PEEK_FRAME,
+    segment::{Checksum, fold, pseudo_header},
+};
+use crate::{
+    cut::skb::{ETH_HEADER, Family, PacketView, TCP},
+    packet_view::hide_from_compiler,
+};
+
+/// Longest TCP header that we write, in words: 20 bytes of options.
+pub const HEADER_WORDS: usize = 10;
+/// Room for a header, in words: a power of two.
+const HEADER_ROOM: usize = 16;
+/// Most bytes of options that we write.
+const MAX_OPTION_BYTES: u32 = 20;
+const HOPS: u32 = 64;
+const DONT_FRAGMENT: u32 = 0x4000;
+/// Bytes that `bpf_csum_diff` sums at once, before Linux 6.13 (`MAX_BPF_STACK`).
+const MAX_SUMMED_BYTES: u32 = 512;
+
+/// A segment to be made.
+pub struct Frame {
+    pub source: [u32; 4],
+    pub destination: [u32; 4],
+    /// TCP header, in host order; the checksum is filled in.
+    pub header: [u32; HEADER_ROOM],
+    /// Words of `header` that count.
+    pub words: u32,
+    /// Ethernet header: destination, then source.
+    pub macs: [u32; 3],
+    /// Part of a payload that follows the header.
+    pub from: u32,
+    pub length: u32,
+    pub is_partial: u32,
+}
+
+impl Frame {
+    /// A segment without options and bytes, in this CPU's place for one: the stack has no room for it.
+    #[inline(always)]
+    pub fn new(
+        source: &[u32; 4],
+        destination: &[u32; 4],
+        macs: &[u32; 3],
+        checksum: Checksum,
+    ) -> Option<&'static mut Self> {
+        let frame = PEEK_FRAME.get_ptr_mut(0)?;
+        // SAFETY: this CPU's element.
+        let frame = unsafe { &mut *frame };
+        frame.source = *source;
+        frame.destination = *destination;
+        frame.header = [0; HEADER_ROOM];
+        frame.words = 5;
+        frame.macs = *macs;
+        frame.from = 0;
+        frame.length = 0;
+        frame.is_partial = u32::from(matches!(checksum, Checksum::Partial));
+        Some(frame)
+    }
+
+    /// Fills in the fixed part of the header; options come before this.
+    #[inline(always)]
+    pub const fn fill(&mut self, ports: u32, seq: u32, ack: u32, flags: u8, window: u16) {
+        self.header[0] = ports;
+        self.header[1] = seq;
+        self.header[2] = ack;
+        self.header[3] = self.words << 28 | (flags as u32) << 16 | window as u32;
+        self.header[4] = 0;
+    }
+
+    /// Adds a word of options.
+    #[inline(always)]
+    pub fn option(&mut self, word: u32) {
+        // Never more than ten words; the mask says so to the verifier.
+        let at = hide_from_compiler(self.words) as usize & (HEADER_ROOM - 1);
+        self.header[at] = word;
+        self.words = at as u32 + 1;
+    }
+
+    /// Adds timestamps (RFC 7323), in the form that nearly all segments have.
+    #[inline(always)]
+    pub fn timestamps(&mut self, value: u32, echo: u32) {
+        self.option(0x0101_080a);
+        self.option(value);
+        self.option(echo);
+    }
+}
+
+/// A number that is at most `most`, as verifiers see it too: one comparison, for those before 6.18 do not follow the one
+/// that the compiler makes of two. `mask` is a power of two less one.
+#[inline(always)]
+pub fn bounded(number: u32, mask: u32, most: u32) -> Option<u32> {
+    let number = hide_from_compiler(number) & mask;
+    if number > most {
+        return None;
+    }
+    Some(hide_from_compiler(number))
+}
+
+/// Clears the bytes behind a payload's end: sums are of whole words.
+#[inline(always)]
+pub fn pad(payload: &mut PeekPayload, end: u32) {
+    let end = hide_from_compiler(end);
+    let mut i = 0;
+    while i < 3 {
+        payload.data[((end + i) & 4095) as usize] = 0;
+        i += 1;
+    }
+}
+
+/// Sum of the bytes of a payload between `from`, a multiple of four, and `from + length`: that of its end, or another
+/// multiple of four.
+#[inline(always)]
+pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
+    let mut sum = 0u64;
+    let mut done = 0;
+    while done < MAX_PAYLOAD_BYTES {
+        if done >= length {
+            break;
+        }
+        let left = length - done;
+        let mut part = (left + 3) & !3;
+        if part > MAX_SUMMED_BYTES {
+            part = MAX_SUMMED_BYTES;
+        }
+        let part = hide_from_compiler(part) & 1023;
+        if part > MAX_SUMMED_BYTES {
+            break;
+        }
+        let at = hide_from_compiler(from + done) & 4095;
+        if at > MAX_PAYLOAD_BYTES {
+            break;
+        }
+        // SAFETY: `at + part` is within the room.
+        let words = unsafe {
+            let start = payload.data.as_mut_ptr().add(at as usize);
+            bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, 0)
+        };
+        sum += u64::from(words as u32);
+        done += MAX_SUMMED_BYTES;
+    }
+    // The kernel sums words in memory order.
+    u16::from_be(fold(sum))
+}
+
+/// Turns the packet into the frame. `payload` is where `frame.from` and `frame.length` point into.
+#[inline(never)]
+pub fn write<F: Family>(ctx: &TcContext, frame: &mut Frame, payload: *mut PeekPayload) -> i32 {
+    match try_write::<F>(ctx, frame, payload) {
+        Some(()) => 0,
+        None => -1,
+    }
+}
+
+#[inline(always)]
+fn try_write<F: Family>(ctx: &TcContext, frame: &mut Frame, payload: *mut PeekPayload) -> Option<()> {
+    let skb = ctx.as_ptr().cast();
+    let header = TCP_HEADER + bounded(frame.words * 4 - TCP_HEADER, 31, MAX_OPTION_BYTES)?;
+    let length = frame.length;
+    let pseudo = pseudo_header::<F>(&frame.source, &frame.destination, header + length);
+    let mut sum = pseudo;
+    if frame.is_partial != 0 {
+        frame.header[4] = u32::from(fold(pseudo)) << 16;
+    } else {
+        let mut i = 0;
+        while i < HEADER_WORDS {
+            sum += u64::from(frame.header[i]);
+            i += 1;
+        }
+        if length > 0 && !payload.is_null() {
+            // SAFETY: an element of the array, not null.
+            sum += u64::from(payload_sum(unsafe { &mut *payload }, frame.from, length));
+        }
+        frame.header[4] = u32::from(!fold(sum)) << 16;
+    }
+    // SAFETY: helpers on the context's own packet, which read what they are told and check offsets.
+    unsafe {
+        // A sum that a network card has left with the packet is of other bytes: growing forgets it.
+        if bpf_csum_update(skb, 0) as i64 >= 0 {
+            bpf_skb_change_tail(skb, ctx.len() + 1, 0);
+        }
+        if bpf_skb_change_tail(skb, F::TCP + header + length, 0) != 0 {
+            return None;
+        }
+        let mut i = 0;
+        while i < HEADER_WORDS {
+            frame.header[i] = frame.header[i].to_be();
+            i += 1;
+        }
+        if bpf_skb_store_bytes(skb, F::TCP, frame.header.as_ptr().cast(), header, 0) != 0 {
+            return None;
+        }
+        if length > 0 && !payload.is_null() {
+            let at = hide_from_compiler(frame.from) & 4095;
+            if at > 1536 {
+                return None;
+            }
+            let length = 1 + bounded(length - 1, 4095, 2559)?;
+            let from = (*payload).data.as_ptr().add(at as usize);
+            if bpf_skb_store_bytes(skb, F::TCP + header, from.cast(), length, 0) != 0 {
+                return None;
+            }
+        }
+    }
+    let mut view = PacketView::current(ctx);
+    view.set_words(0, frame.macs)?;
+    if F::VERSION == 4 {
+        let first = 0x4500_0000 | (20 + header + length);
+        let third = HOPS << 24 | u32::from(TCP) << 16;
+        let (source, destination) = (frame.source[3], frame.destination[3]);
+        let sum =
+            u64::from(first) + u64::from(DONT_FRAGMENT) + u64::from(third) + u64::from(source) + u64::from(destination);
+        view.set_words(
+            ETH_HEADER,
+            [first, DONT_FRAGMENT, third | u32::from(!fold(sum)), source, destination],
+        )
+    } else {
+        view.set_words(
+            ETH_HEADER,
+            [0x6000_0000, (header + length) << 16 | u32::from(TCP) << 8 | HOPS],
+        )?;
+        view.set_words(ETH_HEADER + 8, frame.source)?;
+        view.set_words(ETH_HEADER + 24, frame.destination)
+    }
+}

@@ -1,0 +1,396 @@
+//! Packets of hosts to connections in the making: the SYN-ACK becomes the client's first data.
+
+use aya_ebpf::{
+    helpers::{bpf_clone_redirect, bpf_redirect},
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{
+        CutFlow, PendingFlow,
+        flow::{
+            FIRST_DATA_HELD, IS_PEEKED, OFFERED_TIMESTAMPS, RESET, SOCKETS_CLOSED, SUPERSEDED, TS_DELTA_KNOWN,
+            ineligible, state,
+        },
+        handshake,
+    },
+    net::{
+        atomic,
+        header::{ACK, PSH, RST},
+        seq,
+    },
+    peek::abi::{PeekPayload, PeekPending},
+};
+
+use super::{
+    DROP, exit,
+    first::send,
+    frame::{self, Frame},
+    maps::{
+        CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, notify, pending_flow, release_port,
+    },
+    miss,
+    pass_up::swapped_macs,
+    release::{REFUSED_TICKS, UNFIT_TICKS, give_up, set_aside},
+    segment::{Checksum, Segment, segment_room},
+    settings::{config, is_alive},
+};
+use crate::cut::skb::{Family, PacketView, context_field, monotonic_ms};
+
+const BPF_EXIST: u64 = 2;
+
+/// Sends the first data, if `cut_in` has just completed a flow of ours with this SYN-ACK.
+#[inline(always)]
+pub fn on_syn_ack<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    // SAFETY: the value is copied at once.
+    let Some(entry) = (unsafe { CUT_CT.get(&segment.tuple) }).copied() else {
+        return on_unpaired::<F>(ctx, segment);
+    };
+    let Some(flow) = CUT_FLOWS.get_ptr_mut(entry.index) else {
+        return miss();
+    };
+    // SAFETY: an element of the array, each field of which is read or written whole.
+    let flow = unsafe { &mut *flow };
+    if entry.dir != 1 || flow.dirs[0].flags & FIRST_DATA_HELD == 0 || flow.state != state::CUT {
+        return miss();
+    }
+    if is_of_successor(flow, entry.index) {
+        return miss();
+    }
+    if !take_first_data(flow) {
+        // Another CPU has another copy of the SYN-ACK, and sends the data.
+        return exit(Reason::PeekEarly, DROP);
+    }
+    match deliver::<F>(ctx, segment, flow, entry.index) {
+        // Not from there: the stack would have no room for the frames of both.
+        LOST => abandon::<F>(ctx, segment, flow),
+        action => action,
+    }
+}
+
+/// Whether a flow is one of the program behind this one: a successor's, whose first data is in its own maps.
+#[inline(always)]
+fn is_of_successor(flow: &CutFlow, index: u32) -> bool {
+    // SAFETY: a number, read at once.
+    let waits_here = unsafe { PEEK_PENDING.get(&flow.tuple(0)) }.is_some_and(|pending| pending.flow == index);
+    !waits_here && !config().is_some_and(is_alive)
+}
+
+/// Takes the first data of a flow for this CPU; false where another one has it.
+#[inline(always)]
+fn take_first_data(flow: &mut CutFlow) -> bool {
+    /// Other packets of the flow, few of which there can be yet, may change its flags at the same time.
+    const MAX_TRIES: u32 = 4;
+    let mut tries = 0;
+    while tries < MAX_TRIES {
+        tries += 1;
+        let flags = &mut flow.dirs[0].flags;
+        // SAFETY: aligned, whole.
+        let held = unsafe { core::ptr::from_ref(flags).read_volatile() };
+        if held & FIRST_DATA_HELD == 0 {
+            return false;
+        }
+        if atomic::exchange(flags, held, held & !FIRST_DATA_HELD) {
+            return true;
+        }
+    }
+    // The host repeats its SYN-ACK.
+    false
+}
+
+/// Not an action: the first data is lost.
+const LOST: i32 = -2;
+
+#[inline(never)]
+fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, index: u32) -> i32 {
+    let client = flow.tuple(0);
+    // SAFETY: the value is copied at once.
+    let pending = unsafe { PEEK_PENDING.get(&client) }.copied();
+    // Both sockets of the flow are none: the flow GC may end it, and nothing is handed off.
+    flow.handoff_state = SOCKETS_CLOSED;
+    notify(index);
+    release_port(flow.ports_b & 0xffff, index);
+    let Some(pending) = pending.filter(|pending| pending.flow == index) else {
+        return LOST;
+    };
+    let _ = PEEK_PENDING.remove(&client);
+    let Some(payload) = PEEK_PAYLOADS.get_ptr_mut(pending.payload) else {
+        return LOST;
+    };
+    // SAFETY: an element of the array.
+    let payload = unsafe { &mut *payload };
+    if payload.generation != pending.generation {
+        return LOST;
+    }
+    match send_data::<F>(ctx, segment, flow, &pending, payload) {
+        Some(action) => {
+            let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
+            let _ = PEEK_DONE.insert(&client, &first, 0);
+            exit(Reason::PeekDelivered, action)
+        }
+        None => {
+            forget(flow);
+            exit(Reason::PeekFailed, DROP)
+        }
+    }
+}
+
+/// Ends a flow whose first data is lost, and its host's connection: the client repeats its data, and that is read again,
+/// for it may ask for something else.
+#[inline(never)]
+fn abandon<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow) -> i32 {
+    forget(flow);
+    match make_reset::<F>(ctx, segment) {
+        Some(Checksum::Whole | Checksum::Partial) => {
+            let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+            // SAFETY: the helper takes numbers.
+            exit(Reason::PeekOverwritten, unsafe { bpf_redirect(ifindex, 0) } as i32)
+        }
+        _ => exit(Reason::PeekFailed, DROP),
+    }
+}
+
+/// Ends a flow as one that its host has reset, and takes it out of the connection table: its tuples may be those of
+/// another before the flow GC has freed it.
+#[inline(always)]
+fn forget(flow: &mut CutFlow) {
+    atomic::set(&mut flow.dirs[0].flags, SUPERSEDED);
+    atomic::set(&mut flow.dirs[1].flags, RESET | SUPERSEDED);
+    let _ = CUT_CT.remove(&flow.tuple(0));
+    let _ = CUT_CT.remove(&flow.tuple(1));
+}
+
+/// Turns the SYN-ACK into the client's first data, in one segment or two.
+#[inline(always)]
+fn send_data<F: Family>(
+    ctx: &TcContext,
+    segment: &Segment,
+    flow: &mut CutFlow,
+    pending: &PeekPending,
+    payload: &mut PeekPayload,
+) -> Option<i32> {
+    let mut view = PacketView::current(ctx);
+    let offer = handshake::read_options(&mut view, F::TCP, &segment.tcp)?;
+    let checksum = segment.checksum::<F>(&view, 0)?;
+    if checksum == Checksum::Wrong {
+        return None;
+    }
+    let has_timestamps = offer.offered & OFFERED_TIMESTAMPS != 0;
+    let stamp = flow.dirs[1].ts_val.wrapping_add(monotonic_ms());
+    let length = payload.length;
+    flow.dirs[0].packets = 1;
+    flow.dirs[0].bytes = u64::from(length);
+    // A repetition may have been forwarded already: the flow is in the table.
+    let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
+    flow.dirs[0].snd_max = seq::later(flow.dirs[0].snd_max, first.wrapping_add(length));
+    if has_timestamps {
+        flow.dirs[0].ts_val = stamp;
+        flow.ts_delta_in = stamp.wrapping_sub(pending.ts_val);
+        atomic::set(&mut flow.dirs[0].flags, TS_DELTA_KNOWN);
+    }
+    let macs = swapped_macs(&view)?;
+    let frame = Frame::new(&flow.local, &flow.host_addr, &macs, checksum)?;
+    if has_timestamps {
+        frame.timestamps(stamp, offer.ts_val);
+    }
+    let most = u32::from(segment_room(offer.mss, has_timestamps));
+    let one = if length > most { most } else { length };
+    let window = window_for_host(flow, pending.window);
+    let ports = flow.ports_b.rotate_left(16);
+    frame.length = one;
+    frame.fill(
+        ports,
+        flow.isn_b,
+        flow.isn_host,
+        if length > one { ACK } else { ACK | PSH },
+        window,
+    );
+    if frame::write::<F>(ctx, frame, payload) != 0 || !is_ours(payload, pending) {
+        return None;
+    }
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    if length > one {
+        // SAFETY: the helper clones the packet.
+        unsafe { bpf_clone_redirect(ctx.skb.skb, ifindex, 0) };
+        let rest = length - one;
+        frame.from = one;
+        frame.words = 5;
+        if has_timestamps {
+            frame.timestamps(stamp, offer.ts_val);
+        }
+        // The client repeats bytes beyond two segments.
+        frame.length = if rest > most { most } else { rest };
+        frame.fill(ports, flow.isn_b.wrapping_add(one), flow.isn_host, ACK | PSH, window);
+        if frame::write::<F>(ctx, frame, payload) != 0 || !is_ours(payload, pending) {
+            return None;
+        }
+    }
+    // SAFETY: the helper takes numbers.
+    Some(unsafe { bpf_redirect(ifindex, 0) } as i32)
+}
+
+/// Whether a payload is still that of a connection: another CPU's next client may have been given the element meanwhile,
+/// and its bytes must not be sent on this connection.
+#[inline(always)]
+fn is_ours(payload: &PeekPayload, pending: &PeekPending) -> bool {
+    // SAFETY: aligned, whole; the CPU that has the element changes the number first of all.
+    unsafe { (&raw const payload.generation).read_volatile() == pending.generation }
+}
+
+/// The client's window in the units of leg B.
+#[inline(always)]
+fn window_for_host(flow: &CutFlow, window: u16) -> u16 {
+    let bytes = u32::from(window) << (flow.scale_a & 15);
+    let units = bytes >> (flow.scale_b & 15);
+    if units > 0xffff { 0xffff } else { units as u16 }
+}
+
+/// A SYN-ACK that has completed nothing: that of a host whose options do not agree with the client's, perhaps. The host
+/// gets a reset, and the client's repetition is passed up.
+#[inline(never)]
+fn on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    try_on_unpaired::<F>(ctx, segment).unwrap_or_else(miss)
+}
+
+#[inline(always)]
+fn try_on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
+    let (pending, flow) = pending_of(segment)?;
+    if flow.state != state::INELIGIBLE {
+        return None;
+    }
+    if is_of_options(flow.ineligible) {
+        set_aside(pending.host, UNFIT_TICKS);
+    }
+    let client = flow.tuple(0);
+    give_up(&client, &pending);
+    if make_reset::<F>(ctx, segment)? == Checksum::Wrong {
+        return Some(exit(Reason::PeekFailed, DROP));
+    }
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    // SAFETY: the helper takes numbers.
+    let action = unsafe { bpf_redirect(ifindex, 0) };
+    Some(exit(Reason::PeekRefused, action as i32))
+}
+
+/// Turns a host's packet into the reset of the connection that it means. Returns the state of its checksum; `Wrong` where
+/// the packet could not be changed.
+#[inline(always)]
+fn make_reset<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<Checksum> {
+    let view = PacketView::current(ctx);
+    let checksum = segment.checksum::<F>(&view, 0)?;
+    let macs = swapped_macs(&view)?;
+    let frame = Frame::new(&segment.tuple.destination, &segment.tuple.source, &macs, checksum)?;
+    frame.fill(segment.tuple.ports.rotate_left(16), segment.tcp.ack, 0, RST, 0);
+    let is_written = frame::write::<F>(ctx, frame, core::ptr::null_mut()) == 0;
+    Some(if is_written { checksum } else { Checksum::Wrong })
+}
+
+/// Decides about an acknowledgement to no listener. That of a host which has been sent a SYN, and which acknowledges
+/// something else, is about an old connection of the same addresses and ports (RFC 5961, section 4; RFC 6191): our
+/// kernel would reset that, and the client wait until it repeats its data.
+#[inline(never)]
+pub fn on_challenge<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    try_on_challenge::<F>(ctx, segment).unwrap_or_else(miss)
+}
+
+#[inline(always)]
+fn try_on_challenge<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
+    let fate = note_challenge(segment);
+    if fate == challenge::NONE {
+        return None;
+    }
+    let checksum = make_reset::<F>(ctx, segment)?;
+    if checksum == Checksum::Wrong {
+        return Some(exit(Reason::PeekFailed, DROP));
+    }
+    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
+    if fate == challenge::AGAIN {
+        // SAFETY: the helper takes numbers.
+        return Some(exit(Reason::PeekEarly, unsafe { bpf_redirect(ifindex, 0) } as i32));
+    }
+    // SAFETY: the helper clones the packet.
+    unsafe { bpf_clone_redirect(ctx.skb.skb, ifindex, 0) };
+    let reading = PEEK_READING.get_ptr_mut(0)?;
+    // SAFETY: this CPU's element.
+    unsafe { (*reading).checksum = checksum as u32 };
+    Some(send::<F>(ctx))
+}
+
+/// Kinds of an acknowledgement of a host. Numbers, because a function of a BPF program returns one register.
+mod challenge {
+    /// No challenge.
+    pub const NONE: u32 = 0;
+    /// The first one since the host was asked.
+    pub const FIRST: u32 = 1;
+    /// A host that asks once more is asked again when the client repeats its data.
+    pub const AGAIN: u32 = 2;
+}
+
+/// Tells whether an acknowledgement is a challenge, and remembers it; the connection is left in `PEEK_READING`.
+#[inline(never)]
+fn note_challenge(segment: &Segment) -> u32 {
+    let Some((pending, flow)) = pending_of(segment) else {
+        return challenge::NONE;
+    };
+    if flow.state != state::CONNECTING || segment.tcp.ack == flow.isn_b || segment.payload != 0 {
+        return challenge::NONE;
+    }
+    let Some(reading) = PEEK_READING.get_ptr_mut(0) else {
+        return challenge::NONE;
+    };
+    // SAFETY: this CPU's element.
+    let reading = unsafe { &mut *reading };
+    reading.pending = pending;
+    reading.pending.challenged = pending.attempts;
+    if pending.challenged == pending.attempts
+        || PEEK_PENDING
+            .insert(&flow.tuple(0), &reading.pending, BPF_EXIST)
+            .is_err()
+    {
+        return challenge::AGAIN;
+    }
+    challenge::FIRST
+}
+
+/// Whether the host's options are why a flow was not cut, and not a table that has no room for it.
+#[inline(always)]
+const fn is_of_options(why: u8) -> bool {
+    why == ineligible::TIMESTAMPS
+        || why == ineligible::SACK
+        || why == ineligible::MSS
+        || why == ineligible::WINDOW_SCALE
+        || why == ineligible::FRAGMENTS
+        || why == ineligible::MALFORMED
+}
+
+/// A host refuses: the client's repetition is passed up, or goes to another host.
+#[inline(never)]
+pub fn on_reset(segment: &Segment) -> i32 {
+    try_on_reset(segment).unwrap_or_else(miss)
+}
+
+#[inline(always)]
+fn try_on_reset(segment: &Segment) -> Option<i32> {
+    let (pending, flow) = pending_of(segment)?;
+    if segment.tcp.flags & ACK == 0 || segment.tcp.ack != flow.isn_b {
+        return None;
+    }
+    set_aside(pending.host, REFUSED_TICKS);
+    let client = flow.tuple(0);
+    give_up(&client, &pending);
+    Some(exit(Reason::PeekRefused, DROP))
+}
+
+/// Connection in the making that a host's packet belongs to.
+#[inline(always)]
+fn pending_of(segment: &Segment) -> Option<(PeekPending, &'static mut PendingFlow)> {
+    let (index, flow) = pending_flow(segment.tuple.ports)?;
+    // SAFETY: an element of the array.
+    let flow = unsafe { &mut *flow };
+    if flow.marks & IS_PEEKED == 0 || flow.tuple(1) != segment.tuple {
+        return None;
+    }
+    // SAFETY: the value is copied at once.
+    let pending = unsafe { PEEK_PENDING.get(&flow.tuple(0)) }.copied()?;
+    (pending.flow == index).then_some((pending, flow))
+}

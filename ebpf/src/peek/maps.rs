@@ -1,0 +1,214 @@
+//! The maps of the kernel peek, and those of tier `cut` that it fills.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
+};
+use signalbox_common::{
+    cut::{
+        PendingFlow,
+        flow::{CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowEnded, FlowRef, MAX_CT_ENTRIES, PENDING_PORTS},
+    },
+    net::{Tuple, atomic},
+    peek::abi::{
+        MAX_PEEK_BINDINGS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_PENDING,
+        MAX_PEEK_ROUTES, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekCursor, PeekGuesses,
+        PeekHost, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute,
+    },
+    steer::SteerKey,
+};
+
+use super::frame::Frame;
+
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// Connection table of tier `cut`.
+///
+/// - Entry: see object `cut_through`
+/// - Writer: cut_in
+/// - Reader: peek_in, which looks whether a port is in use and finds the flow of a SYN-ACK
+/// - Size: that of cut_through; pinned
+#[map]
+pub static CUT_CT: HashMap<Tuple, FlowRef> = HashMap::pinned(MAX_CT_ENTRIES, 0);
+
+/// Flow table of tier `cut`.
+///
+/// - Entry: see object `cut_through`
+/// - Writer: peek_in claims and fills entries of its own share
+/// - Reader: peek_in
+/// - Size: that of cut_through; pinned
+#[map]
+pub static CUT_FLOWS: Array<CutFlow> = Array::pinned(DEFAULT_FLOWS, BPF_F_MMAPABLE);
+
+/// Flows that are being connected, by leg B's source port.
+///
+/// - Entry: see object `cut_through`
+/// - Writer: peek_in claims ports of its own share
+/// - Reader: peek_in
+/// - Size: that of cut_through; pinned
+#[map]
+pub static CUT_PENDING: Array<u64> = Array::pinned(PENDING_PORTS, BPF_F_MMAPABLE);
+
+/// Events to the flow GC.
+///
+/// - Entry: see object `cut_through`
+/// - Writer: peek_in, for flows that userspace has to count
+/// - Reader: datapath/cut/gc.rs
+/// - Size: that of cut_through; pinned
+#[map]
+static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
+
+/// Destinations whose connections are routed in the kernel.
+///
+/// - Entry: family, port and address prefix -> listener, protocol
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in, for every packet of no cut flow
+/// - Size: 16384; not pinned: without a process nothing is routed
+#[map]
+pub static PEEK_BINDINGS: LpmTrie<SteerKey, PeekBinding> =
+    LpmTrie::with_max_entries(MAX_PEEK_BINDINGS, BPF_F_NO_PREALLOC);
+
+/// Routes.
+///
+/// - Entry: protocol and name -> turns among clusters
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data
+/// - Size: 16384; not pinned
+#[map]
+pub static PEEK_ROUTES: HashMap<PeekName, PeekRoute> = HashMap::with_max_entries(MAX_PEEK_ROUTES, BPF_F_NO_PREALLOC);
+
+/// Counters of connections, by which turns are drawn: routes, and behind them clusters.
+///
+/// - Entry: number of a route, or of a cluster -> connections
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 16384 routes and 1024 clusters; not pinned
+#[map]
+pub static PEEK_TICKETS: Array<u64> = Array::with_max_entries(MAX_PEEK_ROUTES + MAX_PEEK_CLUSTERS, 0);
+
+/// Clusters, for each protocol.
+///
+/// - Entry: index -> turns among hosts, or hosts that are compared
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data
+/// - Size: 1024; not pinned
+#[map]
+pub static PEEK_CLUSTERS: Array<PeekCluster> = Array::with_max_entries(MAX_PEEK_CLUSTERS, 0);
+
+/// Hosts, for each port.
+///
+/// - Entry: index -> address, load, next hop
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs; peek_in: load, next hop, refusals
+/// - Reader: peek_in at first data
+/// - Size: 4096, mapped into userspace; not pinned
+#[map]
+pub static PEEK_HOSTS: Array<PeekHost> = Array::with_max_entries(MAX_PEEK_HOSTS, BPF_F_MMAPABLE);
+
+/// First data that waits for the SYN-ACK of a host.
+///
+/// - Entry: index -> bytes
+/// - Writer: peek_in; the oldest is overwritten, and its client repeats it
+/// - Reader: peek_in
+/// - Size: 512 for each CPU; not pinned
+#[map]
+pub static PEEK_PAYLOADS: Array<PeekPayload> = Array::with_max_entries(PEEK_PAYLOADS_PER_CPU, 0);
+
+/// Connections that wait for the SYN-ACK of a host.
+///
+/// - Entry: a client's tuple -> flow, port, first data
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 16384, those least recently used make room; not pinned
+#[map]
+pub static PEEK_PENDING: LruHashMap<Tuple, PeekPending> = LruHashMap::with_max_entries(MAX_PEEK_PENDING, 0);
+
+/// Connections whose first data has gone its way: a late copy of it begins no other connection.
+///
+/// - Entry: a client's tuple -> number of its first byte; its complement where it was passed up
+/// - Writer: peek_in
+/// - Reader: peek_in at first data
+/// - Size: 65536, those least recently used make room; not pinned
+#[map]
+pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_PEEK_DONE, 0);
+
+/// Wrong cookies, by source: an IPv4 address, or the first half of an IPv6 address.
+///
+/// - Entry: address -> their number in a second
+/// - Writer: peek_in
+/// - Reader: peek_in, for cookies without timestamps
+/// - Size: 16384, those least recently used make room; not pinned
+#[map]
+pub static PEEK_GUESSES: LruHashMap<[u32; 4], PeekGuesses> = LruHashMap::with_max_entries(MAX_PEEK_GUESSES, 0);
+
+/// Settings of the program.
+///
+/// - Entry: 0 -> key of the cookies, shares of flows and ports, end of userspace's life
+/// - Writer: kernel/src/peek.rs, every half second
+/// - Reader: peek_in
+/// - Size: 1; not pinned
+#[map]
+pub static PEEK_CONFIG: Array<PeekConfig> = Array::with_max_entries(1, 0);
+
+/// Places of a CPU in the ranges that it claims from.
+///
+/// - Entry: 0 -> next flow, port and payload
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 1, per CPU; not pinned
+#[map]
+pub static PEEK_CURSOR: PerCpuArray<PeekCursor> = PerCpuArray::with_max_entries(1, 0);
+
+/// The segment that is being made.
+///
+/// - Entry: 0 -> addresses, header
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 1, per CPU; not pinned
+#[map]
+pub static PEEK_FRAME: PerCpuArray<Frame> = PerCpuArray::with_max_entries(1, 0);
+
+/// The first data that is being read.
+///
+/// - Entry: 0 -> name, state of the reading
+/// - Writer: peek_in
+/// - Reader: peek_in
+/// - Size: 1, per CPU; not pinned
+#[map]
+pub static PEEK_READING: PerCpuArray<PeekReading> = PerCpuArray::with_max_entries(1, 0);
+
+/// Tells userspace of a flow, without waking it: userspace polls.
+#[inline(always)]
+pub fn notify(index: u32) {
+    let _ = CUT_FLOW_ENDED.output::<FlowEnded>(FlowEnded { index, _pad: 0 }, BPF_RB_NO_WAKEUP);
+}
+
+/// Flow that is being connected from a source port: its index, and its entry.
+#[inline(always)]
+pub fn pending_flow(port: u32) -> Option<(u32, *mut PendingFlow)> {
+    let index = CUT_PENDING.get(port & 0xffff)?;
+    // SAFETY: an element of the array; userspace changes it through its mapping, so it is read once, volatile.
+    let index = unsafe { core::ptr::from_ref(index).read_volatile() };
+    let index = index.checked_sub(1)? as u32;
+    Some((index, CUT_FLOWS.get_ptr_mut(index)?.cast()))
+}
+
+/// Claims a source port for a flow; false where it is in use.
+#[inline(always)]
+pub fn claim_port(port: u32, flow: u32) -> bool {
+    let Some(element) = CUT_PENDING.get_ptr_mut(port & 0xffff) else {
+        return false;
+    };
+    // SAFETY: the lower half of an aligned element, whose upper half is always zero (little-endian).
+    atomic::exchange(unsafe { &mut *element.cast::<u32>() }, 0, flow + 1)
+}
+
+/// Gives a source port back that a flow had while it was being connected.
+#[inline(always)]
+pub fn release_port(port: u32, flow: u32) {
+    if let Some(element) = CUT_PENDING.get_ptr_mut(port & 0xffff) {
+        // SAFETY: as above.
+        atomic::exchange(unsafe { &mut *element.cast::<u32>() }, flow + 1, 0);
+    }
+}

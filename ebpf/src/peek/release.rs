@@ -1,0 +1,49 @@
+//! End of a connection that never came to be: its flow, port and waiting data are given back.
+
+use signalbox_common::{
+    net::Tuple,
+    peek::abi::{NO_FLOW, PeekPending},
+};
+
+use super::maps::{PEEK_HOSTS, PEEK_PENDING, release_port};
+use crate::cut::skb::tick;
+
+/// Ticks for which a host is left alone that has refused a connection: about a second.
+pub const REFUSED_TICKS: u32 = 950;
+/// Ticks for which a host is left alone whose options do not agree: ten seconds.
+pub const UNFIT_TICKS: u32 = 9540;
+
+/// Gives up a flow that waits for its host: nobody finds it any more by its port. Its entry is left to the flow GC, for
+/// another CPU may be completing it at this moment.
+#[inline(always)]
+pub fn give_up(client: &Tuple, pending: &PeekPending) {
+    if pending.flow != NO_FLOW {
+        release_port(pending.port, pending.flow);
+    }
+    let _ = PEEK_PENDING.remove(client);
+}
+
+/// Leaves a host alone for a while.
+#[inline(always)]
+pub fn set_aside(host: u32, ticks: u32) {
+    if let Some(host) = PEEK_HOSTS.get_ptr_mut(host) {
+        // SAFETY: an element of the array; each number is written whole, and a lost count does no harm.
+        unsafe {
+            (*host).refused = (*host).refused.wrapping_add(1);
+            (*host).unfit_until = tick().wrapping_add(ticks) | 1;
+        }
+    }
+}
+
+/// Gives up what waits for a client's tuple.
+#[inline(never)]
+pub fn give_up_waiting(client: &Tuple) -> u32 {
+    // SAFETY: the value is copied at once.
+    match unsafe { PEEK_PENDING.get(client) }.copied() {
+        Some(pending) => {
+            give_up(client, &pending);
+            1
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,52 @@
+//! Settings that userspace writes, and options that clients are told.
+
+use signalbox_common::{cut::flow::OFFERED_SCALE, net::seq, peek::abi::PeekConfig};
+
+use super::{maps::PEEK_CONFIG, segment::segment_room};
+use crate::{
+    cut::skb::{Family, tick},
+    packet_view::hide_from_compiler,
+};
+
+/// Window scale that clients are told: what the kernel's own sockets have with buffers of its default size.
+pub const OUR_SCALE: u8 = 10;
+/// MSS that clients are told where no interface says less, over IPv4.
+const DEFAULT_MSS: u32 = 1460;
+
+/// Whether the options have a window scale, as a factor: a choice by the bit would become a negation, which verifiers
+/// before 6.17 do not follow.
+#[inline(always)]
+pub fn scale_factor(offered: u8) -> u8 {
+    const { assert!(OFFERED_SCALE == 1) };
+    hide_from_compiler(u32::from(offered & OFFERED_SCALE)) as u8
+}
+
+/// The settings.
+#[inline(always)]
+pub fn config() -> Option<&'static PeekConfig> {
+    PEEK_CONFIG.get(0)
+}
+
+/// Whether userspace has been alive a moment ago.
+#[inline(always)]
+pub fn is_alive(config: &PeekConfig) -> bool {
+    seq::after(config.alive_until, tick())
+}
+
+/// MSS that clients are told.
+#[inline(always)]
+pub fn our_mss<F: Family>() -> Option<u16> {
+    let mss = config()?.mss;
+    let mss = if mss == 0 || mss > DEFAULT_MSS {
+        DEFAULT_MSS
+    } else {
+        mss
+    };
+    Some(if F::VERSION == 6 { mss - 20 } else { mss } as u16)
+}
+
+/// Window that a client is told: as many bytes as two segments to a host have.
+#[inline(always)]
+pub fn room_for_first_data<F: Family>(has_timestamps: bool) -> Option<u16> {
+    Some(2 * segment_room(our_mss::<F>()?, has_timestamps))
+}

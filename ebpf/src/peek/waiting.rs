@@ -1,0 +1,320 @@
+//! Segments of a client whose first data waits, for a host or for its rest: repeated, they make the program ask again;
+//! what follows is put to it.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_get_smp_processor_id, bpf_skb_load_bytes},
+    programs::TcContext,
+};
+use signalbox_common::{
+    Reason,
+    cut::{PendingFlow, flow::state},
+    net::header::FIN,
+    peek::{
+        KernelPeek,
+        abi::{MAX_PAYLOAD_BYTES, NO_FLOW, PAYLOAD_ROOM, PEEK_PAYLOADS_PER_CPU, PeekName, PeekPayload, PeekReading},
+    },
+};
+
+use super::{
+    DROP, client, exit,
+    first::{keep, send},
+    frame::{self, payload_sum},
+    host,
+    maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_ROUTES},
+    pass_up::passed_up,
+    read::read_name,
+    release::{REFUSED_TICKS, give_up, give_up_waiting, set_aside},
+    segment::{Checksum, Segment},
+    settings::config,
+};
+use crate::cut::skb::{Family, PacketView, tick};
+
+/// Not an action: the segment belongs to another connection of the same addresses and ports, or begins this one anew.
+pub const OF_ANOTHER: i32 = -2;
+/// Not an action: the segment was put to first data that is not whole, which is to be read again.
+pub const JOINED: i32 = -3;
+
+/// SYNs to a host after which the client's next repetition is passed up.
+const MAX_ATTEMPTS: u16 = 3;
+/// Ticks between SYNs to a host: some 190 ms, a little less than the least time after which Linux repeats
+/// (`TCP_RTO_MIN`, include/net/tcp.h). A client that repeats faster makes no host look silent.
+const REPETITION_TICKS: u32 = 181;
+const BPF_EXIST: u64 = 2;
+
+/// Fates of a segment. Numbers, because a function of a BPF program returns one register.
+mod fate {
+    /// Dropped: the client repeats what it needs.
+    pub const EARLY: u32 = 0;
+    pub const OF_ANOTHER: u32 = 1;
+    /// The connection was given up.
+    pub const GIVEN_UP: u32 = 2;
+    /// First data that is due to be asked for again.
+    pub const REPEATED: u32 = 3;
+    /// Data behind it.
+    pub const BEHIND: u32 = 4;
+}
+
+/// Decides about a segment of a tuple that waits, at a listener of a protocol.
+#[inline(never)]
+pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u32) -> i32 {
+    let action = match judge(segment) {
+        fate::OF_ANOTHER => Some(OF_ANOTHER),
+        fate::GIVEN_UP => Some(exit(Reason::PeekRefused, DROP)),
+        fate::REPEATED => ask_again::<F>(ctx, segment, protocol as u8),
+        fate::BEHIND => append::<F>(ctx, segment),
+        _ => None,
+    };
+    action.unwrap_or_else(|| exit(Reason::PeekEarly, DROP))
+}
+
+/// Judges a segment, and leaves the connection that waits in `PEEK_READING`.
+#[inline(never)]
+fn judge(segment: &Segment) -> u32 {
+    // The connection may have got its host's answer, or been given up, at this moment.
+    try_judge(segment).unwrap_or(fate::EARLY)
+}
+
+#[inline(always)]
+fn try_judge(segment: &Segment) -> Option<u32> {
+    let reading = PEEK_READING.get_ptr_mut(0)?;
+    // SAFETY: this CPU's element. The map's is copied at once: another client's may be in its place a moment later.
+    let reading = unsafe {
+        (*reading).pending = *PEEK_PENDING.get(&segment.tuple)?;
+        &mut *reading
+    };
+    let pending = &reading.pending;
+    if segment.tcp.ack != pending.ack {
+        return Some(fate::OF_ANOTHER);
+    }
+    if pending.flow == NO_FLOW {
+        if segment.payload == 0 || segment.tcp.seq != pending.seq {
+            return (segment.payload != 0).then_some(fate::BEHIND);
+        }
+        // Userspace waits for the rest, which is late or lost.
+        let _ = PEEK_DONE.insert(&segment.tuple, &passed_up(pending.seq), 0);
+        give_up(&segment.tuple, pending);
+        return Some(fate::OF_ANOTHER);
+    }
+    let flow = CUT_FLOWS.get_ptr_mut(pending.flow)?;
+    // SAFETY: an element of the array, of which numbers are read.
+    let flow = unsafe { &*flow.cast::<PendingFlow>() };
+    // SAFETY: aligned, whole.
+    let state = unsafe { (&raw const flow.state).read_volatile() };
+    if flow.tuple(0) != segment.tuple || state != state::CONNECTING && state != state::CUT {
+        // The next repetition is first data again.
+        give_up(&segment.tuple, pending);
+        return Some(fate::GIVEN_UP);
+    }
+    if state == state::CUT {
+        // The host's answer is at another CPU.
+        return None;
+    }
+    let waited = tick().wrapping_sub(flow.started);
+    let is_due = waited >= u32::from(pending.attempts) * REPETITION_TICKS;
+    if pending.attempts >= MAX_ATTEMPTS && is_due {
+        // The next repetition is first data again: the host is chosen anew, or userspace decides.
+        if pending.challenged != pending.attempts {
+            set_aside(pending.host, REFUSED_TICKS);
+        }
+        give_up(&segment.tuple, pending);
+        return Some(fate::GIVEN_UP);
+    }
+    if segment.payload == 0 {
+        return None;
+    }
+    if segment.tcp.seq != pending.seq {
+        return Some(fate::BEHIND);
+    }
+    reading.route = flow.route;
+    (is_due && pending.attempts < MAX_ATTEMPTS).then_some(fate::REPEATED)
+}
+
+/// Keeps the data anew, and sends the SYN again. `reading` has the connection.
+#[inline(always)]
+fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Option<i32> {
+    let (config, cursor) = (config()?, PEEK_CURSOR.get_ptr_mut(0)?);
+    let reading = PEEK_READING.get_ptr_mut(0)?;
+    // SAFETY: this CPU's elements.
+    let (cursor, reading) = unsafe { (&mut *cursor, &mut *reading) };
+    // SAFETY: reads a number.
+    if unsafe { bpf_get_smp_processor_id() } >= config.cpus {
+        // This CPU has come later, and has no share: the segment is passed up.
+        give_up_waiting(&segment.tuple);
+        return Some(OF_ANOTHER);
+    }
+    if is_still_kept::<F>(ctx, segment) == 0 {
+        let kept = keep::<F>(ctx, segment, config, cursor, &mut reading.pending);
+        cursor.payload = cursor.payload.wrapping_add(1);
+        let (payload, checksum) = kept?;
+        reading.checksum = checksum as u32;
+        // SAFETY: an element of the ring that this CPU has just taken.
+        if !asks_for_the_same(unsafe { &mut *payload }, reading, protocol) {
+            // Data of another name, or a part of what was whole before: first data, to be judged anew.
+            give_up_waiting(&segment.tuple);
+            return Some(OF_ANOTHER);
+        }
+    }
+    let pending = &mut reading.pending;
+    let mut stamps = [pending.ts_val, 0];
+    client::timestamps::<F>(ctx, segment, &mut stamps);
+    pending.ts_val = stamps[0];
+    pending.window = segment.tcp.window;
+    pending.attempts += 1;
+    // An error: the host has answered to another CPU at this moment.
+    PEEK_PENDING.insert(&segment.tuple, &*pending, BPF_EXIST).ok()?;
+    Some(send::<F>(ctx))
+}
+
+/// Whether the ring still has what a segment repeats: its bytes, and perhaps more of them that came behind. Leaves the state
+/// of its checksum in `PEEK_READING`.
+#[inline(never)]
+fn is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> u32 {
+    u32::from(try_is_still_kept::<F>(ctx, segment).is_some())
+}
+
+#[inline(always)]
+fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()> {
+    let reading = PEEK_READING.get_ptr_mut(0)?;
+    // SAFETY: this CPU's element.
+    let reading = unsafe { &mut *reading };
+    let pending = &reading.pending;
+    // SAFETY: reads a number.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    // Another CPU may have given the element to another client by now, or give it the next moment.
+    if pending.payload / PEEK_PAYLOADS_PER_CPU != cpu {
+        return None;
+    }
+    let payload = PEEK_PAYLOADS.get_ptr_mut(pending.payload)?;
+    // SAFETY: an element of this CPU's share, which alone gives it to others.
+    let payload = unsafe { &mut *payload };
+    let length = segment.payload;
+    // Sums are of whole words.
+    let is_summable = length == payload.length || length < payload.length && length & 3 == 0;
+    if payload.generation != pending.generation || !is_summable {
+        return None;
+    }
+    let sum = payload_sum(payload, 0, length);
+    let checksum = segment.checksum::<F>(&PacketView::current(ctx), sum)?;
+    reading.checksum = checksum as u32;
+    // The host gets the kept bytes, whose name was read: a client that repeats other bytes loses these.
+    (checksum != Checksum::Wrong).then_some(())
+}
+
+/// Whether repeated data asks for a name of the same route: another one may have other rules.
+#[inline(always)]
+fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, protocol: u8) -> bool {
+    reading.name = PeekName::empty(protocol);
+    if read_name(payload, reading) != KernelPeek::Found as u32 {
+        return false;
+    }
+    // SAFETY: a number, read at once.
+    unsafe { PEEK_ROUTES.get(&reading.name) }.is_some_and(|found| found.number == reading.route)
+}
+
+/// Puts a segment to the data that it follows. `None` where that cannot be: the client repeats it.
+#[inline(always)]
+fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
+    let reading = PEEK_READING.get_ptr_mut(0)?;
+    // SAFETY: this CPU's element.
+    let reading = unsafe { &mut *reading };
+    let pending = &reading.pending;
+    // SAFETY: reads a number.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    // Only this CPU gives elements of its share to others: the element stays this client's meanwhile.
+    let has_fin = segment.tcp.flags & FIN != 0 && pending.flow != NO_FLOW;
+    if has_fin || pending.payload / PEEK_PAYLOADS_PER_CPU != cpu {
+        return None;
+    }
+    let payload = PEEK_PAYLOADS.get_ptr_mut(pending.payload)?;
+    // SAFETY: an element of the array. Who sends it on another CPU reads its length first, and sends no more than that; at
+    // worst the checksum is wrong then, and the client repeats its data.
+    let payload = unsafe { &mut *payload };
+    let kept = payload.length;
+    if payload.generation != pending.generation || segment.tcp.seq.wrapping_sub(pending.seq) != kept {
+        return None;
+    }
+    // Half of the room each: the verifier knows no bound of their sum.
+    let at = frame::bounded(kept, 4095, PAYLOAD_ROOM as u32 / 2 - 1)?;
+    let length = 1 + frame::bounded(segment.payload.wrapping_sub(1), 4095, PAYLOAD_ROOM as u32 / 2 - 1)?;
+    if at + length > MAX_PAYLOAD_BYTES {
+        return None;
+    }
+    // SAFETY: `at + length` is within the room; the helper checks offsets of the packet.
+    let loaded = unsafe {
+        let from = F::TCP + segment.tcp.length;
+        let to = payload.data.as_mut_ptr().add(at as usize);
+        bpf_skb_load_bytes(ctx.as_ptr(), from, to.cast(), length)
+    };
+    if loaded != 0 {
+        return None;
+    }
+    frame::pad(payload, at + length);
+    let sum = payload_sum(payload, at, length);
+    let view = PacketView::current(ctx);
+    let checksum = segment.checksum::<F>(&view, sum).unwrap_or(Checksum::Wrong);
+    if checksum == Checksum::Wrong {
+        frame::pad(payload, at);
+        return None;
+    }
+    reading.checksum = checksum as u32;
+    // Last of all: nobody sends bytes that are not verified.
+    // SAFETY: aligned, whole.
+    unsafe { (&raw mut payload.length).write_volatile(at + length) };
+    if reading.pending.flow == NO_FLOW {
+        return Some(JOINED);
+    }
+    Some(exit(Reason::PeekAppended, DROP))
+}
+
+/// A host refuses a connection, or a client gives up one that waits for its host.
+#[inline(always)]
+pub fn on_reset(segment: &Segment) -> i32 {
+    if is_given_up(segment).is_some() {
+        give_up_waiting(&segment.tuple);
+        return exit(Reason::PeekGivenUp, DROP);
+    }
+    host::on_reset(segment)
+}
+
+/// Whether a reset is that of a client whose data waits, in the window that it may be in.
+#[inline(always)]
+fn is_given_up(segment: &Segment) -> Option<()> {
+    // SAFETY: numbers, read at once.
+    let (first, flow) = unsafe { PEEK_PENDING.get(&segment.tuple) }.map(|pending| (pending.seq, pending.flow))?;
+    if segment.tcp.seq.wrapping_sub(first) > MAX_PAYLOAD_BYTES {
+        return None;
+    }
+    if flow == NO_FLOW {
+        // With the same cookie nobody takes a second element of the ring: what comes again is userspace's.
+        let _ = PEEK_DONE.insert(&segment.tuple, &passed_up(first), 0);
+    }
+    Some(())
+}
+
+/// Whether a SYN is that of a connection which waits: late, or doubled on its way. Another one gives that connection up,
+/// so that no late answer of its host takes the tuple.
+#[inline(never)]
+pub fn is_repeated_syn(segment: &Segment) -> u32 {
+    match try_is_repeated(segment) {
+        Some(false) => {
+            give_up_waiting(&segment.tuple);
+            0
+        }
+        Some(true) => 1,
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn try_is_repeated(segment: &Segment) -> Option<bool> {
+    // SAFETY: numbers, read at once.
+    let (first, index) = unsafe { PEEK_PENDING.get(&segment.tuple) }.map(|pending| (pending.seq, pending.flow))?;
+    let flow = CUT_FLOWS.get_ptr(index)?;
+    // SAFETY: an element of the array, of which numbers are read. The flow of a client that has fallen silent is gone.
+    let is_there = unsafe {
+        let state = (*flow).state;
+        (state == state::CONNECTING || state == state::CUT) && (*flow).tuple(0) == segment.tuple
+    };
+    Some(is_there && first == segment.tcp.seq.wrapping_add(1))
+}
