@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use signalbox_core::discovery::MAX_LIMIT;
 use signalbox_core::model::{Balance, Cluster, ClusterRole, Ejection, JoinPolicy, RoutingEvents};
 use signalbox_core::spi::AppKey;
 
@@ -170,6 +171,7 @@ fn cluster(
     let subset = map.take("subset");
     let backend_tls = map.take("backend_tls");
     let h2c = map.take("h2c");
+    let max_host_connections = map.take("max_host_connections");
     let known = map.finish(report);
 
     // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
@@ -197,6 +199,7 @@ fn cluster(
     });
     let backend_tls = optional_value(backend_tls.as_ref(), |place| tls::backend(place, report));
     let h2c = or_default(h2c.as_ref(), false, |place| place.flag(report));
+    let max_host_connections = max_host_connections.and_then(|place| place.number(1, MAX_LIMIT, report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),
         None => learns.then(Vec::new),
@@ -216,6 +219,7 @@ fn cluster(
         join,
         backend_tls: backend_tls?.unwrap_or_default(),
         h2c,
+        max_host_connections,
     })
 }
 

@@ -76,6 +76,13 @@ pub(super) fn decode(place: &NodeRef<'_>, taken: &mut BindOwners, report: &mut R
     let mode = or_default(mode.as_ref(), HaMode::default(), |place| {
         place.keyword("a mode", &MODES, report)
     });
+    if let (Some(place), HaMode::Address) = (&sync_at, mode) {
+        place.warn(
+            report,
+            "with `mode: address` each node takes itself for the owner of all addresses, and connections are not protected: \
+             see docs/high-availability.md, BGP",
+        );
+    }
     let watch = watch::decode(watch.as_ref(), report);
     let preemption = vrrp::preemption(preemption.as_ref(), report);
     let firewall = or_default(firewall.as_ref(), false, |place| {

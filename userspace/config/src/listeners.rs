@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use signalbox_core::model::shield::ShieldPolicy;
+use signalbox_core::model::tls::CertificateFields;
 use signalbox_core::model::{Bind, Datapath, Listener, Protocol, Routing};
 
 use super::address::{self, BindOwners};
@@ -65,6 +66,16 @@ pub(super) fn decode_all(
         match (listener(&item, &mut around, report), &mut listeners) {
             (Some(listener), Some(listeners)) => listeners.push((item.position(), listener)),
             _ => listeners = None,
+        }
+    }
+    if let Some(listeners) = &mut listeners {
+        let tells = |listener: &Listener| {
+            let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
+            clients.is_some_and(|clients| clients.fields != CertificateFields::Off)
+        };
+        let some_tells = listeners.iter().any(|(_, listener)| tells(listener));
+        for (_, listener) in listeners {
+            listener.http.hides_certificate_fields = some_tells;
         }
     }
     listeners

@@ -9,7 +9,7 @@ use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{
     Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits,
-    PerSource, Tier, Timeouts,
+    PeekPlace, PerSource, Tier, Timeouts,
 };
 
 use super::address::BindOwners;
@@ -37,6 +37,8 @@ pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
     tier: None,
     cut: true,
     cuts_last_requests: false,
+    cuts_long_answers: false,
+    peek: PeekPlace::Userspace,
 };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
@@ -47,10 +49,17 @@ const TIERS: [(&str, Option<Tier>); 4] = [
 ];
 
 const CUT: [(&str, bool); 2] = [("auto", true), ("off", false)];
+const READS: [(&str, bool); 2] = [("open", false), ("token", true)];
+const PEEK: [(&str, PeekPlace); 3] = [
+    ("auto", PeekPlace::Auto),
+    ("kernel", PeekPlace::Kernel),
+    ("userspace", PeekPlace::Userspace),
+];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
+    queue: Duration::from_secs(5),
     peek_http: Duration::from_secs(10),
     peek_tls: Duration::from_secs(5),
     idle: Duration::from_secs(3600),
@@ -89,6 +98,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         socket: PathBuf::from(DEFAULT_ADMIN_SOCKET),
         token_file: None,
         tls: None,
+        reads_need_token: false,
         max_connections: DEFAULT_ADMIN_CONNECTIONS,
         names: Vec::new(),
     };
@@ -100,6 +110,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         let tls = map.take("tls");
         let most = map.take("max_connections");
         let names = map.take("names");
+        let read = map.take("read");
         map.finish(report);
         admin.names = names.and_then(|place| admin_names(&place, report)).unwrap_or_default();
         admin.max_connections = or_default(most.as_ref(), admin.max_connections, |place| {
@@ -110,6 +121,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         spot = listen.map(|place| place.position());
         admin.listen = or_default(listen.as_ref(), admin.listen, |place| admin_listen(place, report));
         admin.socket = or_default(socket.as_ref(), admin.socket, |place| admin_socket(place, report));
+        admin.reads_need_token = reads_need_token(read.as_ref(), &admin, report);
     }
     if let Some(addr) = admin.listen {
         // The address is always free, because no other has been taken before it.
@@ -123,6 +135,24 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         );
     }
     admin
+}
+
+/// Decodes `read`. By default reads need the token where others than this machine's users get at the API, if there is a
+/// token or a certificate that clients could show.
+fn reads_need_token(place: Option<&NodeRef<'_>>, admin: &Admin, report: &mut Report) -> bool {
+    let has_client_ca = admin.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let has_credentials = admin.token_file.is_some() || has_client_ca;
+    let is_remote = admin.listen.is_some_and(|addr| !addr.ip().is_loopback());
+    let wanted = or_default(place, has_credentials && is_remote, |place| {
+        place.keyword("a setting of read", &READS, report)
+    });
+    if let Some(place) = place.filter(|_| wanted && !has_credentials) {
+        place.error(
+            report,
+            "`token` needs credentials that clients can show: give `token_file`, or `tls` with `client_ca`",
+        );
+    }
+    wanted
 }
 
 /// Decodes the names of the admin API.
@@ -192,6 +222,8 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
     let tier = map.take("tier");
     let cut = map.take("cut");
     let last_requests = map.take("last_requests");
+    let long_answers = map.take("long_answers");
+    let peek = map.take("peek");
     map.finish(report);
     let tier = or_default(tier.as_ref(), inherited.tier, |place| {
         place.keyword("a tier", &TIERS, report)
@@ -202,10 +234,18 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
     let cuts_last_requests = or_default(last_requests.as_ref(), inherited.cuts_last_requests, |place| {
         place.keyword("a setting of last_requests", &SWITCH, report)
     });
+    let cuts_long_answers = or_default(long_answers.as_ref(), inherited.cuts_long_answers, |place| {
+        place.keyword("a setting of long_answers", &SWITCH, report)
+    });
+    let peek = or_default(peek.as_ref(), inherited.peek, |place| {
+        place.keyword("a setting of peek", &PEEK, report)
+    });
     Datapath {
         tier,
         cut,
         cuts_last_requests,
+        cuts_long_answers,
+        peek,
     }
 }
 
@@ -215,6 +255,7 @@ pub(super) fn timeouts(place: Option<&NodeRef<'_>>, report: &mut Report) -> Time
         return DEFAULT_TIMEOUTS;
     };
     let connect = map.take("connect");
+    let queue = map.take("queue");
     let peek_http = map.take("peek_http");
     let peek_tls = map.take("peek_tls");
     let idle = map.take("idle");
@@ -229,6 +270,7 @@ pub(super) fn timeouts(place: Option<&NodeRef<'_>>, report: &mut Report) -> Time
     let mut time = |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.duration(report));
     Timeouts {
         connect: time(connect, DEFAULT_TIMEOUTS.connect),
+        queue: time(queue, DEFAULT_TIMEOUTS.queue),
         peek_http: time(peek_http, DEFAULT_TIMEOUTS.peek_http),
         peek_tls: time(peek_tls, DEFAULT_TIMEOUTS.peek_tls),
         idle: time(idle, DEFAULT_TIMEOUTS.idle),

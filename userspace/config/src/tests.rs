@@ -1,6 +1,7 @@
 //! Whole files: the meaning of the example, and the message of each rule when it is broken.
 
 mod clusters;
+mod coming_from;
 mod expose;
 mod fuzzing;
 mod ha;

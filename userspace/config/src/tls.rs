@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::tls::{
-    BackendTls, CertificatePlace, ClientCertificates, HttpVersion, InsecurePolicy, ListenerTls, RouteTls,
-    SessionTickets, Termination, TlsSettings,
+    BackendTls, CertificateFields, CertificatePlace, ClientCertificates, HttpVersion, InsecurePolicy, ListenerTls,
+    RouteTls, SessionTickets, Termination, TlsSettings,
 };
 use signalbox_core::tls::coalescing::Http2;
 use signalbox_core::tls::profile::KeyExchangeGroup;
@@ -198,11 +198,16 @@ fn client_certificates(place: &NodeRef<'_>, report: &mut Report) -> Option<Clien
     let mut map = MapDecoder::open(place, report)?;
     let ca = map.require("ca");
     let required = map.take("required");
+    let fields = map.take("fields");
     map.finish(report);
+    let fields = or_default(fields.as_ref(), CertificateFields::default(), |place| {
+        place.keyword("a choice of fields", &CertificateFields::ALL, report)
+    });
     let is_required = or_default(required.as_ref(), true, |place| place.flag(report));
     Some(ClientCertificates {
         ca: PathBuf::from(ca?.text(report)?),
         is_required,
+        fields,
     })
 }
 

@@ -120,10 +120,12 @@ impl RoutedProtocols {
                 .into_iter()
                 .any(|(cluster, _)| has_port(model, cluster, protocol))
         };
+        // Applications of routing events bring their names and endpoints of any protocol.
+        let announced = model.routing_events.is_some();
         Self {
-            any: reached.contains(&true),
-            http: speaks(Protocol::Http),
-            tls: speaks(Protocol::Tls),
+            any: announced || reached.contains(&true),
+            http: announced || speaks(Protocol::Http),
+            tls: announced || speaks(Protocol::Tls),
         }
     }
 }

@@ -77,6 +77,13 @@ impl Directory {
         write_flag(Path::new(&ready_file(&self.text)), !is_ready)
     }
 
+    /// Whether this node may have addresses, as its supervisor has decided.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let text = fs::read_to_string(ready_file(&self.text));
+        text.is_ok_and(|text| text.trim() == "0")
+    }
+
     /// Says whether this node keeps away from a group.
     pub fn set_released(&self, group: &str, is_released: bool) -> anyhow::Result<()> {
         write_flag(Path::new(&release_file(&self.text, group)), is_released)

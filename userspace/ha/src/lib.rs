@@ -14,6 +14,7 @@ mod follow;
 mod interface;
 mod keepalived;
 mod notices;
+mod planned;
 mod program;
 mod run;
 mod settings;

@@ -67,6 +67,15 @@ impl Notices {
         self.note(group, state, priority);
     }
 
+    /// Names of the groups that the node has.
+    pub(crate) fn masters(&self) -> Vec<String> {
+        let masters = self
+            .states
+            .iter()
+            .filter(|(_, (state, _))| *state == GroupState::Master);
+        masters.map(|(group, _)| group.clone()).collect()
+    }
+
     /// Takes note that the node has no group any more.
     pub(crate) fn lose_all(&mut self) {
         let groups: Vec<String> = self.states.keys().cloned().collect();

@@ -117,6 +117,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("Stopping: the addresses are given up.");
     checked.abort();
+    let last = condition.borrow_and_update().clone();
+    supervisor.hand_over(&last).await;
     supervisor.stop().await;
     while let Ok(Ok(Some(line))) = tokio::time::timeout(Duration::ZERO, fifo.next_line()).await {
         supervisor.notices.take(&line);

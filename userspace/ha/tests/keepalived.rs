@@ -84,9 +84,9 @@ fn section() -> impl Strategy<Value = HighAvailability> {
                 .unwrap(),
         })
     });
-    let rest = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}", 0..=MAX_HA_NODES, any::<bool>());
+    let rest = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}", 0..=MAX_HA_NODES, any::<[bool; 2]>());
     (rest, vip_groups(), preemption, vrrp(), email).prop_map(
-        |((name, nodes, ipv6_nodes), groups, preemption, vrrp, email)| {
+        |((name, nodes, [ipv6_nodes, notifies]), groups, preemption, vrrp, email)| {
             let address = |at: usize| {
                 if ipv6_nodes {
                     format!("fd00:1::{at}")
@@ -108,7 +108,7 @@ fn section() -> impl Strategy<Value = HighAvailability> {
                 watch: HaWatch::default(),
                 preemption,
                 vrrp,
-                notify: None,
+                notify: notifies.then(|| "/bin/true".into()),
                 firewall: false,
                 email,
                 sync: None,

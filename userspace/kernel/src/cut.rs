@@ -7,27 +7,32 @@
 mod carry_over;
 pub mod entry_set;
 pub mod hooks;
-mod late;
+pub mod late;
+pub mod moving;
 pub mod reset;
+mod segment;
 pub mod shadow;
 pub mod table;
 
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SUPERSEDED, SYN_ACK_SEEN, state};
+use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
 use signalbox_common::steer::SteerKey;
 use signalbox_common::{Reason, parts};
 use signalbox_core::plan::Bindings;
 
 use crate::error::KernelError;
-use crate::interfaces;
+use crate::interfaces::{self, Interface};
 use crate::map::MapFd;
 use crate::names::Names;
 use crate::object::{CUT_THROUGH, ProgramLog, map_fd, program, program_log, refused_for_tests};
@@ -51,6 +56,10 @@ pub struct Cut {
     handshakes: MapFd,
     bindings: MapFd,
     config: MapFd,
+    chain: MapFd,
+    /// Content of `config`: the largest segment size, and whether `chain` has entries.
+    mss: AtomicU32,
+    has_moving: AtomicBool,
     counters: PerCpuArray<MapData, u64>,
     current_bindings: Mutex<Vec<(u32, SteerKey)>>,
     pub hooks: Mutex<CutHooks>,
@@ -111,11 +120,12 @@ impl Cut {
             _ => return Err(KernelError::NoMap("CUT_FLOWS")),
         };
         let names = Names::of(&ebpf)?;
-        let (tuples, handshakes, bindings, config) = (
+        let (tuples, handshakes, bindings, config, chain) = (
             map_fd(&ebpf, "CUT_CT")?,
             map_fd(&ebpf, "CUT_HANDSHAKES")?,
             map_fd(&ebpf, "CUT_BINDINGS")?,
             map_fd(&ebpf, "CUT_CONFIG")?,
+            map_fd(&ebpf, "CUT_CHAIN")?,
         );
         let ends = take(&mut ebpf, "CUT_FLOW_ENDED", RingBuf::try_from)?;
         let counters = take(&mut ebpf, "COUNTERS", PerCpuArray::try_from)?;
@@ -123,7 +133,15 @@ impl Cut {
         if let Err(error) = layout::pin(&pins.path(LAYOUT), &structures()) {
             tracing::warn!(%error, "Another version of signalbox will not be able to carry cut flows over.");
         }
-        Ok(Self {
+        for one in &earlier {
+            let moving = carry_over::moving_addresses(one).unwrap_or_else(|error| {
+                tracing::warn!(%error, "Drains of another version cannot be read, and end.");
+                Vec::new()
+            });
+            let take = |(address, entry): &([u32; 4], MovingAddress)| chain.update(address, entry);
+            moving.iter().try_for_each(take).map_err(failed("writing CUT_CHAIN"))?;
+        }
+        let cut = Self {
             hooks: Mutex::new(CutHooks::new(ebpf, pins.clone())),
             other_versions: Mutex::new(earlier),
             pins,
@@ -134,13 +152,19 @@ impl Cut {
             handshakes,
             bindings,
             config,
+            chain,
+            mss: AtomicU32::new(0),
+            has_moving: AtomicBool::new(false),
             counters,
             current_bindings: Mutex::default(),
             adopted,
             without_v6,
             ended_ring: Mutex::new(Some(ends)),
             log,
-        })
+        };
+        // Addresses may be moving that an earlier process has begun to move.
+        cut.refresh_has_moving().map_err(failed("reading CUT_CHAIN"))?;
+        Ok(cut)
     }
 
     /// Returns how often the programs ended for each reason.
@@ -190,14 +214,33 @@ impl Cut {
             // Programs that are attached stay.
             Err(error) => tracing::warn!(%error, "The kernel could not be asked for interfaces and routes."),
         }
-        let config = CutConfig {
-            mss: hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40)),
-            _pad: 0,
-        };
-        if let Err(error) = self.config.update(&0u32, &config) {
+        let mss = hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40));
+        self.mss.store(mss, Relaxed);
+        if let Err(error) = self.write_config() {
             tracing::warn!(%error, "The largest segment size could not be written for the programs of tier cut.");
         }
         hooks.count()
+    }
+
+    /// Returns the interfaces that have the programs.
+    #[must_use]
+    pub fn attached_interfaces(&self) -> Vec<Interface> {
+        let hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        hooks.attached().cloned().collect()
+    }
+
+    /// Returns the MSS that fits all interfaces of legs, over IPv4; 0 where it is not known.
+    #[must_use]
+    pub fn mss(&self) -> u32 {
+        self.mss.load(Relaxed)
+    }
+
+    fn write_config(&self) -> io::Result<()> {
+        let config = CutConfig {
+            mss: self.mss.load(Relaxed),
+            has_moving_addresses: self.has_moving.load(Relaxed).into(),
+        };
+        self.config.update(&0u32, &config)
     }
 
     /// Carries over the flows of other versions whose processes have ended. Returns their indices in the table.

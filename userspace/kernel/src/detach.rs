@@ -10,6 +10,8 @@ use crate::{cut, l4};
 pub fn detach_all() -> io::Result<RemovedPins> {
     drop(Pins::lock(PinKind::Cut, false)?);
     drop(Pins::lock(PinKind::Layer4, false)?);
+    // Before the programs, which keep ARP requests for these addresses from the kernel.
+    cut::moving::remove_routes()?;
     cut::hooks::remove_filters();
     let mut cleaned = removal::remove(PinKind::Cut)?;
     cleaned.removed.extend(l4::detach()?);

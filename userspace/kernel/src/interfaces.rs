@@ -28,14 +28,22 @@ pub(crate) fn exists(index: u32) -> bool {
     !matches!(nix::net::if_::if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV))
 }
 
+/// Returns all addresses of this network namespace.
+#[must_use]
+pub fn addresses() -> Vec<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    all.filter_map(|found| found.address.as_ref().and_then(ip_of)).collect()
+}
+
+fn ip_of(socket: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
+    let v4 = socket.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+    v4.or_else(|| socket.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+}
+
 /// Returns the name of the interface that has an address.
 #[must_use]
 pub fn name_of_address(address: IpAddr) -> Option<String> {
-    let of_socket = |socket: &nix::sys::socket::SockaddrStorage| {
-        let v4 = socket.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-        v4.or_else(|| socket.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-    };
-    let has = |found: &nix::ifaddrs::InterfaceAddress| found.address.as_ref().and_then(of_socket) == Some(address);
+    let has = |found: &nix::ifaddrs::InterfaceAddress| found.address.as_ref().and_then(ip_of) == Some(address);
     nix::ifaddrs::getifaddrs()
         .ok()?
         .find(has)

@@ -1,5 +1,7 @@
 //! Interfaces, routes and neighbours, as the kernel knows them (rtnetlink(7)).
 
+mod local_routes;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;

@@ -21,12 +21,14 @@ macro_rules! object {
 pub const STEERING: &[u8] = object!("steering.bpf.o");
 /// Programs `cut_in` and `cut_out`.
 pub const CUT_THROUGH: &[u8] = object!("cut_through.bpf.o");
+/// Program `peek_in`, which calls functions of the kernel: see [`crate::peek`].
+pub const KERNEL_PEEK: &[u8] = object!("kernel_peek.bpf.o");
 /// Programs `l4_xdp` and `l4_tc`.
 pub const LAYER4: &[u8] = object!("layer4.bpf.o");
 /// Program `l4_decap`, for the hosts of services.
 pub const DECAP: &[u8] = object!("decap.bpf.o");
 
-/// All objects.
+/// All objects that load as they are.
 pub const SHIPPED: [&[u8]; 4] = [STEERING, CUT_THROUGH, LAYER4, DECAP];
 
 /// Messages of an object's programs (`AYA_LOGS`), which [`aya_log::EbpfLogger::flush`] writes to our log.

@@ -4,6 +4,8 @@ mod clock;
 mod error;
 mod private_file;
 mod process;
+mod tcp_info;
+mod window;
 
 use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -19,9 +21,18 @@ pub use clock::unix_ms;
 pub use error::error_chain;
 pub use private_file::{private_directory, sync_directory, write_private};
 pub use process::{end_with_parent, host_name};
+pub use tcp_info::{TCP_CLOSE, TcpInfo, tcp_info};
+pub use window::{MIN_LIMITED_WINDOW, differing_window_scale, limit_window, unlimit_window, window_scale_up_to};
 
 fn check(ret: isize) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}
+
+/// Fills a buffer with random bytes (`getrandom(2)`): at most 256, which are never cut short.
+pub fn random_bytes(buf: &mut [u8]) -> io::Result<()> {
+    debug_assert!(buf.len() <= 256, "longer reads may be cut short");
+    // SAFETY: the buffer is valid for writes of its length for the time of the call.
+    check(unsafe { libc::getrandom(buf.as_mut_ptr().cast::<c_void>(), buf.len(), 0) }).map(drop)
 }
 
 /// `recv(2)` with flags.
@@ -67,73 +78,6 @@ pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     // SAFETY: no memory is touched. Failure (pipe-user-pages-soft) leaves a smaller pipe, which works too.
     unsafe { libc::fcntl(pair.1.as_raw_fd(), libc::F_SETPIPE_SZ, size as c_int) };
     Ok(pair)
-}
-
-/// Parts of `struct tcp_info` (`include/uapi/linux/tcp.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpInfo {
-    /// `TCP_ESTABLISHED` is 1, `TCP_CLOSE` 7, `TCP_CLOSE_WAIT` 8.
-    pub state: u8,
-    /// Bytes that the peer has acknowledged; kernel 4.1+.
-    pub bytes_acked: u64,
-    /// Bytes of the peer that have arrived in order, a FIN counted as one; kernel 4.1+.
-    pub bytes_received: u64,
-    /// Window scales announced by the peer and by us, where both have announced one.
-    pub scales: Option<(u8, u8)>,
-}
-
-pub const TCP_CLOSE: u8 = 7;
-
-/// Flag of `tcpi_options` (`include/uapi/linux/tcp.h`).
-const TCPI_OPT_WSCALE: u8 = 4;
-
-impl TcpInfo {
-    /// Returns whether the peer's FIN has arrived: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK or CLOSING
-    /// (`include/net/tcp_states.h`).
-    #[must_use]
-    pub const fn peer_finished(&self) -> bool {
-        matches!(self.state, 6..=9 | 11)
-    }
-}
-
-/// `getsockopt(TCP_INFO)`.
-pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
-    // libc's struct ends before the fields wanted here: their offsets are fixed ABI.
-    let mut raw = [0u8; 256];
-    let mut len = raw.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into the buffer.
-    let ret = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            raw.as_mut_ptr().cast::<c_void>(),
-            &raw mut len,
-        )
-    };
-    check(ret as isize)?;
-    if len < 136 {
-        return Err(io::Error::other(
-            "the kernel's TCP_INFO is too old: kernel 4.1 or later is needed",
-        ));
-    }
-    let u64_at = |at: usize| {
-        let mut bytes = [0u8; 8];
-        bytes.copy_from_slice(&raw[at..at + 8]);
-        u64::from_ne_bytes(bytes)
-    };
-    // Two bit fields of four bits, the peer's first.
-    let scales = if cfg!(target_endian = "little") {
-        (raw[6] & 15, raw[6] >> 4)
-    } else {
-        (raw[6] >> 4, raw[6] & 15)
-    };
-    Ok(TcpInfo {
-        state: raw[0],
-        bytes_acked: u64_at(120),
-        bytes_received: u64_at(128),
-        scales: (raw[5] & TCPI_OPT_WSCALE != 0).then_some(scales),
-    })
 }
 
 /// Returns the sequence numbers of the next byte that a connection sends, and of the next that it expects.
@@ -336,15 +280,6 @@ pub fn interface_driver(socket: &impl AsRawFd, name: &str) -> io::Result<String>
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Returns the window scale that the peer has announced, where both ends have announced one and they differ.
-#[must_use]
-pub fn differing_window_scale(fd: RawFd) -> Option<u8> {
-    let info = tcp_info(fd).ok()?;
-    info.scales
-        .filter(|(peers, ours)| peers != ours)
-        .map(|(peers, _)| peers)
-}
-
 /// Begins to connect from an address and port; non-blocking. Announces window scale `scale` where the kernel would
 /// choose a larger one: it announces the scale that the largest window needs (`tcp_select_initial_window`,
 /// net/ipv4/tcp_output.c).
@@ -504,29 +439,4 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
 pub fn set_nice(nice: i32) {
     // SAFETY: no memory is concerned; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-
-    use super::*;
-
-    /// The offsets into `struct tcp_info` are right, and a FIN counts as one byte received.
-    #[test]
-    fn tcp_info_counts_bytes_and_the_fin() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut b, _) = listener.accept().unwrap();
-        a.write_all(&[7; 1000]).unwrap();
-        let mut buf = [0; 1000];
-        b.read_exact(&mut buf).unwrap();
-        let info = tcp_info(b.as_raw_fd()).unwrap();
-        assert_eq!((info.state, info.bytes_received), (1, 1000));
-        shutdown_write(a.as_raw_fd()).unwrap();
-        assert_eq!(b.read(&mut buf).unwrap(), 0);
-        let info = tcp_info(b.as_raw_fd()).unwrap();
-        assert_eq!((info.state, info.bytes_received), (8, 1001));
-        assert_ne!(cookie(a.as_raw_fd()).unwrap(), cookie(b.as_raw_fd()).unwrap());
-    }
 }

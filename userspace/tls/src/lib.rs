@@ -21,6 +21,7 @@ pub mod provider;
 pub mod resolver;
 mod roots;
 pub mod server;
+pub mod shown;
 pub mod store;
 pub mod stream;
 pub mod tickets;

@@ -243,9 +243,30 @@ fn oddities() {
         "ha: { vips: 10.1.1.5, mode: address, vrrp: { version: 2 } }",
         "`vrrp` has no effect",
     );
+    let sync = "sync: { listen: '10.1.0.11:8090', cert: /c, key: /k, ca: /a }";
+    begins(
+        &format!("ha: {{ vips: 10.1.1.5, mode: address, {NODES}, {sync} }}"),
+        "connections are not protected",
+    );
     begins(
         "ha: { vips: 10.1.1.5, watch: { port: 80, script: /x } }",
         "in place of the check of `port`",
     );
     assert!(warnings_of("ha: { vips: 10.1.1.5, vrrp: { version: 2, password_file: /p } }").is_empty());
+}
+
+/// Sections `ha` of docs/high-availability.md, beside the rest of a file.
+#[test]
+fn the_documented_sections_are_right() {
+    let page = include_str!("../../../../docs/high-availability.md");
+    let sections: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .filter(|text| text.starts_with("ha:\n"))
+        .collect();
+    assert!(sections.len() >= 2, "{sections:?}");
+    for section in sections {
+        right(&plus(&section.replace("ha:\n", "ha:\n  node: node-a\n")));
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use signalbox_core::model::{
-    Balance, CheckProxyHeader, HttpProbe, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
+    Balance, CheckProxyHeader, HttpProbe, PeekPlace, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
 };
 
 use super::{EXAMPLE, bent, documented, plus, right};
@@ -119,7 +119,7 @@ fn every_setting_is_read() {
         version: 1
         admin: { listen: none, socket: /tmp/s, max_connections: 9 }
         datapath: { tier: splice }
-        timeouts: { connect: 250ms, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h,
+        timeouts: { connect: 250ms, queue: 6s, peek_http: 1s, peek_tls: 2s, idle: 2m, shutdown: 1h,
                     keep_alive: 1s, body: 2s, answer: 3s, tunnel: 4s }
         limits: { max_connections: 5000, per_source: { concurrent: 1, per_second: 2, peeking: 0 },
                   handshakes: { per_worker: 8, per_source: 0 } }
@@ -136,6 +136,7 @@ fn every_setting_is_read() {
         clusters:
           - name: c
             balance: maglev
+            max_host_connections: 7
             health: { https: { port: 1, path: /a?b=c, host: "h.example:8443", sni: S.example, ca: /ca.pem } }
             ejection: { failures: 0, time: 1m, max_percent: 100 }
             proxy_protocol: v2
@@ -153,7 +154,10 @@ fn every_setting_is_read() {
         (times.connect, times.peek_http, times.peek_tls),
         (Duration::from_millis(250), seconds(1), seconds(2))
     );
-    assert_eq!((times.idle, times.shutdown), (seconds(120), seconds(3600)));
+    assert_eq!(
+        (times.idle, times.shutdown, times.queue),
+        (seconds(120), seconds(3600), seconds(6))
+    );
     assert_eq!((times.http.keep_alive, times.http.body), (seconds(1), seconds(2)));
     assert_eq!((times.http.answer, times.http.tunnel), (seconds(3), seconds(4)));
     let limits = model.limits.per_source;
@@ -174,6 +178,7 @@ fn every_setting_is_read() {
     );
     let cluster = &model.clusters[0];
     assert_eq!((cluster.balance, cluster.proxy_protocol), (Balance::Maglev, true));
+    assert_eq!(cluster.max_host_connections, Some(7));
     let tls = TlsProbe {
         sni: Some("s.example".to_owned()),
         ca: Some("/ca.pem".into()),
@@ -315,4 +320,19 @@ fn ten_thousand_routes_are_read() {
 fn the_reference_shows_a_right_file() {
     let parsed = right(documented("version: 1"));
     assert_eq!((parsed.warnings.len(), parsed.model.listeners.len()), (0, 3));
+}
+
+#[test]
+fn a_listener_says_where_its_connections_are_peeked_at_or_inherits_it() {
+    let listener = |name: &str, port: u16, rest: &str| {
+        format!("  - {{ name: {name}, protocol: http, listen: [\":{port}\"]{rest} }}\n")
+    };
+    let listeners = listener("a", 81, "")
+        + &listener("b", 82, ", datapath: { peek: kernel }")
+        + &listener("c", 83, ", datapath: { peek: userspace }");
+    let clusters = "clusters: [{ name: east, hosts: [{ name: h, address: 10.2.0.2, http: 80 }] }]";
+    let text = format!("version: 1\ndatapath: {{ peek: auto }}\nlisteners:\n{listeners}{clusters}\n");
+    let model = right(&text).model;
+    let places: Vec<PeekPlace> = model.listeners.iter().map(|listener| listener.datapath.peek).collect();
+    assert_eq!(places, [PeekPlace::Auto, PeekPlace::Kernel, PeekPlace::Userspace]);
 }

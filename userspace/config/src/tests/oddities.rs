@@ -33,6 +33,17 @@ fn a_listener_that_ends_tls_needs_no_port_https() {
 }
 
 #[test]
+fn a_listener_whose_names_come_by_events_refuses_nothing_for_certain() {
+    let with = |more: &str| {
+        format!(
+            "version: 1\nlisteners:\n  - {{ name: http, protocol: http, listen: [\"*:80\"] }}\nclusters: []\n{more}"
+        )
+    };
+    assert_eq!(oddities(&with("")).len(), 1);
+    assert_eq!(oddities(&with("routing_events: {}\n")), [""; 0]);
+}
+
+#[test]
 fn rules_that_hold_for_the_first_name_of_a_connection_only() {
     let with = |keys: &str| {
         let route = format!("routes:\n  - {{ host: kept.test, clusters: {{ east: 1 }}, {keys} }}\n");

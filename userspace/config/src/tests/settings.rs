@@ -25,6 +25,36 @@ fn admin() {
         "the value is empty",
     );
     only_mistake(&bent("socket:", "sokcet:"), "admin.sokcet", "did you mean `socket`?");
+    only_mistake(
+        &bent("socket:", "read: all, socket:"),
+        "admin.read",
+        "(allowed: open or token)",
+    );
+    only_mistake(
+        &bent("socket:", "read: token, socket:"),
+        "admin.read",
+        "needs credentials that clients can show: give `token_file`",
+    );
+}
+
+#[test]
+fn reads_need_the_token_where_others_get_at_the_api_and_there_is_one() {
+    for (admin, needs_token) in [
+        ("listen: \"127.0.0.1:8089\", token_file: /t", false),
+        ("listen: \"127.0.0.1:8089\", token_file: /t, read: token", true),
+        ("listen: \"10.0.0.1:8089\"", false),
+        ("listen: \"10.0.0.1:8089\", token_file: /t", true),
+        ("listen: \"0.0.0.0:8089\", token_file: /t, read: open", false),
+        ("listen: \"10.0.0.1:8089\", tls: { cert: /c, key: /k }", false),
+        (
+            "listen: \"10.0.0.1:8089\", tls: { cert: /c, key: /k, client_ca: /a }",
+            true,
+        ),
+    ] {
+        let text = bent("listen: \"127.0.0.1:8089\"", admin);
+        let model = crate::parse(&text).unwrap().model;
+        assert_eq!(model.admin.reads_need_token, needs_token, "{admin}");
+    }
 }
 
 #[test]

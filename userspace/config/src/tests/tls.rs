@@ -23,7 +23,7 @@ fn file(listener: &str, cluster: &str, route: &str, more: &str) -> String {
 #[test]
 fn a_listener_that_ends_tls() {
     let text = file(
-        ", termination: edge, strict_sni: true, client_certificates: { ca: ca.pem }, request_id: X-Id, forwarded: { policy: replace, trusted: [10.0.0.0/8] }",
+        ", termination: edge, strict_sni: true, client_certificates: { ca: ca.pem, fields: x-ssl }, request_id: X-Id, forwarded: { policy: replace, trusted: [10.0.0.0/8] }",
         ", h2c: true, backend_tls: { ca: east.pem, name: router.test, alpn: [h2, http/1.1] }",
         ", tls: { termination: reencrypt, insecure: redirect, hsts: \"max-age=60; includeSubDomains\" }, allow: [192.0.2.0/24]",
         "  - { host: app.test, path: /api, clusters: { east: 7 } }\ncertificates: [{ cert: a.pem, default: true }, { directory: d }]\ntls: { profile: modern, groups: [X25519], tickets: false }\n",
@@ -105,6 +105,7 @@ fn mistakes_of_listeners() {
         "
         , termination: egde | listeners[0].termination | did you mean `edge`?
         , strict_sni: maybe | listeners[0].strict_sni | is not a yes or no
+        , client_certificates: { ca: a.pem, fields: all } | listeners[0].client_certificates.fields | allowed: client-cert, x-ssl or off
         , client_certificates: { required: true } | listeners[0].client_certificates | the key `ca` is missing
         , routing: request | listeners[0].routing | has no meaning with `protocol: https`
         , request_id: \"a b\" | listeners[0].request_id | is not the name of a field

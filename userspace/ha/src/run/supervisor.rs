@@ -15,7 +15,7 @@ use crate::eligibility::Eligibility;
 use crate::follow::Condition;
 use crate::keepalived::{self, CONFIG_FILE, Keepalived};
 use crate::notices::Notices;
-use crate::{Directory, Settings, address, firewall};
+use crate::{Directory, Settings, address, firewall, planned};
 
 /// Pause before the first restart of keepalived; it doubles with each.
 const FIRST_RESTART_INTERVAL: Duration = Duration::from_millis(200);
@@ -157,6 +157,9 @@ impl Supervisor {
                 reasons = condition.reasons.join("; "),
                 "Whether this node may have addresses has been decided."
             );
+            if is_eligible && planned::reclaims(&settings.ha) {
+                self.reclaim(&settings).await;
+            }
             if let Err(error) = self.directory.set_ready(is_eligible) {
                 let error = format!("{error:#}");
                 tracing::error!(
@@ -170,6 +173,23 @@ impl Supervisor {
             self.place_addresses(&settings, is_eligible).await;
         }
         again
+    }
+
+    /// Has other nodes hand over what this one takes next.
+    async fn reclaim(&self, settings: &Settings) {
+        let names = settings.ha.groups.iter().map(|group| group.name.clone());
+        let groups: Vec<_> = names.filter(|group| !self.directory.is_released(group)).collect();
+        planned::reclaim(&settings.socket, &groups).await;
+    }
+
+    /// Has the connections of this node's groups drain here that cannot move along: all of its addresses leave.
+    pub(super) async fn hand_over(&self, condition: &Condition) {
+        let settings = self.settings();
+        // A signalbox that stops has done so itself.
+        if condition.pid == 0 || condition.stopping || !planned::drains(&settings.ha) {
+            return;
+        }
+        planned::hand_over(&settings.socket, self.notices.masters()).await;
     }
 
     /// Adds addresses to the loopback interface, or removes them.

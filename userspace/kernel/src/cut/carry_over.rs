@@ -9,6 +9,7 @@ use std::io;
 use signalbox_common::cut::flow::{
     CutFlow, DirState, FlowRef, Name, SUPERSEDED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state,
 };
+use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::{Tuple, seq};
 
 use super::{Cut, hooks};
@@ -21,6 +22,7 @@ pub(crate) fn structures() -> Structures {
     Structures::from([
         ("Flow".to_owned(), Shape::of::<CutFlow>()),
         ("Name".to_owned(), Shape::of::<Name>()),
+        ("MovingAddress".to_owned(), Shape::of::<MovingAddress>()),
     ])
 }
 
@@ -111,6 +113,24 @@ pub(super) fn flows(earlier: &OtherVersion) -> io::Result<Vec<CutFlow>> {
     earlier.map("CUT_FLOWS")?.for_each(|_, bytes| {
         if state_of.read(bytes) != Some(state::FREE) {
             found.extend(plan.read::<CutFlow>(bytes));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns the addresses that move by another version's plan, which its connections drain at, or whose former owners
+/// drain. Versions that do not describe them had none.
+pub(super) fn moving_addresses(earlier: &OtherVersion) -> io::Result<Vec<([u32; 4], MovingAddress)>> {
+    let known = earlier.structures()?;
+    let Some(shape) = known.get("MovingAddress") else {
+        return Ok(Vec::new());
+    };
+    let plan = shape.plan::<MovingAddress>()?;
+    let mut found = Vec::new();
+    earlier.map("CUT_CHAIN")?.for_each(|address, bytes| {
+        let (words, []) = address.as_chunks::<4>() else { return };
+        if let (&[a, b, c, d], Some(entry)) = (words, plan.read::<MovingAddress>(bytes)) {
+            found.push(([a, b, c, d].map(u32::from_ne_bytes), entry));
         }
     })?;
     Ok(found)

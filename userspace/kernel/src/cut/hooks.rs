@@ -97,6 +97,11 @@ impl CutHooks {
         }
     }
 
+    /// Iterates over the interfaces with programs.
+    pub(super) fn attached(&self) -> impl Iterator<Item = &Interface> {
+        self.attached.values()
+    }
+
     /// Returns the number of interfaces with programs.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -5,14 +5,30 @@
 //! again what was dropped, but for a reset.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{FlowRef, state};
-use signalbox_common::cut::late::LateCut;
+use signalbox_common::cut::late::{LateCut, SocketNumbers};
 use signalbox_common::net::Tuple;
+use signalbox_common::net::header::ACK;
 
 use super::Cut;
+use super::segment::Segment;
+use super::table::monotonic_ms;
+use crate::address::from_words;
+
+/// A client's window, as its host is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientWindow {
+    /// Leg B's numbers at the moment of the cut.
+    pub numbers: SocketNumbers,
+    /// Bytes that the client takes.
+    pub bytes: u32,
+    /// Clock of leg B's timestamps in milliseconds, less this machine's, where it has timestamps.
+    pub clock: Option<u32>,
+}
 
 impl Cut {
     /// Writes a held flow's numbers, and has both of its tuples lead to it. Fails where one of them leads to another
@@ -51,6 +67,26 @@ impl Cut {
         let next = if is_closed_in { state::CLOSING } else { state::FREE };
         self.table.set_state(index, next);
         is_closed_in
+    }
+
+    /// Tells a late-cut flow's host, in the client's name, that it may send. Both sockets have to be closed. A host that
+    /// has sent meanwhile, and was answered by the client, takes no notice.
+    pub fn open_window(&self, index: u32, told: &ClientWindow) {
+        let flow = self.table.read(index);
+        let at = |words, port: u32| SocketAddr::new(from_words(words), port as u16);
+        let segment = Segment {
+            from: at(flow.local, flow.ports_b),
+            to: at(flow.host_addr, flow.ports_b >> 16),
+            seq: told.numbers.next_sent,
+            ack: told.numbers.next_expected,
+            flags: ACK,
+            window: u16::try_from(told.bytes >> (flow.scale_b & 15)).unwrap_or(u16::MAX),
+            timestamp: told.clock.map(|clock| clock.wrapping_add(monotonic_ms())),
+        };
+        if let Err(error) = segment.send() {
+            // The host asks by itself, after the time of its persist timer (RFC 9293, section 3.8.6.1).
+            tracing::debug!(%error, "A host could not be told of its client's window.");
+        }
     }
 
     /// Has the programs forward the packets of a flow that is closed in.

@@ -18,6 +18,8 @@ pub struct FlowTable {
     entries: MmapArray<CutFlow>,
     /// Entries of the workers; shadows have those behind them.
     own: u32,
+    /// Entries among them that programs claim by themselves: the last ones.
+    of_programs: AtomicU32,
     /// Entries whose flows other balancers have to be told of.
     pub changes: EntrySet,
     /// Entries whose flows were in [`Self::changes`] since they are cut.
@@ -33,6 +35,7 @@ impl FlowTable {
         Ok(Self {
             entries: MmapArray::map(fd, count)?,
             own: count.saturating_sub(shadows).max(count / 2),
+            of_programs: AtomicU32::new(0),
             changes: EntrySet::new(told),
             announced: EntrySet::new(told),
         })
@@ -42,6 +45,23 @@ impl FlowTable {
     #[must_use]
     pub fn own_len(&self) -> u32 {
         self.own
+    }
+
+    /// Leaves half of the entries to programs that claim them by themselves. Before workers claim any.
+    pub(crate) fn share_with_programs(&self) {
+        self.of_programs.store(self.own / 2, Ordering::Relaxed);
+    }
+
+    /// Returns the number of entries for flows that workers make: the first ones.
+    #[must_use]
+    pub fn worker_len(&self) -> u32 {
+        self.own - self.of_programs.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether an entry is one that programs claim.
+    #[must_use]
+    pub fn is_of_programs(&self, index: u32) -> bool {
+        (self.worker_len()..self.own).contains(&index)
     }
 
     /// Returns the number of entries.
@@ -270,6 +290,13 @@ impl PendingPorts {
 
     pub fn give_back(&self, port: u16) {
         self.of(port).store(0, Ordering::Release);
+    }
+
+    /// Gives a port back, if it is a certain flow's; returns whether it was.
+    pub fn give_back_of(&self, port: u16, index: u32) -> bool {
+        self.of(port)
+            .compare_exchange(u64::from(index) + 1, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Frees the ports that an ended process has left taken.

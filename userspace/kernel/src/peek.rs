@@ -1,0 +1,282 @@
+//! Program and maps of the kernel peek: loaded, and attached behind `cut_in`. All of it ends with the process, but for
+//! the key of its cookies.
+//!
+//! Minimum kernel: 6.9, for the function `bpf_sk_assign_tcp_reqsk` (net/core/filter.c) and for tcx links.
+
+mod kernel_function;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Map, MapData, PerCpuArray};
+use aya::programs::links::{FdLink, LinkOrder};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{SchedClassifier, TcAttachType};
+use aya::{Ebpf, EbpfLoader};
+use signalbox_common::Reason;
+use signalbox_common::peek::abi::{
+    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName,
+    PeekRoute,
+};
+use signalbox_common::steer::SteerKey;
+
+use crate::attach::{attach_error, has_tcx};
+use crate::cut::Cut;
+use crate::error::KernelError;
+use crate::interfaces::Interface;
+use crate::map::{self, MapFd, MmapArray, RawMap};
+use crate::object::{KERNEL_PEEK, map_fd, program, refused_for_tests};
+
+const PROGRAM: &str = "peek_in";
+
+/// Name of the pin of the cookies' key: a successor believes its predecessor's cookies.
+const KEY_PIN: &str = "PEEK_KEY";
+
+/// Kernel objects of the kernel peek.
+pub struct Peek {
+    bindings: MapFd,
+    routes: MapFd,
+    clusters: MapFd,
+    config: MapFd,
+    hosts: MmapArray<PeekHost>,
+    counters: PerCpuArray<MapData, u64>,
+    hooks: Mutex<PeekHooks>,
+    key: [u64; 2],
+    cpus: u32,
+}
+
+/// The object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one.
+pub fn linked_object() -> Result<Vec<u8>, KernelError> {
+    let mut object = KERNEL_PEEK.to_vec();
+    for (name, placeholder) in KERNEL_FUNCTIONS {
+        kernel_function::link(&mut object, placeholder, kernel_function::find(name)?);
+    }
+    Ok(object)
+}
+
+struct PeekHooks {
+    ebpf: Ebpf,
+    /// Links by interface: dropped, they detach.
+    attached: BTreeMap<u32, (Interface, FdLink)>,
+}
+
+impl Peek {
+    /// Loads the program onto the maps of tier `cut`. Attaches nothing yet.
+    pub fn load(cut: &Cut) -> Result<Self, KernelError> {
+        let failed = |what: &'static str| move |source: io::Error| KernelError::Io { what, source };
+        if !has_tcx() {
+            return Err(KernelError::Refused {
+                name: PROGRAM,
+                reason: "this kernel has no tcx links (6.6)".into(),
+                error: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+            });
+        }
+        refused_for_tests(PROGRAM, 0)?;
+        let object = linked_object()?;
+        let cpus = cpus_with_a_share();
+        let mut loader = EbpfLoader::new();
+        loader
+            .map_max_entries("PEEK_PAYLOADS", PEEK_PAYLOADS_PER_CPU * cpus)
+            .default_map_pin_directory(cut.pins.dir())
+            .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"));
+        let mut ebpf = loader.load(&object).map_err(|e| KernelError::Load(Box::new(e)))?;
+        program::<SchedClassifier>(&mut ebpf, PROGRAM)?
+            .load()
+            .map_err(|e| KernelError::of_program(PROGRAM, e))?;
+        let hosts = match ebpf.map("PEEK_HOSTS") {
+            Some(Map::Array(hosts)) => {
+                MmapArray::map(hosts.fd().as_fd(), MAX_PEEK_HOSTS).map_err(failed("mapping PEEK_HOSTS into memory"))?
+            }
+            _ => return Err(KernelError::NoMap("PEEK_HOSTS")),
+        };
+        cut.table.share_with_programs();
+        let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
+        Ok(Self {
+            bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
+            routes: map_fd(&ebpf, "PEEK_ROUTES")?,
+            clusters: map_fd(&ebpf, "PEEK_CLUSTERS")?,
+            config: map_fd(&ebpf, "PEEK_CONFIG")?,
+            hosts,
+            counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
+                name: "COUNTERS",
+                source: Box::new(e),
+            })?,
+            hooks: Mutex::new(PeekHooks {
+                ebpf,
+                attached: BTreeMap::new(),
+            }),
+            key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,
+            cpus,
+        })
+    }
+
+    /// Returns the number of CPUs that divide flows, ports and payloads among them: the first ones. Another, which has come
+    /// later, passes connections up.
+    #[must_use]
+    pub const fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// Returns how often the program ended for each reason.
+    #[must_use]
+    pub fn exit_counts(&self) -> Vec<(Reason, u64)> {
+        crate::counters::exit_counts(&self.counters)
+    }
+
+    /// Writes the settings; the key is filled in.
+    pub fn set_config(&self, config: PeekConfig) -> io::Result<()> {
+        self.config.update(
+            &0u32,
+            &PeekConfig {
+                key: self.key,
+                ..config
+            },
+        )
+    }
+
+    /// Routes the connections of a destination in the kernel.
+    pub fn bind(&self, (bits, key): (u32, SteerKey), binding: &PeekBinding) -> io::Result<()> {
+        self.bindings.update(&Key::new(bits, key), binding)
+    }
+
+    /// Leaves the connections of a destination to its sockets.
+    pub fn unbind(&self, (bits, key): (u32, SteerKey)) -> io::Result<()> {
+        self.bindings.delete(&Key::new(bits, key))
+    }
+
+    /// Writes a route.
+    pub fn set_route(&self, name: &PeekName, route: &PeekRoute) -> io::Result<()> {
+        self.routes.update(name, route)
+    }
+
+    /// Leaves the connections of a name to userspace.
+    pub fn remove_route(&self, name: &PeekName) -> io::Result<()> {
+        self.routes.delete(name)
+    }
+
+    /// Writes a cluster.
+    pub fn set_cluster(&self, index: u32, cluster: &PeekCluster) -> io::Result<()> {
+        self.clusters.update(&index, cluster)
+    }
+
+    /// Writes a host's addresses and weight; its counts stay. Only before a cluster has the host.
+    pub fn set_host(&self, index: u32, host: &PeekHost) {
+        let entry = self.hosts.at(index);
+        // SAFETY: within the mapping; programs read the fields one by one, and no cluster names the host yet, or these
+        // fields do not change.
+        unsafe {
+            (&raw mut (*entry).address).write_volatile(host.address);
+            (&raw mut (*entry).local).write_volatile(host.local);
+            (&raw mut (*entry).port).write_volatile(host.port);
+            (&raw mut (*entry).number).write_volatile(host.number);
+            (&raw mut (*entry).weight).write_volatile(host.weight);
+            (&raw mut (*entry).ifindex).write_volatile(host.ifindex);
+        }
+    }
+
+    /// Forgets what a host's element has counted, for another host.
+    pub fn clear_host(&self, index: u32) {
+        // SAFETY: within the mapping; no cluster names the host.
+        unsafe { self.hosts.at(index).write_volatile(PeekHost::default()) };
+    }
+
+    /// Counts a connection of the host's that userspace has seen.
+    pub fn settle(&self, index: u32) {
+        // SAFETY: aligned, within the mapping; only userspace writes it.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.hosts.at(index)).settled) }.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that all connections begun have been seen.
+    pub fn settle_all(&self, index: u32) {
+        let entry = self.hosts.at(index);
+        // SAFETY: aligned, within the mapping; programs add to the one number, and userspace alone writes the other.
+        unsafe {
+            let begun = (&raw const (*entry).begun).read_volatile();
+            AtomicU64::from_ptr(&raw mut (*entry).settled).store(begun, Relaxed);
+        }
+    }
+
+    /// Writes how many connections the host has.
+    pub fn set_counted(&self, index: u32, counted: u32) {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
+    }
+
+    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins.
+    pub fn follow_interfaces(&self, cut: &Cut) {
+        let wanted = cut.attached_interfaces();
+        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        hooks.reconcile(&wanted);
+    }
+}
+
+impl PeekHooks {
+    fn reconcile(&mut self, wanted: &[Interface]) {
+        self.attached
+            .retain(|_, (interface, _)| wanted.iter().any(|other| other == interface));
+        for interface in wanted {
+            if self.attached.contains_key(&interface.index) {
+                continue;
+            }
+            match self.attach(interface) {
+                Ok(link) => {
+                    tracing::info!(
+                        interface = interface.name,
+                        "The kernel peek is attached to an interface."
+                    );
+                    self.attached.insert(interface.index, (interface.clone(), link));
+                }
+                Err(error) => tracing::warn!(
+                    interface = interface.name,
+                    error = signalbox_sys::error_chain(&error),
+                    "The kernel peek cannot be attached to an interface."
+                ),
+            }
+        }
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<FdLink, KernelError> {
+        let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
+        // Behind `cut_in`, which is the first.
+        let options = TcAttachOptions::TcxOrder(LinkOrder::last());
+        let id = program
+            .attach_with_options(&interface.name, TcAttachType::Ingress, options)
+            .map_err(attach_error(PROGRAM))?;
+        program
+            .take_link(id)
+            .map_err(attach_error(PROGRAM))?
+            .try_into()
+            .map_err(|error: aya::programs::links::LinkError| crate::attach::pin_error(&error))
+    }
+}
+
+/// Number of the first CPUs, up to the last one that is there: a machine may have room for many more.
+fn cpus_with_a_share() -> u32 {
+    let online = aya::util::online_cpus().ok();
+    online
+        .and_then(|cpus| cpus.into_iter().max())
+        .map_or(1, |last| last + 1)
+}
+
+/// Key of the cookies, the same in all processes that use these pins.
+fn shared_key(cut: &Cut) -> io::Result<[u64; 2]> {
+    let path = cut.pins.path(KEY_PIN);
+    if let Ok(pinned) = RawMap::open(&path) {
+        let bytes = pinned.get(&0u32.to_ne_bytes())?;
+        let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).copied();
+        if let (Some(first), Some(second)) = (word(0), word(8)) {
+            return Ok([u64::from_ne_bytes(first), u64::from_ne_bytes(second)]);
+        }
+    }
+    let mut key = [0u8; 16];
+    signalbox_sys::random_bytes(&mut key)?;
+    let made = map::create_array("peek_key", key.len() as u32, 1, 0)?;
+    MapFd::new(made.as_fd())?.update_bytes(&0u32, &key)?;
+    map::pin(&made, &path)?;
+    let [a, b, c, d, e, f, g, h, rest @ ..] = key;
+    Ok([u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u64::from_ne_bytes(rest)])
+}

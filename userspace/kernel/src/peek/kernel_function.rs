@@ -1,0 +1,40 @@
+//! Calls of functions of the kernel (kfuncs). aya 0.14 does not relocate them: the object calls a number that no helper
+//! has, and the call is completed here (Documentation/bpf/kfuncs.rst).
+
+use aya_obj::btf::{Btf, BtfKind};
+
+use crate::error::KernelError;
+
+/// Bytes of an instruction.
+const INSTRUCTION: usize = 8;
+/// Operation code of a call (`BPF_JMP | BPF_CALL`, include/uapi/linux/bpf.h).
+const CALL: u8 = 0x85;
+/// Source register of a call of a kernel function (`BPF_PSEUDO_KFUNC_CALL`), in the upper half of the second byte.
+const PSEUDO_KFUNC_CALL: u8 = 2 << 4;
+
+/// Number of a function in the kernel's type information.
+pub(super) fn find(name: &'static str) -> Result<u32, KernelError> {
+    let missing = |reason: String| KernelError::Refused {
+        name: super::PROGRAM,
+        reason,
+        error: std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+    };
+    let types = Btf::from_sys_fs().map_err(|error| missing(format!("the kernel's types cannot be read: {error}")))?;
+    types
+        .id_by_type_name_kind(name, BtfKind::Func)
+        .map_err(|_| missing(format!("this kernel has no function {name} (6.9)")))
+}
+
+/// Turns every call of `placeholder` in an object into one of the kernel's function.
+pub(super) fn link(object: &mut [u8], placeholder: u32, function: u32) {
+    let [p0, p1, p2, p3] = placeholder.to_le_bytes();
+    let call = [CALL, 0, 0, 0, p0, p1, p2, p3];
+    let [f0, f1, f2, f3] = function.to_le_bytes();
+    let linked = [CALL, PSEUDO_KFUNC_CALL, 0, 0, f0, f1, f2, f3];
+    // Sections of instructions are aligned to eight bytes, and so is the object in memory.
+    for instruction in object.chunks_exact_mut(INSTRUCTION) {
+        if instruction == call {
+            instruction.copy_from_slice(&linked);
+        }
+    }
+}
