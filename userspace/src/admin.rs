@@ -20,6 +20,7 @@ mod host_header;
 mod live;
 mod log;
 pub mod metrics;
+mod migrations;
 mod mutate;
 mod openapi;
 mod pending_sources;

@@ -16,6 +16,7 @@ use crate::admin;
 use crate::control::etcd::Etcd;
 use crate::control::event::{Configuration, StoreEvent, fingerprint};
 use crate::control::listener_set::{ListenerSet, Offer};
+use crate::control::migrations::Migrations;
 use crate::control::rotation_jobs::Jobs;
 use crate::control::routing::CurrentSource;
 use crate::control::state_db::StateDb;
@@ -24,6 +25,7 @@ use crate::control::store::persistent_state::PersistentState;
 use crate::control::takeover::{self, Predecessor};
 use crate::control::{Control, Facts, degraded, file_watch};
 use crate::datapath::cut::gc::FlowGc;
+use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::Kernel;
 use crate::l4::Services;
@@ -32,7 +34,7 @@ use crate::sync;
 use kernel_parts::KernelParts;
 pub use limits::connection_limit;
 use run::Signals;
-pub use successor::SuccessorCommand;
+pub use successor::{SuccessorCommand, launch as launch_successor};
 
 /// How addresses are listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -106,8 +108,14 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         .context("opening the listening sockets")?;
 
     let jobs = Arc::<Jobs>::default();
+    let migrations = Arc::<Migrations>::default();
     let etcd = model.etcd.as_ref().map(Etcd::new);
-    let mut memory = PersistentState::new(Arc::new(StateDb::new(&model.store)), Arc::clone(&jobs), etcd.clone());
+    let mut memory = PersistentState::new(
+        Arc::new(StateDb::new(&model.store)),
+        Arc::clone(&jobs),
+        Arc::clone(&migrations),
+        etcd.clone(),
+    );
     let without_sockmap = parts.without_sockmap();
     restore(&mut memory, &mut parts.degraded).await;
     let text = file.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
@@ -120,6 +128,13 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         .cut
         .clone()
         .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), workers.clone(), reports));
+    let kernel_peek = match (parts.peek, &parts.cut) {
+        (Some(peek), Some((cut, registry))) => {
+            let (cut, registry) = (Arc::clone(cut), Arc::clone(registry));
+            Some(KernelPeek::new(peek, cut, registry, Arc::clone(&shared)))
+        }
+        _ => None,
+    };
     let services =
         Services::start(Arc::clone(&shared), predecessor.is_some()).context("starting the thread of services")?;
     let facts = Facts {
@@ -144,7 +159,9 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         last_text: Arc::new(Mutex::new(file.map(|(_, text)| text))),
         cut: parts.cut,
         flow_gc: flow_gc.clone(),
+        kernel_peek,
         jobs,
+        migrations,
         routing: CurrentSource::default(),
         services: Arc::clone(&services),
     };
@@ -255,10 +272,17 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
 
 /// Ends the predecessor, and takes over the flows that are there.
 async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow::Result<()> {
+    // Clients of a predecessor that has the same flows may have cookies: from the moment that it stops somebody else has to
+    // believe these.
+    let shares_flows = control.cut.as_ref().is_some_and(|(cut, _)| !cut.pins.is_locked());
+    let starts_early = predecessor.is_some() && shares_flows;
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
             // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
             cut.follow_interfaces();
+        }
+        if starts_early {
+            start_kernel_peek(control).await?;
         }
         let pid = old.pid;
         tokio::task::spawn_blocking(move || old.confirm())
@@ -271,6 +295,10 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         tokio::task::spawn_blocking(move || started.start())
             .await?
             .context("starting the garbage collection of the flow table")?;
+        match &control.kernel_peek {
+            Some(kernel_peek) if starts_early => kernel_peek.settle_all(),
+            _ => start_kernel_peek(control).await?,
+        }
         if let Some((cut, _)) = &control.cut {
             let model = Arc::clone(&shared.snapshot.load().model);
             let services = Arc::clone(&control.services);
@@ -281,9 +309,22 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
     Ok(())
 }
 
-/// Follows what changes while the process serves: jobs of rotation, the shared table, the configuration file.
+/// Starts the kernel peek, and waits until its program knows the listeners.
+async fn start_kernel_peek(control: &Control) -> anyhow::Result<()> {
+    let (Some(kernel_peek), Some(flow_gc)) = (&control.kernel_peek, &control.flow_gc) else {
+        return Ok(());
+    };
+    flow_gc.follow_kernel_peek(Arc::clone(kernel_peek));
+    let started = Arc::clone(kernel_peek);
+    tokio::task::spawn_blocking(move || started.start())
+        .await?
+        .context("starting the kernel peek")
+}
+
+/// Follows what changes while the process serves: jobs of rotation, migrations, the shared table, the configuration file.
 fn follow_changes(control: &Control, etcd: Option<Arc<Etcd>>) {
     tokio::spawn(control.clone().run_jobs());
+    tokio::spawn(control.clone().run_migrations());
     if let Some(etcd) = etcd {
         let events = control.events.clone();
         tokio::spawn(etcd.follow(move |records| events.send(StoreEvent::SharedRecords(records)).is_ok()));

@@ -13,10 +13,13 @@ mod ha;
 mod ha_config;
 pub mod logging;
 mod man;
+mod migrate;
 mod rotate;
 mod services;
 mod shield;
 mod show;
+#[cfg(feature = "tui")]
+mod top;
 mod weight;
 
 use std::io::IsTerminal as _;
@@ -165,6 +168,8 @@ enum Command {
     },
     /// Show the sources of routes, and their status.
     Sources(ShowArgs),
+    #[cfg(feature = "tui")]
+    Top(top::TopArgs),
     /// Show, replay or skip OpenShift's routing events.
     #[command(subcommand)]
     Events(events::EventsCommand),
@@ -183,6 +188,10 @@ enum Command {
     /// Weights that are set here override the configuration file and the clusters' own weights. They survive edits of
     /// the file, restarts and upgrades, and apply to all balancers that share a table.
     Weight(weight::WeightArgs),
+    /// Move names from one cluster to another in steps, each held while guards watch real traffic; go back if one fails.
+    ///
+    /// The running signalbox sees a migration through: it goes on if this command is interrupted, and after a restart.
+    Migrate(migrate::MigrateArgs),
     /// Share virtual addresses with other nodes.
     #[command(subcommand)]
     Ha(ha::HaCommand),
@@ -266,6 +275,9 @@ pub enum OutputFormat {
 
 /// Runs the command that the arguments say.
 pub fn main() -> ExitCode {
+    if let Some(code) = app::launch_successor() {
+        return code;
+    }
     let cli = Cli::parse();
     match dispatch(cli) {
         Ok(code) => code,
@@ -357,18 +369,22 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
         Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
+        #[cfg(feature = "tui")]
+        Command::Top(args) => top::run(&args),
         Command::Events(what) => events::run(&what),
         Command::Dns(args) => dns::run(&args),
         Command::Export(export) => export::run(&export),
         Command::Rotate(what) => rotate::run(what),
         Command::Weight(weight) => weight::run(&weight),
+        Command::Migrate(migrate) => migrate::run(migrate),
         Command::Ha(what) => ha::run(what, &cli.log),
         Command::HaConfig(args) => ha_config::run(*args),
         Command::Doctor { show, verbose } => {
-            let running = show
-                .socket
-                .exists()
-                .then(|| client::get(&show.socket, "/api/v1/status"));
+            let ask = |path: &str| show.socket.exists().then(|| client::get(&show.socket, path));
+            let running = doctor::Running {
+                status: ask("/api/v1/status"),
+                ha: ask("/api/v1/ha"),
+            };
             doctor::run(show.output, verbose, running)
         }
         Command::Detach { all } => detach(all),

@@ -11,6 +11,10 @@ pub mod file_watch;
 pub mod health;
 pub mod kept_certificates;
 pub mod listener_set;
+pub mod migrate;
+mod migration_peers;
+pub mod migration_step;
+pub mod migrations;
 mod rotate;
 pub mod rotation_jobs;
 pub mod routing;
@@ -24,18 +28,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use signalbox_core::merge::ClusterWeights;
+use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, ConfigError};
 use crate::control::event::{Applied, Configuration, PrefixChange, StoreEvent, fingerprint};
+use crate::control::migrations::Migrations;
 use crate::control::rotation_jobs::Jobs;
 use crate::control::routing::CurrentSource;
 use crate::control::store::persistent_state::ConfigOverride;
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::flow::{FlowFilter, FlowView};
+use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::worker::WorkerHandle;
 use crate::kernel::Cut;
 use crate::kernel::counters::Counters;
@@ -69,7 +75,9 @@ pub struct Control {
     /// Tier `cut`, where it is in use.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub flow_gc: Option<Arc<FlowGc>>,
+    pub kernel_peek: Option<Arc<KernelPeek>>,
     pub jobs: Arc<Jobs>,
+    pub migrations: Arc<Migrations>,
     /// The source of OpenShift's routing events, where there is one.
     pub routing: CurrentSource,
     /// Layer-4 services.
@@ -200,6 +208,14 @@ impl Control {
             .await
             .unwrap_or_else(|_| Err("signalbox is ending".into()))
             .map_err(ChangeError::with_error)
+    }
+
+    /// Puts the testers of migrations in force, in place of those before.
+    pub async fn set_testers(&self, testers: TesterOverrides) -> Result<(), String> {
+        let (reply, outcome) = oneshot::channel();
+        self.send_event(StoreEvent::SetTesters(testers, reply))
+            .map_err(|refused| refused.error)?;
+        outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into()))
     }
 
     /// Changes the shield's prefixes of a listener or a service, or those for all where the name is empty.

@@ -365,6 +365,12 @@ impl Services {
         self.view.load().problems.clone()
     }
 
+    /// Returns the number of flows that the table of services has room for, once there is one.
+    #[must_use]
+    pub fn max_flows(&self) -> Option<u32> {
+        self.view.load().kernel.as_ref().map(|kernel| kernel.max_flows())
+    }
+
     /// Returns the number of packets by the reason with which the programs ended.
     #[must_use]
     pub fn exit_counts(&self) -> Vec<(Reason, u64)> {

@@ -3,6 +3,7 @@
 //! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads one
 //! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
 
+pub mod apply_waiting;
 pub mod connection_log;
 mod entities;
 pub mod error_pages;
@@ -19,7 +20,7 @@ pub mod tls;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -29,7 +30,7 @@ use signalbox_core::expose::ExposeResult;
 use signalbox_core::ha::floating::{FloatingSources, NodeShare};
 use signalbox_core::hostname::{Hostname, HostnamePattern};
 use signalbox_core::limit::{self, Limiter, SourceCells};
-use signalbox_core::merge::WeightOverrides;
+use signalbox_core::merge::{TesterOverrides, WeightOverrides};
 use signalbox_core::model::shield::ApiPrefixes;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Bind, Listener, Model, Protocol, Route};
@@ -44,6 +45,7 @@ use tokio::sync::broadcast;
 pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteState};
 
 use crate::source::SourceStatus;
+use crate::state::apply_waiting::ApplyWaiting;
 use crate::state::connection_log::ConnectionLog;
 use crate::state::error_pages::ErrorPages;
 use crate::state::route_stats::labels::RouteLabels;
@@ -58,6 +60,8 @@ pub struct Snapshot {
     pub discovered: Arc<Discovered>,
     /// Weights that operators have set.
     pub weights: Arc<WeightOverrides>,
+    /// Testers of migrations.
+    pub testers: Arc<TesterOverrides>,
     /// Prefixes of the shield that have been set by API.
     pub shield: Arc<ApiPrefixes>,
     /// Services that applications are exposed as, and applications that are not exposed, with the reason.
@@ -200,6 +204,8 @@ impl OverLimit {
 /// State that all threads of the process share.
 pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
+    /// Function that is called when another snapshot is in force, before the change is answered: kernel tables follow it.
+    pub snapshot_follower: OnceLock<Box<dyn Fn() + Send + Sync>>,
     pub totals: Totals,
     /// Counter of the choices among all hosts (`unmatched: any`), which numbers them.
     pub any_ticket: Counter,
@@ -230,6 +236,8 @@ pub struct Shared {
     pub sources: Mutex<Vec<Arc<SourceStatus>>>,
     /// Histogram of the time to put a new model in force; the swap of the snapshot is its last step.
     pub apply_seconds: Histogram,
+    /// Since when reports of sources wait to be in force.
+    pub apply_waiting: ApplyWaiting,
     /// Channel of changes, for whoever listens to them.
     pub changes: broadcast::Sender<ChangeNotice>,
     /// Counter of changes over TCP that were refused.
@@ -337,6 +345,8 @@ pub struct Totals {
     pub current: Gauge,
     /// Connections that have sockets of ours: these count against limits, and the process ends when there are none.
     pub with_sockets: Gauge,
+    /// Sockets to hosts of streams, beyond the one that each client's connection is given.
+    pub stream_sockets: Gauge,
     pub total: Counter,
     pub refused: Counter,
     /// Counter of times that accepting paused, by the limit that caused it.

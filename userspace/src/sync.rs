@@ -9,14 +9,17 @@
 //! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
 
 mod connection;
+pub mod hand_over;
 mod interfaces;
 mod receive;
+pub mod reclaim;
 mod replicas;
 mod send;
 mod services;
 mod told;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -52,6 +55,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which the flows of a node that cannot be reached are not waited for any more.
 const ABSENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time that a node has to connect again behind a move: it is tried after half a second.
+const RECONNECT_TIMEOUT: Duration = Duration::from_millis(800);
+
 /// Time for which a node is taken to be there that has refused this one, or has been refused: it is tried twice a second.
 const REFUSAL_TTL: Duration = Duration::from_secs(3);
 
@@ -72,6 +78,8 @@ struct Node {
     service_replicas: RefCell<ServiceReplicas>,
     /// Most flows of other nodes.
     max_replicas: u32,
+    /// Groups that are handed over, and have not left yet.
+    leaving: RefCell<HashSet<String>>,
 }
 
 /// Another node.
@@ -85,9 +93,17 @@ struct Peer {
     absent_since: Cell<Option<Instant>>,
     /// Time when it was there last, but with another list of nodes or another version of the protocol.
     refused_at: Cell<Option<Instant>>,
+    /// Whether groups are being handed over because it reclaims them.
+    is_reclaiming: Cell<bool>,
 }
 
 impl Peer {
+    /// Whether the node is connected, or was a moment ago: behind a move connections are made anew.
+    fn is_there(&self) -> bool {
+        let is_recent = |since: Instant| since.elapsed() < RECONNECT_TIMEOUT;
+        self.state.is_receiving.load(Relaxed) || self.absent_since.get().is_none_or(is_recent)
+    }
+
     /// Whether the node is there, but does not tell of its flows: its list of nodes or its version is another.
     fn is_refused(&self) -> bool {
         self.refused_at.get().is_some_and(|at| at.elapsed() < REFUSAL_TTL)
@@ -105,6 +121,7 @@ pub fn start(
     let settings = ha.and_then(|ha| Some((ha, ha.sync.clone()?)));
     let Some((ha, settings)) = settings else {
         flow_gc.drop_shadows();
+        hand_over::end_all(cut);
         return Ok(());
     };
     let host_name = sys::host_name();
@@ -135,6 +152,7 @@ pub fn start(
             queue: PeerChanges::new(&cut),
             absent_since: Cell::new(Some(Instant::now())),
             refused_at: Cell::new(None),
+            is_reclaiming: Cell::new(false),
         };
         let all = nodes.iter().zip(states).enumerate();
         let peers = all.filter(|(at, _)| *at != slot).map(peer).collect();
@@ -155,6 +173,7 @@ pub fn start(
             services,
             service_replicas: RefCell::default(),
             max_replicas: settings.flows,
+            leaving: RefCell::default(),
             peers,
         });
         LocalSet::new().block_on(&runtime, node.run());
@@ -178,6 +197,7 @@ impl Node {
     /// Replicates until another process keeps the flow table.
     async fn run(self: Rc<Self>) {
         let receiving = tokio::task::spawn_local(receive::run(Rc::clone(&self)));
+        let handing_over = tokio::task::spawn_local(hand_over::run(Rc::clone(&self)));
         let sending: Vec<_> = (0..self.peers.len())
             .map(|at| tokio::task::spawn_local(send::run(Rc::clone(&self), at)))
             .collect();
@@ -199,6 +219,7 @@ impl Node {
             self.decide_whether_synced();
         }
         receiving.abort();
+        handing_over.abort();
         for task in sending {
             task.abort();
         }

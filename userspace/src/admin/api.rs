@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
 use super::{
-    applications, certificates, discovery, events, explain, export, figures, ha, live, log, metrics, mutate, readiness,
-    rotations, route_selection, shield, ui, views, weights,
+    applications, certificates, discovery, events, explain, export, figures, ha, live, log, metrics, migrations,
+    mutate, readiness, rotations, route_selection, shield, ui, views, weights,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
 
-const POST: MethodFilter = MethodFilter::POST;
+pub(super) const POST: MethodFilter = MethodFilter::POST;
 const PUT: MethodFilter = MethodFilter::PUT;
 const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Builds the router with all routes of the API.
 pub fn router(control: Control) -> Router {
     let api = add_reads(DescribedRouter::default());
-    let api = add_changes(api).finish("/api/v1/openapi.json");
+    let api = migrations::add_operations(add_changes(api)).finish("/api/v1/openapi.json");
     ui::add_pages(api)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control))
@@ -74,6 +74,19 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let live = Operation {
         response: ResponseKind::Events,
         ..read("/api/v1/live", "Figures of the balancer and of each host, each second")
+    };
+    let pushes = Operation {
+        query: &[
+            (
+                "interval",
+                "seconds between two pushes; 1 where nothing is said, and the prototype's is 2",
+            ),
+            (
+                "ticks",
+                "points of each push; 120 where nothing is said, and the prototype's are 40",
+            ),
+        ],
+        ..read("/ws", "Figures by WebSocket, in the prototype's JSON")
     };
     api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
         .with(&readyz_query, readiness::readyz)
@@ -180,6 +193,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         .with(&explain_query, explain::explain)
         .with(&events, events::stream)
         .with(&live, live::stream)
+        .with(&pushes, live::websocket::connect)
         .with(
             &Operation {
                 query: &[
@@ -375,6 +389,26 @@ fn add_changes(api: DescribedRouter) -> DescribedRouter {
             RequestKind::Json(r#"{ "state": "master", "priority": 250 }"#),
         ),
         ha::put_group,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/ha/groups/{name}/hand-over",
+            "Prepare to give a group up by plan: its connections drain here for timeouts.drain, and the node that gets the \
+             group sends their packets here. The group has to leave within 10 s",
+            RequestKind::Nothing,
+        ),
+        ha::hand_over,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/ha/reclaim",
+            "Have the nodes that have groups of virtual addresses hand them over: this node takes them next, within some \
+             seconds",
+            RequestKind::Json(r#"{ "groups": ["g1"] }"#),
+        ),
+        ha::reclaim,
     )
     .with(
         &Operation {

@@ -1,4 +1,4 @@
-//! Authorization of changes over TCP: by the token of `admin.token_file`, or by a certificate that
+//! Authorization of changes over TCP, and of reads where `admin.read` is `token`: by the token of `admin.token_file`, or by a certificate that
 //! `admin.tls.client_ca` has signed.
 //!
 //! The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which
@@ -17,7 +17,7 @@ use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
-use super::mutate::Requester;
+use super::mutate::{Requester, is_worth_a_line};
 use super::problem::problem;
 use super::tls::TcpPeer;
 use crate::state::Shared;
@@ -56,11 +56,20 @@ impl AdminAuth {
         &self.shared
     }
 
-    /// Checks the credentials of a request.
+    /// Checks the credentials of a request that changes something.
     pub(super) fn authorize(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        self.authorize_at(1.0, peer, headers)
+    }
+
+    /// Checks the credentials of a request that reads. Reads with the right token are not limited.
+    pub(super) fn authorize_read(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        self.authorize_at(0.0, peer, headers)
+    }
+
+    fn authorize_at(&self, cost: f64, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let source = peer.addr.ip().to_canonical();
         if peer.certified {
-            return if self.throttle.take(source, 1.0) {
+            return if self.throttle.take(source, cost) {
                 Ok(())
             } else {
                 Err(Box::new(too_many_requests()))
@@ -74,7 +83,7 @@ impl AdminAuth {
                 &json!({}),
             )));
         };
-        if !self.throttle.take(source, 1.0) {
+        if !self.throttle.take(source, cost) {
             return Err(Box::new(too_many_requests()));
         }
         let token = match std::fs::read_to_string(file) {
@@ -93,7 +102,10 @@ impl AdminAuth {
         if given.is_some_and(|given| has_token(given, token.trim())) {
             return Ok(());
         }
-        self.throttle.take(source, WRONG_TOKEN_COST);
+        // No token at all is no guess: pages ask without one until somebody enters it.
+        if given.is_some() {
+            self.throttle.take(source, WRONG_TOKEN_COST);
+        }
         let mut response = problem(
             StatusCode::UNAUTHORIZED,
             "The token is missing or wrong",
@@ -190,7 +202,13 @@ fn requester(peer: TcpPeer) -> Requester {
     Requester(format!("{} ({proof})", peer.addr.ip().to_canonical()))
 }
 
-/// Lets reads through, and changes with the right credentials; changes are logged.
+/// Whether a path can be read without credentials, whatever `admin.read` says: what orchestrators and Prometheus ask
+/// for, and the files of the web UI, which are the same everywhere.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/" | "/livez" | "/readyz" | "/metrics" | "/ui") || path.starts_with("/ui/")
+}
+
+/// Lets reads through unless they need the token, and changes with the right credentials; changes are logged.
 pub(super) async fn require_auth(
     State(admin_auth): State<Arc<AdminAuth>>,
     ConnectInfo(peer): ConnectInfo<TcpPeer>,
@@ -198,6 +216,14 @@ pub(super) async fn require_auth(
     next: Next,
 ) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
+        let needs_token = admin_auth.shared().snapshot.load().model.admin.reads_need_token;
+        if needs_token
+            && !is_open(request.uri().path())
+            && let Err(refused) = admin_auth.authorize_read(peer, request.headers())
+        {
+            admin_auth.shared.admin.refused.inc("unauthorized_read");
+            return *refused;
+        }
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -212,7 +238,9 @@ pub(super) async fn require_auth(
         }
     };
     let status = response.status().as_u16();
-    tracing::info!(target: "signalbox::audit", client = %peer.addr, certified = peer.certified, %method, path, status, "Change requested.");
+    if is_worth_a_line(&path, status) {
+        tracing::info!(target: "signalbox::audit", client = %peer.addr, certified = peer.certified, %method, path, status, "Change requested.");
+    }
     response
 }
 
@@ -240,6 +268,21 @@ mod tests {
         ] {
             assert!(!has_token(wrong, TOKEN), "{wrong}");
         }
+    }
+
+    #[test]
+    fn probes_metrics_and_pages_are_open() {
+        assert!(["/", "/metrics", "/livez", "/ui/app.js"].into_iter().all(is_open));
+        assert!(!["/api/v1/status", "/ws", "/uix", "/metricsx"].into_iter().any(is_open));
+    }
+
+    #[test]
+    fn reads_cost_nothing_and_a_source_out_of_guesses_cannot_read_either() {
+        let throttle = Throttle::default();
+        let source = IpAddr::from([10, 0, 0, 1]);
+        assert!((0..10_000).all(|_| throttle.take(source, 0.0)));
+        while throttle.take(source, WRONG_TOKEN_COST) {}
+        assert!(!throttle.take(source, 0.0));
     }
 
     #[test]

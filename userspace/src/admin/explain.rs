@@ -15,15 +15,16 @@ use signalbox_core::balance::PickContext;
 use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
-use signalbox_core::merge::unserved_claims;
+use signalbox_core::merge::{add_testers, unserved_claims};
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Cluster, Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::problem::problem;
 use super::{exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
+use crate::datapath::kernel_peek::PeekObstacle;
 use crate::l4::guards::GuardKind;
 use crate::state::{HostState, Snapshot};
 
@@ -219,7 +220,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
 /// Returns what a listener does with a connection for the name now.
 fn at_listener(
     control: &Control,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     listener: &Listener,
     question: &AskedUrl,
     client: Option<IpAddr>,
@@ -280,7 +281,22 @@ fn at_listener(
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
     let policy = route_policy::request_policy(snapshot, to, path);
-    let tier = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
+    let mut tier = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
+    if listener.datapath.peek != PeekPlace::Userspace {
+        let route = match to {
+            Destination::Route(route) => Some(route),
+            _ => None,
+        };
+        let obstacle = match &control.kernel_peek {
+            None => Some(PeekObstacle::NotAvailable),
+            Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, route, client),
+        };
+        tier["kernel_peek"] = json!({
+            "routed": obstacle.is_none(),
+            "left_to_userspace": obstacle.map(PeekObstacle::label),
+            "reason": obstacle.map(PeekObstacle::text),
+        });
+    }
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
@@ -422,12 +438,13 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
         }
     };
     let snapshot = control.shared.snapshot.load_full();
-    let (after, _) = effective_model(
+    let (mut after, _) = effective_model(
         &parsed.model,
         &snapshot.discovered,
         &snapshot.weights,
         &snapshot.exposure.ports,
     );
+    add_testers(&mut after, &snapshot.testers);
     let changes = diff(&snapshot.model, &after);
     // Weights that operators have set override the file's weights of these routes.
     let overridden: Vec<_> = parsed

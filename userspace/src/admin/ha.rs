@@ -24,6 +24,7 @@ use super::problem::problem;
 use super::readiness::unready_reasons;
 use crate::control::Control;
 use crate::state::sync::Rejection;
+use crate::sync::{hand_over, reclaim};
 
 /// Interval at which the condition of this process is looked at for followers.
 const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
@@ -162,6 +163,57 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
         );
     }
     Json(json!({ "apiVersion": "v1", "group": group_view(&control, group) })).into_response()
+}
+
+/// `POST /api/v1/ha/groups/{name}/hand-over`: prepares to give a group up by plan.
+pub(super) async fn hand_over(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
+    let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
+    if !shared.ha.owned().contains(&name) {
+        let detail = format!("this node does not have the group `{name}`");
+        return problem(
+            StatusCode::CONFLICT,
+            "There is nothing to hand over",
+            &detail,
+            &json!({}),
+        );
+    }
+    match hand_over::request(shared, &name, model.timeouts.drain).await {
+        Ok(nodes) => {
+            let seconds = model.timeouts.drain.as_secs();
+            Json(json!({ "apiVersion": "v1", "group": name, "nodes": nodes, "seconds": seconds })).into_response()
+        }
+        Err(why) => problem(StatusCode::CONFLICT, "Connections cannot drain here", &why, &json!({})),
+    }
+}
+
+/// Body of a reclaim.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReclaimBody {
+    groups: Vec<String>,
+}
+
+/// `POST /api/v1/ha/reclaim`: has the nodes that have groups hand them over, for this node is about to take them.
+pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -> Response {
+    let wanted = match serde_json::from_str::<ReclaimBody>(&body) {
+        Ok(body) => body.groups,
+        Err(error) => {
+            return problem(
+                StatusCode::BAD_REQUEST,
+                "The groups cannot be understood",
+                &format!("{error}; a body is {{ \"groups\": [\"g1\"] }}"),
+                &json!({}),
+            );
+        }
+    };
+    let owned = control.shared.ha.owned();
+    let groups: Vec<_> = wanted.into_iter().filter(|group| !owned.contains(group)).collect();
+    let answered = if groups.is_empty() {
+        Vec::new()
+    } else {
+        reclaim::request(&control.shared, groups.clone()).await
+    };
+    Json(json!({ "apiVersion": "v1", "groups": groups, "nodes": answered })).into_response()
 }
 
 fn find_group<'a>(ha: Option<&'a HighAvailability>, name: &str) -> Option<&'a VipGroup> {

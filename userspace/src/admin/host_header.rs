@@ -17,8 +17,24 @@ use super::auth::AdminAuth;
 use super::problem::problem;
 use super::tls::TcpPeer;
 
-/// Paths that orchestrators and Prometheus ask for by any name. They show figures and names of hosts, and change nothing.
-const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+/// Paths that orchestrators ask for by any name.
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
+
+/// Path that Prometheus asks for by any name of a private network: it names hosts.
+const METRICS: &str = "/metrics";
+
+/// Ends of names that nobody can register: RFC 2606, 6761, 6762 and 8375; ICANN's `internal`, and those that it has put off
+/// for ever; Kubernetes' services.
+const PRIVATE_ENDS: [&str; 8] = [
+    "local",
+    "localhost",
+    "test",
+    "internal",
+    "home.arpa",
+    "corp",
+    "home",
+    "svc",
+];
 
 /// Refuses requests whose `Host` is a name that nobody has given to this API.
 pub(super) async fn require_known(
@@ -29,8 +45,9 @@ pub(super) async fn require_known(
 ) -> Response {
     let (headers, shared) = (request.headers(), admin_auth.shared());
     let name = requested_name(headers).unwrap_or_default();
-    let is_public = PUBLIC_PATHS.contains(&request.uri().path());
-    if is_public || is_known(&name, &shared.snapshot.load().model.admin.names) {
+    let path = request.uri().path();
+    let is_open = PROBES.contains(&path) || (path == METRICS && is_private(&name));
+    if is_open || is_known(&name, &shared.snapshot.load().model.admin.names) {
         return next.run(request).await;
     }
     // Changes are authorized in any case, and a second time would count twice against their rate.
@@ -62,12 +79,40 @@ fn is_known(name: &str, names: &[String]) -> bool {
         || (!name.is_empty() && crate::sys::host_name().eq_ignore_ascii_case(name))
 }
 
+/// Whether a name belongs to a private network: the page of an attacker's site has a name that was registered.
+fn is_private(name: &str) -> bool {
+    let ends_so = |end: &str| name.strip_suffix(end).is_some_and(|rest| rest.ends_with('.'));
+    !name.is_empty() && (!name.contains('.') || PRIVATE_ENDS.into_iter().any(ends_so))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn name_of(host: &str) -> Option<String> {
         requested_name(&HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]))
+    }
+
+    #[test]
+    fn names_of_private_networks_are_no_names_of_an_attacker() {
+        for private in [
+            "signalbox",
+            "lb.site.internal",
+            "signalbox.lb.svc",
+            "lb.ns.svc.cluster.local",
+            "x.home.arpa",
+        ] {
+            assert!(is_private(private), "{private}");
+        }
+        for public in [
+            "",
+            "lb.example.com",
+            "internal.evil.example",
+            "evilinternal.example",
+            "a.homearpa",
+        ] {
+            assert!(!is_private(public), "{public}");
+        }
     }
 
     #[test]

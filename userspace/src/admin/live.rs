@@ -1,6 +1,7 @@
-//! `GET /api/v1/live` and `GET /api/v1/history`: figures of the balancer and of each host, each second.
+//! `GET /api/v1/live`, `GET /api/v1/history` and `GET /ws`: figures of the balancer and of each host, each second.
 
 mod view;
+pub(super) mod websocket;
 
 use std::convert::Infallible;
 use std::sync::Arc;

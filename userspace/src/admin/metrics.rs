@@ -3,7 +3,9 @@
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
 //! words, never a client's address or a name that a client made up.
 
+mod capacity;
 mod ha;
+mod migrations;
 mod requests;
 mod routes;
 mod services;
@@ -144,6 +146,7 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = MetricWriter(encoder);
         self.process(&mut out)?;
+        self.capacity(&mut out)?;
         self.listeners(&mut out)?;
         self.requests(&mut out)?;
         self.tls(&mut out)?;
@@ -155,6 +158,7 @@ impl Collector for Scrape {
         self.shield(&mut out)?;
         self.ha(&mut out)?;
         self.control_plane(&mut out)?;
+        self.migrations(&mut out)?;
         self.kernel(&mut out)
     }
 }
@@ -276,6 +280,11 @@ impl Scrape {
             "Time that it takes to put what sources have reported in force",
             [(Vec::new(), &shared.apply_seconds)],
         )?;
+        out.gauge(
+            "apply_waiting_seconds",
+            "Time that the oldest report of a source waits to be in force; 0 if none does",
+            [(Vec::new(), shared.apply_waiting.elapsed().as_secs_f64())],
+        )?;
         let jobs = self.0.jobs.all();
         let count = |progress| jobs.iter().filter(|job| job.progress == progress).count() as f64;
         out.gauge(
@@ -324,6 +333,24 @@ impl Scrape {
             exits.retain(|(reason, _)| !ours(reason));
             exits.extend(cut.exit_counts().into_iter().filter(|(reason, _)| ours(reason)));
         }
+        if let Some(kernel_peek) = &self.0.kernel_peek {
+            out.gauge(
+                "kernel_peek_routes",
+                "Names that are routed in the kernel, for each protocol",
+                [(Vec::new(), kernel_peek.routes() as f64)],
+            )?;
+            let left_out = kernel_peek.left_out();
+            out.gauge(
+                "kernel_peek_left_to_userspace",
+                "Listeners, routes and clusters whose connections userspace routes, by the reason",
+                left_out
+                    .iter()
+                    .map(|((kind, obstacle), n)| (vec![("kind", *kind), ("reason", obstacle.label())], f64::from(*n))),
+            )?;
+            let ours = |reason: &Reason| reason.program() == "peek_in";
+            exits.retain(|(reason, _)| !ours(reason));
+            exits.extend(kernel_peek.exit_counts().into_iter().filter(|(reason, _)| ours(reason)));
+        }
         let ours = |reason: &Reason| matches!(reason.program(), "l4" | "shield");
         exits.retain(|(reason, _)| !ours(reason));
         exits.extend(
@@ -347,7 +374,9 @@ mod tests {
     fn the_document_and_the_code_agree() {
         let code = [
             include_str!("metrics.rs"),
+            include_str!("metrics/capacity.rs"),
             include_str!("metrics/ha.rs"),
+            include_str!("metrics/migrations.rs"),
             include_str!("metrics/requests.rs"),
             include_str!("metrics/routes.rs"),
             include_str!("metrics/services.rs"),

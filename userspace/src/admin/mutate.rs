@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 
 use super::problem::problem;
 use crate::control::event::Applied;
+use crate::control::migration_step::FOLLOW_PATH;
 use crate::control::{ChangeError, Control};
 
 /// Peer of a connection to the unix socket.
@@ -41,6 +42,11 @@ fn user(uid: u32) -> String {
     }
 }
 
+/// Whether a change is logged. Another balancer's migration asks twice a second, and what it changes has lines of its own.
+pub(super) fn is_worth_a_line(path: &str, status: u16) -> bool {
+    path != FOLLOW_PATH || status >= 400
+}
+
 /// Logs each change with its caller and its outcome.
 pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -52,7 +58,9 @@ pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut reques
     request.extensions_mut().insert(Requester(asker));
     let response = next.run(request).await;
     let status = response.status().as_u16();
-    tracing::info!(target: "signalbox::audit", uid = caller.uid, pid = caller.pid, %method, path, status, "Change requested.");
+    if is_worth_a_line(&path, status) {
+        tracing::info!(target: "signalbox::audit", uid = caller.uid, pid = caller.pid, %method, path, status, "Change requested.");
+    }
     response
 }
 

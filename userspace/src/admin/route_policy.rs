@@ -58,6 +58,11 @@ pub(super) fn policy_texts(
     let mut texts = client_texts(snapshot, route, allow, client);
     let balance = route.claimed.as_ref().and_then(|claimed| claimed.balance);
     texts.extend(balance.map(|balance| format!("hosts are chosen by {balance:?}{BY_ANNOTATION}").to_lowercase()));
+    let most = match claimed {
+        Some(claimed) => claimed.requests.passive.max_host_connections,
+        None => route.max_host_connections(),
+    };
+    texts.extend(most.map(|most| format!("a host has at most {most} connections at once{BY_ANNOTATION}")));
     let Some(request_path) = request_path else {
         texts.extend(
             route

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tower::ServiceExt as _;
 
-use super::connection_limit::{ConnectionLimiter, LimitReached};
+use super::connection_limit::{ConnectionLimiter, ConnectionPermit, LimitReached};
 use super::mutate::UnixPeer;
 use super::tls::{AdminCertificates, TcpPeer};
 use crate::state::{AdminStats, Shared};
@@ -75,16 +75,18 @@ impl Server {
             let acceptor = certificates.as_mut().map(AdminCertificates::acceptor);
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
-                let _permit = permit;
+                let permit = Arc::new(permit);
                 let counts = &shared.admin;
                 let Some(acceptor) = acceptor else {
                     let certified = false;
-                    return serve(stream, router, TcpPeer { addr, certified }, head_timeout, counts).await;
+                    let peer = TcpPeer { addr, certified };
+                    return serve(stream, router, peer, permit, head_timeout, counts).await;
                 };
                 match handshake(acceptor, stream).await {
                     Some(stream) => {
                         let certified = stream.get_ref().1.peer_certificates().is_some();
-                        serve(stream, router, TcpPeer { addr, certified }, head_timeout, counts).await;
+                        let peer = TcpPeer { addr, certified };
+                        serve(stream, router, peer, permit, head_timeout, counts).await;
                     }
                     None => counts.refused.inc("tls_handshake"),
                 }
@@ -111,9 +113,8 @@ impl Server {
             };
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);
             tokio::spawn(async move {
-                let _permit = permit;
                 let caller = UnixPeer::of(&stream);
-                serve(stream, router, caller, head_timeout, &shared.admin).await;
+                serve(stream, router, caller, Arc::new(permit), head_timeout, &shared.admin).await;
             });
         }
     }
@@ -145,20 +146,28 @@ async fn handshake(
     done.ok()?.ok()
 }
 
-/// Answers a connection's requests, until the connection ends or exceeds a time limit.
-async fn serve<S, I>(stream: S, router: Router, info: I, head_timeout: Duration, counts: &AdminStats)
-where
+/// Answers a connection's requests, until the connection ends or exceeds a time limit. A WebSocket keeps the permit.
+async fn serve<S, I>(
+    stream: S,
+    router: Router,
+    info: I,
+    permit: Arc<ConnectionPermit>,
+    head_timeout: Duration,
+    counts: &AdminStats,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     I: Clone + Send + Sync + 'static,
 {
     let service = router.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(info.clone()));
+        request.extensions_mut().insert(Arc::clone(&permit));
         request.map(Body::new)
     });
     let outcome = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .with_upgrades()
         .await;
     match outcome {
         Err(error) if error.is_timeout() => counts.refused.inc("head_timeout"),

@@ -70,12 +70,17 @@ pub(super) fn view(
                 format!("; a request that is its connection's last is not cut either, because {why} ({label})")
             }
         };
+        let long = if cuts_long_answers(control, listener, route, policy) {
+            "; the rest of an answer of 8 MiB and more would be cut, where both handshakes agree"
+        } else {
+            ""
+        };
         return json!({
             "tier": "copy",
             "verdict": "would not be cut",
             "not_cut": Ineligible::PerRequest.label(),
             "last_request": last.map(|(why, _)| why.label()),
-            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts{but}"),
+            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts{but}{long}"),
         });
     }
     let why_not_available = control.cut.is_none().then(|| {
@@ -116,6 +121,19 @@ pub(super) fn view(
     }
 }
 
+/// Whether a route counts its requests in flight.
+fn limits_concurrent(route: Option<&Route>, policy: &RequestPolicy) -> bool {
+    policy.limits.is_some_and(|limits| limits.concurrent != 0)
+        || route.is_some_and(|route| route.connection_limits().concurrent != 0)
+}
+
+/// Whether the rest of a long answer would be cut, by what does not depend on client and host.
+fn cuts_long_answers(control: &Control, listener: &Listener, route: Option<&Route>, policy: &RequestPolicy) -> bool {
+    let datapath = listener.datapath;
+    let is_on = datapath.cuts_long_answers && datapath.cut && datapath.tier.is_none();
+    is_on && control.cut.is_some() && !limits_concurrent(route, policy)
+}
+
 /// Why a request that is its connection's last would not be cut, by what does not depend on the request.
 fn last_request(
     control: &Control,
@@ -123,8 +141,7 @@ fn last_request(
     route: Option<&Route>,
     policy: &RequestPolicy,
 ) -> Option<(Ineligible, &'static str)> {
-    let limits_concurrent = policy.limits.is_some_and(|limits| limits.concurrent != 0)
-        || route.is_some_and(|route| route.connection_limits().concurrent != 0);
+    let limits_concurrent = limits_concurrent(route, policy);
     let datapath = listener.datapath;
     let why = if !datapath.cut || datapath.tier.is_some() || !datapath.cuts_last_requests {
         Ineligible::Disabled

@@ -1,12 +1,17 @@
 //! The web UI under `/ui/`: pages that the binary has in it (`userspace/ui`), which read the API like any other client.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use rust_embed::RustEmbed;
 
 use super::problem::problem;
@@ -22,13 +27,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Headers of every file.
-const HEADERS: [(HeaderName, &str); 5] = [
+const HEADERS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     // The browser asks each time, and gets 304 while it has the file of this binary.
     (header::CACHE_CONTROL, "no-cache"),
+    (header::VARY, "accept-encoding"),
 ];
 
 /// Adds the pages to the API's router.
@@ -56,10 +62,21 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
         .take(16)
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let tag = format!("\"{tag}\"");
+    let takes_gzip = headers
+        .get(header::ACCEPT_ENCODING)
+        .and_then(|encodings| encodings.to_str().ok())
+        .is_some_and(|encodings| encodings.split(',').any(is_gzip));
+    // Each form of a file has a tag of its own.
+    let tag = format!("\"{tag}{}\"", if takes_gzip { "-gzip" } else { "" });
     let known = headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
         StatusCode::NOT_MODIFIED.into_response()
+    } else if takes_gzip {
+        let how = [
+            (header::CONTENT_TYPE, content_type(path)),
+            (header::CONTENT_ENCODING, "gzip"),
+        ];
+        (how, compressed(&tag, &file.data)).into_response()
     } else {
         ([(header::CONTENT_TYPE, content_type(path))], file.data.into_owned()).into_response()
     };
@@ -70,6 +87,29 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
         response.headers_mut().insert(header::ETAG, tag);
     }
     response
+}
+
+/// Whether an item of `Accept-Encoding` takes gzip.
+fn is_gzip(item: &str) -> bool {
+    let (name, weight) = item.split_once(';').unwrap_or((item, ""));
+    let refused = ["q=0", "q=0.0", "q=0.00", "q=0.000"];
+    name.trim().eq_ignore_ascii_case("gzip") && !refused.contains(&weight.trim())
+}
+
+/// Compresses a file; each content only once.
+fn compressed(tag: &str, data: &[u8]) -> Bytes {
+    static FILES: OnceLock<Mutex<HashMap<String, Bytes>>> = OnceLock::new();
+    let mut files = FILES
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let made = || {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        // Writing to memory cannot fail.
+        let _ = encoder.write_all(data);
+        encoder.finish().unwrap_or_default().into()
+    };
+    files.entry(tag.to_owned()).or_insert_with(made).clone()
 }
 
 /// Returns the type of a file by its ending.
@@ -103,6 +143,37 @@ mod tests {
         let again = HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)]);
         assert_eq!(file("index.html", &again).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(file("../Cargo.toml", &HeaderMap::new()).status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn all_that_a_page_loads_is_small() {
+        let is_loaded = |path: &str| !path.ends_with("LICENSE") && !path.ends_with("SUMS");
+        let mut sum = 0;
+        for path in UiFiles::iter().filter(|path| is_loaded(path)) {
+            let data = UiFiles::get(&path).unwrap().data;
+            let sent = compressed(&path, &data);
+            let mut back = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&sent[..]), &mut back).unwrap();
+            assert!(back == *data, "{path}");
+            sum += sent.len();
+        }
+        println!("{sum} bytes, compressed");
+        assert!((20_000..=110_000).contains(&sum), "{sum} bytes, compressed");
+    }
+
+    #[test]
+    fn files_are_compressed_for_those_who_take_that() {
+        let asks = |encodings: &str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, encodings.parse().unwrap())]);
+            file("app.js", &headers)
+                .headers()
+                .get(header::CONTENT_ENCODING)
+                .cloned()
+        };
+        assert_eq!(asks("gzip, deflate, br").unwrap(), "gzip");
+        assert_eq!(asks("br;q=1.0, gzip;q=0.8").unwrap(), "gzip");
+        assert_eq!(asks("gzip;q=0"), None);
+        assert_eq!(asks("br"), None);
     }
 
     #[test]

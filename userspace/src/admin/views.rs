@@ -111,7 +111,7 @@ pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState)
     json!({
         "host": route.hostname.to_string(),
         "clusters": clusters,
-        "total_connections": state.total.get(),
+        "total_connections": state.connections(),
         "active_connections": figures.active,
         "bytes_in": figures.bytes_in,
         "bytes_out": figures.bytes_out,

@@ -13,7 +13,7 @@ use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::labels::by_name;
-use signalbox_core::merge::{ClusterWeights, WeightOverrides, check_weights};
+use signalbox_core::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
 
 use super::mutate::apply_response;
 use super::problem::problem;
@@ -147,23 +147,28 @@ fn groups(
             weights: clusters.map(cluster_weights),
         });
     }
-    let names = by_name(&snapshot.file, &snapshot.discovered);
     for (text, clusters) in selectors {
-        let selector = parse_selector(&text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
-        let routes = snapshot.model.routes.iter().map(|route| &route.hostname);
-        let is_selected =
-            |hostname: &&HostnamePattern| names.get(hostname).is_some_and(|sets| selector.matches_any(sets));
+        let names = names_of_selector(snapshot, &text).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
         groups.push(NameGroup {
             description: format!("selector {text}"),
-            names: routes.filter(is_selected).map(ToString::to_string).collect(),
+            names,
             weights: clusters.map(cluster_weights),
         });
     }
     Ok(groups)
 }
 
+/// Returns the names that a label selector selects; the error says what is wrong with it.
+pub(super) fn names_of_selector(snapshot: &Snapshot, text: &str) -> Result<BTreeSet<String>, String> {
+    let selector = parse_selector(text)?;
+    let names = by_name(&snapshot.file, &snapshot.discovered);
+    let routes = snapshot.model.routes.iter().map(|route| &route.hostname);
+    let is_selected = |hostname: &&HostnamePattern| names.get(hostname).is_some_and(|sets| selector.matches_any(sets));
+    Ok(routes.filter(is_selected).map(ToString::to_string).collect())
+}
+
 /// Returns the names that objects of a namespace claim, in any cluster.
-fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
+pub(super) fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeSet<String> {
     let claims = snapshot
         .discovered
         .values()
@@ -192,7 +197,8 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
             None => drop(weights.remove(host)),
         }
     }
-    let (after, _) = effective_model(&snapshot.file, &snapshot.discovered, &weights, &snapshot.exposure.ports);
+    let (mut after, _) = effective_model(&snapshot.file, &snapshot.discovered, &weights, &snapshot.exposure.ports);
+    add_testers(&mut after, &snapshot.testers);
     let changes = diff(&snapshot.model, &after);
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use signalbox_core::model::{Datapath, Model};
+use signalbox_core::model::{Datapath, Listener, Model, PeekPlace};
 
 use super::SteeringChoice;
 use crate::control::degraded;
@@ -14,7 +14,7 @@ use crate::kernel::pins::stale_pins;
 use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
 use crate::kernel::version::Version;
-use crate::kernel::{Cut, Kernel};
+use crate::kernel::{Cut, Kernel, Peek};
 
 /// Programs and maps of this process, as far as the kernel has taken them.
 pub(super) struct KernelParts {
@@ -22,6 +22,7 @@ pub(super) struct KernelParts {
     pub(super) kernel: Option<Kernel>,
     pub(super) steering: Option<Steering>,
     pub(super) cut: Option<(Arc<Cut>, Arc<Registry>)>,
+    pub(super) peek: Option<Peek>,
     /// Features that are not used, and why.
     pub(super) degraded: Vec<(&'static str, String)>,
 }
@@ -44,6 +45,7 @@ impl KernelParts {
         };
         let steering = steer(kernel.as_mut(), choice, &mut degraded)?;
         let cut = load_cut(model, inherited.is_some(), &mut degraded);
+        let peek = load_peek(model, cut.as_ref().map(|(cut, _)| &**cut), &mut degraded);
         degraded.extend(degraded::features(model));
         collect_stale_pins();
         let version = Version::running();
@@ -69,6 +71,7 @@ impl KernelParts {
             kernel,
             steering,
             cut,
+            peek,
             degraded,
         })
     }
@@ -133,6 +136,33 @@ fn load_cut(
         }
         Err(error) => {
             degraded.push(("cut", crate::sys::error_chain(&error)));
+            None
+        }
+    }
+}
+
+/// Loads the kernel peek, where a listener wants it and the kernel has it.
+fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
+    let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
+    let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
+    if !is_demanded && !model.listeners.iter().any(has(PeekPlace::Auto)) {
+        return None;
+    }
+    let loaded = match cut {
+        Some(cut) => Peek::load(cut).map_err(|error| crate::sys::error_chain(&error)),
+        None => Err("tier cut is not used".to_owned()),
+    };
+    match loaded {
+        Ok(peek) => Some(peek),
+        Err(why) if is_demanded => {
+            degraded.push(("kernel_peek", why));
+            None
+        }
+        Err(why) => {
+            tracing::info!(
+                why,
+                "Connections are not routed in the kernel before they have a socket."
+            );
             None
         }
     }

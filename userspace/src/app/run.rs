@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::RunningBalancer;
 use super::successor::Successor;
 use crate::control::event::StoreEvent;
+use crate::state::Shared;
+use crate::sync;
 
 /// Time that the end of the process waits for the connection log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,6 +59,8 @@ impl RunningBalancer {
             "Serving."
         );
         let mut relieved = false;
+        // Begins at once, and no other event puts it off: a successor has the rest of its predecessor's time.
+        let mut heartbeat = tokio::time::interval(watchdog.unwrap_or(Duration::from_secs(3600)));
         loop {
             tokio::select! {
                 _ = hangup.recv() => {
@@ -68,9 +73,8 @@ impl RunningBalancer {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
                 _ = user2.recv() => successor.start(),
-                status = successor.ended() => {
-                    let status = status.map(|status| status.to_string());
-                    tracing::error!(status, "The successor has ended before it served: this process goes on.");
+                () = successor.ended() => {
+                    tracing::error!("The successor has ended before it served: this process goes on.");
                 }
                 Some(pid) = self.taken_over.recv() => {
                     tracing::info!(pid, "A new process has taken over the listening sockets: draining.");
@@ -83,7 +87,7 @@ impl RunningBalancer {
                     relieved = true;
                     break;
                 }
-                () = tokio::time::sleep(watchdog.unwrap_or(Duration::from_secs(3600))) => {
+                _ = heartbeat.tick() => {
                     if watchdog.is_some() {
                         notify(&[sd_notify::NotifyState::Watchdog]);
                     }
@@ -94,8 +98,15 @@ impl RunningBalancer {
             notify(&[sd_notify::NotifyState::Stopping]);
         }
         let shared = Arc::clone(&self.control.shared);
+        let period = shared.snapshot.load().model.timeouts.shutdown;
+        if !relieved {
+            hand_groups_over(&shared, period).await;
+        }
         shared.stopping.store(true, Relaxed);
-        let deadline = Instant::now() + shared.snapshot.load().model.timeouts.shutdown;
+        if let Some(kernel_peek) = &self.control.kernel_peek {
+            kernel_peek.stop(relieved);
+        }
+        let deadline = Instant::now() + period;
         tracing::info!(
             connections = shared.totals.with_sockets.get(),
             "Stopping: no new connections."
@@ -118,6 +129,9 @@ impl RunningBalancer {
             tracing::warn!(connections = left, "Stopping with open connections: they are reset.");
         }
         self.admin.close();
+        if let (Some((cut, _)), false) = (&self.control.cut, relieved) {
+            sync::hand_over::end_all(cut);
+        }
         if let Some(flow_gc) = &self.flow_gc {
             flow_gc.stop();
         }
@@ -128,4 +142,15 @@ impl RunningBalancer {
         tracing::info!("Stopped.");
         Ok(())
     }
+}
+
+/// Has the connections of groups drain here that leave with this process: before their supervisor hears of the end.
+async fn hand_groups_over(shared: &Arc<Shared>, period: Duration) {
+    let mut all = JoinSet::new();
+    for group in shared.ha.owned().iter() {
+        let (shared, group) = (Arc::clone(shared), group.clone());
+        // The outcome is logged where it comes about.
+        all.spawn(async move { sync::hand_over::request(&shared, &group, period).await });
+    }
+    let _ = all.join_all().await;
 }

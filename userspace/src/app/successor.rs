@@ -1,15 +1,42 @@
 //! A successor that this process starts itself: the program that is on disk by now, with the same arguments, takes over
 //! the listening sockets, and the service manager is told who the main process is. So a unit of systemd gets another
 //! program without a refused connection (`sd_notify(3)`, `MAINPID=`).
+//!
+//! The successor is no child of this process: systemd waits for the end of its own children alone, and kills another main
+//! process at once when the unit stops. A launcher starts it and ends, and whoever started this process inherits it.
 
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{ExitCode, Stdio};
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 /// Variable by which systemd says whose watchdog it is; without it, the watchdog is anybody's who is told of it.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
+
+/// First word of a launcher's command line; the successor's words follow.
+const LAUNCH: &str = "--launch-successor";
+
+/// Starts a successor and returns at once, if this process is a launcher. `None` if it is none.
+pub fn launch() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next()? != LAUNCH {
+        return None;
+    }
+    let program = std::env::current_exe();
+    let started = program.and_then(|program| std::process::Command::new(program).args(words).spawn());
+    Some(match started {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: starting the successor: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
 
 /// Command line that a successor is started with.
 pub struct SuccessorCommand {
@@ -26,11 +53,19 @@ impl SuccessorCommand {
         })
     }
 
-    fn spawn(&self) -> std::io::Result<Child> {
-        Command::new(&self.program)
+    fn start(&self) -> io::Result<StartingSuccessor> {
+        let (own, other) = std::os::unix::net::UnixStream::pair()?;
+        own.set_nonblocking(true)?;
+        let launcher = Command::new(&self.program)
+            .arg(LAUNCH)
             .args(&self.args)
             .env_remove(WATCHDOG_PID)
-            .spawn()
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .spawn()?;
+        Ok(StartingSuccessor {
+            launcher,
+            link: UnixStream::from_std(own)?,
+        })
     }
 }
 
@@ -41,10 +76,28 @@ fn with_takeover(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
         .collect()
 }
 
+/// A successor that has been started.
+struct StartingSuccessor {
+    launcher: Child,
+    /// Ends with the successor, whose standard input the other end is.
+    link: UnixStream,
+}
+
+impl StartingSuccessor {
+    /// Waits until launcher and successor have ended. May be given up and called again.
+    async fn ended(&mut self) {
+        if let Err(error) = self.launcher.wait().await {
+            tracing::warn!(%error, "The launcher of a successor cannot be waited for.");
+        }
+        let mut byte = [0];
+        while matches!(self.link.read(&mut byte).await, Ok(1)) {}
+    }
+}
+
 /// The successor, while it starts.
 pub(super) struct Successor {
     command: Option<SuccessorCommand>,
-    starting: Option<Child>,
+    starting: Option<StartingSuccessor>,
 }
 
 impl Successor {
@@ -61,29 +114,27 @@ impl Successor {
             tracing::warn!("SIGUSR2: only `signalbox run` starts a successor.");
             return;
         };
-        if let Some(child) = &self.starting {
-            tracing::warn!(pid = child.id(), "SIGUSR2: a successor is starting already.");
+        if self.starting.is_some() {
+            tracing::warn!("SIGUSR2: a successor is starting already.");
             return;
         }
         let program = command.program.display();
-        match command.spawn() {
-            Ok(child) => {
-                tracing::info!(pid = child.id(), %program, "Starting a successor.");
-                self.starting = Some(child);
+        match command.start() {
+            Ok(starting) => {
+                tracing::info!(%program, "Starting a successor.");
+                self.starting = Some(starting);
             }
             Err(error) => tracing::error!(%error, %program, "The successor cannot be started: this process goes on."),
         }
     }
 
     /// Waits until the starting successor ends, which is never what was meant.
-    pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
-        let child = match &mut self.starting {
-            Some(child) => child,
+    pub(super) async fn ended(&mut self) {
+        match &mut self.starting {
+            Some(starting) => starting.ended().await,
             None => std::future::pending().await,
-        };
-        let status = child.wait().await;
+        }
         self.starting = None;
-        status.ok()
     }
 }
 

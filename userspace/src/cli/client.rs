@@ -1,10 +1,12 @@
 //! Requests to a running signalbox, by its admin socket.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::source::client::ApiClient;
 
@@ -45,30 +47,40 @@ pub(super) fn post_text_raw(socket: &Path, path: &str, body: String) -> anyhow::
 pub(super) fn events(
     socket: &Path,
     path: &str,
+    each: impl FnMut(&str, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let client = ApiClient::Socket(socket.to_owned());
+    block_on(follow(&client, path, Duration::MAX, each))
+}
+
+/// Reads a server's events, until either side ends the stream, or nothing has come for `silence`.
+pub(super) async fn follow(
+    client: &ApiClient,
+    path: &str,
+    silence: Duration,
     mut each: impl FnMut(&str, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    block_on(async {
-        let client = ApiClient::Socket(socket.to_owned());
-        let (status, mut body) = client.send(Method::GET, path, None).await?;
-        if !status.is_success() {
-            bail!("{path}: {status}");
+    let silent = |_| anyhow!("nothing has come for {} s", silence.as_secs());
+    let sent = timeout(silence, client.send(Method::GET, path, None)).await;
+    let (status, mut body) = sent.map_err(silent)??;
+    if !status.is_success() {
+        bail!("{path}: {status}");
+    }
+    let mut kind = String::new();
+    while let Some(line) = timeout(silence, body.line(MAX_EVENT_BYTES)).await.map_err(silent)?? {
+        match String::from_utf8_lossy(&line).trim_end().split_once(": ") {
+            Some(("event", name)) => name.clone_into(&mut kind),
+            Some(("data", data)) => each(&kind, data)?,
+            _ => {}
         }
-        let mut kind = String::new();
-        while let Some(line) = body.line(MAX_EVENT_BYTES).await? {
-            match String::from_utf8_lossy(&line).trim_end().split_once(": ") {
-                Some(("event", name)) => name.clone_into(&mut kind),
-                Some(("data", data)) => each(&kind, data)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Longest line of server-sent events, in bytes.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(super) fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(asking)
 }

@@ -1,6 +1,7 @@
 //! Examines what this machine can do: each feature is fine, degraded with its consequences, or missing with the remedy.
 //! Asks the same code as `run`, so that the two cannot disagree.
 
+mod availability;
 mod programs;
 mod rights;
 
@@ -54,11 +55,19 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
     }
 }
 
-/// Prints the findings; the exit code tells the worst of them. `running` is the status of a running signalbox, if there
-/// is one that can be asked.
-pub fn run(output: OutputFormat, verbose: bool, running: Option<anyhow::Result<Value>>) -> anyhow::Result<ExitCode> {
+/// Answers of a running signalbox, if there is one that can be asked.
+pub struct Running {
+    /// Answer to `GET /api/v1/status`.
+    pub status: Option<anyhow::Result<Value>>,
+    /// Answer to `GET /api/v1/ha`.
+    pub ha: Option<anyhow::Result<Value>>,
+}
+
+/// Prints the findings; the exit code tells the worst of them.
+pub fn run(output: OutputFormat, verbose: bool, running: Running) -> anyhow::Result<ExitCode> {
     let (mut findings, verdicts) = examine();
-    findings.extend(running.map(rights::running_capabilities));
+    findings.extend(running.status.map(rights::running_capabilities));
+    findings.extend(availability::examine(running.ha.as_ref()));
     let worst = findings.iter().map(|f| f.standing).max().unwrap_or(CheckStatus::Ok);
     if output == OutputFormat::Table {
         for finding in &findings {

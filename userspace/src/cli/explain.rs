@@ -67,7 +67,7 @@ fn address_text(answer: &Value) -> String {
     out
 }
 
-fn name_text(answer: &Value) -> String {
+pub(super) fn name_text(answer: &Value) -> String {
     if answer["address"].is_string() {
         return address_text(answer);
     }
@@ -186,6 +186,16 @@ fn name_text(answer: &Value) -> String {
             let _ = write!(out, " ({label})");
         }
         let _ = writeln!(out, ": {}", text(&datapath["reason"]));
+        let peek = &datapath["kernel_peek"];
+        if let Some(label) = peek["left_to_userspace"].as_str() {
+            let _ = writeln!(
+                out,
+                "  kernel peek: not routed in the kernel ({label}): {}",
+                text(&peek["reason"])
+            );
+        } else if peek["routed"] == true {
+            let _ = writeln!(out, "  kernel peek: routed in the kernel, without a socket");
+        }
     }
     out
 }

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use hyper::Method;
 use serde_json::{Value, json};
 use signalbox_core::model::HighAvailability;
 use signalbox_ha::{Directory, Settings};
 
 use super::client::SocketArgs;
 use super::{ShowArgs, client, show};
+use crate::source::client::percent_encoded;
 
 /// Time that a group has to leave this node, or to come back.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -247,7 +249,13 @@ fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode>
         Some(group) => bail!("there is no group `{group}` (there is: {})", known.join(", ")),
         None => known,
     };
+    if !is_released && directory.is_ready() {
+        reclaim(&args.socket.socket, &groups);
+    }
     for group in &groups {
+        if is_released {
+            hand_over(&args.socket.socket, group);
+        }
         directory.set_released(group, is_released)?;
     }
     let deadline = Instant::now() + MOVE_TIMEOUT;
@@ -261,6 +269,32 @@ fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode>
         println!("{group}: {}", if is_released { "released" } else { "reclaimed" });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the connections of a group that cannot move along drain here, if this node has it.
+fn hand_over(socket: &Path, group: &str) {
+    if !is_owned(socket, group) {
+        return;
+    }
+    let path = format!("/api/v1/ha/groups/{}/hand-over", percent_encoded(group));
+    match client::change(socket, &Method::POST, &path, None) {
+        Ok(answer) => println!(
+            "{group}: connections that are not cut drain here for {} s",
+            answer["seconds"]
+        ),
+        Err(why) => eprintln!("{group}: connections that are not cut end now: {why:#}"),
+    }
+}
+
+/// Has the nodes that have groups hand them over, before this node takes them. Where that fails, because flows are not
+/// replicated for example, the groups move all the same.
+fn reclaim(socket: &Path, groups: &[String]) {
+    let _ = client::change(
+        socket,
+        &Method::POST,
+        "/api/v1/ha/reclaim",
+        Some(&json!({ "groups": groups })),
+    );
 }
 
 /// Whether this node has a group, as signalbox knows. One that does not answer has none.

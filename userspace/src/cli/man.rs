@@ -62,10 +62,7 @@ pub(super) fn run(args: &ManArgs, root: clap::Command) -> anyhow::Result<ExitCod
 
 /// Writes the pages of a command and of those below it. `above` are the pages to go on from.
 fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> anyhow::Result<()> {
-    let name = command
-        .get_display_name()
-        .unwrap_or_else(|| command.get_name())
-        .to_owned();
+    let name = page_name(command);
     let version = command.get_version().unwrap_or_default();
     let man = Man::new(command.clone())
         .title(name.to_uppercase())
@@ -79,7 +76,7 @@ fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> any
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    let below: Vec<_> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    let below: Vec<_> = shown_below(command).collect();
     if !below.is_empty() {
         man.render_subcommands_section(&mut page)?;
     }
@@ -93,6 +90,17 @@ fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> any
     let mut above = above.to_vec();
     above.push(name);
     below.iter().try_for_each(|below| write_pages(below, &above, args))
+}
+
+/// Whole name of a command, with hyphens.
+fn page_name(command: &clap::Command) -> String {
+    let name = command.get_display_name();
+    name.unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+/// Commands below one, but for hidden ones.
+fn shown_below(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|below| !below.is_hide_set())
 }
 
 fn write_page(out: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
@@ -125,8 +133,15 @@ fn see_also(pages: &[String]) -> Roff {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use clap::CommandFactory as _;
+
+    fn visit(command: &clap::Command, see: &mut impl FnMut(&clap::Command)) {
+        see(command);
+        shown_below(command).for_each(|below| visit(below, see));
+    }
 
     #[test]
     fn each_command_that_is_shown_has_a_page_with_its_options() {
@@ -143,5 +158,51 @@ mod tests {
         assert!(page("signalbox.8").is_ok_and(|text| text.contains("/etc/signalbox/signalbox.yaml")));
         assert!(page("signalbox-man.8").is_err(), "a hidden command has no page");
         std::fs::remove_dir_all(out).expect("the pages are removed");
+    }
+
+    /// Commands of the lines of a package's list that are manual pages.
+    fn listed(list: &str) -> BTreeSet<String> {
+        let names = list
+            .lines()
+            .filter_map(|line| line.split_once("/man/man8/")?.1.strip_suffix(".8.gz"));
+        names.map(str::to_owned).collect()
+    }
+
+    /// The packages are made half an hour later: a command that is new, renamed or gone shall be noticed now.
+    #[test]
+    fn the_lists_of_files_of_packages_have_the_page_of_each_command() {
+        let mut root = crate::cli::Cli::command().disable_help_subcommand(true);
+        root.build();
+        let mut made = BTreeSet::new();
+        visit(&root, &mut |command| {
+            made.insert(page_name(command));
+        });
+        assert!(
+            made.contains("signalbox-ha-run") && !made.contains("signalbox-man"),
+            "{made:?}"
+        );
+        for (file, list) in [
+            (
+                "packaging/deb/files.txt",
+                include_str!("../../../packaging/deb/files.txt"),
+            ),
+            (
+                "packaging/rpm/files.txt",
+                include_str!("../../../packaging/rpm/files.txt"),
+            ),
+            (
+                "packaging/tar/files.txt",
+                include_str!("../../../packaging/tar/files.txt"),
+            ),
+        ] {
+            let listed = listed(list);
+            let lacking: Vec<_> = made.difference(&listed).collect();
+            let gone: Vec<_> = listed.difference(&made).collect();
+            assert!(
+                lacking.is_empty() && gone.is_empty(),
+                "{file} lacks the pages of {lacking:?}, and has those of {gone:?}, which are no commands: `cargo xtask \
+                 dist --check --update --profile e2e` writes the lists"
+            );
+        }
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn print(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitC
 }
 
 /// Returns a line for each service, and below it one for each host.
-fn lines(answer: &Value) -> Vec<Value> {
+pub(super) fn lines(answer: &Value) -> Vec<Value> {
     let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut lines = Vec::new();
     for service in list(answer, "services") {
@@ -53,7 +53,7 @@ fn address_text(host: &Value) -> String {
 }
 
 /// Returns lines on where the programs are attached, which ranges of ports have room, and what is wrong.
-fn footnotes(answer: &Value) -> Vec<String> {
+pub(super) fn footnotes(answer: &Value) -> Vec<String> {
     let list = |key: &str| answer.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut notes: Vec<String> = list("hooks")

@@ -195,6 +195,26 @@ fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// A field of an object as a table shows it.
+#[cfg_attr(not(feature = "tui"), expect(dead_code, reason = "`top` reads all fields"))]
+pub(super) struct ShownField<'a> {
+    pub(super) title: &'static str,
+    pub(super) value: &'a Value,
+    pub(super) text: String,
+}
+
+/// Returns the fields of an object that a table of such objects has.
+pub(super) fn fields<'a>(what: &str, row: &'a Value) -> impl Iterator<Item = ShownField<'a>> {
+    columns(what).iter().map(move |(title, key)| {
+        let value = row.get(key).unwrap_or(&Value::Null);
+        ShownField {
+            title,
+            value,
+            text: cell(key, value, row),
+        }
+    })
+}
+
 /// Formats an answer as a table.
 #[must_use]
 pub fn table(what: &str, answer: &Value) -> String {
@@ -212,11 +232,7 @@ pub fn table(what: &str, answer: &Value) -> String {
     table.set_header(columns.iter().map(|(title, _)| *title));
     let rows = answer.get(what).and_then(Value::as_array);
     for row in rows.into_iter().flatten() {
-        table.add_row(
-            columns
-                .iter()
-                .map(|(_, key)| cell(key, row.get(key).unwrap_or(&Value::Null), row)),
-        );
+        table.add_row(fields(what, row).map(|field| field.text));
     }
     for (index, (_, key)) in columns.iter().enumerate() {
         let numeric = rows

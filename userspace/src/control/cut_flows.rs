@@ -76,12 +76,11 @@ fn view(
         cluster: cluster.to_owned(),
         host: host.to_owned(),
         tier: Tier::Cut.as_str(),
-        tier_reason: if flow.idle_limit().is_some() {
-            "cut late"
-        } else if ways[0].flags & LAST_REQUEST != 0 {
-            "last request"
-        } else {
-            "fit for it"
+        tier_reason: match (flow.idle_limit().is_some(), ways[0].flags & LAST_REQUEST != 0) {
+            (true, true) => "long answer",
+            (true, false) => "cut late",
+            (false, true) => "last request",
+            (false, false) => "fit for it",
         },
         not_cut: "",
         state: state_name(flow),

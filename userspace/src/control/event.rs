@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use signalbox_core::merge::ClusterWeights;
+use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::oneshot;
@@ -27,6 +27,8 @@ pub enum StoreEvent {
         BTreeMap<String, Option<ClusterWeights>>,
         oneshot::Sender<Result<Applied, String>>,
     ),
+    /// Testers of all migrations, in place of those before.
+    SetTesters(TesterOverrides, oneshot::Sender<Result<(), String>>),
     /// New prefixes of a listener or a service, or of all where the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
     /// New knowledge of a source about a cluster.
@@ -41,6 +43,8 @@ pub enum StoreEvent {
     CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
     /// Progress of a job.
     JobChanged(u64),
+    /// Progress of a migration; answered when it is on disk.
+    MigrationChanged(u64, oneshot::Sender<Result<(), String>>),
     /// Stops listening: everything queued is accepted first.
     StopListening(oneshot::Sender<()>),
     /// Hands the listening sockets to another process.

@@ -26,6 +26,7 @@ use foldhash::fast::FixedState;
 use serde_json::json;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::merge::TesterOverrides;
 use signalbox_core::model::{HighAvailability, Model, PathRoute};
 use signalbox_core::stats::Counter;
 use signalbox_core::subset::{HostOrder, host_orders};
@@ -67,6 +68,8 @@ pub struct Store {
     discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
     needs_rebuild: bool,
     rebuilt_at: Instant,
+    /// Testers of migrations: of those of this balancer, and of those that it follows.
+    testers: Arc<TesterOverrides>,
     /// Model in force.
     model: Arc<Model>,
     exposure: Arc<ExposeResult>,
@@ -112,6 +115,7 @@ impl Store {
             discovery_replies: Vec::new(),
             needs_rebuild: false,
             rebuilt_at: Instant::now(),
+            testers: Arc::default(),
             model,
             exposure: Arc::default(),
             hosts: HashMap::new(),
@@ -153,6 +157,9 @@ impl Store {
             }
             while let Ok(report) = reports.try_recv() {
                 self.reported(report);
+            }
+            if self.needs_rebuild {
+                self.shared.apply_waiting.begin();
             }
             if self.needs_rebuild && Instant::now() >= self.rebuilt_at + MERGE_INTERVAL {
                 self.rebuild_and_reply();
@@ -233,6 +240,9 @@ impl Store {
                 }
                 let _ = reply.send(outcome);
             }
+            StoreEvent::SetTesters(testers, reply) => {
+                let _ = reply.send(self.set_testers(testers));
+            }
             StoreEvent::SetPrefixes(name, change, reply) => {
                 let outcome = self.set_prefixes(&name, change);
                 if let Ok(prefixes) = &outcome {
@@ -265,6 +275,17 @@ impl Store {
                     self.shared.announce("job", data);
                 }
             }
+            StoreEvent::MigrationChanged(id, reply) => {
+                let outcome = self
+                    .ensure_restored()
+                    .and_then(|()| self.persistent.migration_changed(id));
+                if let Some(migration) = self.persistent.migrations.get(id) {
+                    let (state, percent) = (migration.state, migration.percent());
+                    let data = json!({ "id": id, "state": state, "percent": percent, "reason": migration.reason });
+                    self.shared.announce("migration", data);
+                }
+                let _ = reply.send(outcome.map_err(|error| crate::sys::error_chain(&error)));
+            }
             StoreEvent::StopListening(done) => {
                 self.listener_set.stop().await;
                 let _ = done.send(());
@@ -282,6 +303,7 @@ impl Store {
                 self.watchers.stop();
                 self.persistent.db.give_up();
                 self.persistent.jobs.hand_over();
+                self.persistent.migrations.hand_over();
                 let services = Arc::clone(&self.services);
                 tokio::task::block_in_place(|| services.retire());
                 self.listener_set.stop_after_handover().await;

@@ -41,8 +41,8 @@ const VERSION: u32 = 1;
 /// Time that either side waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the old process waits for the new one to serve; it goes on serving meanwhile. Verifying the programs takes
-/// seconds on a busy processor, and longer under emulation.
-const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(90);
+/// seconds on a busy processor, and minutes where that is emulated besides.
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the path of the takeover socket that belongs to an admin socket.
 #[must_use]

@@ -55,7 +55,7 @@ pub async fn run(
                 StopMode::HandOver => return Ok(()),
             }
         }
-        if worker.shared.totals.with_sockets.get() >= worker.max_connections() {
+        if !worker.has_room() {
             worker.shared.totals.paused.inc("max_connections");
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;

@@ -23,7 +23,7 @@ pub struct Lease {
     pub h2c: bool,
     /// The connection's share of figures: its cluster's part of its route. Set once connected.
     pub stats: Option<Arc<RouteClusterStats>>,
-    is_detached: bool,
+    is_counted: bool,
 }
 
 impl Lease {
@@ -38,14 +38,14 @@ impl Lease {
     /// Keeps the connection counted after the drop: the flow GC gives the count back when the flow
     /// ends.
     pub fn detach(mut self) {
-        self.is_detached = true;
+        self.is_counted = false;
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.is_detached {
-            self.host.active.leave();
+        if self.is_counted {
+            self.cluster.leave_host(&self.host);
             if let Some(share) = &self.stats {
                 share.active.leave();
             }
@@ -73,6 +73,20 @@ pub struct Chooser<'a> {
     /// Hosts among the tried that have refused a request: they may take it later, and are chosen again where no other is
     /// left.
     refused: Vec<(usize, u16)>,
+    /// Most connections of a host by the route, beside the limit of its cluster.
+    limit: Option<u32>,
+    /// Hosts that had no room at the last choice.
+    full: Vec<(usize, u16)>,
+    /// Whether others that wait for a host do not go before this one.
+    is_in_turn: bool,
+}
+
+/// Reason why a host that was chosen cannot be leased.
+enum LeaseError {
+    /// The host has as many connections as it may, or others wait for one of its cluster.
+    Full,
+    /// The host is not in the configuration.
+    Unknown,
 }
 
 impl<'a> Chooser<'a> {
@@ -114,7 +128,17 @@ impl<'a> Chooser<'a> {
             seed: shared.seed,
             tried: Vec::new(),
             refused: Vec::new(),
+            limit: None,
+            full: Vec::new(),
+            is_in_turn: false,
         }
+    }
+
+    /// Leaves out hosts that have so many connections.
+    #[must_use]
+    pub const fn limited(mut self, limit: Option<u32>) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// Leaves out clusters that do not serve the client.
@@ -140,13 +164,40 @@ impl<'a> Chooser<'a> {
         self.refused.extend(self.tried.last());
     }
 
-    /// Returns a host that has not been tried yet, and counts the connection against it at once, so that concurrent
-    /// choices see it.
+    /// Returns a host that has not been tried yet and has room, and counts the connection against it at once, so that
+    /// concurrent choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
-        let first = self.stays_at.take();
-        let at = first.or_else(|| self.draw()).or_else(|| self.draw_refused())?;
-        self.tried.push(at);
-        self.lease(at)
+        self.full.clear();
+        loop {
+            let first = self.stays_at.take();
+            let at = first.or_else(|| self.draw()).or_else(|| self.draw_refused())?;
+            match self.lease(at, self.is_in_turn || first.is_some()) {
+                Ok(lease) => {
+                    self.tried.push(at);
+                    return Some(lease);
+                }
+                Err(LeaseError::Unknown) => return None,
+                // A client waits for the host that its cookie names.
+                Err(LeaseError::Full) if first.is_some() => {
+                    self.full.push(at);
+                    self.stays_at = first;
+                    return None;
+                }
+                Err(LeaseError::Full) => self.full.push(at),
+            }
+        }
+    }
+
+    /// Queue to wait in where the last choice failed because hosts had no room, and whether any host of it will do.
+    pub(super) fn queue(&self) -> Option<(Arc<ClusterState>, bool)> {
+        let (cluster, _) = self.full.first()?;
+        let cluster = self.snapshot.clusters.get(*cluster)?;
+        Some((Arc::clone(cluster), self.stays_at.is_none()))
+    }
+
+    /// Chooses from now on as one that has waited.
+    pub(super) const fn queue_up(&mut self) {
+        self.is_in_turn = true;
     }
 
     /// Draws a host among those that have refused a request.
@@ -175,6 +226,11 @@ impl<'a> Chooser<'a> {
         }
     }
 
+    /// Hosts that are not to be chosen.
+    fn left_out(&self) -> impl Iterator<Item = (usize, u16)> {
+        self.tried.iter().chain(&self.full).copied()
+    }
+
     fn choose_in_cluster(&self, cluster: usize) -> Option<(usize, u16)> {
         if !self.serves(cluster) {
             return None;
@@ -186,12 +242,11 @@ impl<'a> Chooser<'a> {
             random: hash::mix(self.seed ^ hash::mix(ticket)),
             source_hash: self.source,
         };
-        // `tried` is nearly always empty: a `Vec` without elements does not allocate.
+        // Nearly always empty: a `Vec` without elements does not allocate.
         let tried: Vec<u16> = self
-            .tried
-            .iter()
+            .left_out()
             .filter(|(c, _)| *c == cluster)
-            .map(|&(_, host)| host)
+            .map(|(_, host)| host)
             .collect();
         let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
         let host = self
@@ -221,29 +276,42 @@ impl<'a> Chooser<'a> {
     fn choose_any(&self) -> Option<(usize, u16)> {
         let host = |cluster: usize, host: u16| self.snapshot.model.clusters.get(cluster)?.hosts.get(usize::from(host));
         let state = |cluster: usize, host: u16| self.snapshot.hosts.get(cluster)?.get(usize::from(host));
+        let left_out: Vec<_> = self.left_out().collect();
         self.snapshot.view.any_host(
             self.ticket,
-            &self.tried,
+            &left_out,
             |c, h| host(c, h).is_some_and(|host| host.port(self.protocol).is_some()),
             |c, h| state(c, h).map_or(u32::MAX, |state| state.active.get()),
         )
     }
 
-    fn lease(&self, at: (usize, u16)) -> Option<Lease> {
+    fn lease(&self, at: (usize, u16), is_in_turn: bool) -> Result<Lease, LeaseError> {
+        let mut lease = self.unlimited_lease(at).ok_or(LeaseError::Unknown)?;
+        let limit = self.snapshot.model.clusters.get(at.0);
+        let limit = limit.and_then(|cluster| cluster.max_host_connections);
+        match limit.into_iter().chain(self.limit).min() {
+            None => lease.host.active.enter(),
+            Some(_) if !is_in_turn && lease.cluster.queue.waiting.get() > 0 => return Err(LeaseError::Full),
+            Some(limit) if !lease.host.active.try_enter(limit) => return Err(LeaseError::Full),
+            Some(_) => {}
+        }
+        lease.is_counted = true;
+        Ok(lease)
+    }
+
+    /// Lease of a host, which does not count yet.
+    fn unlimited_lease(&self, at: (usize, u16)) -> Option<Lease> {
         let (c, h) = (at.0, usize::from(at.1));
         let configured = self.snapshot.model.clusters.get(c)?;
         let host = configured.hosts.get(h)?;
-        let backend = SocketAddr::new(host.address, host.port(self.protocol)?);
-        let state = Arc::clone(self.snapshot.hosts.get(c)?.get(h)?);
-        state.active.enter();
         Some(Lease {
             cluster: Arc::clone(self.snapshot.clusters.get(c)?),
-            host: state,
-            backend,
+            host: Arc::clone(self.snapshot.hosts.get(c)?.get(h)?),
+            backend: SocketAddr::new(host.address, host.port(self.protocol)?),
             proxy_protocol: configured.proxy_protocol,
             h2c: configured.h2c,
             stats: None,
-            is_detached: false,
+            is_counted: false,
         })
     }
 }

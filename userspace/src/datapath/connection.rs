@@ -103,6 +103,10 @@ async fn carry(worker: &Rc<Worker>, client: Socket, pair: ConnectedHost, ineligi
     let carried = pin!(run_relay(worker, &listed.flow, relay, policy));
     let end = until_closed(&listed.flow, descriptors, carried).await;
     lease.cluster.closed[end as usize].inc();
+    if let Some(share) = &listed.flow.context.stats {
+        let (bytes_in, bytes_out) = (listed.flow.bytes_in.get(), listed.flow.bytes_out.get());
+        share.quality.flow_ended(end, bytes_in, bytes_out);
+    }
     log_end(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
 }
 

@@ -11,7 +11,7 @@ mod handoff;
 mod late;
 mod ports;
 pub mod registry;
-mod source_address;
+pub(crate) mod source_address;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -26,7 +26,9 @@ use handoff::Handoff;
 pub use handoff::QueuedBytes;
 pub use late::{CarriedFlow, HeldFlow, LateCutError};
 use ports::SourcePorts;
-pub use ports::{FLOATING_SERVICE_PORTS, PortPool, PortShare, kernel_ports, service_ports, uncut_socket};
+pub use ports::{
+    FLOATING_SERVICE_PORTS, PortPool, PortShare, kernel_ports, program_ports, service_ports, uncut_socket,
+};
 use source_address::SourceAddresses;
 
 use crate::kernel::Cut;
@@ -83,6 +85,8 @@ pub enum CutKind {
     Connection,
     /// The rest of a tunnel: the flow is held, its sockets carry it, and it is cut late, if at all.
     Tunnel,
+    /// The rest of a long answer: as that of a tunnel, but nothing more of the client's is forwarded.
+    LongAnswer,
     /// A request that is its connection's last: nothing more of the client's is forwarded.
     LastRequest,
 }
@@ -91,7 +95,7 @@ impl Cutter {
     /// Makes the cutter of a worker.
     #[must_use]
     pub fn new(kernel: Arc<Cut>, share: PortShare) -> Rc<Self> {
-        let own = kernel.table.own_len();
+        let own = kernel.table.worker_len();
         let entries = entries_per_worker(own, share.workers);
         let first = entries * share.worker as u32;
         Rc::new(Self {

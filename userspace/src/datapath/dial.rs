@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::choose::{Chooser, Lease};
 use super::cut::{ConnectingLegB, CutAttempt, CutKind, CutRequest, HeldFlow};
+use super::queue;
 use super::report::Report;
 use super::socket::Socket;
 use super::worker_state::Worker;
@@ -23,6 +24,9 @@ use crate::sys;
 
 /// Hosts tried for one connection.
 pub(super) const MAX_HOSTS_TRIED: usize = 3;
+
+/// Largest window scale with which the least window is less than a segment of most paths. Windows of 16 MiB can be told.
+const MAX_PAUSING_WINDOW_SCALE: u8 = 8;
 
 /// Polls of the flow table for the cut before epoll is asked to wait for the connect.
 const MAX_POLLS: usize = 2;
@@ -65,12 +69,14 @@ pub(super) struct HostConnection {
 pub(super) async fn connect(
     worker: &Worker,
     snapshot: &Snapshot,
-    mut chooser: Chooser<'_>,
+    chooser: &mut Chooser<'_>,
     ask: &DialRequest<'_>,
 ) -> Result<HostConnection, Option<std::io::Error>> {
     let mut last = None;
     while chooser.attempts() < MAX_HOSTS_TRIED {
-        let Some(lease) = chooser.next_host() else { break };
+        let Some(lease) = queue::next_host(chooser, snapshot.model.timeouts.queue).await else {
+            break;
+        };
         let mut preamble = if lease.proxy_protocol {
             proxy::v2_header(ask.true_client, ask.vip, ask.name)
         } else {
@@ -78,7 +84,7 @@ pub(super) async fn connect(
         };
         preamble.extend_from_slice(ask.consumed_payload);
         let dialled = dial(worker, &lease, ask, preamble.len());
-        match try_host(worker, snapshot, &lease, dialled).await {
+        match try_host(worker, snapshot, &lease, ask.route, dialled).await {
             Ok(((host, attempt), connect_time)) => {
                 return Ok(HostConnection {
                     host,
@@ -94,11 +100,13 @@ pub(super) async fn connect(
     Err(last)
 }
 
-/// Awaits a connect to the host of a lease within its time limit, and counts how it ended. Returns the time it took.
+/// Awaits a connect to the host of a lease within its time limit, and counts how it ended; a failure counts for the
+/// route too. Returns the time it took.
 pub(super) async fn try_host<T>(
     worker: &Worker,
     snapshot: &Snapshot,
     lease: &Lease,
+    route: Option<&Arc<RouteState>>,
     dialled: impl Future<Output = std::io::Result<T>>,
 ) -> std::io::Result<(T, Duration)> {
     let began = Instant::now();
@@ -120,6 +128,9 @@ pub(super) async fn try_host<T>(
     // A shortage of our own (descriptors, ports) is not the host's fault.
     if label != "no_resources" {
         lease.host.failing.store(true, Relaxed);
+        if let Some(route) = route {
+            route.stats.for_cluster(&lease.cluster.name).quality.connect_failed();
+        }
         worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
     }
     Err(error)
@@ -249,7 +260,10 @@ fn try_begin_cut(
         consumed: ask.consumed,
         greeted: ask.greeted,
         timestamp_clock: sys::timestamp_clock(ask.client_fd),
-        window_scale: sys::differing_window_scale(ask.client_fd),
+        window_scale: match ask.kind {
+            CutKind::LongAnswer => sys::window_scale_up_to(ask.client_fd, MAX_PAUSING_WINDOW_SCALE),
+            _ => sys::differing_window_scale(ask.client_fd),
+        },
         host,
         route,
         listener,

@@ -26,6 +26,8 @@ pub enum RefuseReason {
     NoName,
     /// The route has no usable host.
     NoHost,
+    /// The route's hosts have as many connections as they may.
+    HostsFull,
     /// The route has usable hosts, but none took the connection.
     ConnectFailed,
     /// The route does not serve the client's address.
@@ -49,6 +51,7 @@ impl RefuseReason {
             Self::NoRoute => "no_route",
             Self::NoName => "no_name",
             Self::NoHost => "no_host",
+            Self::HostsFull => "hosts_full",
             Self::ConnectFailed => "connect_failed",
             Self::NotAllowed => "not_allowed",
             Self::ConnectionRate => "route_connection_rate",
@@ -66,6 +69,10 @@ impl RefuseReason {
             Self::NotAllowed => (403, "This application does not serve your address."),
             Self::ConnectionRate | Self::Connections => (429, "There are too many connections from your address."),
             Self::NoHost => (503, "The application has no healthy router host right now."),
+            Self::HostsFull => (
+                503,
+                "The application has as many connections as it may. Try again later.",
+            ),
             Self::ConnectFailed => (503, "The application's router hosts could not be reached."),
             Self::Http2 => (
                 505,
@@ -97,7 +104,7 @@ impl RefuseReason {
         Some(match self {
             Self::NoRoute | Self::NoName | Self::NoCertificate => 112, // unrecognized_name
             Self::NotAllowed | Self::ConnectionRate | Self::Connections => 49, // access_denied
-            Self::NoHost | Self::ConnectFailed | Self::Http2 => 80,    // internal_error
+            Self::NoHost | Self::HostsFull | Self::ConnectFailed | Self::Http2 => 80, // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
             // A client that does not speak TLS would not understand an alert.
             Self::Peek(_) => return None,

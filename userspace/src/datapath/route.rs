@@ -107,7 +107,9 @@ impl Arrival<'_> {
             _ => None,
         };
         let allow = configured.map_or(&[][..], Route::cluster_allow);
-        let chooser = Chooser::new(shared, &snapshot, to, protocol, true_client).serving_only(allow, true_client);
+        let mut chooser = Chooser::new(shared, &snapshot, to, protocol, true_client)
+            .serving_only(allow, true_client)
+            .limited(configured.and_then(Route::max_host_connections));
         let route = match to {
             Destination::Route(route) => snapshot.routes.get(route),
             _ => None,
@@ -128,12 +130,13 @@ impl Arrival<'_> {
             cut: self.may_cut(sent, guard),
             kind: CutKind::Connection,
         };
-        let connected = match connect(worker, &snapshot, chooser, &dial).await {
+        let connected = match connect(worker, &snapshot, &mut chooser, &dial).await {
             Ok(connected) => connected,
             Err(error) => {
                 let refusal = match (&error, to) {
                     (None, Destination::NoRoute) if request.hostname.is_none() => RefuseReason::NoName,
                     (None, Destination::NoRoute) => RefuseReason::NoRoute,
+                    (None, _) if chooser.queue().is_some() => RefuseReason::HostsFull,
                     (None, _) => RefuseReason::NoHost,
                     (Some(_), _) => RefuseReason::ConnectFailed,
                 };
@@ -152,6 +155,9 @@ impl Arrival<'_> {
         } = connected;
         if let Some(route) = route {
             lease.count_for_route(route);
+            if let Some(share) = &lease.stats {
+                share.quality.connected(connect_time);
+            }
         }
         Ok(ConnectedHost {
             host,

@@ -16,6 +16,7 @@ use super::accept::{self, StopMode};
 use super::cut::{Cutter, PortPool, PortShare};
 use super::flow::{FlowFilter, FlowView};
 use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
+use super::http::timers::TimerPool;
 use super::sockmap_watch::SockmapWatch;
 use super::worker_state::Worker;
 use crate::datapath::cut::registry::Registry;
@@ -128,7 +129,8 @@ async fn run(
         cut: setup
             .cut
             .map(|(kernel, registry)| (Cutter::new(kernel, share), registry)),
-        pool: HostPool::default(),
+        pool: HostPool::new(setup.default_max_connections, workers),
+        timers: TimerPool::default(),
         handshakes: Rc::default(),
         drain: DrainSignal::default(),
         default_max_connections: setup.default_max_connections,

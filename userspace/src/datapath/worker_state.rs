@@ -8,6 +8,7 @@ use super::cut::registry::Registry;
 use super::flow::FlowList;
 use super::http::handshake_slots::HandshakeSlots;
 use super::http::pool::{DrainSignal, HostPool};
+use super::http::timers::TimerPool;
 use super::report::{Report, Reports};
 use super::sockmap_watch::SockmapWatch;
 use crate::kernel::sockmap::SockmapPair;
@@ -24,6 +25,7 @@ pub struct Worker {
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
     /// Connections to hosts that wait for a request (`routing: request`).
     pub(super) pool: HostPool,
+    pub(super) timers: TimerPool,
     /// Handshakes with clients that are in progress.
     pub(super) handshakes: Rc<HandshakeSlots>,
     /// Signal for clients' connections that wait to send a request.
@@ -47,5 +49,12 @@ impl Worker {
             .limits
             .max_connections
             .unwrap_or(self.default_max_connections)
+    }
+
+    /// Whether there are descriptors for another connection: each has two, and streams of HTTP/2 may have more.
+    pub fn has_room(&self) -> bool {
+        let totals = &self.shared.totals;
+        let of_streams = totals.stream_sockets.get().div_ceil(2);
+        totals.with_sockets.get().saturating_add(of_streams) < self.max_connections()
     }
 }

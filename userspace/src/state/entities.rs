@@ -1,13 +1,15 @@
 //! Runtime state of hosts, clusters, routes and listeners: their counters, and what is known of their health.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use signalbox_core::health::Health;
 use signalbox_core::limit::{self, SourceCells};
 use signalbox_core::model::Tier;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
+use tokio::sync::Notify;
 
 use super::outcome::{FlowEnd, Ineligible};
 use super::request_stats::{Http2Stats, RequestStats};
@@ -132,6 +134,60 @@ pub struct ClusterState {
     pub pool_active: Gauge,
     /// HTTP/2 to its hosts.
     pub http2: Http2Stats,
+    /// Requests and connections that wait until a host has room.
+    pub queue: HostQueue,
+}
+
+/// Queue for the hosts of a cluster, where they have a limit of connections.
+#[derive(Debug, Default)]
+pub struct HostQueue {
+    pub waiting: Gauge,
+    /// Waits that ended without a host.
+    pub timeouts: Counter,
+    /// Signals of those that wait, in their order. Locked only while somebody waits.
+    order: Mutex<VecDeque<Arc<Notify>>>,
+}
+
+impl HostQueue {
+    /// Takes the last place, and returns its signal: whoever gets it looks whether there is room, if first.
+    pub fn enter(&self) -> Arc<Notify> {
+        let signal = Arc::<Notify>::default();
+        self.lock().push_back(Arc::clone(&signal));
+        self.waiting.enter();
+        signal
+    }
+
+    /// Gives a place up. Whoever is first then looks: there may be room for more than one.
+    pub fn leave(&self, place: &Arc<Notify>) {
+        self.lock().retain(|signal| !Arc::ptr_eq(signal, place));
+        self.waiting.leave();
+        self.wake_first();
+    }
+
+    #[must_use]
+    pub fn is_first(&self, place: &Arc<Notify>) -> bool {
+        self.lock().front().is_some_and(|signal| Arc::ptr_eq(signal, place))
+    }
+
+    fn wake_first(&self) {
+        if let Some(signal) = self.lock().front() {
+            signal.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClusterState {
+    /// Counts one connection less of a host.
+    pub fn leave_host(&self, host: &HostState) {
+        host.active.leave();
+        if self.queue.waiting.get() > 0 {
+            self.queue.wake_first();
+        }
+    }
 }
 
 /// Runtime state of a route.
@@ -140,10 +196,20 @@ pub struct RouteState {
     pub hostname: String,
     /// Counter of connections, which numbers them, and so draws the cluster of each.
     pub total: Counter,
+    /// Counter of connections that the kernel peek has routed: it draws by a counter of its own.
+    pub peeked: Counter,
     pub stats: RouteStats,
     pub label: RouteLabel,
     /// Number of the route in the flow table; 0 until it has one.
     pub number: AtomicU32,
+}
+
+impl RouteState {
+    /// Returns how many connections the route has had.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.total.get() + self.peeked.get()
+    }
 }
 
 /// Runtime state of a listener.

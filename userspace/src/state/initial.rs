@@ -12,6 +12,7 @@ use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
+use super::apply_waiting::ApplyWaiting;
 use super::route_stats::labels::RouteLabels;
 use super::sync::SyncState;
 use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
@@ -46,6 +47,7 @@ impl Shared {
             model: Arc::new(empty),
             discovered: Arc::default(),
             weights: Arc::default(),
+            testers: Arc::default(),
             shield: Arc::default(),
             exposure: Arc::default(),
             rotation: Arc::default(),
@@ -61,6 +63,7 @@ impl Shared {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
+            snapshot_follower: std::sync::OnceLock::new(),
             totals: Totals::default(),
             any_ticket: Counter::default(),
             request_ids: Counter::default(),
@@ -78,6 +81,7 @@ impl Shared {
             reloads: Reloads::default(),
             sources: Mutex::default(),
             apply_seconds: Histogram::default(),
+            apply_waiting: ApplyWaiting::default(),
             changes: tokio::sync::broadcast::Sender::new(1024),
             denied: Counter::default(),
             admin: AdminStats::default(),

@@ -153,6 +153,15 @@ impl Ineligible {
         }
     }
 
+    /// Whether the reason lies with the client's handshake, and so concerns its other requests, too.
+    #[must_use]
+    pub const fn is_of_client(self) -> bool {
+        matches!(
+            self,
+            Self::FoundByProgram(ineligible::NO_HANDSHAKE | ineligible::FRAGMENTS | ineligible::WINDOW_SCALE)
+        )
+    }
+
     #[must_use]
     pub const fn label(self) -> &'static str {
         Self::LABELS[self.index()]

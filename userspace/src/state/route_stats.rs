@@ -8,12 +8,14 @@ pub mod labels;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use serde_json::{Value, json};
+use signalbox_core::migration::guard::QualityFigures;
 use signalbox_core::stats::{Counter, Gauge};
 
-use crate::state::outcome::Direction;
+use crate::state::outcome::{Direction, FlowEnd};
 
 /// Figures of a route in one cluster.
 #[derive(Debug, Default)]
@@ -24,6 +26,75 @@ pub struct RouteClusterStats {
     pub active: Gauge,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
+    /// Facts that the guards of migrations judge by.
+    pub quality: QualityCounters,
+}
+
+/// Counters of how well a cluster has served a route: each kind of fault, and what it is a share of.
+#[derive(Debug, Default)]
+pub struct QualityCounters {
+    connects: Counter,
+    connect_micros: Counter,
+    connect_failures: Counter,
+    flows_ended: Counter,
+    flows_broken: Counter,
+    answers: Counter,
+    server_errors: Counter,
+    first_bytes: Counter,
+    first_byte_micros: Counter,
+}
+
+impl QualityCounters {
+    /// Counts a connect that a host has accepted.
+    pub fn connected(&self, took: Duration) {
+        self.connects.inc();
+        self.connect_micros.add(took.as_micros() as u64);
+    }
+
+    /// Counts a connect that has failed.
+    pub fn connect_failed(&self) {
+        self.connect_failures.inc();
+    }
+
+    /// Counts the end of a flow that was carried as a whole. It counts as broken if the host has reset it, or has
+    /// finished it without a byte for a client that has sent some.
+    pub fn flow_ended(&self, end: FlowEnd, bytes_in: u64, bytes_out: u64) {
+        self.flows_ended.inc();
+        let is_mute = end == FlowEnd::Finished && bytes_in > 0 && bytes_out == 0;
+        if end == FlowEnd::HostReset || is_mute {
+            self.flows_broken.inc();
+        }
+    }
+
+    /// Counts the time until a request's answer began.
+    pub fn answer_began(&self, took: Duration) {
+        self.first_bytes.inc();
+        self.first_byte_micros.add(took.as_micros() as u64);
+    }
+
+    /// Counts the end of a request.
+    pub fn answered(&self, status: u16) {
+        self.answers.inc();
+        if status >= 500 {
+            self.server_errors.inc();
+        }
+    }
+
+    /// Returns the current figures.
+    #[must_use]
+    pub fn get(&self) -> QualityFigures {
+        QualityFigures {
+            connects: self.connects.get(),
+            connect_micros: self.connect_micros.get(),
+            connect_failures: self.connect_failures.get(),
+            flows_ended: self.flows_ended.get(),
+            flows_broken: self.flows_broken.get(),
+            answers: self.answers.get(),
+            server_errors: self.server_errors.get(),
+            first_bytes: self.first_bytes.get(),
+            first_byte_micros: self.first_byte_micros.get(),
+        }
+    }
 }
 
 impl RouteClusterStats {
@@ -88,6 +159,16 @@ impl RouteStats {
             // Another worker may have made the share first.
             find().unwrap_or(new)
         })
+    }
+
+    /// Returns how well a cluster has served the route so far.
+    #[must_use]
+    pub fn quality(&self, cluster: &str) -> QualityFigures {
+        let shares = self.clusters.load();
+        let mut all = shares.iter().flat_map(|shares| shares.iter());
+        all.find(|share| share.cluster == cluster)
+            .map(|share| share.quality.get())
+            .unwrap_or_default()
     }
 
     /// Counts a refusal.

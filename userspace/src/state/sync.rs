@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use signalbox_core::stats::{Counter, Histogram, LabelledCounters};
+use tokio::sync::{mpsc, oneshot};
 
 use super::service_flows::ServiceFlows;
 
@@ -40,6 +42,31 @@ impl Rejection {
     pub const LABELS: [&'static str; 4] = ["no_room", "other_addresses", "occupied", "other_service"];
 }
 
+/// Request that this node prepare to give a group up by plan: it goes on to serve the group's connections for a while.
+#[derive(Debug)]
+pub struct HandOverRequest {
+    pub group: String,
+    /// Time for connections to end by themselves.
+    pub period: Duration,
+    /// Names of the nodes that send their packets here, or the reason why there are none.
+    pub reply: oneshot::Sender<Result<Vec<String>, String>>,
+}
+
+/// Request that the nodes that have groups hand them over, for this node is about to take them.
+#[derive(Debug)]
+pub struct ReclaimRequest {
+    pub groups: Vec<String>,
+    /// Names of the nodes that have answered.
+    pub reply: oneshot::Sender<Vec<String>>,
+}
+
+/// Request about groups that move by plan.
+#[derive(Debug)]
+pub enum PlannedMove {
+    HandOver(HandOverRequest),
+    Reclaim(ReclaimRequest),
+}
+
 /// State of replication that all threads share.
 #[derive(Default)]
 pub struct SyncState {
@@ -53,6 +80,14 @@ pub struct SyncState {
     pub unprotected: [Counter; Unprotected::LABELS.len()],
     /// Connections of other nodes that were refused, by reason.
     pub refused: LabelledCounters,
+    /// Where moves are prepared; `None` where there is no replication.
+    pub planned_moves: ArcSwapOption<mpsc::UnboundedSender<PlannedMove>>,
+    /// Addresses that have left by plan and whose connections drain here, and those that have come and whose former
+    /// owners drain.
+    pub addresses_given_up: AtomicU64,
+    pub addresses_chained: AtomicU64,
+    /// Connections of clients at addresses that have left.
+    pub draining_connections: AtomicU64,
 }
 
 /// State of replication with one other node.
@@ -65,6 +100,10 @@ pub struct PeerState {
     pub has_all: AtomicBool,
     /// Time of the oldest change that the other node has not confirmed, in µs since the process' start; 0: there is none.
     pub unconfirmed_since_micros: AtomicU64,
+    /// Whether the other node knows of the hand-over that it was told of last.
+    pub knows_hand_over: AtomicBool,
+    /// Whether the other node has answered what was reclaimed last.
+    pub has_answered_reclaim: AtomicBool,
     /// Reason why they are not being sent, as of the last attempt.
     pub send_error: ArcSwapOption<String>,
     /// Whether the other node's flows are being received, and all of them have been.

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::Node;
 use super::connection::{HANDSHAKE_TIMEOUT, LinkError, Reader, prepare, send_hello};
 use super::replicas::Session;
+use super::{hand_over, reclaim};
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::PeerState;
 
@@ -131,7 +132,7 @@ async fn serve(node: &Rc<Node>, receivers: &Rc<Receivers>, socket: TcpStream) ->
 }
 
 /// Enters the flows of a peer into this node's table until the connection ends.
-async fn receive<S>(node: &Node, peer: &Arc<PeerState>, mut reader: Reader<S>) -> Result<(), LinkError>
+async fn receive<S>(node: &Rc<Node>, peer: &Arc<PeerState>, mut reader: Reader<S>) -> Result<(), LinkError>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -147,6 +148,9 @@ where
             .read(|message| changes.take(node, peer, &mut session, message))
             .await;
         changes.apply(node);
+        for groups in changes.reclaimed {
+            reclaim::answer(node, &peer.node, groups);
+        }
         outcome?;
         if !changes.answers.is_empty() {
             let stream = reader.stream_mut();
@@ -176,6 +180,8 @@ struct Changes {
     new: Vec<u32>,
     ended: HashSet<u32, FixedState>,
     answers: Vec<u8>,
+    /// Groups that the peer reclaims.
+    reclaimed: Vec<Vec<String>>,
 }
 
 impl Changes {
@@ -227,6 +233,9 @@ impl Changes {
                 let seen = session.seen_services.take().unwrap_or_default();
                 node.service_replicas.borrow_mut().end_full(node, peer, &seen, &groups);
             }
+            Message::HandOver(moved) => hand_over::learn(node, peer, &moved),
+            Message::Reclaim(groups) => self.reclaimed.push(groups),
+            Message::ReclaimAnswer => peer.has_answered_reclaim.store(true, Relaxed),
             Message::Batch(number) => Message::Ack(number).encode(&mut self.answers),
             Message::Hello(_) | Message::Ack(_) => return Err(LinkError::Unexpected),
         }

@@ -35,6 +35,8 @@ const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Size at which a batch is closed: what is left stays in the flow table.
 const MAX_BATCH_BYTES: usize = 256 << 10;
+/// Most messages about planned moves that wait for a batch.
+const MAX_WAITING_MOVES: usize = 1024;
 /// Most batches without an answer.
 const MAX_UNANSWERED: usize = 16;
 /// Longest time that flows of new groups are waited for before a full pass, and the interval of looking.
@@ -55,6 +57,8 @@ pub(super) struct PeerChanges {
     since: Cell<Option<Instant>>,
     changed: Notify,
     services: ServiceChanges,
+    /// Messages about planned moves that are not in a batch.
+    moves: RefCell<Vec<Message>>,
 }
 
 impl PeerChanges {
@@ -67,6 +71,16 @@ impl PeerChanges {
             since: Cell::new(None),
             changed: Notify::new(),
             services: ServiceChanges::default(),
+            moves: RefCell::default(),
+        }
+    }
+
+    /// Has the peer told of a planned move. A peer that does not read, and asks again and again, gets no answer.
+    pub(super) fn add_move(&self, message: Message) {
+        let mut moves = self.moves.borrow_mut();
+        if moves.len() < MAX_WAITING_MOVES {
+            moves.push(message);
+            self.changed.notify_one();
         }
     }
 
@@ -148,6 +162,8 @@ struct Unanswered {
     batches: VecDeque<(u32, Option<Instant>)>,
     /// Batch with the end of the full pass.
     full_end: Option<u32>,
+    /// Batch with the last message about a planned move.
+    planned_move: Option<u32>,
 }
 
 /// Sender of one connection.
@@ -161,6 +177,8 @@ struct Sender<'a> {
     /// Groups that this node has had since the full pass began, and the pass over services' connections; `None` when
     /// that is over.
     full_pass: Option<(Vec<String>, ServicePass)>,
+    /// Groups that this node has had since the last full pass began, if nobody knows better.
+    passed: Vec<String>,
 }
 
 impl<'a> Sender<'a> {
@@ -172,6 +190,7 @@ impl<'a> Sender<'a> {
             bytes: Vec::with_capacity(MAX_BATCH_BYTES + (64 << 10)),
             next_batch: 0,
             full_pass: None,
+            passed: Vec::new(),
         }
     }
 
@@ -181,6 +200,8 @@ impl<'a> Sender<'a> {
         W: AsyncWrite + Unpin,
     {
         self.wait_for_take_over().await;
+        // Nobody waits for those any more.
+        self.peer.queue.moves.borrow_mut().clear();
         self.begin_full_pass();
         let answered = Notify::new();
         let unanswered = RefCell::new(Unanswered::default());
@@ -206,6 +227,9 @@ impl<'a> Sender<'a> {
                 if offsets_checked.elapsed() > OFFSETS_INTERVAL {
                     offsets_checked = Instant::now();
                     self.find_known_offsets();
+                }
+                if self.has_new_groups() {
+                    self.begin_full_pass();
                 }
                 let is_more = self.fill_batch(&mut unanswered.borrow_mut());
                 unanswered.borrow().publish(&self.peer.state, started);
@@ -245,8 +269,18 @@ impl<'a> Sender<'a> {
         for index in (0..table.len()).filter(|&index| table.state(index) == state::CUT) {
             queue.dirty.add(index);
         }
-        self.full_pass = Some((self.own_groups(), ServicePass::begin(&queue.services)));
+        self.passed = self.own_groups();
+        let services = ServicePass::begin(&queue.services, &self.passed);
+        self.full_pass = Some((self.passed.clone(), services));
         Message::FullBegin.encode(&mut self.bytes);
+    }
+
+    /// Whether this node has got groups since the last full pass. The peer may have shadows of their former owner that
+    /// this node knows nothing of: they are over.
+    fn has_new_groups(&mut self) -> bool {
+        let own = self.own_groups();
+        self.passed.retain(|group| own.contains(group));
+        self.full_pass.is_none() && own.len() > self.passed.len()
     }
 
     /// Names of the groups whose flows are this node's, all of them.
@@ -261,6 +295,10 @@ impl<'a> Sender<'a> {
         let since = self.peer.queue.since.take();
         let mut is_more = false;
         let queue = &self.peer.queue;
+        for message in queue.moves.take() {
+            message.encode(&mut self.bytes);
+            unanswered.planned_move = Some(self.next_batch);
+        }
         queue.dirty.take(|index| {
             self.put_change(index, &snapshot.floating);
             if self.bytes.len() < MAX_BATCH_BYTES {
@@ -367,6 +405,9 @@ impl Unanswered {
         }
         if self.full_end.take_if(|batch| is_answered(*batch)).is_some() {
             state.has_all.store(true, Relaxed);
+        }
+        if self.planned_move.take_if(|batch| is_answered(*batch)).is_some() {
+            state.knows_hand_over.store(true, Relaxed);
         }
     }
 

@@ -186,16 +186,19 @@ impl ServiceChanges {
 /// The sending of all connections at the beginning.
 pub(super) struct ServicePass {
     since: Instant,
+    /// Groups whose connections are waited for.
+    wanted: Vec<String>,
     /// Groups whose connections are among those being sent, once they are known.
     groups: Option<Vec<String>>,
 }
 
 impl ServicePass {
-    pub(super) fn begin(changes: &ServiceChanges) -> Self {
+    pub(super) fn begin(changes: &ServiceChanges, wanted: &[String]) -> Self {
         changes.dirty.borrow_mut().clear();
         changes.sent.borrow_mut().clear();
         Self {
             since: Instant::now(),
+            wanted: wanted.to_vec(),
             groups: None,
         }
     }
@@ -206,12 +209,17 @@ impl ServicePass {
         if self.groups.is_some() || !services.is_wanted() {
             return true;
         }
-        if let Some((all, groups)) = services.all() {
+        let is_late = self.since.elapsed() > FIRST_SWEEP_TIMEOUT;
+        let owned = node.shared.ha.owned();
+        self.wanted.retain(|group| owned.contains(group));
+        if let Some((all, groups)) = services.all()
+            && (is_late || self.wanted.iter().all(|group| groups.contains(group)))
+        {
             changes.add(&all);
             self.groups = Some(groups);
             return true;
         }
-        self.since.elapsed() > FIRST_SWEEP_TIMEOUT
+        is_late
     }
 
     /// Ends the pass; `own` are the groups that the node has had all the while.

@@ -106,6 +106,20 @@ impl Scrape {
             "Flows of other nodes that this one has taken over",
             [(vec![], sync.promoted.get())],
         )?;
+        let moving = [
+            ("given_up", &sync.addresses_given_up),
+            ("chained", &sync.addresses_chained),
+        ];
+        out.gauge(
+            "ha_moving_addresses",
+            "Addresses that have moved by plan and whose connections drain: here (given_up), or at their former owner (chained)",
+            moving.map(|(role, count)| (vec![("role", role)], count.load(Relaxed) as f64)),
+        )?;
+        out.gauge(
+            "ha_draining_connections",
+            "Connections of clients at virtual addresses that have left this node by plan",
+            [(vec![], sync.draining_connections.load(Relaxed) as f64)],
+        )?;
         let unprotected = Unprotected::LABELS.iter().zip(&sync.unprotected);
         out.counter(
             "ha_unprotected",

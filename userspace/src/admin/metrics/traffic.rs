@@ -126,6 +126,22 @@ impl Scrape {
             "Connects to hosts that failed",
             failures.collect::<Vec<_>>(),
         )?;
+        let queues = || {
+            snapshot
+                .clusters
+                .iter()
+                .map(|c| (vec![("cluster", c.name.as_str())], &c.queue))
+        };
+        out.gauge(
+            "host_queue_waiting",
+            "Connections and requests that wait until a host of the cluster has room",
+            queues().map(|(labels, queue)| (labels, f64::from(queue.waiting.get()))),
+        )?;
+        out.counter(
+            "host_queue_timeouts",
+            "Connections and requests that no host had room for in time",
+            queues().map(|(labels, queue)| (labels, queue.timeouts.get())),
+        )?;
         out.seconds(
             "connect_duration",
             "Time to connect to a host",

@@ -5,7 +5,7 @@ use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
 use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
-use crate::kernel::{l4, object};
+use crate::kernel::{l4, object, peek};
 
 use super::{Finding, degraded, ok};
 
@@ -57,7 +57,44 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     findings.extend(attached());
     findings.push(cut(&verdicts));
     findings.push(layer4(&verdicts));
+    findings.push(kernel_peek());
     (findings, verdicts)
+}
+
+/// Finds whether `datapath: { peek: kernel }` would have an effect. Nothing is lost without: it is off by default.
+fn kernel_peek() -> Finding {
+    let what = "kernel peek";
+    let refused = |why: String| {
+        ok(
+            what,
+            format!("not here, `datapath: {{ peek: kernel }}` has no effect: {why}"),
+        )
+    };
+    if !has_tcx() {
+        return refused("this kernel has no tcx links (6.6)".into());
+    }
+    let verdicts = peek::linked_object()
+        .map_err(|error| crate::sys::error_chain(&error))
+        .and_then(|object| {
+            verifier::verdicts(&object, signalbox_common::parts::ALL).map_err(|error| error.to_string())
+        });
+    let verdicts = match verdicts {
+        Ok(verdicts) => verdicts,
+        Err(why) => return refused(why),
+    };
+    let refusal = verdicts.iter().find_map(|verdict| match &verdict.outcome {
+        LoadOutcome::Refused(refusal) => Some(format!("{} ({})", refusal.reason, refusal.error)),
+        LoadOutcome::Accepted(_) => None,
+    });
+    refusal.map_or_else(
+        || {
+            ok(
+                what,
+                "the kernel takes peek_in; `datapath: { peek: kernel }`, or `auto`, switches it on",
+            )
+        },
+        refused,
+    )
 }
 
 /// Prints each verdict, with the verifier's figures or the end of its log.

@@ -26,7 +26,6 @@ pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<Stri
     fill(&mut args.check_interval, "CHECK_INTERVAL");
     fill(&mut args.notify_script, "NOTIFY_SCRIPT");
     fill(&mut args.preemption_strategy, "PREEMPTION");
-    fill(&mut args.nodes, "UNICAST_PEERS");
     fill(&mut args.admin_emails, "ADMIN_EMAILS");
     fill(&mut args.smtp_server, "SMTP_SERVER");
     if args.exclude_vrrp_ids.is_none() {
@@ -47,6 +46,11 @@ pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<Stri
             "false" | "0" | "no" => Some(false),
             _ => bail!("OPENSHIFT_HA_USE_UNICAST: `{text}` is neither true nor false"),
         };
+    }
+    if let (None, Some(peers)) = (&args.nodes, of("UNICAST_PEERS")) {
+        args.nodes = Some(peers);
+        // OpenShift's generator looks at nothing else.
+        args.unicast.get_or_insert(true);
     }
     Ok(args)
 }
@@ -84,6 +88,22 @@ mod tests {
         assert_eq!((args.watch_port.as_deref(), args.check_script), (Some("8080"), None));
         assert_eq!((args.unicast, args.replicas), (Some(true), Some(3)));
         assert_eq!(args.exclude_vrrp_ids.as_deref(), Some("11 13"));
+    }
+
+    #[test]
+    fn peers_are_reached_by_unicast_unless_it_is_forbidden() {
+        for (use_unicast, expected) in [("", true), ("true", true), ("false", false)] {
+            let get = |name: &str| match name {
+                "OPENSHIFT_HA_UNICAST_PEERS" => Some("10.1.0.12".to_owned()),
+                "OPENSHIFT_HA_USE_UNICAST" => Some(use_unicast.to_owned()),
+                _ => None,
+            };
+            let args = complete(HaConfigArgs::default(), get).unwrap();
+            assert_eq!(
+                (args.nodes.as_deref(), args.unicast),
+                (Some("10.1.0.12"), Some(expected))
+            );
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Makes the model in force from the configuration and what sources and operators say.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use signalbox_core::merge::{ClusterWeights, check_weights};
+use signalbox_core::merge::{ClusterWeights, TesterOverrides, check_weights};
 use signalbox_core::model::Model;
 use signalbox_tls::tickets::TicketSecret;
 
@@ -64,6 +65,7 @@ impl Store {
                 self.shared.error_pages.store(std::sync::Arc::new(pages));
                 self.shared.ha.retain(&self.file);
                 self.set_rebuilt();
+                self.shared.apply_waiting.end();
                 self.follow_sources();
                 self.warn_of_unknown_applications();
                 Ok(applied)
@@ -194,8 +196,10 @@ impl Store {
         let began = Instant::now();
         let outcome = self.rebuild().map(drop);
         self.shared.apply_seconds.observe(began.elapsed());
-        if let Err(error) = &outcome {
-            tracing::error!(error, "The knowledge of sources could not be put in force.");
+        match &outcome {
+            Ok(()) => self.shared.apply_waiting.end(),
+            // The wait goes on in the metrics until a model can be put in force.
+            Err(error) => tracing::error!(error, "The knowledge of sources could not be put in force."),
         }
         for done in std::mem::take(&mut self.discovery_replies) {
             let _ = done.send(outcome.clone());
@@ -206,6 +210,17 @@ impl Store {
     fn set_rebuilt(&mut self) {
         self.needs_rebuild = false;
         self.rebuilt_at = Instant::now();
+    }
+
+    /// Sets the testers of migrations, in place of those before.
+    pub(super) fn set_testers(&mut self, testers: TesterOverrides) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.testers, Arc::new(testers));
+        let outcome = self.rebuild();
+        if outcome.is_err() {
+            self.testers = before;
+        }
+        self.set_rebuilt();
+        outcome.map(drop)
     }
 
     /// Sets the weights of routes, all or none. A route without any gets those of the file and sources.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use signalbox_core::expose::{ExposeResult, effective_model};
+use signalbox_core::merge::add_testers;
 
 use super::{Applied, Store};
 
@@ -12,7 +13,8 @@ impl Store {
     /// disk before.
     pub(super) fn rebuild(&mut self) -> Result<Applied, String> {
         let memory = &self.persistent;
-        let (model, exposure) = effective_model(&self.file, &memory.discovered, &memory.weights, &memory.ports);
+        let (mut model, exposure) = effective_model(&self.file, &memory.discovered, &memory.weights, &memory.ports);
+        add_testers(&mut model, &self.testers);
         let ports_before = Arc::clone(&memory.ports);
         self.persistent.keep_ports(&exposure.ports);
         let before = std::mem::replace(&mut self.exposure, Arc::new(exposure));

@@ -19,6 +19,7 @@ use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
 use signalbox_tls::tickets::TicketSecret;
 
 use crate::control::etcd::{Etcd, EtcdError};
+use crate::control::migrations::Migrations;
 use crate::control::rotation_jobs::{Job, Jobs};
 use crate::control::state_db::{RecordChange, StateDb, StateDbError};
 
@@ -32,6 +33,7 @@ const WEIGHTS_RECORD: &str = "weights";
 /// Kind of a name's weights: a record for each name.
 const WEIGHT_RECORD: &str = "weight";
 const JOB_RECORD: &str = "job";
+const MIGRATION_RECORD: &str = "migration";
 const CONFIGURATION_RECORD: &str = "configuration";
 const PREFIXES_RECORD: &str = "prefixes";
 /// Kind of a port from a range of `expose`, by the name of the service that has it.
@@ -52,6 +54,7 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct PersistentState {
     pub db: Arc<StateDb>,
     pub jobs: Arc<Jobs>,
+    pub migrations: Arc<Migrations>,
     pub discovered: Arc<Discovered>,
     pub weights: Arc<WeightOverrides>,
     pub rotation: Arc<Rotation>,
@@ -137,10 +140,11 @@ struct OutRecord {
 impl PersistentState {
     /// Makes an empty memory.
     #[must_use]
-    pub fn new(durable: Arc<StateDb>, jobs: Arc<Jobs>, shared: Option<Arc<Etcd>>) -> Self {
+    pub fn new(durable: Arc<StateDb>, jobs: Arc<Jobs>, migrations: Arc<Migrations>, shared: Option<Arc<Etcd>>) -> Self {
         Self {
             db: durable,
             jobs,
+            migrations,
             shared,
             restored: false,
             config_override: None,
@@ -319,6 +323,19 @@ impl PersistentState {
         if let Some(job) = self.jobs.get(id) {
             self.job_written(&job);
         }
+    }
+
+    /// Writes a migration, and forgets the oldest that have ended.
+    pub fn migration_changed(&self, id: u64) -> Result<(), StateDbError> {
+        let record = |id: u64, value| (MIGRATION_RECORD, id.to_string(), value);
+        let mut changes: Vec<_> = self
+            .migrations
+            .forget_old()
+            .into_iter()
+            .map(|old| record(old, None))
+            .collect();
+        changes.push(record(id, self.migrations.get(id).as_ref().map(json)));
+        self.put(&changes)
     }
 
     fn job_written(&self, job: &Job) {

@@ -86,6 +86,7 @@ impl Store {
             file: Arc::clone(&self.file),
             discovered: Arc::clone(&self.persistent.discovered),
             weights: Arc::clone(&self.persistent.weights),
+            testers: Arc::clone(&self.testers),
             shield: Arc::clone(&self.persistent.shield),
             exposure: Arc::clone(&self.exposure),
             rotation,
@@ -97,6 +98,9 @@ impl Store {
             floating: FloatingSources::new(self.model.ha.as_ref()),
         };
         self.shared.snapshot.store(Arc::new(snapshot));
+        if let Some(follow) = self.shared.snapshot_follower.get() {
+            follow();
+        }
         self.services.changed();
     }
 }

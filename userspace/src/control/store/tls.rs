@@ -201,8 +201,12 @@ fn policy(settings: &TlsSettings, tls: &ListenerTls) -> ServerPolicy {
         groups: settings.groups.clone(),
         client_auth: match &tls.clients {
             None => ClientAuth::None,
-            Some(ClientCertificates { ca, is_required: true }) => ClientAuth::Required(ca.clone()),
-            Some(ClientCertificates { ca, is_required: false }) => ClientAuth::Optional(ca.clone()),
+            Some(ClientCertificates {
+                ca, is_required: true, ..
+            }) => ClientAuth::Required(ca.clone()),
+            Some(ClientCertificates {
+                ca, is_required: false, ..
+            }) => ClientAuth::Optional(ca.clone()),
         },
     }
 }

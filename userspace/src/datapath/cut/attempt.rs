@@ -246,7 +246,10 @@ fn flow_entry(wanted: &CutRequest, local: SocketAddr) -> PendingFlow {
         injected: wanted.injected,
         consumed: wanted.consumed,
         ts_clock_a: wanted.timestamp_clock,
-        agreed: if wanted.kind == CutKind::Tunnel { HOLD } else { 0 },
+        agreed: match wanted.kind {
+            CutKind::Tunnel | CutKind::LongAnswer => HOLD,
+            CutKind::Connection | CutKind::LastRequest => 0,
+        },
         host: wanted.host,
         route: wanted.route,
         listener: wanted.listener,

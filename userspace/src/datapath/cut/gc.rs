@@ -2,18 +2,19 @@
 //! earlier process. Runs in a thread of its own; nothing of it is on the path of a connection.
 
 mod ended;
+mod peeked;
 mod replicas;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, IS_REPLICA, LAST_REQUEST, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE,
-    RESET, RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
+    CutFlow, HANDED_OFF, IS_PEEKED, IS_REPLICA, LAST_REQUEST, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE,
+    OWNS_SOURCE, RESET, RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
 };
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::hostname::HostnamePattern;
@@ -22,7 +23,8 @@ use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
 
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::cut::{PortPool, PortShare, entries_per_worker};
+use crate::datapath::cut::{PortPool, PortShare, entries_per_worker, program_ports};
+use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::report::{Report, Reports};
 use crate::datapath::worker::{WorkerCommand, WorkerHandle};
 use crate::kernel::Cut;
@@ -40,6 +42,9 @@ use replicas::FormerGroups;
 /// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Interval of passes while programs make flows, which are counted when they are seen.
+const PEEKED_PASS_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Interval of passes while many flows end: short passes do not delay a connection that waits for the processor.
 const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -51,6 +56,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time without packets after which the entry of an ended flow is freed: late packets still find it.
 const ENDED_TTL: Duration = Duration::from_secs(1);
+
+/// Time like [`ENDED_TTL`], for flows that programs have made: they begin more of them in a second than there are ports.
+const PEEKED_ENDED_TTL: Duration = Duration::from_millis(300);
+
+/// Age at which a flow is forgotten that a program has begun, and whose host has not answered.
+const PEEKED_TTL: Duration = Duration::from_secs(10);
 
 /// Time like [`ENDED_TTL`], after a reset that may not have been accepted.
 const RESET_TTL: Duration = Duration::from_secs(30);
@@ -67,6 +78,8 @@ pub struct FlowGc {
     shared: Arc<Shared>,
     workers: Vec<WorkerHandle>,
     reports: Reports,
+    /// The kernel peek, whose flows are counted here.
+    kernel_peek: OnceLock<Arc<KernelPeek>>,
     /// Lock of a pass.
     pass_lock: Mutex<()>,
     /// Leg B of flows that a process of another version still has: their source ports are reserved.
@@ -104,6 +117,7 @@ impl FlowGc {
             shared,
             workers,
             reports,
+            kernel_peek: OnceLock::new(),
             pass_lock: Mutex::default(),
             reserved: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -148,10 +162,10 @@ impl FlowGc {
                     flow_gc.cut.follow_interfaces();
                     flow_gc.cut.flush_log();
                 }
-                std::thread::sleep(if looked_at < MIN_BUSY_PASS {
-                    PASS_INTERVAL
-                } else {
-                    BUSY_PASS_INTERVAL
+                std::thread::sleep(match looked_at {
+                    MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL,
+                    _ if flow_gc.kernel_peek.get().is_some() => PEEKED_PASS_INTERVAL,
+                    _ => PASS_INTERVAL,
                 });
             }
         })?;
@@ -214,6 +228,10 @@ impl FlowGc {
                 None
             };
             if covers(subjects, &host.cluster, &host.name, route.as_deref()) {
+                // A flow that no pass has counted yet would leave its host's load too high.
+                if flow.marks & IS_PEEKED != 0 {
+                    self.count_peeked(index, &flow);
+                }
                 self.count_bytes(index, &flow);
                 self.cut.reset_both(index, &flow);
                 self.release(index, &flow, FlowEnd::Drained);
@@ -370,6 +388,9 @@ impl FlowGc {
         let end = match flow.state {
             state::FREE => return true,
             state::CUT => {
+                if flow.marks & IS_PEEKED != 0 {
+                    self.count_peeked(index, &flow);
+                }
                 if flow.marks & IS_REPLICA != 0 {
                     if self.settle_replica(index, &flow, idle) {
                         gone.push((index, self.port_of(&flow)));
@@ -396,7 +417,12 @@ impl FlowGc {
                     self.release(index, &flow, end);
                     // The flow's sockets need the entry as long as they have bytes to deliver.
                     let is_left = flow.handoff_state == SOCKETS_CLOSED || idle >= UNFINISHED_TTL;
-                    (is_left && idle >= ENDED_TTL).then_some(end)
+                    let ttl = if self.cut.table.is_of_programs(index) {
+                        PEEKED_ENDED_TTL
+                    } else {
+                        ENDED_TTL
+                    };
+                    (is_left && idle >= ttl).then_some(end)
                 } else if flags & RESET_TENTATIVE != 0 && idle >= RESET_TTL {
                     Some(if flow.dirs[0].flags & RESET_TENTATIVE != 0 {
                         FlowEnd::ClientReset
@@ -427,6 +453,12 @@ impl FlowGc {
                 self.take_over(index, &flow);
                 return false;
             }
+            // A program has made it, and its host is silent; nobody waits for it any more.
+            _ if flow.marks & IS_PEEKED != 0 && age >= PEEKED_TTL && flow.state != state::ALLOCATED => {
+                return self.forget_peeked(index, &flow);
+            }
+            // A program is filling in the entry, and runs to its end.
+            state::ALLOCATED if self.cut.table.is_of_programs(index) => return false,
             // Being entered.
             state::ALLOCATED if flow.marks & IS_REPLICA != 0 => return false,
             // The entry is not a flow yet: its worker has it, unless that worker's process has ended.
@@ -483,11 +515,13 @@ impl FlowGc {
         self.log_end(index, flow, end);
         self.shared.totals.current.leave();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
-            host.active.leave();
+            cluster.leave_host(&host);
+            self.follow_load(flow);
             cluster.active[Tier::Cut as usize].leave();
             cluster.closed[end as usize].inc();
             if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
                 share.active.leave();
+                share.quality.flow_ended(end, flow.dirs[0].bytes, flow.dirs[1].bytes);
             }
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
@@ -579,9 +613,9 @@ impl FlowGc {
     }
 
     fn return_entries(&self, gone: Vec<(u32, PlacedPort)>) {
-        let share = entries_per_worker(self.cut.table.own_len(), self.workers.len());
+        let share = entries_per_worker(self.cut.table.worker_len(), self.workers.len());
         let mut by_worker: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
-        for (index, _) in &gone {
+        for (index, _) in gone.iter().filter(|(index, _)| !self.cut.table.is_of_programs(*index)) {
             if let Some(list) = by_worker.get_mut((index / share) as usize) {
                 list.push(*index);
             }
@@ -591,7 +625,15 @@ impl FlowGc {
                 worker.send(WorkerCommand::Release(entries, Vec::new()));
             }
         }
-        self.return_ports(gone.into_iter().map(|(_, place)| place));
+        // Ports of programs are nobody's: each is taken when it is free. A flow of an earlier process may have an entry of
+        // theirs and a worker's port.
+        let programs = program_ports();
+        let is_of_programs = |(index, (_, port)): &(u32, PlacedPort)| {
+            let has = programs.as_ref().is_some_and(|ports| ports.contains(port));
+            has && self.cut.table.is_of_programs(*index)
+        };
+        let of_workers = gone.into_iter().filter(|gone| !is_of_programs(gone));
+        self.return_ports(of_workers.map(|(_, place)| place));
     }
 
     /// Gives source ports back to their workers.

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use super::Cutter;
 use super::gc::UNFINISHED_TTL;
 use super::ports::PortPool;
+use crate::kernel::cut::late::ClientWindow;
 use crate::kernel::cut::table::{duration_between, tick, ticks_of};
 use crate::state::connection_log::FlowKey;
 use crate::sys;
@@ -31,6 +32,8 @@ pub struct HeldFlow {
     pub(super) started: u32,
     pub(super) since: Instant,
     pub(super) is_cut: bool,
+    /// The client's window, where the host waits to be told of it.
+    pub(super) window: Option<ClientWindow>,
 }
 
 /// Facts that only the carrier of a flow knows.
@@ -42,6 +45,9 @@ pub struct CarriedFlow {
     pub idle: Duration,
     /// Marks that say which counts the flow holds.
     pub marks: u8,
+    /// Whether the flow carries the rest of an answer: nothing more of the client's reaches the host, which waits for
+    /// a window.
+    pub is_last_request: bool,
 }
 
 /// Reason why a held flow is not cut now.
@@ -83,6 +89,7 @@ impl HeldFlow {
             started,
             since: now.checked_sub(age).unwrap_or(now),
             is_cut: false,
+            window: None,
         }
     }
 
@@ -129,8 +136,17 @@ impl HeldFlow {
             clocks: fds.map(sys::timestamp_clock),
             carried: carried.bytes,
             idle_limit: ticks_of(carried.idle),
+            is_last_request: carried.is_last_request,
             now: tick(),
         };
+        if carried.is_last_request {
+            let has_timestamps = sys::tcp_info(fds[1])?.has_timestamps;
+            self.window = sys::tcp_info(fds[0])?.send_window.map(|bytes| ClientWindow {
+                numbers: late.sockets[1],
+                bytes,
+                clock: has_timestamps.then_some(late.clocks[1]),
+            });
+        }
         let kernel = &self.cutter.kernel;
         kernel.close_in(self.index, &late)?;
         // Bytes that came before the programs shut the sockets off are in them now; later ones are not acknowledged, and
@@ -161,7 +177,10 @@ impl HeldFlow {
             sys::reset_on_close(socket.as_raw_fd());
             drop(socket);
         }
-        self.cutter.kernel.table.set_sockets_closed(self.index);
+        kernel.table.set_sockets_closed(self.index);
+        if let Some(window) = &self.window {
+            kernel.open_window(self.index, window);
+        }
     }
 
     /// Returns the flow's key in the table.

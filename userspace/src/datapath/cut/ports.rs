@@ -78,6 +78,24 @@ pub fn service_ports() -> RangeInclusive<u16> {
     *SERVICE_PORTS.start()..=last
 }
 
+/// Source ports that programs claim by themselves, where they do: in one piece, and none of the kernel's range. `None`
+/// where there is no such piece.
+#[must_use]
+pub fn program_ports() -> Option<RangeInclusive<u16>> {
+    program_ports_beside(&ephemeral_range())
+}
+
+fn program_ports_beside(ephemeral: &RangeInclusive<u16>) -> Option<RangeInclusive<u16>> {
+    /// Ports of programs, normally and where the kernel's range is divided.
+    const NORMAL: RangeInclusive<u16> = FIRST_CUT_PORT..=28_671;
+    const DIVIDED: RangeInclusive<u16> = 32_768..=49_151;
+    if ports_outside(ephemeral).count() < MIN_PORTS {
+        return Some(DIVIDED);
+    }
+    let is_apart = NORMAL.end() < ephemeral.start() || NORMAL.start() > ephemeral.end();
+    is_apart.then_some(NORMAL)
+}
+
 /// Iterates over the ports outside the kernel's range and that of services.
 fn ports_outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
     (SERVICE_PORTS.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))

@@ -67,7 +67,7 @@ fn floating_choice(floating: &FloatingSources, group: usize, vip: IpAddr, ordina
 }
 
 /// Asks the kernel's routing for the source address: a connected datagram socket shows it, and sends nothing.
-fn kernel_choice(host: IpAddr) -> std::io::Result<IpAddr> {
+pub(crate) fn kernel_choice(host: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr = match host {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

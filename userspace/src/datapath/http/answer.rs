@@ -4,9 +4,10 @@ use std::io;
 use std::task::{Context, Poll};
 
 use h2::Reason;
+use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::chunked::NO_TRAILERS;
 use signalbox_core::http1::edit::{self, FieldEdit, ResponseRewrite};
-use signalbox_core::http1::framing::{self, AnswerKind};
+use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, HeadArrival};
@@ -22,6 +23,10 @@ use super::request::ClientSide;
 use super::upstream::authenticates_connection;
 use super::websocket;
 use crate::datapath::scratch::with_scratch;
+use crate::state::outcome::Ineligible;
+
+/// Least length of an answer whose rest is cut: the pause before a cut takes as long as some MiB on a fast network.
+const MIN_LONG_ANSWER_BYTES: u64 = 8 << 20;
 
 /// Facts of the request that its answer is read by.
 pub(super) struct Asked {
@@ -50,6 +55,10 @@ pub(super) struct HostSide {
     arrival: HeadArrival,
     /// `None` until the final head has come.
     body: Option<Body>,
+    /// Whether the rest of a long answer may be cut, where that is wanted, or why it may not.
+    pub(super) long_cut: Option<Result<(), Ineligible>>,
+    /// Whether the answer is so long that its rest is worth a cut.
+    pub(super) is_long: bool,
     /// Whether the host has taken no more of the request: a reset may look like the end of its answer.
     has_stopped: bool,
     /// Whether the host has refused the stream (REFUSED_STREAM), rather than ended its connection.
@@ -67,6 +76,8 @@ impl HostSide {
             bytes: Vec::new(),
             arrival: HeadArrival::default(),
             body: None,
+            long_cut: None,
+            is_long: false,
             has_stopped: false,
             has_refused_stream: false,
         }
@@ -75,6 +86,14 @@ impl HostSide {
     /// Takes the connection back, and the first bytes of a tunnel.
     pub(super) fn into_parts(self) -> (Leg, Vec<u8>) {
         (self.stream, self.bytes)
+    }
+
+    /// Bytes of the answer that are still to come from the host, where its length is known.
+    pub(super) const fn left(&self) -> Option<u64> {
+        match &self.body {
+            Some(Body::Known(left)) => Some(*left),
+            _ => None,
+        }
     }
 
     /// Whether the answer has begun, and only its end tells how long it is.
@@ -211,6 +230,7 @@ impl HostSide {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             }
+            self.note_length(kind, client, turn);
             match turn.answer_head(AnswerFacts::new(&head, kind)) {
                 AnswerAction::Refuse => return,
                 AnswerAction::Drop => {}
@@ -240,6 +260,24 @@ impl HostSide {
                     return;
                 }
             }
+        }
+    }
+
+    /// Decides whether the rest of the answer is to be cut. The client is told then that its connection ends with it: the
+    /// flow that is cut knows of no other request.
+    fn note_length(&mut self, kind: AnswerKind, client: &ClientSide, turn: &mut Turn) {
+        let Some(long_cut) = &mut self.long_cut else { return };
+        if !is_long(kind) {
+            return;
+        }
+        self.is_long = true;
+        if !turn.is_request_ended() {
+            *long_cut = Err(Ineligible::LastRequest(LastRequestObstacle::BodyOutstanding));
+        } else if let (Ok(()), Some(why)) = (&*long_cut, client.said_more()) {
+            *long_cut = Err(Ineligible::LastRequest(why));
+        }
+        if long_cut.is_ok() {
+            turn.close_client();
         }
     }
 
@@ -276,4 +314,9 @@ impl HostSide {
         }
         Ok(())
     }
+}
+
+/// Whether an answer is so long that its rest is worth a cut.
+const fn is_long(kind: AnswerKind) -> bool {
+    matches!(kind, AnswerKind::Final(BodyLength::Known(bytes)) if bytes >= MIN_LONG_ANSWER_BYTES)
 }

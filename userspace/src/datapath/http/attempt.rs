@@ -42,6 +42,9 @@ pub(super) struct HostLink {
     pub(super) _active: Option<ActiveConnection>,
     /// Flow of a connection that may be cut late.
     pub(super) held: Option<HeldFlow>,
+    /// Whether the connection has a source port of those for flows that are cut, which nobody else can use while it is
+    /// in TIME_WAIT.
+    pub(super) has_cut_port: bool,
 }
 
 impl HostLink {

@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use signalbox_core::http1::edit::FieldEdit;
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::model::{Listener, Protocol, Route, Routing};
 use tokio::time::Sleep;
 
+use super::host_room::HostRoom;
 use crate::datapath::worker_state::Worker;
 use crate::state::ListenerState;
 use crate::state::outcome::Ineligible;
@@ -24,8 +26,12 @@ pub(super) struct HttpConnection<'a> {
     pub(super) client: SocketAddr,
     /// Whether the client's TLS ends here.
     pub(super) is_tls: bool,
+    /// Fields that tell hosts of the certificate that the client has shown; streams of a connection share them.
+    pub(super) certificate_fields: Option<Rc<[FieldEdit]>>,
     /// Whether the client speaks HTTP/2: this is one of its streams then.
     pub(super) is_http2: bool,
+    /// Room for connections to hosts, which the streams of a connection share; `None` for HTTP/1.
+    pub(super) host_room: Option<Rc<HostRoom>>,
     /// Whether the listener routes connections, and the name of the first request needed more.
     pub(super) is_by_name: bool,
     /// Name, by its hash, for which the connection has been counted as begun; streams of a connection share it.
@@ -39,6 +45,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) consumed: u32,
     /// Whether it is still to be decided, and counted, whether the connection is cut: its first request says.
     pub(super) is_undecided: bool,
+    /// Whether the client's handshake cannot be cut: no answer is worth a connection in its likeness.
+    pub(super) cuts_no_answer: bool,
     /// The one timer of the connection.
     pub(super) timer: Pin<Box<Sleep>>,
 }

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::model::Protocol;
+use signalbox_core::model::tls::CertificateFields;
 use tokio::time::sleep_until;
 
 use super::after::AfterRequest;
 use super::attempt::Request;
 use super::client::HttpConnection;
+use super::client_certificate;
 use super::head::{self, HeadRead, HeadTimeouts};
 use super::leg::Leg;
 use super::pages;
@@ -84,9 +86,13 @@ pub(in crate::datapath) async fn serve_http(
 
 /// Serves the requests of a client's connection until it ends. `is_identified`: the client's name has been counted.
 pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: bool, guard: &mut ConnGuard) {
+    let clients = arrival.configured().tls.as_ref().and_then(|tls| tls.clients.as_ref());
+    let told = clients.map_or(CertificateFields::Off, |clients| clients.fields);
     let mut connection = HttpConnection {
+        certificate_fields: client_certificate::fields(&client, told),
         is_tls: client.is_layered(),
         is_http2: false,
+        host_room: None,
         is_by_name: is_identified && !client.is_layered(),
         timer: Box::pin(sleep_until((Instant::now() + arrival.peek_timeout()).into())),
         worker: arrival.worker,
@@ -97,6 +103,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         listener: Arc::clone(arrival.listener()),
         limits: MessageLimits::default(),
         bytes: Vec::new(),
+        cuts_no_answer: false,
         consumed: arrival.consumed as u32,
         // Connections whose TLS ends here are counted by that.
         is_undecided: matches!(client, Leg::Plain(_)),
@@ -115,6 +122,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
             AfterRequest::Kept(client) => connection.next_request(client).await,
             // Boxed, because few connections become one.
             AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel, guard)).await,
+            AfterRequest::LongAnswer(answer) => Box::pin(connection.long_answer(*answer, guard)).await,
             AfterRequest::Cut(exchange) => return connection.hand_off(*exchange, guard),
         };
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use signalbox_core::hostname::Hostname;
+use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::edit::{self, FieldEdit, FieldName, RequestRewrite};
 use signalbox_core::http1::framing::{self, BodyLength};
 use signalbox_core::http1::grammar::elements;
@@ -25,7 +26,7 @@ use super::last_request::CutExchange;
 use super::leg::Leg;
 use super::outbox::Outbox;
 use super::pages;
-use super::pass::Reached;
+use super::reached::{LongAnswer, Reached};
 use super::refusal::Refusal;
 use super::request::ClientSide;
 use super::request_route::RequestRoute;
@@ -36,6 +37,7 @@ use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::CutKind;
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
+use crate::datapath::queue;
 use crate::datapath::refuse::RefuseReason;
 use crate::datapath::route::count_refused;
 use crate::state::Snapshot;
@@ -76,6 +78,11 @@ impl Plan<'_> {
             is_head: self.asked.method == Method::Head,
             ..refusal
         }
+    }
+
+    /// Whether the answer may be so long that its rest is worth a connection of its own.
+    fn may_have_long_answer(&self) -> bool {
+        self.asked.method == Method::Get && !self.is_upgrade && !self.is_personal
     }
 
     /// Appends the head that is sent to the host.
@@ -128,12 +135,15 @@ impl HttpConnection<'_> {
         let mut chooser = {
             let stays_at = route.stickiness(&request, &snapshot, protocol);
             let (shared, client) = (&self.worker.shared, self.client.ip());
-            Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at).serving_only(route.allow, client)
+            Chooser::sticky(shared, &snapshot, to, protocol, client, stays_at)
+                .serving_only(route.allow, client)
+                .limited(route.policy.passive.max_host_connections)
         };
-        let Some(lease) = chooser.next_host() else {
+        let Some(lease) = queue::next_host(&mut chooser, snapshot.model.timeouts.queue).await else {
             let why = match to {
                 Destination::NoRoute if plan.name.is_none() => RefuseReason::NoName,
                 Destination::NoRoute => RefuseReason::NoRoute,
+                _ if chooser.queue().is_some() => RefuseReason::HostsFull,
                 _ => RefuseReason::NoHost,
             };
             let route = count_refused(&snapshot, to, plan.name, false);
@@ -151,12 +161,24 @@ impl HttpConnection<'_> {
             _ if is_last => self
                 .last_request(&request, plan.length, ahead.len(), route.policy)
                 .and_then(|()| self.leg_a(CutKind::LastRequest, &client, listener, is_counted, &state))
-                .and_then(|leg_a| self.fits_last_request(&client, &lease).map(|()| leg_a)),
+                .and_then(|leg_a| self.fits_cut(&client, &lease).map(|()| leg_a)),
             _ => Err(Ineligible::PerRequest),
         };
         if let (Err(why), true) = (&leg_a, is_last && !plan.is_upgrade) {
             self.decide_cut(Some(*why));
         }
+        let cuts_long = listener.is_some_and(|listener| listener.datapath.cuts_long_answers);
+        let is_plain = !self.is_tls && protocol == Protocol::Http;
+        let may_be_long = cuts_long && is_plain && plan.may_have_long_answer();
+        let leg_a = match leg_a {
+            Err(_) if may_be_long && !ahead.is_empty() => {
+                Err(Ineligible::LastRequest(LastRequestObstacle::BytesBehind))
+            }
+            Err(_) if may_be_long && !self.cuts_no_answer => self
+                .leg_a(CutKind::LongAnswer, &client, listener, is_counted, &state)
+                .and_then(|leg_a| self.fits_cut(&client, &lease).map(|()| leg_a)),
+            leg_a => leg_a,
+        };
         let policy = TurnPolicy {
             keeps_client: !drains,
             // The connection to be cut has this client's options.
@@ -169,7 +191,9 @@ impl HttpConnection<'_> {
         };
         let turn = Turn::new(plan.facts, policy);
         let (mut leg_a, mut last_request) = (leg_a, None);
-        if let (Ok(leg_a), false) = (&mut leg_a, plan.is_upgrade) {
+        if let Ok(leg_a) = &mut leg_a
+            && leg_a.kind == CutKind::LastRequest
+        {
             leg_a.consumed = self.consumed + (request.bytes.len() + ahead.len()) as u32;
             let mut bytes = Vec::with_capacity(request.bytes.len() + ahead.len() + ROOM_FOR_FIELDS);
             plan.write_head(&request, &turn, &mut bytes);
@@ -185,6 +209,7 @@ impl HttpConnection<'_> {
             last_request,
             is_upgrade: plan.is_upgrade,
             is_personal: plan.is_personal,
+            host_room: self.host_room.clone(),
             leased: LeasedHost {
                 lease,
                 session: None,
@@ -192,11 +217,26 @@ impl HttpConnection<'_> {
             },
         };
         let client = ClientSide::new(client, Outbox::default(), Body::new(plan.length, &self.limits), ahead);
-        let reached = self.reach(&request, &plan, client, upstream, turn, to).await;
+        let reached = self
+            .reach(&request, &plan, client, upstream, turn, (to, may_be_long))
+            .await;
         // The rest of the answer may take hours, in which an old configuration is not kept.
         drop(snapshot);
         let mut after = match reached {
-            Ok(reached) => self.pass(&request, &plan.asked, reached).await,
+            Ok(reached) if reached.is_to_be_cut() => {
+                let asked = plan.asked;
+                return AfterRequest::LongAnswer(Box::new(LongAnswer {
+                    request,
+                    asked,
+                    reached,
+                }));
+            }
+            Ok(reached) => {
+                if let Some(why) = reached.long_but_not_cut() {
+                    self.listener.late_cut.inc(why.label());
+                }
+                self.pass(&request, &plan.asked, reached).await
+            }
             Err(after) => after,
         };
         if let AfterRequest::Tunnel(tunnel) = &mut after {
@@ -267,7 +307,7 @@ impl HttpConnection<'_> {
         mut client: ClientSide,
         mut upstream: Upstream<'_>,
         mut turn: Turn,
-        to: Destination,
+        (to, may_be_long): (Destination, bool),
     ) -> Result<Reached, AfterRequest> {
         let mut attempt: Option<Attempt> = None;
         let route = RequestRoute::find(upstream.snapshot, to, request.head.path(&request.bytes));
@@ -308,15 +348,21 @@ impl HttpConnection<'_> {
                             }
                             let mut fields = plan.asked.fields.clone();
                             fields.extend(route.cookie_edits(request, &upstream.leased.lease, self.is_tls));
+                            let long_cut = may_be_long.then(|| host.held.as_ref().map(|_| ()).map_err(|why| *why));
+                            if let Some(Err(why)) = &long_cut {
+                                self.cuts_no_answer |= why.is_of_client();
+                            }
                             let mut begun = Attempt {
                                 host: HostSide::new(host.stream, Outbox::default(), fields),
                                 link: HostLink {
                                     listed: self.open_flow(&upstream.leased, host.held.as_ref().err().copied()),
                                     log: self.log_context(request, host.connect),
                                     _active: host.active,
+                                    has_cut_port: host.held.is_ok(),
                                     held: host.held.ok(),
                                 },
                             };
+                            begun.host.long_cut = long_cut;
                             let mut head = host.preamble;
                             plan.write_head(request, &turn, &mut head);
                             client.begin(&head, &mut begun.host, &mut turn);
@@ -352,6 +398,11 @@ impl HttpConnection<'_> {
                 }
                 (NextStep::Exchange { .. } | NextStep::Tunnel | NextStep::Finished(_), _) => break,
             }
+        }
+        if turn.has_answered()
+            && let (Some(share), Some(_)) = (&upstream.leased.lease.stats, &attempt)
+        {
+            share.quality.answer_began(request.began.elapsed());
         }
         Ok(Reached {
             client,

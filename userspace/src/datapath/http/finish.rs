@@ -1,5 +1,7 @@
 //! The end of an exchange: what is sent and counted, and what becomes of both connections.
 
+use std::os::fd::AsRawFd as _;
+
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
 
@@ -14,6 +16,7 @@ use super::request::ClientSide;
 use super::upstream::LeasedHost;
 use crate::datapath::refuse::RefuseReason;
 use crate::state::outcome::FlowEnd;
+use crate::sys;
 
 impl HttpConnection<'_> {
     /// Ends an exchange.
@@ -39,7 +42,16 @@ impl HttpConnection<'_> {
         match attempt {
             Some(attempt) => {
                 attempt.link.set_status(status);
+                if let Some(share) = &leased.lease.stats {
+                    share.quality.answered(status);
+                }
                 self.end_flow(&attempt.link, flow_end(ending.fault));
+                if attempt.link.has_cut_port
+                    && ending.fault.is_none()
+                    && let Some(host) = attempt.host.stream.tcp()
+                {
+                    sys::reset_on_close(host.as_raw_fd());
+                }
                 if ending.host == HostAfter::Reuse {
                     let is_personal = attempt.host.is_personal;
                     leased.keep(self.worker, attempt.host.into_parts().0, is_personal);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use signalbox_common::hash;
+use signalbox_core::http::client_certificate;
 use signalbox_core::http::forwarded::{self, ForwardedPolicy, Hop};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::http::HttpPolicy;
@@ -58,6 +59,10 @@ impl HttpConnection<'_> {
             host: fields.values(bytes, "host").next(),
         };
         let mut edits = forwarded::edits(forwarded, policy.trusted.as_deref(), &hop, fields, bytes);
+        if policy.hides_certificate_fields {
+            edits.extend(client_certificate::removals(fields, bytes));
+        }
+        edits.extend(self.certificate_fields.iter().flat_map(|fields| fields.iter().cloned()));
         let name = policy.request_id.as_deref().and_then(FieldName::parse);
         if let Some((name, id)) = name.zip(request.id.as_deref()) {
             edits.push(FieldEdit::Set(name, id.as_bytes().to_vec()));

@@ -51,7 +51,7 @@ impl HttpConnection<'_> {
 
     /// Whether client and host can be on two legs of a cut flow, as far as that is known before the host is connected:
     /// what is found later costs the host a connection, where one may have been kept.
-    pub(super) fn fits_last_request(&self, client: &Leg, lease: &Lease) -> Result<(), Ineligible> {
+    pub(super) fn fits_cut(&self, client: &Leg, lease: &Lease) -> Result<(), Ineligible> {
         let obstacle = |why| Err(Ineligible::LastRequest(why));
         if self.worker.cut.is_none() {
             return Err(Ineligible::NotAvailable);

@@ -106,6 +106,7 @@ impl HttpConnection<'_> {
             bytes: [flow.bytes_in.get(), flow.bytes_out.get()],
             idle,
             marks: tunnel.marks,
+            is_last_request: false,
         };
         let leave = |key| {
             cluster.opened[Tier::Cut as usize].inc();

@@ -22,7 +22,7 @@ pub(super) struct LegA<'a> {
     local: SocketAddr,
     fd: RawFd,
     listener: &'a Arc<ListenerState>,
-    kind: CutKind,
+    pub(super) kind: CutKind,
     /// Bytes taken off the client's stream, where they count.
     pub(super) consumed: u32,
 }
@@ -48,8 +48,8 @@ impl LegA<'_> {
 }
 
 impl HttpConnection<'_> {
-    /// Leg A for the cut of an upgraded connection or of a last request, or why there is to be none. `is_counted`: the
-    /// tunnel or request counts against a limit that only userspace can give back.
+    /// Leg A for the cut of an upgraded connection, of a last request or of a long answer, or why there is to be none.
+    /// `is_counted`: the tunnel or request counts against a limit that only userspace can give back.
     pub(super) fn leg_a<'a>(
         &self,
         kind: CutKind,

@@ -1,27 +1,16 @@
 //! The second half of an exchange: the answer has begun, or the request has come to another end. No other host is asked
 //! any more, so no snapshot is held.
 
-use signalbox_core::http1::turn::{NextStep, Turn};
-use signalbox_core::model::HttpTimeouts;
+use signalbox_core::http1::turn::NextStep;
 
 use super::after::AfterRequest;
 use super::answer::Asked;
-use super::attempt::{Attempt, Request};
+use super::attempt::Request;
 use super::carry::Carry;
 use super::client::HttpConnection;
-use super::request::ClientSide;
+use super::reached::Reached;
 use super::tunnel::Tunnel;
-use super::upstream::LeasedHost;
 use crate::state::outcome::FlowEnd;
-
-/// An exchange whose host has been found, or of which it is certain that there is none.
-pub(super) struct Reached {
-    pub(super) client: ClientSide,
-    pub(super) attempt: Option<Attempt>,
-    pub(super) turn: Turn,
-    pub(super) leased: LeasedHost,
-    pub(super) timeouts: HttpTimeouts,
-}
 
 impl HttpConnection<'_> {
     /// Passes the rest of an answer on, and ends the exchange.

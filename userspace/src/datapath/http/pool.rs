@@ -19,6 +19,7 @@ use signalbox_core::model::Protocol;
 use signalbox_tls::client::HostIdentity;
 use tokio::sync::Notify;
 
+use super::host_room::HostRoomGuard;
 use super::host_tls::HostSession;
 use super::http2::SharedHost;
 use super::leg::Leg;
@@ -30,11 +31,13 @@ use streams::Dial;
 /// Interval at which kept connections are looked at.
 pub(in crate::datapath) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Most idle connections to a host that a worker keeps.
-const MAX_IDLE: usize = 64;
+/// Most idle connections to a host that a worker keeps. A few clients that speak HTTP/2 have hundreds of requests under
+/// way: a host's connections that they need again in a moment must all find room.
+const MAX_IDLE: usize = 512;
 
-/// Most idle connections of a worker: hosts may be many, and descriptors are few.
-const MAX_IDLE_OF_WORKER: usize = 1024;
+/// Most idle connections of a worker, and how many are always allowed: hosts may be many, and descriptors few.
+const MAX_IDLE_OF_WORKER: usize = 4096;
+const MIN_IDLE_OF_WORKER: usize = 64;
 
 /// Time that a connection waits for its next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,11 +50,11 @@ type HostAddress = (usize, SocketAddr);
 type PoolKey = (HostAddress, Option<(usize, HostIdentity)>);
 
 /// Kept connections of a worker.
-#[derive(Default)]
 pub(in crate::datapath) struct HostPool {
     hosts: RefCell<HashMap<PoolKey, KeptHost, FixedState>>,
     /// Number of idle connections to all hosts.
     idle: Cell<usize>,
+    max_idle: usize,
 }
 
 struct KeptHost {
@@ -74,22 +77,40 @@ struct Idle {
 }
 
 /// Count of a connection to a host that carries a request, in its cluster's figures.
-pub(super) struct ActiveConnection(Arc<ClusterState>);
+pub(super) struct ActiveConnection {
+    cluster: Arc<ClusterState>,
+    _room: Option<HostRoomGuard>,
+}
 
 impl ActiveConnection {
-    pub(super) fn new(cluster: &Arc<ClusterState>) -> Self {
+    /// Counts a connection; `room` is that of a stream for it.
+    pub(super) fn new(cluster: &Arc<ClusterState>, room: Option<HostRoomGuard>) -> Self {
         cluster.pool_active.enter();
-        Self(Arc::clone(cluster))
+        Self {
+            cluster: Arc::clone(cluster),
+            _room: room,
+        }
     }
 }
 
 impl Drop for ActiveConnection {
     fn drop(&mut self) {
-        self.0.pool_active.leave();
+        self.cluster.pool_active.leave();
     }
 }
 
 impl HostPool {
+    /// Pool of one of `workers`, in a process whose descriptors suffice for `max_connections`: idle connections may have
+    /// an eighth of the descriptors, of which a connection is given two.
+    pub(in crate::datapath) fn new(max_connections: u32, workers: usize) -> Self {
+        let share = max_connections as usize / 4 / workers.max(1);
+        Self {
+            hosts: RefCell::default(),
+            idle: Cell::new(0),
+            max_idle: share.clamp(MIN_IDLE_OF_WORKER, MAX_IDLE_OF_WORKER),
+        }
+    }
+
     /// Takes the connection of a lease's host that was used last and is still good.
     pub(super) fn take(&self, lease: &Lease, session: Option<&HostSession>) -> Option<Leg> {
         let mut hosts = self.hosts.borrow_mut();
@@ -107,7 +128,7 @@ impl HostPool {
 
     /// Keeps a connection for another request to the lease's host.
     pub(super) fn put(&self, lease: &Lease, session: Option<&HostSession>, stream: Leg) {
-        if self.idle.get() >= MAX_IDLE_OF_WORKER {
+        if self.idle.get() >= self.max_idle {
             return;
         }
         let mut hosts = self.hosts.borrow_mut();

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::task::{Context, Poll};
 
+use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::turn::{NextStep, Turn, TurnEvent};
 use tokio::io::{Interest, ReadBuf};
 
@@ -71,6 +72,19 @@ impl ClientSide {
     /// Whether only its end tells how long the body is.
     pub(super) const fn is_open_ended(&self) -> bool {
         matches!(self.body, Body::Chunked(_))
+    }
+
+    /// Reason why the client's connection cannot be left to the kernel: bytes behind the request, read or not, or its end.
+    pub(super) fn said_more(&self) -> Option<LastRequestObstacle> {
+        let unread = self.stream.tcp().map(|client| sys::unread(client.as_raw_fd()));
+        if !self.ahead.is_empty() || !matches!(unread, Some(Ok(0))) {
+            return Some(LastRequestObstacle::BytesBehind);
+        }
+        let info = self.stream.tcp().map(|client| sys::tcp_info(client.as_raw_fd()));
+        match info {
+            Some(Ok(info)) if !info.peer_finished() => None,
+            _ => Some(LastRequestObstacle::HalfClosed),
+        }
     }
 
     /// Takes the connection back, and what was read behind the request.

@@ -1,5 +1,6 @@
 //! The way to a host: a lease, and a connection that was kept or is made.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::grammar::elements;
 use signalbox_core::peek::proxy;
 
+use super::host_room::{HostRoom, HostRoomGuard};
 use super::host_tls::HostSession;
 use super::host_versions::{CutHost, HostVersions, MadeConnection};
 use super::http2::{HostStreamLeg, SharedHost};
@@ -17,6 +19,7 @@ use super::pool::{ActiveConnection, StreamOrDial};
 use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::HeldFlow;
 use crate::datapath::dial::{MAX_HOSTS_TRIED, connect_uncut, dial, dial_held, try_host};
+use crate::datapath::queue;
 use crate::datapath::worker_state::Worker;
 use crate::state::outcome::Ineligible;
 use crate::state::{RouteState, Snapshot};
@@ -44,6 +47,8 @@ pub(super) struct Upstream<'a> {
     pub(super) is_upgrade: bool,
     /// Whether the connection would be this client's alone.
     pub(super) is_personal: bool,
+    /// Room for connections to hosts, where the client is a stream.
+    pub(super) host_room: Option<Rc<HostRoom>>,
     pub(super) leased: LeasedHost,
 }
 
@@ -102,6 +107,7 @@ impl Upstream<'_> {
     pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<ReachedHost> {
         let may_reuse = may_reuse && self.leg_a.is_err();
         let not_cut = self.leg_a.as_ref().err().copied().unwrap_or(Ineligible::PerRequest);
+        let patience = self.snapshot.model.timeouts.queue;
         loop {
             let LeasedHost { lease, session, route } = &mut self.leased;
             if let (Some(route), None) = (&*route, &lease.stats) {
@@ -114,20 +120,26 @@ impl Upstream<'_> {
             let versions = HostVersions::new(lease, session.as_ref(), self.is_upgrade, self.is_personal);
             let shares = !self.is_personal && !lease.proxy_protocol;
             let pool = &self.worker.pool;
-            let mut sharing = None;
-            if shares && versions.may_be_http2() {
+            let (mut sharing, mut kept) = (None, None);
+            let may_share = shares && versions.may_be_http2();
+            if may_share {
                 match pool.stream(lease, session.as_ref(), may_reuse).await {
                     StreamOrDial::Stream(stream) => {
                         return Some(HostStream::shared(stream, Duration::ZERO, not_cut).into());
                     }
-                    StreamOrDial::Kept(stream) => return Some(HostStream::kept(stream, lease, not_cut).into()),
+                    StreamOrDial::Kept(stream) => kept = Some(stream),
                     StreamOrDial::Dial(dial) => sharing = dial,
                 }
-            } else if let Some(stream) = (may_reuse && shares)
-                .then(|| pool.take(lease, session.as_ref()))
-                .flatten()
-            {
-                return Some(HostStream::kept(stream, lease, not_cut).into());
+            }
+            let room = match &self.host_room {
+                Some(room) => Some(room.enter(self.worker, patience).await?),
+                None => None,
+            };
+            if may_reuse && shares && !may_share {
+                kept = pool.take(lease, session.as_ref());
+            }
+            if let Some(stream) = kept {
+                return Some(HostStream::kept(stream, lease, not_cut, room).into());
             }
             let mut preamble = if lease.proxy_protocol {
                 proxy::v2_header(client.client, client.local, client.name.map(Hostname::as_str))
@@ -157,6 +169,9 @@ impl Upstream<'_> {
                     (None, Ok(leg_a)) => {
                         let request = leg_a.dial_request(route.as_ref());
                         let (stream, held) = dial_held(self.worker, lease, &request).await?;
+                        if let Err(why) = held {
+                            lease.host.note_not_cut(why);
+                        }
                         (Leg::Plain(stream), held)
                     }
                     (None, Err(why)) => (Leg::Plain(connect_uncut(backend).await?), Err(why)),
@@ -176,14 +191,17 @@ impl Upstream<'_> {
                     .await
                     .map(MadeConnection::Http2)
             };
-            let made = try_host(self.worker, self.snapshot, lease, dialled).await;
+            let made = try_host(self.worker, self.snapshot, lease, route.as_ref(), dialled).await;
+            if let (Ok((_, took)), Some(share)) = (&made, &lease.stats) {
+                share.quality.connected(*took);
+            }
             let session = self.leased.session.as_ref();
             match made {
                 Ok((MadeConnection::Http1(stream, held), connect)) => {
                     if let Some(sharing) = sharing {
                         sharing.found_http1();
                     }
-                    let active = Some(ActiveConnection::new(&self.leased.lease.cluster));
+                    let active = Some(ActiveConnection::new(&self.leased.lease.cluster, room));
                     return Some(ReachedHost::Stream(HostStream {
                         stream,
                         active,
@@ -208,17 +226,17 @@ impl Upstream<'_> {
             if self.chooser.attempts() >= MAX_HOSTS_TRIED {
                 return None;
             }
-            self.leased.lease = self.chooser.next_host()?;
+            self.leased.lease = queue::next_host(&mut self.chooser, self.snapshot.model.timeouts.queue).await?;
         }
     }
 }
 
 impl HostStream {
     /// A connection that was kept after another request.
-    fn kept(stream: Leg, lease: &Lease, not_cut: Ineligible) -> Self {
+    fn kept(stream: Leg, lease: &Lease, not_cut: Ineligible, room: Option<HostRoomGuard>) -> Self {
         Self {
             stream,
-            active: Some(ActiveConnection::new(&lease.cluster)),
+            active: Some(ActiveConnection::new(&lease.cluster, room)),
             preamble: Vec::new(),
             connect: Duration::ZERO,
             held: Err(not_cut),

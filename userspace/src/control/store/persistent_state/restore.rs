@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::merge::WeightOverrides;
+use signalbox_core::migration::Migration;
 use signalbox_core::model::shield::Prefixes;
 use signalbox_core::rotation::Rotation;
 
 use super::{
-    CONFIGURATION_RECORD, ConfigOverride, DISCOVERED_RECORD, JOB_RECORD, OutRecord, PORT_RECORD, PREFIXES_RECORD,
-    PersistError, PersistentState, ROTATION_RECORD, SEPARATOR, WEIGHT_RECORD, WEIGHTS_RECORD, WeightsRecord, json,
+    CONFIGURATION_RECORD, ConfigOverride, DISCOVERED_RECORD, JOB_RECORD, MIGRATION_RECORD, OutRecord, PORT_RECORD,
+    PREFIXES_RECORD, PersistError, PersistentState, ROTATION_RECORD, SEPARATOR, WEIGHT_RECORD, WEIGHTS_RECORD,
+    WeightsRecord, json,
 };
 use crate::control::rotation_jobs::Job;
 use crate::control::state_db::StateDbError;
@@ -23,6 +25,7 @@ impl PersistentState {
         let learnt = self.db.all::<ClusterDiscovery>(DISCOVERED_RECORD)?;
         let out = self.db.all::<OutRecord>(ROTATION_RECORD)?;
         let jobs = self.db.all::<Job>(JOB_RECORD)?;
+        let migrations = self.db.all::<Migration>(MIGRATION_RECORD)?;
         let mut weights: WeightOverrides = self.db.all(WEIGHT_RECORD)?.into_iter().collect();
         let mut converted = Vec::new();
         for (key, before) in self.db.all::<WeightsRecord>(WEIGHTS_RECORD)? {
@@ -64,6 +67,9 @@ impl PersistentState {
         let rotation = Rotation(rotation.collect());
         for (_, job) in jobs {
             self.jobs.insert(job);
+        }
+        for (_, migration) in migrations {
+            self.migrations.restore(migration);
         }
         // Weights set since the start are newer than the records.
         weights.extend((*self.weights).clone());

@@ -75,13 +75,15 @@ impl AnswerWriter {
                 }
                 AnswerKind::SwitchingProtocols | AnswerKind::Tunnel => return Err(io::ErrorKind::InvalidData.into()),
             };
-            let is_ended = matches!(length, BodyLength::None | BodyLength::Known(0));
-            let stream = self.respond.send_response(response, is_ended);
-            let body = self
-                .body
-                .insert(BodyWriter::new(stream.map_err(io::Error::other)?, length));
-            if let Some(trailers) = self.trailers.take() {
-                body.set_trailers(trailers);
+            let trailers = self.trailers.take().filter(|trailers| !trailers.is_empty());
+            let is_empty = matches!(length, BodyLength::None | BodyLength::Known(0));
+            let stream = self.respond.send_response(response, is_empty && trailers.is_none());
+            let body = BodyWriter::new(stream.map_err(io::Error::other)?, length);
+            let body = self.body.insert(body);
+            match trailers {
+                Some(trailers) if is_empty => body.end_empty(*trailers)?,
+                Some(trailers) => body.set_trailers(trailers),
+                None => {}
             }
             return Ok(bytes.len() - std::mem::take(&mut self.head).len());
         }

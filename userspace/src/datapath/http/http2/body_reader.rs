@@ -59,9 +59,12 @@ impl BodyReader {
         }
     }
 
-    /// Has the last bytes of a body of known length wait for the end of the stream.
-    pub(super) const fn await_end(mut self) -> Self {
+    /// Has the last bytes of a body of this length, if it is known, wait for the end of the stream.
+    pub(super) fn await_end(mut self, length: BodyLength) -> Self {
         self.awaits_end = true;
+        if length == BodyLength::Known(0) && !self.stream.is_end_stream() {
+            self.left = UnreadBody::End(Bytes::new());
+        }
         self
     }
 
@@ -85,22 +88,35 @@ impl BodyReader {
             if matches!(self.left, UnreadBody::Ended) {
                 return Poll::Ready(Ok(false));
             }
-            match ready!(self.poll_data(cx)) {
-                Some(Ok(data)) => self.take_data(data)?,
-                // The body is whole.
-                Some(Err(_)) if matches!(self.left, UnreadBody::End(_)) => self.take_end(None)?,
-                Some(Err(error)) => return Poll::Ready(Err(error)),
-                None => {
-                    let trailers = ready!(self.stream.poll_trailers(cx)).map_err(io::Error::other)?;
-                    // RST_STREAM with NO_ERROR looks like an end.
-                    let is_ended = trailers.is_some() || self.stream.is_end_stream() || self.may_end_by_reset;
-                    if !is_ended && !matches!(self.left, UnreadBody::End(_)) {
-                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                    self.take_end(trailers)?;
-                }
-            }
+            ready!(self.poll_next(cx))?;
         }
+    }
+
+    /// Waits for the end of the stream where the body is empty and trailers may come.
+    pub(super) fn poll_end_of_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while matches!(&self.left, UnreadBody::End(last) if last.is_empty()) {
+            ready!(self.poll_next(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes what comes next: data, or the end.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match ready!(self.poll_data(cx)) {
+            Some(Ok(data)) => self.take_data(data),
+            // The body is whole.
+            Some(Err(_)) if matches!(self.left, UnreadBody::End(_)) => self.take_end(None),
+            Some(Err(error)) => Err(error),
+            None => {
+                let trailers = ready!(self.stream.poll_trailers(cx)).map_err(io::Error::other)?;
+                // RST_STREAM with NO_ERROR looks like an end.
+                let is_ended = trailers.is_some() || self.stream.is_end_stream() || self.may_end_by_reset;
+                if !is_ended && !matches!(self.left, UnreadBody::End(_)) {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                self.take_end(trailers)
+            }
+        })
     }
 
     /// Copies bytes that wait, as far as there is room. Returns whether there were any.

@@ -77,6 +77,11 @@ impl BodyWriter {
         self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
     }
 
+    /// Ends an empty body with trailers.
+    pub(super) fn end_empty(&mut self, trailers: HeaderMap) -> io::Result<()> {
+        self.stream.send_trailers(trailers).map_err(io::Error::other)
+    }
+
     /// Waits until the peer has reset the stream.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_reset(cx).map(drop)

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::super::client::HttpConnection;
+use super::super::host_room::HostRoom;
 use super::super::leg::Leg;
 use super::super::linger;
 use super::drive::Driver;
@@ -45,6 +46,8 @@ impl HttpConnection<'_> {
             is_by_name: self.is_by_name,
             counted_for: Rc::clone(&self.counted_for),
             streams,
+            certificate_fields: self.certificate_fields.clone(),
+            host_room: HostRoom::new(&self.worker.shared),
             exchanges: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         };
         let leg = SharedLeg::new(client, std::mem::take(&mut self.bytes));

@@ -17,7 +17,7 @@ use super::io::SharedLeg;
 use super::stream::{StreamOrigin, serve};
 
 /// Interval of PING while nothing comes, by which dead connections are noticed.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time for the answer to a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);

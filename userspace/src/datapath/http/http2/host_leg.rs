@@ -113,6 +113,9 @@ impl HostStreamLeg {
         }
         loop {
             if !self.heads.is_empty() {
+                if let AnswerPart::Body(body) = &mut self.answer {
+                    ready!(body.poll_end_of_empty(cx))?;
+                }
                 let taken = self.heads.len().min(buf.remaining());
                 buf.put_slice(&self.heads[..taken]);
                 self.heads.drain(..taken);
@@ -133,7 +136,8 @@ impl HostStreamLeg {
         }
     }
 
-    /// Trailers behind an answer of known length, checked: known before the last of its bytes is read.
+    /// Trailers behind an answer of known length, checked: known before the last of its bytes is read, or the head of an
+    /// empty one.
     pub(in crate::datapath::http) fn take_trailers(&mut self) -> io::Result<Option<Box<HeaderMap>>> {
         let AnswerPart::Body(body) = &mut self.answer else {
             return Ok(None);
@@ -155,7 +159,7 @@ impl HostStreamLeg {
             let (parts, body) = answer.into_parts();
             let (head, length) = self.head(&Response::from_parts(parts, ()), body.is_end_stream())?;
             self.heads = head;
-            self.answer = AnswerPart::Body(BodyReader::new(body, length).await_end());
+            self.answer = AnswerPart::Body(BodyReader::new(body, length).await_end(length));
         }
         self.count.heard();
         Poll::Ready(Ok(()))

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use h2::RecvStream;
 use h2::ext::Protocol;
@@ -13,6 +12,7 @@ use h2::server::SendResponse;
 use http::Request;
 use http::request::Parts;
 use hyper::body::Bytes;
+use signalbox_core::http1::edit::FieldEdit;
 use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::http1::head_error::HeadError;
 use signalbox_core::http1::limits::MessageLimits;
@@ -21,11 +21,11 @@ use signalbox_core::http1::parse::{self, ParsedRequest};
 use signalbox_core::http2::fault::StreamFault;
 use signalbox_core::http2::request::{StreamHead, to_http1};
 use tokio::sync::Semaphore;
-use tokio::time::sleep_until;
 
 use super::super::after::AfterRequest;
 use super::super::client::HttpConnection;
 use super::super::head::HeadRead;
+use super::super::host_room::HostRoom;
 use super::super::leg::Leg;
 use super::super::{linger, pages, refusal::Refusal, websocket};
 use super::answer::AnswerWriter;
@@ -46,6 +46,9 @@ pub(super) struct StreamOrigin {
     /// As [`HttpConnection::counted_for`].
     pub(super) counted_for: Rc<Cell<Option<u64>>>,
     pub(super) streams: Rc<Streams>,
+    pub(super) host_room: Rc<HostRoom>,
+    /// As [`HttpConnection::certificate_fields`].
+    pub(super) certificate_fields: Option<Rc<[FieldEdit]>>,
     /// Room for exchanges, among them those that outlive the reset of their stream.
     pub(super) exchanges: Arc<Semaphore>,
 }
@@ -111,12 +114,15 @@ fn head(
 
 async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamFault>) {
     let mut connection = HttpConnection {
+        cuts_no_answer: false,
         worker: &origin.worker,
         listener: Arc::clone(&origin.listener),
         peer: origin.client,
         client: origin.client,
         is_tls: origin.is_tls,
+        certificate_fields: origin.certificate_fields.clone(),
         is_http2: true,
+        host_room: Some(Rc::clone(&origin.host_room)),
         is_by_name: origin.is_by_name,
         counted_for: Rc::clone(&origin.counted_for),
         local: origin.local,
@@ -124,8 +130,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         bytes: Vec::new(),
         consumed: 0,
         is_undecided: false,
-        // Moved to where it is needed before it fires.
-        timer: Box::pin(sleep_until((Instant::now() + super::drive::PING_INTERVAL).into())),
+        timer: origin.worker.timers.take(),
     };
     let after = match head {
         Ok(bytes) => {
@@ -144,9 +149,10 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         }
     };
     match after {
-        // Only connections are cut.
-        AfterRequest::Closed | AfterRequest::Cut(_) => {}
+        // Streams share a socket: none is cut.
+        AfterRequest::Closed | AfterRequest::Cut(_) | AfterRequest::LongAnswer(_) => {}
         AfterRequest::Kept(leg) => linger::close(leg, false).await,
         AfterRequest::Tunnel(tunnel) => Box::pin(connection.stream_tunnel(*tunnel)).await,
     }
+    origin.worker.timers.put(connection.timer);
 }

@@ -1,0 +1,66 @@
+//! Metrics of what has a fixed size: how much there is room for, and how much is there.
+
+use std::fmt;
+
+use signalbox_common::steer::MAX_BINDINGS;
+
+use super::{MetricWriter, Scrape};
+
+/// Something of a fixed size.
+struct Room {
+    what: &'static str,
+    used: f64,
+    size: f64,
+}
+
+impl Scrape {
+    pub(super) fn capacity(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
+        let all = self.rooms();
+        out.gauge(
+            "capacity",
+            "Number that there is room for: connections with sockets, cut flows, flows of services, addresses",
+            all.iter().map(|room| (vec![("what", room.what)], room.size)),
+        )?;
+        out.gauge(
+            "capacity_used",
+            "Number of those that are there",
+            all.iter().map(|room| (vec![("what", room.what)], room.used)),
+        )
+    }
+
+    fn rooms(&self) -> Vec<Room> {
+        let (shared, facts) = (&self.0.shared, &self.0.facts);
+        let (current, with_sockets) = (shared.totals.current.get(), shared.totals.with_sockets.get());
+        let snapshot = shared.snapshot.load();
+        let configured = snapshot.model.limits.max_connections;
+        let mut all = vec![Room {
+            what: "connections",
+            used: f64::from(with_sockets),
+            size: f64::from(configured.unwrap_or(facts.max_connections)),
+        }];
+        if let Some((cut, _)) = &self.0.cut {
+            all.push(Room {
+                what: "cut_flows",
+                // Connections without sockets are the kernel's.
+                used: f64::from(current.saturating_sub(with_sockets)),
+                size: f64::from(cut.table.own_len()),
+            });
+        }
+        if let Some(size) = self.0.services.max_flows() {
+            let flows = self.0.services.list();
+            all.push(Room {
+                what: "service_flows",
+                used: flows.iter().map(|service| f64::from(service.flows)).sum(),
+                size: f64::from(size),
+            });
+        }
+        if facts.steering == "sk_lookup" {
+            all.push(Room {
+                what: "addresses",
+                used: snapshot.model.listeners.iter().map(|l| l.listen.len() as f64).sum(),
+                size: f64::from(MAX_BINDINGS),
+            });
+        }
+        all
+    }
+}

@@ -1,0 +1,343 @@
+//! Migrations by API: begins them, shows them, pauses, resumes and aborts them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Extension, Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_core::migration::guard::GuardLimits;
+use signalbox_core::migration::{Migration, MigrationPlan, report};
+
+use super::api::POST;
+use super::mutate::Requester;
+use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
+use super::problem::problem;
+use super::weights::{names_of_namespace, names_of_selector};
+use crate::control::Control;
+use crate::control::migrate::{MigrationOrder, NameChoice};
+use crate::control::migration_step::{FOLLOW_PATH, StepOrder};
+use crate::state::Snapshot;
+use crate::sys::unix_ms;
+
+/// Example of a request.
+const EXAMPLE: &str = r#"{ "from": "v1", "to": "v2", "names": ["app.example.com"], "testers": ["10.9.0.0/16"],
+     "steps": [5, 25, 50, 100], "hold": 60, "max_errors": 1, "max_latency": 3, "min_samples": 20, "only_here": false, "dry_run": false }"#;
+
+/// Example of an order to another balancer.
+const FOLLOW_EXAMPLE: &str = r#"{ "migration": 1764086400000, "from": "v1", "to": "v2",
+     "weights": { "app.example.com": [["v1", 75], ["v2", 25]] }, "testers": {}, "set": true }"#;
+
+/// Adds the operations on migrations.
+pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
+    let report = Operation {
+        response: ResponseKind::Text,
+        ..read("/api/v1/migrations/{id}/report", "Report of a migration, in Markdown")
+    };
+    let order = |path, summary| change(POST, path, summary, RequestKind::Nothing);
+    api.with(
+        &read("/api/v1/migrations", "Migrations of names, running and ended"),
+        list,
+    )
+    .with(
+        &read(
+            "/api/v1/migrations/{id}",
+            "How far a migration is, and what its guards have seen",
+        ),
+        show,
+    )
+    .with(&report, show_report)
+    .with(
+        &change(
+            POST,
+            "/api/v1/migrations",
+            "Move names from one cluster to another in steps, guarded by what real traffic shows; dry_run only says which",
+            RequestKind::Json(EXAMPLE),
+        ),
+        start,
+    )
+    .with(
+        &order(
+            "/api/v1/migrations/{id}/pause",
+            "Stay at the step of a migration; its guards go on",
+        ),
+        pause,
+    )
+    .with(
+        &order(
+            "/api/v1/migrations/{id}/resume",
+            "Hold the step of a paused migration anew, and go on",
+        ),
+        resume,
+    )
+    .with(
+        &order(
+            "/api/v1/migrations/{id}/abort",
+            "Call a migration off: the weights from before are in force again",
+        ),
+        abort,
+    )
+    .with(
+        &change(
+            POST,
+            FOLLOW_PATH,
+            "Follow a step of another balancer's migration, and report what its traffic shows here; for balancers alone",
+            RequestKind::Json(FOLLOW_EXAMPLE),
+        ),
+        follow,
+    )
+}
+
+/// Longest hold that may be given, in seconds; the plan's own limit is below it.
+const MAX_HOLD_SECS: f64 = 1e9;
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MigrationBody {
+    from: String,
+    to: String,
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default)]
+    selectors: Vec<String>,
+    /// True for all names of the old cluster that the new one serves too.
+    #[serde(default)]
+    all: bool,
+    /// Addresses of clients that get the new cluster first, at a step of their own.
+    #[serde(default)]
+    testers: Vec<TesterPrefix>,
+    #[serde(default = "default_steps")]
+    steps: Vec<u32>,
+    /// Time that each step is held, in seconds.
+    #[serde(default = "default_hold")]
+    hold: f64,
+    /// Share of faults in percent by which the new cluster may exceed the old one.
+    #[serde(default = "default_max_errors")]
+    max_errors: f64,
+    /// Multiple of the old cluster's mean latency; 0: any.
+    #[serde(default = "default_max_latency")]
+    max_latency: f64,
+    #[serde(default = "default_min_samples")]
+    min_samples: u64,
+    /// True to leave the other balancers of the set alone.
+    #[serde(default)]
+    only_here: bool,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Prefix of testers; an address alone is one of full length.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct TesterPrefix(IpNet);
+
+impl TryFrom<String> for TesterPrefix {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let prefix = text.parse::<IpNet>().ok().or_else(address);
+        let prefix = prefix.ok_or_else(|| format!("{text:?} is no prefix such as 10.9.0.0/16"))?;
+        Ok(Self(prefix.trunc()))
+    }
+}
+
+fn default_steps() -> Vec<u32> {
+    vec![5, 25, 50, 100]
+}
+
+const fn default_hold() -> f64 {
+    60.0
+}
+
+fn default_max_errors() -> f64 {
+    GuardLimits::default().max_error_permille as f64 / 10.0
+}
+
+fn default_max_latency() -> f64 {
+    GuardLimits::default().max_latency_percent as f64 / 100.0
+}
+
+fn default_min_samples() -> u64 {
+    GuardLimits::default().min_samples
+}
+
+impl MigrationBody {
+    fn plan(&self) -> Result<MigrationPlan, String> {
+        let is_in = |value: f64, most: f64| (0.0..=most).contains(&value);
+        if !is_in(self.hold, MAX_HOLD_SECS) || !is_in(self.max_errors, 100.0) || !is_in(self.max_latency, 1000.0) {
+            return Err(
+                "hold is in seconds, max_errors 0 to 100 percent, max_latency a multiple from 0 to 1000".into(),
+            );
+        }
+        let testers: Vec<_> = self.testers.iter().map(|testers| testers.0).collect();
+        // Testers come first: their step gives nobody else the new cluster.
+        let of_testers = (!testers.is_empty()).then_some(0);
+        Ok(MigrationPlan {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            steps: of_testers.into_iter().chain(self.steps.iter().copied()).collect(),
+            hold_ms: (self.hold * 1000.0) as u64,
+            limits: GuardLimits {
+                max_error_permille: (self.max_errors * 10.0).round() as u64,
+                max_latency_percent: (self.max_latency * 100.0).round() as u64,
+                min_samples: self.min_samples,
+            },
+            testers,
+            only_here: self.only_here,
+        })
+    }
+
+    /// Returns the names that are meant, and how they were chosen.
+    fn names(&self, snapshot: &Snapshot) -> Result<(Vec<String>, NameChoice), String> {
+        let has_others = !(self.names.is_empty() && self.namespaces.is_empty() && self.selectors.is_empty());
+        if self.all {
+            return if has_others {
+                Err("all names are meant: name none beside it".into())
+            } else {
+                Ok((Vec::new(), NameChoice::AllFit))
+            };
+        }
+        let mut names: BTreeSet<String> = self.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        for namespace in &self.namespaces {
+            let of = names_of_namespace(snapshot, namespace);
+            if of.is_empty() {
+                return Err(format!("there is no name of namespace {namespace}"));
+            }
+            names.extend(of);
+        }
+        for selector in &self.selectors {
+            let of = names_of_selector(snapshot, selector)?;
+            if of.is_empty() {
+                return Err(format!("there is no name of selector {selector}"));
+            }
+            names.extend(of);
+        }
+        Ok((names.into_iter().collect(), NameChoice::Given))
+    }
+}
+
+/// `POST /api/v1/migrations`.
+async fn start(
+    State(control): State<Arc<Control>>,
+    Extension(Requester(by)): Extension<Requester>,
+    body: String,
+) -> Response {
+    let body: MigrationBody = match serde_json::from_str(&body) {
+        Ok(body) => body,
+        Err(error) => return not_understood(&error, EXAMPLE),
+    };
+    let snapshot = control.shared.snapshot.load_full();
+    let (plan, (names, choice)) = match body.plan().and_then(|plan| Ok((plan, body.names(&snapshot)?))) {
+        Ok(understood) => understood,
+        Err(why) => return refused(StatusCode::BAD_REQUEST, &why),
+    };
+    match control.begin_migration(plan, names, choice, by, body.dry_run).await {
+        Ok(migration) => {
+            let status = if body.dry_run {
+                StatusCode::OK
+            } else {
+                StatusCode::ACCEPTED
+            };
+            (status, view(&migration)).into_response()
+        }
+        Err(why) => refused(StatusCode::UNPROCESSABLE_ENTITY, &why),
+    }
+}
+
+/// `GET /api/v1/migrations`.
+async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+    Json(json!({ "apiVersion": "v1", "migrations": control.migrations.all() }))
+}
+
+/// `GET /api/v1/migrations/{id}`.
+async fn show(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+    control
+        .migrations
+        .get(id)
+        .map_or_else(|| unknown(id), |migration| view(&migration).into_response())
+}
+
+/// `GET /api/v1/migrations/{id}/report`.
+async fn show_report(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+    let text = |migration: Migration| report::markdown(&migration, unix_ms());
+    let typed = |text: String| ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], text).into_response();
+    control
+        .migrations
+        .get(id)
+        .map_or_else(|| unknown(id), |migration| typed(text(migration)))
+}
+
+/// `POST /api/v1/migrations/follow`.
+async fn follow(State(control): State<Arc<Control>>, body: String) -> Response {
+    let order: StepOrder = match serde_json::from_str(&body) {
+        Ok(order) => order,
+        Err(error) => return not_understood(&error, FOLLOW_EXAMPLE),
+    };
+    match control.follow_step(order).await {
+        Ok(report) => Json(json!({ "apiVersion": "v1", "report": report })).into_response(),
+        Err(why) => refused(StatusCode::UNPROCESSABLE_ENTITY, &why),
+    }
+}
+
+async fn pause(
+    State(control): State<Arc<Control>>,
+    Extension(by): Extension<Requester>,
+    Path(id): Path<u64>,
+) -> Response {
+    order(&control, &by, id, MigrationOrder::Pause).await
+}
+
+async fn resume(
+    State(control): State<Arc<Control>>,
+    Extension(by): Extension<Requester>,
+    Path(id): Path<u64>,
+) -> Response {
+    order(&control, &by, id, MigrationOrder::Resume).await
+}
+
+async fn abort(
+    State(control): State<Arc<Control>>,
+    Extension(by): Extension<Requester>,
+    Path(id): Path<u64>,
+) -> Response {
+    order(&control, &by, id, MigrationOrder::Abort).await
+}
+
+async fn order(control: &Control, Requester(by): &Requester, id: u64, order: MigrationOrder) -> Response {
+    match control.order_migration(id, order, by).await {
+        Some(Ok(migration)) => view(&migration).into_response(),
+        Some(Err(why)) => refused(StatusCode::CONFLICT, &why),
+        None => unknown(id),
+    }
+}
+
+fn view(migration: &Migration) -> Json<Value> {
+    Json(json!({ "apiVersion": "v1", "migration": migration }))
+}
+
+fn not_understood(error: &serde_json::Error, example: &str) -> Response {
+    let detail = format!("{error}; expected for example {example}");
+    problem(
+        StatusCode::BAD_REQUEST,
+        "The body is not understood",
+        &detail,
+        &json!({}),
+    )
+}
+
+fn unknown(id: u64) -> Response {
+    let detail = format!("there is no migration {id}: `signalbox migrate --list` shows them");
+    problem(StatusCode::NOT_FOUND, "There is no such migration", &detail, &json!({}))
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    problem(status, "The migration is refused; nothing has changed", why, &json!({}))
+}

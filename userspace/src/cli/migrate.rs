@@ -1,0 +1,365 @@
+//! `signalbox migrate`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use hyper::Method;
+use serde_json::{Value, json};
+use signalbox_core::migration::{Migration, MigrationState, StepRecord, report};
+
+use super::client::{self, SocketArgs};
+use crate::sys::unix_ms;
+
+/// Interval at which the progress of a migration is requested.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time for which a signalbox that does not answer, because it restarts, is asked again.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Exit code of a migration that was rolled back or aborted.
+const NOT_MOVED: u8 = 4;
+
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("which").multiple(true).args(["names", "namespace", "selector", "file", "all"])))]
+#[command(group(clap::ArgGroup::new("order").args(["list", "show", "pause", "resume", "abort"]).conflicts_with_all(["which", "from", "to"])))]
+pub(super) struct MigrateArgs {
+    /// Names of routes that are to move
+    names: Vec<String>,
+    /// Cluster that serves the names now
+    #[arg(long, value_name = "CLUSTER", requires = "to", requires = "which")]
+    from: Option<String>,
+    /// Cluster that is to serve them
+    #[arg(long, value_name = "CLUSTER", requires = "from")]
+    to: Option<String>,
+    /// All names that objects of this namespace (or application) claim, in addition to names
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Vec<String>,
+    /// All names of which a claim has such labels now, in Kubernetes' grammar, in addition to names
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Vec<String>,
+    /// File with further names, separated by white space or lines; # begins a comment
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// All names of which the old cluster has traffic and that the new one serves too
+    #[arg(long, conflicts_with_all = ["names", "namespace", "selector", "file"])]
+    all: bool,
+    /// Clients that get the new cluster first, at a step of their own: addresses or prefixes
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
+    testers: Vec<String>,
+    /// Shares of the new cluster in percent, one after the other
+    #[arg(
+        long,
+        value_name = "PERCENT,...",
+        value_delimiter = ',',
+        default_value = "5,25,50,100"
+    )]
+    steps: Vec<u32>,
+    /// Time that each step is held: 90s, 15m, 2h
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    hold: Duration,
+    /// Percentage by which failed connects, broken connections or 5xx may exceed those of the old cluster
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    max_errors: f64,
+    /// Multiple of the old cluster's mean latency that the new one's may reach; 0: any
+    #[arg(long, value_name = "FACTOR", default_value_t = 3.0)]
+    max_latency: f64,
+    /// Connections or requests of the new cluster below which no rate is judged and no step ends
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    min_samples: u64,
+    /// Leave the other balancers of the configuration's `balancers` alone
+    #[arg(long, requires = "from")]
+    only_here: bool,
+    /// Show which names would move and in which steps, and change nothing
+    #[arg(long, requires = "from")]
+    dry_run: bool,
+    /// Return at once with the migration's number, instead of when it has ended
+    #[arg(long, requires = "from")]
+    no_wait: bool,
+    /// Form of the report at the end
+    #[arg(long, value_enum, default_value_t = ReportFormat::Markdown)]
+    report: ReportFormat,
+    /// List the migrations of the running signalbox
+    #[arg(long)]
+    list: bool,
+    /// Show the report of a migration
+    #[arg(long, value_name = "NUMBER")]
+    show: Option<u64>,
+    /// Stay at the step that a migration has reached; its guards go on
+    #[arg(long, value_name = "NUMBER")]
+    pause: Option<u64>,
+    /// Hold the step of a paused migration anew, and go on
+    #[arg(long, value_name = "NUMBER")]
+    resume: Option<u64>,
+    /// Call a migration off: the weights from before are in force again
+    #[arg(long, value_name = "NUMBER")]
+    abort: Option<u64>,
+    #[command(flatten)]
+    at: SocketArgs,
+}
+
+/// Form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    Markdown,
+    Json,
+}
+
+/// Parses a time with a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("a time has a unit: 90s, 15m, 2h".into()),
+    };
+    let number = number
+        .parse::<u64>()
+        .map_err(|error| format!("{error}, as in 90s, 15m, 2h"))?;
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(|| "that is too long".into())
+}
+
+pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
+    let socket = args.at.socket.clone();
+    if args.list {
+        return list(&socket);
+    }
+    if let Some(id) = args.show {
+        print_report(&migration(&socket, id)?, args.report)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let orders = [("pause", args.pause), ("resume", args.resume), ("abort", args.abort)];
+    if let Some((order, id)) = orders.into_iter().find_map(|(order, id)| Some((order, id?))) {
+        let path = format!("/api/v1/migrations/{id}/{order}");
+        let migration = parse(client::change(&socket, &Method::POST, &path, None)?)?;
+        println!("migration {id}: {}", describe(&migration));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let body = body(&args)?;
+    let begun = parse(client::change(
+        &socket,
+        &Method::POST,
+        "/api/v1/migrations",
+        Some(&body),
+    )?)?;
+    if args.dry_run {
+        print_plan(&begun);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.no_wait {
+        println!("migration {}", begun.id);
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "migration {}: {} names from {} to {}; it goes on without this command (--pause, --abort {0})",
+        begun.id,
+        begun.names.len(),
+        begun.plan.from,
+        begun.plan.to
+    );
+    let ended = wait(&socket, begun.id)?;
+    print_report(&ended, args.report)?;
+    Ok(match ended.state {
+        MigrationState::Completed => ExitCode::SUCCESS,
+        _ => ExitCode::from(NOT_MOVED),
+    })
+}
+
+fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
+    let (Some(from), Some(to)) = (&args.from, &args.to) else {
+        bail!("from where to where? For example: signalbox migrate app.example.com --from v1 --to v2");
+    };
+    let mut names = args.names.clone();
+    if let Some(path) = &args.file {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let before = names.len();
+        names.extend(lines.flat_map(str::split_whitespace).map(str::to_owned));
+        if names.len() == before {
+            bail!("{}: there is no name in it", path.display());
+        }
+    }
+    Ok(json!({
+        "from": from,
+        "to": to,
+        "names": names,
+        "namespaces": args.namespace,
+        "selectors": args.selector,
+        "all": args.all,
+        "testers": args.testers,
+        "steps": args.steps,
+        "hold": args.hold.as_secs(),
+        "max_errors": args.max_errors,
+        "max_latency": args.max_latency,
+        "min_samples": args.min_samples,
+        "only_here": args.only_here,
+        "dry_run": args.dry_run,
+    }))
+}
+
+fn parse(mut answer: Value) -> anyhow::Result<Migration> {
+    serde_json::from_value(answer["migration"].take()).context("the running signalbox is of another version")
+}
+
+fn migration(socket: &Path, id: u64) -> anyhow::Result<Migration> {
+    parse(client::get(socket, &format!("/api/v1/migrations/{id}"))?)
+}
+
+/// Shows how a migration goes on until it has ended. A signalbox that is restarted goes on with it, and is waited for.
+fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
+    let (mut said, mut silent_since) = (String::new(), None);
+    loop {
+        match migration(socket, id) {
+            Ok(migration) => {
+                silent_since = None;
+                let text = describe(&migration);
+                if text != said {
+                    eprintln!("{text}");
+                    said = text;
+                }
+                if migration.state.is_ended() {
+                    return Ok(migration);
+                }
+            }
+            Err(error) => {
+                let since = *silent_since.get_or_insert_with(std::time::Instant::now);
+                if since.elapsed() >= RESTART_TIMEOUT {
+                    return Err(error.context(format!("migration {id} goes on with the next start of signalbox")));
+                }
+            }
+        }
+        std::thread::sleep(PROGRESS_INTERVAL);
+    }
+}
+
+fn describe(migration: &Migration) -> String {
+    let percent = match migration.percent() {
+        0 => "testers only".to_owned(),
+        percent => format!("{percent} %"),
+    };
+    let mut text = format!("{}, {percent}", migration.state.as_str().replace('_', " "));
+    if let Some(step) = migration.steps.last().filter(|step| step.ended.is_none()) {
+        text += &format!(": {}", faults(step));
+    }
+    if !migration.reason.is_empty() {
+        text += &format!(" ({})", migration.reason);
+    }
+    if !migration.waits_for.is_empty() && !migration.state.is_ended() {
+        text += &format!(" (waits for {})", migration.waits_for.join(", "));
+    }
+    text
+}
+
+fn faults(step: &StepRecord) -> String {
+    let new = &step.new;
+    format!(
+        "{} connects, {} failed, {} connections broken, {} requests, {} of them 5xx",
+        new.connects, new.connect_failures, new.flows_broken, new.answers, new.server_errors
+    )
+}
+
+fn print_plan(migration: &Migration) {
+    let plan = &migration.plan;
+    let step_name = |step: &u32| match step {
+        0 => "testers".to_owned(),
+        step => format!("{step} %"),
+    };
+    let steps: Vec<_> = plan.steps.iter().map(step_name).collect();
+    println!(
+        "from {} to {} in steps of {}, each held {} s:",
+        plan.from,
+        plan.to,
+        steps.join(", "),
+        plan.hold_ms / 1000
+    );
+    for name in migration.names.keys() {
+        println!("  {name}");
+    }
+}
+
+fn print_report(migration: &Migration, format: ReportFormat) -> anyhow::Result<()> {
+    match format {
+        ReportFormat::Markdown => print!("{}", report::markdown(migration, unix_ms())),
+        ReportFormat::Json => println!("{}", serde_json::to_string_pretty(migration)?),
+    }
+    Ok(())
+}
+
+fn list(socket: &Path) -> anyhow::Result<ExitCode> {
+    let mut answer = client::get(socket, "/api/v1/migrations")?;
+    let all: Vec<Migration> = serde_json::from_value(answer["migrations"].take())?;
+    if all.is_empty() {
+        println!("there has been no migration");
+    }
+    for migration in all {
+        let (plan, names) = (&migration.plan, migration.names.len());
+        println!(
+            "{}: {} names from {} to {}: {}",
+            migration.id,
+            names,
+            plan.from,
+            plan.to,
+            describe(&migration)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        migrate: MigrateArgs,
+    }
+
+    fn of(line: &str) -> anyhow::Result<Value> {
+        body(&Line::try_parse_from(std::iter::once("migrate").chain(line.split(' ')))?.migrate)
+    }
+
+    #[test]
+    fn words_become_a_request() {
+        let body = of("a.test b.test --from v1 --to v2 --steps 10,100 --hold 2m").unwrap();
+        let named = json!(["a.test", "b.test"]);
+        assert_eq!(
+            (&body["names"], &body["steps"], &body["hold"]),
+            (&named, &json!([10, 100]), &json!(120))
+        );
+        let body = of("--all --from v1 --to v2 --dry-run").unwrap();
+        assert_eq!(
+            (&body["all"], &body["dry_run"], &body["hold"]),
+            (&json!(true), &json!(true), &json!(60))
+        );
+        let body = of("a.test --from v1 --to v2 --testers 10.9.0.0/16,192.0.2.7").unwrap();
+        assert_eq!(body["testers"], json!(["10.9.0.0/16", "192.0.2.7"]));
+        let body = of("-l app=shop,tier!=batch --from v1 --to v2").unwrap();
+        assert_eq!(body["selectors"], json!(["app=shop,tier!=batch"]));
+    }
+
+    #[test]
+    fn words_that_make_no_sense_are_refused() {
+        for (line, why) in [
+            ("a.test --from v1", "--to"),
+            ("--from v1 --to v2", "required"),
+            ("a.test", "from where to where?"),
+            ("a.test --all --from v1 --to v2", "--all"),
+            ("a.test --from v1 --to v2 --hold 60", "a time has a unit"),
+            ("a.test --from v1 --to v2 --steps x", "--steps"),
+            ("a.test --pause 7", "--pause"),
+        ] {
+            let error = format!("{:#}", of(line).unwrap_err());
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+}

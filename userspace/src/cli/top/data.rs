@@ -1,0 +1,207 @@
+//! All that is known of the balancer, from its streams and its answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use jiff::Zoned;
+use serde_json::Value;
+
+use super::history::{History, HostSeries};
+use super::shares::ShareCounter;
+use super::text::list;
+
+/// Time without a sample after which figures count as stale.
+const STALE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Events that are kept.
+const MAX_EVENTS: usize = 500;
+
+/// Answer of the API that is requested again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    Status,
+    Hosts,
+    Routes,
+    Figures,
+    Flows,
+    Services,
+    Shield,
+    Drops,
+    Ha,
+}
+
+impl Topic {
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::Status => "/api/v1/status",
+            Self::Hosts => "/api/v1/hosts",
+            Self::Routes => "/api/v1/routes",
+            Self::Figures => "/api/v1/figures",
+            Self::Flows => "/api/v1/flows?limit=500",
+            Self::Services => "/api/v1/services",
+            Self::Shield => "/api/v1/shield",
+            Self::Drops => "/api/v1/drops?limit=50",
+            Self::Ha => "/api/v1/ha",
+        }
+    }
+}
+
+/// News of the balancer. All text in it is safe for terminals.
+#[derive(Debug)]
+pub(super) enum Update {
+    /// The answer of `/api/v1/history`.
+    Past(Value),
+    /// The first words of a stream of samples.
+    Hello(Value),
+    Sample(Value),
+    /// The stream of samples has ended, or could not be opened.
+    Lost(String),
+    Answer(Topic, Value),
+    /// An answer that did not come, and why.
+    Failed(Topic, String),
+    Event(LoggedEvent),
+}
+
+/// A change that the balancer has announced.
+#[derive(Clone, Debug)]
+pub(super) struct LoggedEvent {
+    /// Time of day at which it came.
+    pub(super) at: String,
+    pub(super) kind: String,
+    pub(super) data: String,
+}
+
+impl LoggedEvent {
+    pub(super) fn now(kind: String, data: String) -> Self {
+        let at = Zoned::now().strftime("%H:%M:%S").to_string();
+        Self { at, kind, data }
+    }
+}
+
+/// Everything that panes show.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TopData {
+    pub(super) history: History,
+    answers: HashMap<Topic, Value>,
+    failures: HashMap<Topic, String>,
+    /// Newest first.
+    pub(super) events: VecDeque<LoggedEvent>,
+    pub(super) shares: ShareCounter,
+    /// Reason why there are no samples now.
+    pub(super) lost: Option<String>,
+    /// Places of hosts in the answer of [`Topic::Hosts`], by [`HostSeries::key`].
+    host_places: HashMap<String, usize>,
+    pid: Option<u64>,
+    last_sample: Option<Instant>,
+}
+
+impl TopData {
+    /// Takes news that came at `now`.
+    pub(super) fn take(&mut self, update: Update, now: Instant) {
+        match update {
+            Update::Past(answer) => self.history.load(&answer),
+            Update::Hello(hello) => self.greet(&hello),
+            Update::Sample(sample) => {
+                self.lost = None;
+                self.last_sample = Some(now);
+                self.history.add(&sample);
+            }
+            Update::Lost(why) => self.lost = Some(why),
+            Update::Answer(topic, answer) => {
+                if topic == Topic::Figures {
+                    self.shares.add(&answer, now);
+                }
+                if topic == Topic::Hosts {
+                    self.host_places = host_places(&answer);
+                }
+                self.failures.remove(&topic);
+                self.answers.insert(topic, answer);
+            }
+            Update::Failed(topic, why) => {
+                self.failures.insert(topic, why);
+            }
+            Update::Event(event) => {
+                self.events.push_front(event);
+                self.events.truncate(MAX_EVENTS);
+            }
+        }
+    }
+
+    fn greet(&mut self, hello: &Value) {
+        let pid = hello.get("pid").and_then(Value::as_u64);
+        // Counters of another process begin at zero.
+        if self.pid.is_some() && self.pid != pid {
+            self.shares = ShareCounter::default();
+        }
+        self.pid = pid;
+    }
+
+    /// The last answer on a topic; null before there is one.
+    pub(super) fn answer(&self, topic: Topic) -> &Value {
+        self.answers.get(&topic).unwrap_or(&Value::Null)
+    }
+
+    /// Reason why the last answer on one of these topics did not come.
+    pub(super) fn failure(&self, topics: &[Topic]) -> Option<&str> {
+        topics
+            .iter()
+            .find_map(|topic| self.failures.get(topic).map(String::as_str))
+    }
+
+    /// Seconds since the last sample, once that is long ago.
+    pub(super) fn stale_seconds(&self, now: Instant) -> Option<u64> {
+        let silent = now.saturating_duration_since(self.last_sample?);
+        (silent > STALE_TIMEOUT).then_some(silent.as_secs())
+    }
+
+    /// A host as the API shows it, by [`HostSeries::key`].
+    pub(super) fn host_view(&self, key: &str) -> Option<&Value> {
+        list(self.answer(Topic::Hosts), "hosts").get(*self.host_places.get(key)?)
+    }
+}
+
+fn host_places(answer: &Value) -> HashMap<String, usize> {
+    let hosts = list(answer, "hosts").iter().enumerate();
+    hosts.map(|(at, host)| (HostSeries::named(host).key(), at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn silence_is_stale_and_a_sample_ends_it() {
+        let (mut data, start) = (TopData::default(), Instant::now());
+        assert_eq!(data.stale_seconds(start), None, "nothing has come yet");
+        let sample = || Update::Sample(json!({ "at": 1000, "hosts": [], "overall": {} }));
+        data.take(sample(), start);
+        data.take(Update::Lost("gone".into()), start);
+        assert_eq!(data.stale_seconds(start + STALE_TIMEOUT), None);
+        assert_eq!(data.stale_seconds(start + Duration::from_secs(12)), Some(12));
+        data.take(sample(), start + Duration::from_secs(13));
+        assert_eq!(data.stale_seconds(start + Duration::from_secs(14)), None);
+        assert_eq!(data.lost, None);
+    }
+
+    #[test]
+    fn a_failure_keeps_the_last_answer_and_the_next_answer_ends_it() {
+        let (mut data, now) = (TopData::default(), Instant::now());
+        data.take(Update::Answer(Topic::Ha, json!({ "configured": false })), now);
+        data.take(Update::Failed(Topic::Ha, "no answer".into()), now);
+        assert_eq!(data.failure(&[Topic::Status, Topic::Ha]), Some("no answer"));
+        assert_eq!(data.answer(Topic::Ha)["configured"], false);
+        data.take(Update::Answer(Topic::Ha, json!({})), now);
+        assert_eq!(data.failure(&[Topic::Ha]), None);
+    }
+
+    #[test]
+    fn the_newest_events_are_kept() {
+        let (mut data, now) = (TopData::default(), Instant::now());
+        for n in 0..MAX_EVENTS + 3 {
+            data.take(Update::Event(LoggedEvent::now("health".into(), n.to_string())), now);
+        }
+        assert_eq!(data.events.len(), MAX_EVENTS);
+        assert_eq!(data.events[0].data, (MAX_EVENTS + 2).to_string());
+    }
+}

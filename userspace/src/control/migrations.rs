@@ -1,0 +1,226 @@
+//! Migrations of this balancer, running and ended. The store writes them to disk.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use signalbox_core::merge::TesterOverrides;
+use signalbox_core::migration::guard::GuardKind;
+use signalbox_core::migration::{Migration, MigrationState, StepWatch};
+use signalbox_core::stats::{Counter, Histogram};
+
+use super::migration_step::PeerCounts;
+
+use crate::sys::unix_ms;
+
+/// Number of ended migrations that are kept.
+const MAX_ENDED_MIGRATIONS: usize = 50;
+
+/// Time for which the testers of another balancer's migration hold without a word of it.
+const TESTERS_TTL: Duration = Duration::from_secs(60);
+
+/// A migration, and what is known of the step that it holds.
+#[derive(Clone, Debug)]
+pub struct WatchedMigration {
+    pub migration: Migration,
+    pub watch: StepWatch,
+    /// Counts of the other balancers of the set, by their URLs.
+    pub peers: BTreeMap<String, PeerCounts>,
+}
+
+/// Migrations of this balancer, by number, and what it follows of others.
+pub struct Migrations {
+    own: Mutex<BTreeMap<u64, WatchedMigration>>,
+    /// Testers of other balancers' migrations, by number, with the time of the last word of each.
+    followed: Mutex<BTreeMap<u64, (TesterOverrides, Instant)>>,
+    /// Number of this process, for balancers that add up its counts.
+    process: u64,
+    counters: MigrationCounters,
+}
+
+/// Counters of migrations since the start of the process.
+#[derive(Debug, Default)]
+pub struct MigrationCounters {
+    /// Migrations that have ended, in the order of [`MigrationCounters::OUTCOMES`].
+    ended: [Counter; 3],
+    /// Guards that have failed, in the order of [`GuardKind::ALL`].
+    failed: [Counter; GuardKind::ALL.len()],
+    /// Time from a failed guard, or an abort, until the weights from before were in force everywhere.
+    pub going_back: Histogram,
+}
+
+impl MigrationCounters {
+    /// States in which a migration has ended.
+    pub const OUTCOMES: [MigrationState; 3] = [
+        MigrationState::Completed,
+        MigrationState::RolledBack,
+        MigrationState::Aborted,
+    ];
+
+    /// Returns the number of migrations by outcome.
+    pub fn ended(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.ended.iter().map(Counter::get);
+        Self::OUTCOMES.into_iter().map(MigrationState::as_str).zip(counts)
+    }
+
+    /// Returns the number of failures of each guard.
+    pub fn failed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.failed.iter().map(Counter::get);
+        GuardKind::ALL.into_iter().map(GuardKind::as_str).zip(counts)
+    }
+}
+
+impl Default for Migrations {
+    fn default() -> Self {
+        Self {
+            own: Mutex::default(),
+            followed: Mutex::default(),
+            process: unix_ms(),
+            counters: MigrationCounters::default(),
+        }
+    }
+}
+
+impl Migrations {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, WatchedMigration>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of this process.
+    #[must_use]
+    pub const fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// Returns what has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &MigrationCounters {
+        &self.counters
+    }
+
+    /// Counts a change of a migration.
+    pub fn count(&self, migration: &Migration) {
+        let outcome = MigrationCounters::OUTCOMES
+            .iter()
+            .position(|outcome| *outcome == migration.state);
+        if let Some(at) = outcome {
+            self.counters.ended[at].inc();
+        }
+        let guard = migration
+            .failed_guard
+            .filter(|_| migration.state == MigrationState::RollingBack);
+        if let Some(at) = GuardKind::ALL.iter().position(|known| Some(*known) == guard) {
+            self.counters.failed[at].inc();
+        }
+        if let (Some(began), Some(ended)) = (migration.went_back_at, migration.ended) {
+            let took = Duration::from_millis(ended.saturating_sub(began));
+            self.counters.going_back.observe(took);
+        }
+    }
+
+    /// Remembers the testers of another balancer's migration.
+    pub fn follow_testers(&self, migration: u64, testers: TesterOverrides) {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if testers.is_empty() {
+            followed.remove(&migration);
+        } else {
+            followed.insert(migration, (testers, Instant::now()));
+        }
+    }
+
+    /// Returns all testers that are to be in force; those of this balancer's own migrations go before.
+    #[must_use]
+    pub fn testers(&self) -> TesterOverrides {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.retain(|_, (_, heard)| heard.elapsed() < TESTERS_TTL);
+        let mut all = TesterOverrides::new();
+        for (testers, _) in followed.values() {
+            all.extend(testers.clone());
+        }
+        drop(followed);
+        for known in self.lock().values() {
+            all.extend(known.migration.testers());
+        }
+        all
+    }
+
+    /// Adds a migration that `make` makes of its number, unless that refuses; `make` is given those that run.
+    pub fn begin(
+        &self,
+        make: impl FnOnce(u64, &[&Migration]) -> Result<Migration, String>,
+    ) -> Result<Migration, String> {
+        let mut all = self.lock();
+        let last = all.last_key_value().map_or(0, |(id, _)| *id);
+        let running: Vec<_> = all
+            .values()
+            .map(|known| &known.migration)
+            .filter(|m| !m.state.is_ended())
+            .collect();
+        let migration = make(unix_ms().max(last + 1), &running)?;
+        all.insert(migration.id, watched(migration.clone()));
+        Ok(migration)
+    }
+
+    /// Adds a migration of an earlier process, unless it is known.
+    pub fn restore(&self, migration: Migration) {
+        self.lock().entry(migration.id).or_insert_with(|| watched(migration));
+    }
+
+    /// Forgets a migration that could not be written.
+    pub fn forget(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// Forgets the oldest of the ended beyond those that are kept, and returns their numbers.
+    pub fn forget_old(&self) -> Vec<u64> {
+        let mut all = self.lock();
+        let ended: Vec<_> = all
+            .values()
+            .filter(|m| m.migration.state.is_ended())
+            .map(|m| m.migration.id)
+            .collect();
+        let old = ended[..ended.len().saturating_sub(MAX_ENDED_MIGRATIONS)].to_vec();
+        for id in &old {
+            all.remove(id);
+        }
+        old
+    }
+
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<Migration> {
+        self.lock().get(&id).map(|known| known.migration.clone())
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Vec<Migration> {
+        self.lock().values().map(|known| known.migration.clone()).collect()
+    }
+
+    /// Returns those that run.
+    #[must_use]
+    pub fn running(&self) -> Vec<WatchedMigration> {
+        self.lock()
+            .values()
+            .filter(|known| !known.migration.state.is_ended())
+            .cloned()
+            .collect()
+    }
+
+    /// Changes a migration. `None`: there is none of this number.
+    pub fn change<T>(&self, id: u64, change: impl FnOnce(&mut WatchedMigration) -> T) -> Option<T> {
+        self.lock().get_mut(&id).map(change)
+    }
+
+    /// Leaves all that run to another process.
+    pub fn hand_over(&self) {
+        self.lock().retain(|_, known| known.migration.state.is_ended());
+    }
+}
+
+fn watched(migration: Migration) -> WatchedMigration {
+    WatchedMigration {
+        migration,
+        watch: StepWatch::default(),
+        peers: BTreeMap::new(),
+    }
+}

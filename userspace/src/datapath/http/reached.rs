@@ -1,0 +1,43 @@
+//! An exchange between its two halves: its host has been found, and its answer has begun.
+
+use signalbox_core::http1::turn::Turn;
+use signalbox_core::model::HttpTimeouts;
+
+use super::answer::Asked;
+use super::attempt::{Attempt, Request};
+use super::request::ClientSide;
+use super::upstream::LeasedHost;
+use crate::state::outcome::Ineligible;
+
+/// An exchange whose host has been found, or of which it is certain that there is none.
+pub(super) struct Reached {
+    pub(super) client: ClientSide,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) turn: Turn,
+    pub(super) leased: LeasedHost,
+    pub(super) timeouts: HttpTimeouts,
+}
+
+impl Reached {
+    /// Whether the answer is so long that its rest is to be cut, and that can be.
+    pub(super) fn is_to_be_cut(&self) -> bool {
+        self.long_cut() == Some(Ok(()))
+    }
+
+    /// Reason why the rest of a long answer is not cut, where it should be.
+    pub(super) fn long_but_not_cut(&self) -> Option<Ineligible> {
+        self.long_cut()?.err()
+    }
+
+    fn long_cut(&self) -> Option<Result<(), Ineligible>> {
+        let host = self.attempt.as_ref().map(|attempt| &attempt.host)?;
+        host.long_cut.filter(|_| host.is_long)
+    }
+}
+
+/// An exchange whose answer has begun and is long.
+pub(super) struct LongAnswer {
+    pub(super) request: Request,
+    pub(super) asked: Asked,
+    pub(super) reached: Reached,
+}

@@ -1,0 +1,497 @@
+//! The kernel peek's tables, kept as the snapshot in force says; its sign of life, and what it counts.
+
+mod obstacle;
+mod slots;
+mod sysctl;
+mod tables;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::CutFlow;
+use signalbox_common::peek::abi::{
+    MAX_PEEK_HOSTS, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName, PeekRoute, protocol,
+};
+use signalbox_common::peek::cookie;
+use signalbox_common::steer::SteerKey;
+use signalbox_core::model::{Listener, PeekPlace};
+
+use crate::datapath::cut::program_ports;
+use crate::datapath::cut::registry::Registry;
+use crate::kernel::cut::table::tick;
+use crate::kernel::{Cut, Peek, packet_filter};
+use crate::state::{HostState, Shared, Snapshot};
+use obstacle::Conditions;
+pub use obstacle::PeekObstacle;
+use slots::Slots;
+use sysctl::kernel_offers;
+pub use tables::LeftOut;
+use tables::{PeekHostKey, PeekTables};
+
+/// Interval at which the snapshot is looked at, and loads are written.
+const PASS_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Interval of signs of life, and of looks at interfaces and settings of the kernel.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time that a start waits for the tables.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval at which the tables are made anew though no snapshot has come: source addresses and interfaces change.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time after the last sign of life from which on SYNs are left to the kernel.
+const LIFE_TTL: Duration = Duration::from_secs(3);
+
+/// Time for which clients may have a cookie of a listener that is routed in the kernel no more: two epochs.
+const COOKIE_TTL: Duration = Duration::from_nanos(2 << cookie::EPOCH_SHIFT_NS);
+
+/// A host with its element of `PEEK_HOSTS`.
+type HostElement = (u32, Arc<HostState>);
+
+pub struct KernelPeek {
+    peek: Peek,
+    cut: Arc<Cut>,
+    registry: Arc<Registry>,
+    shared: Arc<Shared>,
+    /// Hosts with their elements of `PEEK_HOSTS`, by number and port: what a flow says of its host.
+    by_flow: RwLock<HashMap<(u32, u16), HostElement>>,
+    state: Mutex<Written>,
+    /// Whether the program is at all interfaces: a host's answer that it does not see would be the kernel's to refuse.
+    attached: AtomicBool,
+    /// Whether a packet filter has rules; kept only where a listener has `peek: auto`.
+    has_filter: AtomicBool,
+    stopping: AtomicBool,
+}
+
+/// Contents of the maps.
+struct Written {
+    /// Snapshot and conditions of the tables; `None` at first.
+    made_of: Option<(Arc<Snapshot>, Conditions)>,
+    /// Time of the last attempt.
+    made: Option<Instant>,
+    /// Number of changes, odd while one is being made: [`PeekConfig::tables`].
+    version: u32,
+    bindings: HashMap<(u32, SteerKey), PeekBinding>,
+    routes: HashMap<PeekName, PeekRoute>,
+    clusters: HashMap<u32, PeekCluster>,
+    /// Hosts with their elements, whose entries are `entries`.
+    hosts: HashMap<PeekHostKey, HostElement>,
+    entries: HashMap<u32, PeekHost>,
+    host_slots: Slots<PeekHostKey>,
+    /// Elements of hosts that still hold what others have counted.
+    new_hosts: HashSet<u32>,
+    tickets: Slots<PeekName>,
+    left_out: LeftOut,
+    /// Reasons of what is left out, by listeners' names and by routes'.
+    listener_obstacles: HashMap<String, PeekObstacle>,
+    route_obstacles: HashMap<PeekName, PeekObstacle>,
+    /// Bindings that are gone, and since when: clients may still have cookies.
+    passing_up: HashMap<(u32, SteerKey), Instant>,
+}
+
+impl KernelPeek {
+    #[must_use]
+    pub fn new(peek: Peek, cut: Arc<Cut>, registry: Arc<Registry>, shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self {
+            peek,
+            cut,
+            registry,
+            shared,
+            by_flow: RwLock::default(),
+            state: Mutex::new(Written::new()),
+            attached: AtomicBool::new(false),
+            has_filter: AtomicBool::new(true),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts its thread, which attaches the program and keeps the tables, and waits until it has done that once.
+    pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        let this = Arc::downgrade(self);
+        let follow = Box::new(move || {
+            if let Some(this) = this.upgrade() {
+                this.follow();
+            }
+        });
+        // Set once: there is one in a process.
+        let _ = self.shared.snapshot_follower.set(follow);
+        let this = Arc::clone(self);
+        std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
+            let mut beaten: Option<Instant> = None;
+            while !this.stopping.load(Relaxed) {
+                if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
+                    beaten = Some(Instant::now());
+                    let written = this.lock();
+                    // Looked at again under the lock: a sign of life behind the stop would have SYNs answered again.
+                    if this.stopping.load(Relaxed) {
+                        break;
+                    }
+                    if let Err(error) = this.show_life(&written) {
+                        tracing::warn!(%error, "The settings of the kernel peek could not be written.");
+                    }
+                    drop(written);
+                    this.look_for_filter();
+                    this.peek.follow_interfaces(&this.cut);
+                    this.attached.store(true, Relaxed);
+                }
+                this.follow();
+                std::thread::sleep(PASS_INTERVAL);
+            }
+        })?;
+        let begun = Instant::now();
+        while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
+            std::thread::sleep(PASS_INTERVAL / 20);
+        }
+        Ok(())
+    }
+
+    /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its
+    /// program takes these, which believes the same cookies.
+    pub fn stop(&self, has_successor: bool) {
+        self.stopping.store(true, Relaxed);
+        let mut written = self.lock();
+        let mut bindings: Vec<_> = written.bindings.drain().map(|(key, _)| key).collect();
+        bindings.extend(written.passing_up.drain().map(|(key, _)| key));
+        let gone = if has_successor {
+            bindings.into_iter().try_for_each(|key| self.peek.unbind(key))
+        } else {
+            // For clients that have a cookie: their data is passed up.
+            Ok(())
+        };
+        let config = PeekConfig {
+            alive_until: tick(),
+            ..self.config()
+        };
+        if let Err(error) = gone.and_then(|()| self.peek.set_config(config)) {
+            tracing::warn!(%error, "The kernel peek could not be told to stop.");
+        }
+    }
+
+    /// Returns how often the program ended for each reason.
+    #[must_use]
+    pub fn exit_counts(&self) -> Vec<(signalbox_common::Reason, u64)> {
+        self.peek.exit_counts()
+    }
+
+    /// Notes that userspace has seen a flow of the program's: it counts for its host now, or is over.
+    pub fn settle(&self, flow: &CutFlow) {
+        self.with_host(flow, |index, _| self.peek.settle(index));
+    }
+
+    /// Writes how many connections a flow's host has, of which that has changed.
+    pub fn follow_load(&self, flow: &CutFlow) {
+        self.with_host(flow, |index, host| self.peek.set_counted(index, host.active.get()));
+    }
+
+    fn with_host(&self, flow: &CutFlow, note: impl Fn(u32, &HostState)) {
+        let by_flow = self.by_flow.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((index, host)) = by_flow.get(&(flow.host, (flow.ports_b >> 16) as u16)) {
+            note(*index, host);
+        }
+    }
+
+    fn config(&self) -> PeekConfig {
+        let cpus = self.peek.cpus();
+        let (first, last) = program_ports().map_or((0, 0), std::ops::RangeInclusive::into_inner);
+        let table = &self.cut.table;
+        let of_programs = table.own_len() - table.worker_len();
+        let life = u32::try_from(duration_ticks(LIFE_TTL)).unwrap_or(u32::MAX);
+        PeekConfig {
+            key: [0; 2],
+            alive_until: tick().wrapping_add(life),
+            first_flow: table.worker_len(),
+            flows: of_programs / cpus,
+            first_port: u32::from(first),
+            ports: if last == 0 {
+                0
+            } else {
+                (u32::from(last - first) + 1) / cpus
+            },
+            cpus,
+            offers: kernel_offers(),
+            mss: self.cut.mss(),
+            tables: 0,
+            _pad: 0,
+        }
+    }
+
+    /// Writes the settings; `written` says whether the tables are whole.
+    fn show_life(&self, written: &Written) -> io::Result<()> {
+        let tables = written.version;
+        self.peek.set_config(PeekConfig {
+            tables,
+            ..self.config()
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the tables of the snapshot in force, and the loads of hosts.
+    fn follow(&self) {
+        let mut written = self.lock();
+        if self.stopping.load(Relaxed) || !self.attached.load(Relaxed) {
+            return;
+        }
+        let (snapshot, conditions) = (self.shared.snapshot.load_full(), self.conditions());
+        if !written.is_of(&snapshot, conditions) {
+            let tables = PeekTables::of(&snapshot, &self.registry, conditions);
+            match self.write(&mut written, tables) {
+                Ok(()) => written.made_of = Some((snapshot, conditions)),
+                Err(error) => tracing::warn!(%error, "The tables of the kernel peek could not be written."),
+            }
+            written.made = Some(Instant::now());
+        }
+        for (index, host) in written.hosts.values() {
+            self.peek.set_counted(*index, host.active.get());
+        }
+        let over = written.passing_up.extract_if(|_, since| since.elapsed() > COOKIE_TTL);
+        for (key, _) in over {
+            if let Err(error) = self.peek.unbind(key) {
+                tracing::warn!(%error, "A binding of the kernel peek could not be removed.");
+            }
+        }
+    }
+
+    /// Writes tables. What is written belongs together: meanwhile, and for good if something fails, the program passes
+    /// connections up.
+    fn write(&self, written: &mut Written, mut tables: PeekTables) -> io::Result<()> {
+        let now = Instant::now();
+        written.give_elements(&mut tables, now);
+        let index_of = |key: &PeekHostKey| written.host_slots.get(key);
+        let clusters: HashMap<_, _> = tables
+            .clusters
+            .iter()
+            .filter_map(|(index, cluster)| Some((*index, cluster.to_entry(index_of)?)))
+            .collect();
+        let is_whole = |route: &PeekRoute| {
+            let used = route.turn.iter().take(route.turns as usize);
+            let mut clusters_used = used.filter_map(|at| route.clusters.get(usize::from(*at)));
+            clusters_used.all(|index| clusters.contains_key(&u32::from(*index)))
+        };
+        let mut routes = HashMap::new();
+        for (name, route) in &tables.routes {
+            match written.tickets.get(name) {
+                Some(ticket) if is_whole(route) => _ = routes.insert(*name, PeekRoute { ticket, ..*route }),
+                _ => *tables.left_out.entry(("route", PeekObstacle::TableFull)).or_default() += 1,
+            }
+        }
+        let hosts = self.follow_hosts(written, &tables);
+        written.left_out = std::mem::take(&mut tables.left_out);
+        written.listener_obstacles = std::mem::take(&mut tables.listener_obstacles);
+        written.route_obstacles = std::mem::take(&mut tables.route_obstacles);
+        let is_same = written.version & 1 == 0
+            && (&hosts, &clusters, &routes, &tables.bindings)
+                == (&written.entries, &written.clusters, &written.routes, &written.bindings);
+        if is_same {
+            return Ok(());
+        }
+        written.version |= 1;
+        self.show_life(written)?;
+        apply(&mut written.entries, hosts, |index, host| {
+            if let Some(host) = host {
+                self.peek.set_host(*index, host);
+            }
+            Ok(())
+        })?;
+        apply(&mut written.clusters, clusters, |index, cluster| match cluster {
+            Some(cluster) => self.peek.set_cluster(*index, cluster),
+            // Routes lead to it no more.
+            None => Ok(()),
+        })?;
+        apply(&mut written.routes, routes, |name, route| match route {
+            Some(route) => self.peek.set_route(name, route),
+            None => self.peek.remove_route(name),
+        })?;
+        let Written {
+            bindings, passing_up, ..
+        } = written;
+        apply(bindings, tables.bindings, |key, binding| {
+            let binding = binding.copied().unwrap_or_default();
+            if binding.protocol == protocol::PASS_UP {
+                passing_up.insert(*key, now);
+            } else {
+                passing_up.remove(key);
+            }
+            self.peek.bind(*key, &binding)
+        })?;
+        written.version = written.version.wrapping_add(1);
+        self.show_life(written)
+    }
+
+    /// Notes which hosts have which elements, for their counts. Returns the elements' entries.
+    fn follow_hosts(&self, written: &mut Written, tables: &PeekTables) -> HashMap<u32, PeekHost> {
+        let (mut by_flow, mut hosts, mut entries) = (HashMap::new(), HashMap::new(), HashMap::new());
+        for (key, (host, state)) in &tables.hosts {
+            let Some(index) = written.host_slots.get(key) else {
+                continue;
+            };
+            if written.new_hosts.remove(&index) {
+                self.peek.clear_host(index);
+                written.entries.remove(&index);
+            }
+            hosts.insert(key.clone(), (index, Arc::clone(state)));
+            entries.insert(index, *host);
+            by_flow.insert((host.number, host.port as u16), (index, Arc::clone(state)));
+        }
+        written.hosts = hosts;
+        *self.by_flow.write().unwrap_or_else(PoisonError::into_inner) = by_flow;
+        entries
+    }
+
+    /// Returns why connections at a listener, for a name with a route of the model, are left to userspace; `None`: the
+    /// program routes them, if it understands their first data.
+    #[must_use]
+    pub fn obstacle(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        listener: &Listener,
+        route: Option<usize>,
+        client: Option<IpAddr>,
+    ) -> Option<PeekObstacle> {
+        let found = PeekObstacle::of_listener(listener, snapshot, self.conditions())
+            .or_else(|| tables::obstacle_of_route(snapshot, route, listener.protocol));
+        if found.is_some() {
+            return found;
+        }
+        let at = route?;
+        if client.is_some_and(|client| tables::is_of_other_family(snapshot, at, client)) {
+            return Some(PeekObstacle::ClientFamily);
+        }
+        let name = tables::name_of(snapshot.model.routes.get(at)?, listener.protocol)?;
+        let written = self.lock();
+        let is_current = written
+            .made_of
+            .as_ref()
+            .is_some_and(|(of, _)| Arc::ptr_eq(of, snapshot));
+        if !is_current || written.routes.contains_key(&name) && !written.listener_obstacles.contains_key(&listener.name)
+        {
+            return None;
+        }
+        let of_listener = written.listener_obstacles.get(&listener.name);
+        let known = of_listener.or_else(|| written.route_obstacles.get(&name));
+        Some(known.copied().unwrap_or(PeekObstacle::TableFull))
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions::now(&self.shared, self.has_filter.load(Relaxed))
+    }
+
+    /// Looks whether a packet filter has rules, where that matters.
+    fn look_for_filter(&self) {
+        let snapshot = self.shared.snapshot.load();
+        let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
+        if snapshot.model.listeners.iter().any(is_auto) {
+            let found = packet_filter::has_rules().unwrap_or_else(|error| {
+                tracing::debug!(%error, "The kernel does not say whether a packet filter has rules: it may have.");
+                true
+            });
+            self.has_filter.store(found, Relaxed);
+        }
+    }
+
+    /// Counts connections that the program has begun as seen: those of the time before anybody looked at flows, which are
+    /// adopted by now.
+    pub fn settle_all(&self) {
+        for (index, _) in self.lock().hosts.values() {
+            self.peek.settle_all(*index);
+        }
+    }
+
+    /// Returns how much is left to userspace, by kind and reason.
+    #[must_use]
+    pub fn left_out(&self) -> LeftOut {
+        self.lock().left_out.clone()
+    }
+
+    /// Returns how many names have a route in the kernel, for each protocol counted by itself.
+    #[must_use]
+    pub fn routes(&self) -> usize {
+        self.lock().routes.len()
+    }
+}
+
+impl Written {
+    fn new() -> Self {
+        Self {
+            made_of: None,
+            made: None,
+            version: 0,
+            bindings: HashMap::new(),
+            routes: HashMap::new(),
+            clusters: HashMap::new(),
+            hosts: HashMap::new(),
+            entries: HashMap::new(),
+            host_slots: Slots::new(MAX_PEEK_HOSTS),
+            new_hosts: HashSet::new(),
+            tickets: Slots::new(MAX_PEEK_ROUTES),
+            left_out: LeftOut::new(),
+            listener_obstacles: HashMap::new(),
+            route_obstacles: HashMap::new(),
+            passing_up: HashMap::new(),
+        }
+    }
+
+    /// Whether the tables are those of this snapshot, or could not be made a moment ago.
+    fn is_of(&self, snapshot: &Arc<Snapshot>, conditions: Conditions) -> bool {
+        let is_recent = self.made.is_some_and(|made| made.elapsed() < REFRESH_INTERVAL);
+        let is_same = self
+            .made_of
+            .as_ref()
+            .is_none_or(|(of, known)| Arc::ptr_eq(of, snapshot) && *known == conditions);
+        is_recent && is_same
+    }
+
+    /// Gives elements of maps to what the tables have, and takes back what they have no more.
+    fn give_elements(&mut self, tables: &mut PeekTables, now: Instant) {
+        self.host_slots.retain(now, |key| tables.hosts.contains_key(key));
+        self.tickets.retain(now, |name| tables.routes.contains_key(name));
+        let mut full = 0;
+        for key in tables.hosts.keys() {
+            match self.host_slots.take(key, now) {
+                Some((index, true)) => _ = self.new_hosts.insert(index),
+                Some((_, false)) => {}
+                None => full += 1,
+            }
+        }
+        for name in tables.routes.keys() {
+            // Left out where routes are: a route without a ticket is not written.
+            let _ = self.tickets.take(name, now);
+        }
+        for _ in 0..full {
+            tables.leave_out("host", PeekObstacle::TableFull);
+        }
+    }
+}
+
+/// Makes `known` what it is to be: `write` is told each change, with `None` for what goes. What goes first makes room.
+fn apply<K: Eq + Hash + Clone, V: PartialEq>(
+    known: &mut HashMap<K, V>,
+    wanted: HashMap<K, V>,
+    mut write: impl FnMut(&K, Option<&V>) -> io::Result<()>,
+) -> io::Result<()> {
+    let gone: Vec<K> = known.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+    for key in gone {
+        write(&key, None)?;
+        known.remove(&key);
+    }
+    for (key, value) in wanted {
+        if known.get(&key) != Some(&value) {
+            write(&key, Some(&value))?;
+            known.insert(key, value);
+        }
+    }
+    Ok(())
+}
+
+/// Ticks of a duration.
+fn duration_ticks(duration: Duration) -> u64 {
+    (duration.as_nanos() >> 20) as u64
+}

@@ -1,0 +1,226 @@
+//! Why the kernel peek leaves connections to userspace.
+
+use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::model::claimed::ConnectionLimits;
+use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
+
+use super::sysctl::is_on;
+use crate::datapath::cut::program_ports;
+use crate::state::{Shared, Snapshot};
+
+/// Conditions for all listeners that are not in the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Conditions {
+    is_logged: bool,
+    has_syncookies: bool,
+    has_ports: bool,
+    has_filter: bool,
+}
+
+impl Conditions {
+    /// `has_filter`: a packet filter has rules.
+    pub(super) fn now(shared: &Shared, has_filter: bool) -> Self {
+        Self {
+            is_logged: shared.log.is_on(),
+            has_syncookies: is_on("tcp_syncookies"),
+            has_ports: program_ports().is_some(),
+            has_filter,
+        }
+    }
+}
+
+/// Reason for which connections are not routed in the kernel: of a listener, a route or a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeekObstacle {
+    NotConfigured,
+    NotAvailable,
+    CutOff,
+    NoNames,
+    TerminatesTls,
+    PerRequest,
+    TrustedProxies,
+    SourceLimits,
+    TotalLimit,
+    ConnectionLog,
+    FloatingAddresses,
+    SyncookiesOff,
+    PacketFilter,
+    NoPorts,
+    NoLocalAddress,
+    ClientFamily,
+    NoRoute,
+    Wildcard,
+    LongName,
+    Preference,
+    AllowList,
+    RouteLimits,
+    RouteBalance,
+    OutOfRotation,
+    ManyTurns,
+    BothFamilies,
+    NoUsableHost,
+    ProxyProtocol,
+    HostLimit,
+    HostsSpeakHttp2,
+    BalanceByHash,
+    ManyHosts,
+    HostNotReached,
+    TableFull,
+}
+
+impl PeekObstacle {
+    /// Value of the label `reason`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "not_configured",
+            Self::NotAvailable => "not_available",
+            Self::CutOff => "cut_off",
+            Self::NoNames => "no_names",
+            Self::TerminatesTls => "tls_ends_here",
+            Self::PerRequest => "per_request",
+            Self::TrustedProxies => "trusted_proxies",
+            Self::SourceLimits => "source_limits",
+            Self::TotalLimit => "max_connections",
+            Self::ConnectionLog => "connection_log",
+            Self::FloatingAddresses => "floating_addresses",
+            Self::SyncookiesOff => "syncookies_off",
+            Self::PacketFilter => "packet_filter",
+            Self::NoPorts => "no_ports",
+            Self::NoLocalAddress => "no_local_address",
+            Self::ClientFamily => "client_family",
+            Self::NoRoute => "no_route",
+            Self::Wildcard => "wildcard",
+            Self::LongName => "long_name",
+            Self::Preference => "prefer",
+            Self::AllowList => "allow",
+            Self::RouteLimits => "route_limits",
+            Self::RouteBalance => "route_balance",
+            Self::OutOfRotation => "out_of_rotation",
+            Self::ManyTurns => "many_turns",
+            Self::BothFamilies => "both_families",
+            Self::NoUsableHost => "no_usable_host",
+            Self::ProxyProtocol => "proxy_protocol",
+            Self::HostLimit => "max_host_connections",
+            Self::HostsSpeakHttp2 => "h2c",
+            Self::BalanceByHash => "balance",
+            Self::ManyHosts => "many_hosts",
+            Self::HostNotReached => "host_not_reached",
+            Self::TableFull => "table_full",
+        }
+    }
+
+    /// The reason as half a sentence.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "`datapath.peek` is `userspace`",
+            Self::NotAvailable => "the kernel peek is not available, see `signalbox doctor`",
+            Self::CutOff => "tier `cut` is off",
+            Self::NoNames => "the listener's protocol has no names",
+            Self::TerminatesTls => "TLS ends here",
+            Self::PerRequest => "requests are routed one by one",
+            Self::TrustedProxies => "the listener believes PROXY headers",
+            Self::SourceLimits => "the connections of a source are limited",
+            Self::TotalLimit => "`limits.max_connections` is set",
+            Self::ConnectionLog => "connections are logged",
+            Self::FloatingAddresses => "virtual addresses move between nodes (`ha`)",
+            Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",
+            Self::PacketFilter => "a packet filter has rules, or may have, and `datapath.peek` is `auto`",
+            Self::NoPorts => "net.ipv4.ip_local_port_range leaves the program no ports",
+            Self::NoLocalAddress => "no address of this machine is the listener's",
+            Self::ClientFamily => "the client has another version of IP than the hosts",
+            Self::NoRoute => "no route has the name",
+            Self::Wildcard => "the route is a wildcard",
+            Self::LongName => "the name is longer than 62 bytes, or has bytes that names do not have",
+            Self::Preference => "the route has `prefer`",
+            Self::AllowList => "the route has a list of allowed clients",
+            Self::RouteLimits => "the route limits connections",
+            Self::RouteBalance => "the route has a balancing of its own",
+            Self::OutOfRotation => "the application is out of rotation",
+            Self::ManyTurns => "the weights make more than 128 turns, or of more than 8 clusters",
+            Self::BothFamilies => "its clusters have hosts of both IPv4 and IPv6",
+            Self::NoUsableHost => "no host of its clusters is usable",
+            Self::ProxyProtocol => "hosts of its clusters get a PROXY header",
+            Self::HostLimit => "a cluster has `max_host_connections`",
+            Self::HostsSpeakHttp2 => "a cluster has `h2c`",
+            Self::BalanceByHash => "a cluster is balanced by `maglev` or `random-two`",
+            Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
+            Self::HostNotReached => "a host is on this machine, or no route leads to it",
+            Self::TableFull => "a table of the program is full",
+        }
+    }
+
+    /// Why the connections of a listener are not routed in the kernel; `None` where they are.
+    pub(super) fn of_listener(listener: &Listener, snapshot: &Snapshot, conditions: Conditions) -> Option<Self> {
+        let limits = &snapshot.model.limits;
+        let per_source = limits.per_source;
+        let limits_concurrent = |shield: &signalbox_core::model::shield::ShieldPolicy| shield.limits.concurrent != 0;
+        let obstacles = [
+            (listener.datapath.peek == PeekPlace::Userspace, Self::NotConfigured),
+            (!listener.datapath.cut || listener.datapath.tier.is_some(), Self::CutOff),
+            (listener.protocol == Protocol::Tcp, Self::NoNames),
+            (listener.tls.is_some(), Self::TerminatesTls),
+            (listener.routing == Routing::Request, Self::PerRequest),
+            (!listener.trusted_proxies.is_empty(), Self::TrustedProxies),
+            (
+                per_source.concurrent != 0
+                    || per_source.per_second != 0
+                    || listener.shield.as_ref().is_some_and(limits_concurrent),
+                Self::SourceLimits,
+            ),
+            (limits.max_connections.is_some(), Self::TotalLimit),
+            (conditions.is_logged, Self::ConnectionLog),
+            (!conditions.has_syncookies, Self::SyncookiesOff),
+            (!conditions.has_ports, Self::NoPorts),
+            (
+                conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
+                Self::PacketFilter,
+            ),
+            (!snapshot.floating.is_empty(), Self::FloatingAddresses),
+        ];
+        first(&obstacles)
+    }
+
+    /// Why the connections of a name are not routed in the kernel, by what its route says.
+    pub(super) fn of_route(route: &Route, protocol: Protocol, snapshot: &Snapshot) -> Option<Self> {
+        let claimed = route.claimed.as_ref();
+        let obstacles = [
+            (matches!(route.hostname, HostnamePattern::Wildcard(_)), Self::Wildcard),
+            (!route.prefer.is_empty(), Self::Preference),
+            (
+                route.allow.is_some() || !route.cluster_allow().is_empty(),
+                Self::AllowList,
+            ),
+            (
+                !route.paths.is_empty() || protocol == Protocol::Http && route.needs_request_routing(),
+                Self::PerRequest,
+            ),
+            (
+                route.connection_limits() != ConnectionLimits::default(),
+                Self::RouteLimits,
+            ),
+            (
+                claimed.is_some_and(|claimed| claimed.balance.is_some()),
+                Self::RouteBalance,
+            ),
+            (snapshot.rotation.is_closed(route), Self::OutOfRotation),
+        ];
+        first(&obstacles)
+    }
+
+    /// Why connections to a cluster are not routed in the kernel, by what the configuration says of it.
+    pub(super) fn of_cluster(cluster: &Cluster, protocol: Protocol) -> Option<Self> {
+        let obstacles = [
+            (cluster.proxy_protocol, Self::ProxyProtocol),
+            (cluster.max_host_connections.is_some(), Self::HostLimit),
+            (cluster.h2c && protocol == Protocol::Http, Self::HostsSpeakHttp2),
+        ];
+        first(&obstacles)
+    }
+}
+
+fn first(obstacles: &[(bool, PeekObstacle)]) -> Option<PeekObstacle> {
+    let found = obstacles.iter().find(|(is_there, _)| *is_there);
+    found.map(|(_, obstacle)| *obstacle)
+}

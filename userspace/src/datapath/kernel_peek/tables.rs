@@ -1,0 +1,416 @@
+//! Tables of the kernel peek for a snapshot: bindings, routes, clusters and hosts; of all that it cannot decide as
+//! userspace would, nothing but the reason, so that userspace decides.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use signalbox_common::peek::abi::{
+    MAX_CLUSTER_HOSTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster, PeekHost, PeekName,
+    PeekRoute, protocol,
+};
+use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
+use signalbox_core::balance::HostTurns;
+use signalbox_core::model::{Bind, Listener, Protocol, Route, ipv4_mapped};
+
+use super::obstacle::{Conditions, PeekObstacle};
+use crate::datapath::cut::registry::Registry;
+use crate::datapath::cut::source_address;
+use crate::kernel::address::to_words;
+use crate::kernel::interfaces;
+use crate::state::{HostState, Snapshot};
+
+/// A host, by cluster and name, with its address for one protocol.
+pub(super) type PeekHostKey = (String, String, SocketAddr);
+
+/// Numbers of what is left to userspace, by kind (`listener`, `route`, `cluster`) and reason.
+pub type LeftOut = BTreeMap<(&'static str, PeekObstacle), u32>;
+
+/// Tables of a snapshot.
+#[derive(Default)]
+pub(super) struct PeekTables {
+    pub(super) bindings: HashMap<(u32, SteerKey), PeekBinding>,
+    /// Routes; their tickets are still to be filled in.
+    pub(super) routes: HashMap<PeekName, PeekRoute>,
+    pub(super) clusters: HashMap<u32, ClusterTurns>,
+    pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
+    pub(super) left_out: LeftOut,
+    /// Reasons of what is left out, by listeners' names and by routes'.
+    pub(super) listener_obstacles: HashMap<String, PeekObstacle>,
+    pub(super) route_obstacles: HashMap<PeekName, PeekObstacle>,
+}
+
+/// Turns of a cluster among its hosts.
+pub(super) struct ClusterTurns {
+    by_load: bool,
+    turns: Vec<PeekHostKey>,
+}
+
+impl ClusterTurns {
+    /// The map's entry; `None` if a host has no element.
+    pub(super) fn to_entry(&self, index_of: impl Fn(&PeekHostKey) -> Option<u32>) -> Option<PeekCluster> {
+        let mut entry = PeekCluster {
+            by_load: self.by_load.into(),
+            turns: self.turns.len() as u32,
+            turn: [0; MAX_TURNS],
+        };
+        for (slot, key) in entry.turn.iter_mut().zip(&self.turns) {
+            *slot = index_of(key)? as u16;
+        }
+        Some(entry)
+    }
+}
+
+/// Protocols of listeners whose connections are routed by their first data, with their numbers in the kernel.
+const PROTOCOLS: [(Protocol, u8); 2] = [(Protocol::Http, protocol::HTTP), (Protocol::Tls, protocol::TLS)];
+
+/// The tables that are being made, with what they are made of.
+struct Builder<'a> {
+    snapshot: &'a Snapshot,
+    registry: &'a Registry,
+    protocol: Protocol,
+    /// Addresses of this machine.
+    addresses: Vec<IpAddr>,
+    /// Interfaces by their addresses, each asked for once.
+    interfaces: HashMap<IpAddr, Option<u32>>,
+    tables: PeekTables,
+}
+
+impl PeekTables {
+    pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: Conditions) -> Self {
+        let mut builder = Builder {
+            snapshot,
+            registry,
+            protocol: Protocol::Http,
+            addresses: interfaces::addresses(),
+            interfaces: HashMap::new(),
+            tables: Self::default(),
+        };
+        for (protocol, number) in PROTOCOLS {
+            builder.protocol = protocol;
+            if builder.add_listeners(number, conditions) {
+                let obstacles = builder.add_clusters();
+                builder.add_routes(number, &obstacles);
+            }
+        }
+        builder.tables
+    }
+
+    pub(super) fn leave_out(&mut self, kind: &'static str, obstacle: PeekObstacle) {
+        *self.left_out.entry((kind, obstacle)).or_default() += 1;
+    }
+}
+
+impl Builder<'_> {
+    /// Adds the listeners' addresses; returns whether there are any.
+    fn add_listeners(&mut self, number: u8, conditions: Conditions) -> bool {
+        let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
+        let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
+        for listener in listeners {
+            if let Some(obstacle) = PeekObstacle::of_listener(listener, self.snapshot, conditions) {
+                if obstacle != PeekObstacle::NotConfigured {
+                    self.leave_out_listener(listener, obstacle);
+                }
+                continue;
+            }
+            let states = &self.snapshot.listeners;
+            let state = states.iter().find(|state| state.name == listener.name);
+            let Some(listener_number) = state.and_then(|state| self.registry.listener(state)) else {
+                self.leave_out_listener(listener, PeekObstacle::TableFull);
+                continue;
+            };
+            let binding = PeekBinding {
+                listener: listener_number,
+                protocol: number,
+                _pad: 0,
+            };
+            let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
+            if own.is_empty() {
+                self.leave_out_listener(listener, PeekObstacle::NoLocalAddress);
+            }
+            self.tables.bindings.extend(own.into_iter().map(|key| (key, binding)));
+        }
+        self.tables.bindings.values().any(|binding| binding.protocol == number)
+    }
+
+    fn leave_out_listener(&mut self, listener: &Listener, obstacle: PeekObstacle) {
+        self.tables.leave_out("listener", obstacle);
+        self.tables.listener_obstacles.insert(listener.name.clone(), obstacle);
+    }
+
+    /// Adds clusters and their hosts. Returns why those are not there that are not, by their place in the model.
+    fn add_clusters(&mut self) -> HashMap<usize, PeekObstacle> {
+        let mut obstacles = HashMap::new();
+        for at in 0..self.snapshot.model.clusters.len() {
+            if let Err(obstacle) = self.add_cluster(at) {
+                if obstacle != PeekObstacle::NoUsableHost {
+                    self.tables.leave_out("cluster", obstacle);
+                }
+                obstacles.insert(at, obstacle);
+            }
+        }
+        obstacles
+    }
+
+    fn add_cluster(&mut self, at: usize) -> Result<(), PeekObstacle> {
+        let (by_load, chosen) = cluster_turns(self.snapshot, at, self.protocol)?;
+        let index = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)?;
+        let mut hosts = HashMap::new();
+        for &host in &chosen {
+            if let std::collections::hash_map::Entry::Vacant(place) = hosts.entry(host) {
+                place.insert(self.host(at, host)?);
+            }
+        }
+        // Some host of the cluster that cannot be had has left by now: userspace chooses among all.
+        let turns = chosen.iter().filter_map(|host| Some(hosts.get(host)?.0.clone()));
+        let turns: Vec<PeekHostKey> = turns.collect();
+        self.tables.clusters.insert(index, ClusterTurns { by_load, turns });
+        let of_hosts = hosts.into_values().map(|(key, entry, state)| (key, (entry, state)));
+        self.tables.hosts.extend(of_hosts);
+        Ok(())
+    }
+
+    fn host(&mut self, c: usize, h: u16) -> Result<(PeekHostKey, PeekHost, Arc<HostState>), PeekObstacle> {
+        let snapshot = self.snapshot;
+        let found = || {
+            let cluster = snapshot.model.clusters.get(c)?;
+            let host = cluster.hosts.get(usize::from(h))?;
+            let state = snapshot.hosts.get(c)?.get(usize::from(h))?;
+            let number = self.registry.host(state, snapshot.clusters.get(c)?)?;
+            Some((cluster, host, state, number, host.port(self.protocol)?))
+        };
+        let (cluster, host, state, number, port) = found().ok_or(PeekObstacle::TableFull)?;
+        let local = source_address::kernel_choice(host.address).map_err(|_| PeekObstacle::HostNotReached)?;
+        // A host on this machine is reached by no interface that has programs.
+        let ifindex = *self.interfaces.entry(local).or_insert_with(|| interface_of(local));
+        let ifindex = ifindex.filter(|_| local != host.address);
+        let entry = PeekHost {
+            address: to_words(host.address),
+            local: to_words(local),
+            port: port.into(),
+            number,
+            weight: host.weight.max(1),
+            ifindex: ifindex.ok_or(PeekObstacle::HostNotReached)?,
+            ..PeekHost::default()
+        };
+        let key = (
+            cluster.name.clone(),
+            host.name.clone(),
+            SocketAddr::new(host.address, port),
+        );
+        Ok((key, entry, Arc::clone(state)))
+    }
+
+    fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {
+        for (id, route) in self.snapshot.model.routes.iter().enumerate() {
+            let name = PeekName::new(number, &route.hostname.to_string()).ok_or(PeekObstacle::LongName);
+            let entry = route_turns(self.snapshot, id, route, self.protocol)
+                .and_then(|turns| self.route(id, turns, clusters))
+                .and_then(|entry| Ok((name?, entry)));
+            match entry {
+                Ok((name, entry)) => _ = self.tables.routes.insert(name, entry),
+                Err(obstacle) => {
+                    self.tables.leave_out("route", obstacle);
+                    if let Ok(name) = name {
+                        self.tables.route_obstacles.insert(name, obstacle);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Entry of a route.
+    fn route(
+        &self,
+        id: usize,
+        turns: &[u16],
+        obstacles: &HashMap<usize, PeekObstacle>,
+    ) -> Result<PeekRoute, PeekObstacle> {
+        let state = self.snapshot.routes.get(id);
+        let mut entry = PeekRoute {
+            number: state
+                .and_then(|state| self.registry.route(state))
+                .ok_or(PeekObstacle::TableFull)?,
+            ticket: 0,
+            turns: turns.len() as u32,
+            clusters: [0; MAX_ROUTE_CLUSTERS],
+            turn: [0; MAX_TURNS],
+        };
+        let mut clusters: Vec<u16> = Vec::new();
+        for (slot, &cluster) in entry.turn.iter_mut().zip(turns) {
+            let at = clusters.iter().position(|known| *known == cluster).unwrap_or_else(|| {
+                clusters.push(cluster);
+                clusters.len() - 1
+            });
+            *slot = at as u8;
+        }
+        if clusters.len() > MAX_ROUTE_CLUSTERS {
+            return Err(PeekObstacle::ManyTurns);
+        }
+        if speaks_both_families(self.snapshot, &clusters) {
+            return Err(PeekObstacle::BothFamilies);
+        }
+        for (slot, &cluster) in entry.clusters.iter_mut().zip(&clusters) {
+            let at = usize::from(cluster);
+            if let Some(obstacle) = obstacles.get(&at) {
+                return Err(*obstacle);
+            }
+            *slot = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)? as u16;
+        }
+        Ok(entry)
+    }
+}
+
+/// Keys of the addresses of this machine that are a listener's. Packets for others are on their way elsewhere, though a
+/// prefix has them; and where a more specific bind of another listener has an address, it is that listener's.
+fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> Vec<(u32, SteerKey)> {
+    let has = |bind: &Bind, address: IpAddr, port: u16| bind.port == port && bind.prefix.contains(&address);
+    let longest = |of: &Listener, address: IpAddr, port: u16| {
+        let binds = of.listen.iter().filter(|bind| has(bind, address, port));
+        binds.map(|bind| bind.prefix.prefix_len()).max()
+    };
+    let mut keys = Vec::new();
+    for bind in &listener.listen {
+        for &address in addresses.iter().filter(|address| bind.prefix.contains(*address)) {
+            // Of two as specific ones the first listener's counts, as in the plan of steering.
+            let best = all
+                .iter()
+                .filter_map(|other| Some((longest(other, address, bind.port)?, other)));
+            let owner = best.reduce(|a, b| if b.0 > a.0 { b } else { a });
+            if owner.is_some_and(|(_, owner)| owner.name == listener.name) {
+                let family = if address.is_ipv4() { 4 } else { 6 };
+                let key = SteerKey::new(bind.port, family, ipv4_mapped(address));
+                keys.push((STEER_FIXED_BITS + 128, key));
+            }
+        }
+    }
+    keys
+}
+
+/// Turns of a route among clusters of the model.
+pub(super) fn route_turns<'a>(
+    snapshot: &'a Snapshot,
+    id: usize,
+    route: &Route,
+    protocol: Protocol,
+) -> Result<&'a [u16], PeekObstacle> {
+    if let Some(obstacle) = PeekObstacle::of_route(route, protocol, snapshot) {
+        return Err(obstacle);
+    }
+    let turns = snapshot
+        .view
+        .routes
+        .get(id)
+        .map_or(&[][..], |schedule| schedule.turns());
+    match turns.len() {
+        0 => Err(PeekObstacle::NoUsableHost),
+        len if len > MAX_TURNS => Err(PeekObstacle::ManyTurns),
+        _ => Ok(turns),
+    }
+}
+
+/// Turns of a cluster among its hosts, or all that are compared (`true`).
+pub(super) fn cluster_turns(
+    snapshot: &Snapshot,
+    at: usize,
+    protocol: Protocol,
+) -> Result<(bool, Vec<u16>), PeekObstacle> {
+    let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
+    if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
+        return Err(obstacle);
+    }
+    let found = match snapshot.view.host_turns(at, protocol) {
+        Some(HostTurns::ByTurn(turns)) if turns.len() <= MAX_TURNS => (false, turns.to_vec()),
+        Some(HostTurns::ByLoad(hosts)) if hosts.len() <= MAX_CLUSTER_HOSTS => {
+            (true, hosts.iter().map(|(host, _)| *host).collect())
+        }
+        Some(HostTurns::ByTurn(_) | HostTurns::ByLoad(_)) => return Err(PeekObstacle::ManyHosts),
+        Some(HostTurns::ByHash) => return Err(PeekObstacle::BalanceByHash),
+        None => return Err(PeekObstacle::NoUsableHost),
+    };
+    if found.1.is_empty() {
+        return Err(PeekObstacle::NoUsableHost);
+    }
+    Ok(found)
+}
+
+/// Whether clusters have hosts of both versions of IP. The program connects none to clients of the other version: what it
+/// left to userspace for that would spoil the turns.
+fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
+    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
+    let mut hosts = clusters.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
+    let first = hosts.next().map(|host| host.address.is_ipv4());
+    hosts.any(|host| Some(host.address.is_ipv4()) != first)
+}
+
+/// Key of a route's name.
+pub(super) fn name_of(route: &Route, protocol: Protocol) -> Option<PeekName> {
+    let (_, number) = PROTOCOLS.iter().find(|(known, _)| *known == protocol)?;
+    PeekName::new(*number, &route.hostname.to_string())
+}
+
+/// Whether a client's version of IP is that of no host of a route's clusters.
+pub(super) fn is_of_other_family(snapshot: &Snapshot, route: usize, client: IpAddr) -> bool {
+    let turns = snapshot
+        .view
+        .routes
+        .get(route)
+        .map_or(&[][..], |schedule| schedule.turns());
+    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
+    let mut hosts = turns.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
+    hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
+}
+
+/// Why connections for a route are left to userspace, by what the snapshot says.
+pub(super) fn obstacle_of_route(snapshot: &Snapshot, route: Option<usize>, protocol: Protocol) -> Option<PeekObstacle> {
+    let found = route.and_then(|id| Some((id, snapshot.model.routes.get(id)?)));
+    let Some((id, route)) = found else {
+        return Some(PeekObstacle::NoRoute);
+    };
+    match route_turns(snapshot, id, route, protocol) {
+        Err(obstacle) => Some(obstacle),
+        Ok(_) if PeekName::new(protocol::HTTP, &route.hostname.to_string()).is_none() => Some(PeekObstacle::LongName),
+        Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
+        Ok(turns) => turns
+            .iter()
+            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol).err()),
+    }
+}
+
+/// Element of `PEEK_CLUSTERS`.
+fn index_of(cluster: usize, protocol: Protocol) -> Option<u32> {
+    let index = 2 * cluster as u32 + u32::from(protocol == Protocol::Tls);
+    (index < MAX_PEEK_CLUSTERS).then_some(index)
+}
+
+/// Index of the interface that has an address.
+fn interface_of(address: IpAddr) -> Option<u32> {
+    let name = interfaces::name_of_address(address)?;
+    interfaces::all()
+        .into_iter()
+        .find(|interface| interface.name == name)
+        .map(|interface| interface.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_this_machine_are_routed_and_each_by_its_most_specific_listener() {
+        let text = "version: 1\nlisteners:\n  - { name: all, protocol: http, listen: [\"0.0.0.0:80\"] }\n  \
+                    - { name: one, protocol: tcp, listen: [\"10.0.0.2:80\"], cluster: c }\n\
+                    clusters: [{ name: c, hosts: [{ name: h, address: 10.2.0.2, http: 80, tcp: 80 }] }]\n";
+        let listeners = crate::config::parse(text).unwrap().model.listeners;
+        let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2", "fd00::1"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let key = |text: &str| {
+            let address: IpAddr = text.parse().unwrap();
+            (STEER_FIXED_BITS + 128, SteerKey::new(80, 4, ipv4_mapped(address)))
+        };
+        assert_eq!(local_binds(&listeners, &listeners[0], &addresses), [key("10.0.0.1")]);
+        assert_eq!(local_binds(&listeners, &listeners[1], &addresses), [key("10.0.0.2")]);
+        assert_eq!(local_binds(&listeners, &listeners[0], &[]), []);
+    }
+}

@@ -1,0 +1,75 @@
+//! Waits for a host that has room, where hosts have a limit of connections: first come, first served.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::choose::{Chooser, Lease};
+use crate::state::ClusterState;
+
+/// Interval at which the first that waits looks by itself, for a host that has got well, and any that waits for the host
+/// that its cookie names.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Place in a cluster's queue.
+struct QueuePlace {
+    cluster: Arc<ClusterState>,
+    signal: Arc<Notify>,
+}
+
+impl QueuePlace {
+    fn new(cluster: Arc<ClusterState>) -> Self {
+        let signal = cluster.queue.enter();
+        Self { cluster, signal }
+    }
+
+    fn is_first(&self) -> bool {
+        self.cluster.queue.is_first(&self.signal)
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.cluster.queue.leave(&self.signal);
+    }
+}
+
+/// Chooses a host. Where all have as many connections as they may, waits until one has room, for so long at most.
+pub(super) async fn next_host(chooser: &mut Chooser<'_>, patience: Duration) -> Option<Lease> {
+    let lease = chooser.next_host();
+    if lease.is_some() || chooser.queue().is_none() {
+        return lease;
+    }
+    Box::pin(wait(chooser, patience)).await
+}
+
+async fn wait(chooser: &mut Chooser<'_>, patience: Duration) -> Option<Lease> {
+    let until = Instant::now() + patience;
+    let (cluster, takes_any) = chooser.queue()?;
+    // A place in the queue keeps others from hosts that have room: none is taken to wait for a certain host.
+    let place = takes_any.then(|| QueuePlace::new(Arc::clone(&cluster)));
+    chooser.queue_up();
+    loop {
+        if place.as_ref().is_none_or(QueuePlace::is_first) {
+            let lease = chooser.next_host();
+            if lease.is_some() || chooser.queue().is_none() {
+                return lease;
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            cluster.queue.timeouts.inc();
+            return None;
+        }
+        let signalled = async {
+            match &place {
+                Some(place) => place.signal.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        // A signal that nobody waits for is kept.
+        let _ = timeout(LOOK_INTERVAL.min(left), signalled).await;
+    }
+}

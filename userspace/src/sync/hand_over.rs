@@ -1,0 +1,373 @@
+//! Planned moves of addresses: the former owner goes on to serve the connections that cannot move along, and the new
+//! owner sends it their packets.
+//!
+//! Before a group leaves, its owner makes its addresses local without an interface, and tells the other nodes
+//! ([`HandOver`]). When the group has moved, the new owner's program sends each packet that belongs to no flow and no
+//! socket of its own to the former owner's Ethernet address, until the drain is over. What is left then is reset.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::moving::role;
+use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::model::ha::VipGroup;
+use signalbox_core::sync::{HandOver, MAX_HANDED_OVER, Message, MovedAddress};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::{MissedTickBehavior, sleep};
+
+use super::{Node, Peer, reclaim};
+use crate::kernel::address::{from_words, to_words};
+use crate::kernel::cut::moving::is_over;
+use crate::kernel::cut::table::{tick, ticks_of};
+use crate::kernel::netlink::Netlink;
+use crate::kernel::sock_diag::SockDiag;
+use crate::kernel::{Cut, interfaces};
+use crate::state::Shared;
+use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
+
+/// Time that other nodes have to say that they know of a hand-over.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+const TELL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time that a group has to leave. Behind it the hand-over is taken back.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const LEAVE_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which ends of drains are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time that a hand-over has in all.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Prepares to give a group up by plan: its connections drain here for a while. Returns the names of the nodes that send
+/// their packets here, or the reason why none does.
+pub async fn request(shared: &Shared, group: &str, period: Duration) -> Result<Vec<String>, String> {
+    let Some(moves) = shared.sync.planned_moves.load_full() else {
+        return Err("flows are not replicated (`ha.sync`)".into());
+    };
+    let (reply, answered) = oneshot::channel();
+    let request = HandOverRequest {
+        group: group.to_owned(),
+        period,
+        reply,
+    };
+    let _ = moves.send(PlannedMove::HandOver(request));
+    match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
+        Ok(Ok(outcome)) => outcome,
+        _ => Err("replication does not answer".into()),
+    }
+}
+
+/// Prepares moves when asked to, and ends drains.
+pub(super) async fn run(node: Rc<Node>) {
+    let (sender, mut requests) = mpsc::unbounded_channel();
+    node.shared.sync.planned_moves.store(Some(Arc::new(sender)));
+    match node.cut.remove_stray_routes() {
+        Ok(0) => {}
+        Ok(routes) => tracing::info!(
+            routes,
+            "Local routes that an earlier process has left have been removed."
+        ),
+        Err(error) => tracing::warn!(%error, "Local routes of an earlier process could not be removed."),
+    }
+    let mut owned = node.shared.ha.subscribe();
+    let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(request) = requests.recv() => {
+                let node = Rc::clone(&node);
+                spawn_local(async move {
+                    match request {
+                        PlannedMove::HandOver(request) => answer(&node, request).await,
+                        PlannedMove::Reclaim(request) => reclaim::ask(&node, request).await,
+                    }
+                });
+            }
+            Ok(()) = owned.changed() => {
+                owned.borrow_and_update();
+                sweep(&node);
+            }
+            _ = sweeps.tick() => sweep(&node),
+        }
+    }
+}
+
+async fn answer(node: &Node, request: HandOverRequest) {
+    let outcome = prepare(node, &request.group, request.period).await;
+    let has_begun = outcome.is_ok();
+    let _ = request.reply.send(outcome);
+    await_leave(node, &request.group, has_begun, LEAVE_TIMEOUT).await;
+}
+
+/// Hands a group over, which counts as leaving from now on. Returns the names of the nodes that know of it.
+pub(super) async fn prepare(node: &Node, group: &str, period: Duration) -> Result<Vec<String>, String> {
+    node.leaving.borrow_mut().insert(group.to_owned());
+    let outcome = hand_over(node, group, period).await;
+    match &outcome {
+        Ok(told) => {
+            let (told, seconds) = (told.join(", "), period.as_secs());
+            tracing::info!(
+                group,
+                told,
+                seconds,
+                "A group is handed over: its connections drain here."
+            );
+        }
+        Err(why) => tracing::info!(group, why, "Connections of a group that leaves do not drain here."),
+    }
+    outcome
+}
+
+/// Waits until a group has left whose hand-over has begun, but no longer than so.
+pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit: Duration) {
+    let began = Instant::now();
+    while has_begun && node.shared.ha.owned().contains(group) && began.elapsed() < limit {
+        sleep(LEAVE_INTERVAL).await;
+    }
+    node.leaving.borrow_mut().remove(group);
+    // A group that has not left is this node's again.
+    sweep(node);
+}
+
+/// Prepares to give a group up. Returns the names of the nodes that know of it.
+async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<String>, String> {
+    let moved = addresses_here(node, group)?;
+    let addresses: Vec<_> = moved.iter().map(|moved| from_words(moved.address)).collect();
+    let seconds = period.as_secs().min(u16::MAX.into()) as u16;
+    if seconds == 0 {
+        return Err("the time for connections to drain is less than a second".into());
+    }
+    let is_connected = |peer: &Peer| peer.state.is_sending.load(Relaxed);
+    let began = Instant::now();
+    while !node.peers.iter().any(is_connected)
+        && node.peers.iter().any(Peer::is_there)
+        && began.elapsed() < TELL_TIMEOUT
+    {
+        sleep(TELL_INTERVAL).await;
+    }
+    let peers: Vec<_> = node
+        .peers
+        .iter()
+        .filter(|peer| peer.state.is_sending.load(Relaxed))
+        .collect();
+    if peers.is_empty() {
+        return Err("no other node is connected".into());
+    }
+    let until = tick().wrapping_add(ticks_of(Duration::from_secs(seconds.into())));
+    let begun = node.cut.begin_draining(&addresses, until);
+    begun.map_err(|error| format!("local routes cannot be added: {error}"))?;
+    for peer in &peers {
+        peer.state.knows_hand_over.store(false, Relaxed);
+        peer.queue.add_move(message(seconds, moved.clone()));
+    }
+    let (began, knows) = (Instant::now(), |state: &PeerState| state.knows_hand_over.load(Relaxed));
+    while !peers.iter().all(|peer| knows(&peer.state)) && began.elapsed() < TELL_TIMEOUT {
+        sleep(TELL_INTERVAL).await;
+    }
+    let told: Vec<_> = peers
+        .iter()
+        .filter(|peer| knows(&peer.state))
+        .map(|peer| peer.name.clone())
+        .collect();
+    if told.is_empty() {
+        take_back(node, &addresses);
+        return Err(format!(
+            "no other node has answered within {} s",
+            TELL_TIMEOUT.as_secs()
+        ));
+    }
+    Ok(told)
+}
+
+fn message(seconds: u16, addresses: Vec<MovedAddress>) -> Message {
+    Message::HandOver(Box::new(HandOver { seconds, addresses }))
+}
+
+/// Addresses of a group that an Ethernet interface of this machine has, with its address.
+fn addresses_here(node: &Node, group: &str) -> Result<Vec<MovedAddress>, String> {
+    let snapshot = node.shared.snapshot.load_full();
+    let groups = snapshot.model.ha.iter().flat_map(|ha| &ha.groups);
+    let Some(group) = groups.into_iter().find(|one| one.name == group) else {
+        return Err(format!("the configuration has no group `{group}`"));
+    };
+    let links = Netlink::open().and_then(|netlink| netlink.links());
+    let links = links.map_err(|error| format!("the kernel does not tell its interfaces: {error}"))?;
+    let moved = |address: IpAddr| {
+        let interface = interfaces::name_of_address(address)?;
+        let link = links.values().find(|link| link.name == interface && link.is_ethernet)?;
+        Some(MovedAddress {
+            address: to_words(address),
+            mac: link.mac,
+        })
+    };
+    let here: Vec<_> = addresses_of(group).filter_map(moved).take(MAX_HANDED_OVER).collect();
+    if here.is_empty() {
+        return Err("no Ethernet interface of this node has one of its addresses".into());
+    }
+    Ok(here)
+}
+
+fn addresses_of(group: &VipGroup) -> impl Iterator<Item = IpAddr> {
+    let sources = group.sources.iter().map(|source| source.address);
+    group.vips.iter().copied().chain(sources)
+}
+
+/// Takes note of what another node hands over.
+pub(super) fn learn(node: &Node, peer: &PeerState, hand_over: &HandOver) {
+    let snapshot = node.shared.snapshot.load_full();
+    let until = tick().wrapping_add(ticks_of(Duration::from_secs(hand_over.seconds.into())));
+    for moved in &hand_over.addresses {
+        let address = from_words(moved.address);
+        let is_machine = moved.mac != [0; 6] && moved.mac[0] & 1 == 0;
+        if !is_machine || !snapshot.floating.moves(address) {
+            peer.rejected[Rejection::OtherAddresses as usize].inc();
+            continue;
+        }
+        let outcome = match segment_of(node, address) {
+            _ if hand_over.seconds == 0 => node.cut.unchain(address),
+            Some(ifindex) => node.cut.chain_to(address, ifindex, moved.mac, until),
+            None => continue,
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, %address, node = peer.node, "Packets of an address cannot be sent to its former owner.");
+        }
+    }
+    // Routes that nobody knows of: of an earlier process.
+    if let Err(error) = node.cut.remove_stray_routes() {
+        tracing::warn!(%error, "Local routes of an earlier process could not be removed.");
+    }
+    sweep(node);
+    let (addresses, seconds) = (hand_over.addresses.len(), hand_over.seconds);
+    tracing::info!(
+        node = peer.node,
+        addresses,
+        seconds,
+        "Another node hands addresses over."
+    );
+}
+
+/// Index of the interface on whose segment an address is: that of the configuration, or of the route to it.
+fn segment_of(node: &Node, address: IpAddr) -> Option<u32> {
+    let snapshot = node.shared.snapshot.load_full();
+    let ha = snapshot.model.ha.as_ref()?;
+    let sources = ha.groups.iter().flat_map(|group| &group.sources);
+    let source = sources.into_iter().find(|source| source.address == address);
+    let named = source
+        .and_then(|source| source.interface.clone())
+        .or_else(|| ha.interface.clone());
+    let index = |name: String| nix::net::if_::if_nametoindex(name.as_str()).ok();
+    if let Some(named) = named {
+        return index(named);
+    }
+    let hop = Netlink::open().ok()?.route_get(address).ok()??;
+    if hop.is_local {
+        return interfaces::name_of_address(address).and_then(index);
+    }
+    Some(hop.ifindex)
+}
+
+/// Ends what is over: drains whose time is up, and those of addresses that are this node's again.
+fn sweep(node: &Node) {
+    if let Err(error) = try_sweep(node) {
+        tracing::warn!(%error, "Addresses that have moved could not be looked after; it is tried again.");
+    }
+}
+
+fn try_sweep(node: &Node) -> std::io::Result<()> {
+    let snapshot = node.shared.snapshot.load_full();
+    let (mut given_up, mut over, mut back, mut chained) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for (address, entry) in node.cut.moving_addresses()? {
+        if entry.has_role(role::NEW_OWNER) {
+            if is_over(&entry) {
+                node.cut.unchain(address)?;
+            } else {
+                chained += 1;
+            }
+        }
+        if !entry.has_role(role::FORMER_OWNER) {
+            continue;
+        }
+        if is_here_again(node, &snapshot.floating, address) {
+            back.push(address);
+        } else if is_over(&entry) {
+            over.push(address);
+        } else {
+            given_up.push(address);
+        }
+    }
+    if !back.is_empty() {
+        take_back(node, &back);
+    }
+    if !over.is_empty() {
+        end(&node.cut, &over)?;
+    }
+    let sync = &node.shared.sync;
+    let is_virtual = |address: IpAddr| given_up.contains(&address) && snapshot.floating.group_of(address).is_some();
+    let draining = if given_up.is_empty() {
+        0
+    } else {
+        SockDiag::open()?.connections(is_virtual)?.len()
+    };
+    sync.draining_connections.store(draining as u64, Relaxed);
+    sync.addresses_given_up.store(given_up.len() as u64, Relaxed);
+    sync.addresses_chained.store(chained, Relaxed);
+    Ok(())
+}
+
+/// Whether an address that was handed over is this node's all the same.
+fn is_here_again(node: &Node, floating: &FloatingSources, address: IpAddr) -> bool {
+    let is_source = |group: &usize| floating.is_source_of(*group, address);
+    let group = floating
+        .group_of(address)
+        .or_else(|| (0..floating.group_count()).find(is_source));
+    let Some(name) = group.and_then(|group| floating.name_of(group)) else {
+        return false;
+    };
+    node.shared.ha.owned().contains(name) && !node.leaving.borrow().contains(name)
+}
+
+/// Takes a hand-over back: the addresses are this node's.
+fn take_back(node: &Node, addresses: &[IpAddr]) {
+    if let Err(error) = node.cut.end_draining(addresses) {
+        tracing::warn!(%error, "Local routes of addresses that are here could not be removed.");
+    }
+    let moved = |address: &IpAddr| MovedAddress {
+        address: to_words(*address),
+        // Nobody looks at it.
+        mac: [2, 0, 0, 0, 0, 0],
+    };
+    for peer in &node.peers {
+        peer.queue.add_move(message(0, addresses.iter().map(moved).collect()));
+    }
+}
+
+/// Ends a drain: what is left is reset, while it can still be said. Not at addresses that are here all the same, where
+/// other programs' connections may go on.
+fn end(cut: &Cut, addresses: &[IpAddr]) -> std::io::Result<()> {
+    let has_left = |address: &IpAddr| interfaces::name_of_address(*address).is_none();
+    let left: Vec<_> = addresses.iter().copied().filter(has_left).collect();
+    match cut.reset_connections(&left) {
+        Ok(connections) => tracing::info!(
+            connections,
+            "A drain is over: connections that are left have been reset."
+        ),
+        Err(error) => tracing::warn!(%error, "Connections that are left at the end of a drain could not be reset."),
+    }
+    cut.end_draining(addresses)
+}
+
+/// Ends all drains of this node: its process ends.
+pub fn end_all(cut: &Cut) {
+    let ended = cut.moving_addresses().and_then(|all| {
+        let mine = all.into_iter().filter(|(_, entry)| entry.has_role(role::FORMER_OWNER));
+        let mine: Vec<_> = mine.map(|(address, _)| address).collect();
+        if mine.is_empty() { Ok(()) } else { end(cut, &mine) }
+    });
+    let ended = ended.and_then(|()| cut.remove_stray_routes().map(drop));
+    if let Err(error) = ended {
+        tracing::warn!(%error, "Local routes of addresses that have left could not be removed.");
+    }
+}
