@@ -21,7 +21,7 @@ async function answer(response) {
   const body = type.includes("json") ? await response.json() : await response.text();
   if (response.ok) return body;
   const detail = body?.detail ?? body?.error ?? (typeof body === "string" ? body : "");
-  throw new Error(`${body?.title ?? response.statusText}: ${detail}`);
+  throw Object.assign(new Error(`${body?.title ?? response.statusText}: ${detail}`), { status: response.status });
 }
 
 /** Reads JSON. */

@@ -7,6 +7,7 @@ import { Events } from "./pages/events.js";
 import { Flows } from "./pages/flows.js";
 import { Ha } from "./pages/ha.js";
 import { Hosts } from "./pages/hosts.js";
+import { Migrate } from "./pages/migrate.js";
 import { Overview } from "./pages/overview.js";
 import { Rotation } from "./pages/rotation.js";
 import { Routes } from "./pages/routes.js";
@@ -24,6 +25,7 @@ const PAGES = [
   ["shield", "Shield", Shield],
   ["ha", "HA", Ha],
   ["rotation", "Rotation", Rotation],
+  ["migrate", "Migrate", Migrate],
   ["events", "Events", Events],
   ["about", "About", About],
 ];
@@ -67,7 +69,7 @@ function Banner() {
   const { error } = useLive();
   const stale = staleSeconds();
   return html`<div aria-live="polite">${error || stale
-    ? html`<p class="banner" role="status">${stale ? `Stale since ${stale} s. ` : ""}${error ? `The balancer does not answer: ${error}. Trying again.` : ""}</p>`
+    ? html`<p class="banner" role="status">${live.locked ? "This balancer shows itself only with its token: unlock it above. " : ""}${stale ? `Stale since ${stale} s. ` : ""}${error && !live.locked ? `The balancer does not answer: ${error}. Trying again.` : ""}</p>`
     : null}</div>`;
 }
 

@@ -1,6 +1,6 @@
 // The figures of the last two minutes, kept up to date by /api/v1/live. One stream feeds all pages.
 
-import { RETRY_INTERVAL, follow, read } from "./api.js";
+import { RETRY_INTERVAL, follow, read, token } from "./api.js";
 import { useEffect, useState } from "./vendor/preact-htm.js";
 
 /** Samples that are kept: as many as the balancer keeps. */
@@ -15,7 +15,7 @@ const viewers = new Set();
 let stream = null;
 
 /** All that is known: times and overall figures side by side, hosts each with as many lists of figures. */
-export const live = { at: [], overall: [], hosts: [], hello: null, error: null, received: 0, missed: 0, paused: false };
+export const live = { at: [], overall: [], hosts: [], hello: null, error: null, locked: false, received: 0, missed: 0, paused: false };
 
 /** Counters at the moment of the last reset in this tab: pages subtract them. */
 export const baseline = { overall: null, hosts: new Map() };
@@ -78,6 +78,7 @@ async function run(signal) {
       await load();
       await follow("/api/v1/live", signal, (kind, data) => {
         live.error = null;
+        live.locked = false;
         if (kind === "hello") {
           const hello = JSON.parse(data);
           // Counters of another process begin at zero.
@@ -95,6 +96,7 @@ async function run(signal) {
     } catch (error) {
       if (signal.aborted) return;
       live.error = error.message;
+      live.locked = error.status === 401;
       notify();
     }
     await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
@@ -135,7 +137,8 @@ export function usePolled(path, interval = 2000) {
     let ended = false;
     let timer = 0;
     const round = async () => {
-      if (!document.hidden && !live.paused) {
+      const isLocked = live.locked && !token();
+      if (!document.hidden && !live.paused && !isLocked) {
         try {
           const data = await read(path);
           if (!ended) setState({ data, error: null, at: Date.now() });

@@ -48,9 +48,9 @@ export function Action({ label, method, path, body, done, disabled }) {
   const run = async () => {
     setAsked(false);
     try {
-      await change(method, path, body);
+      const answer = await change(method, path, body);
       setResult({ ok: true, text: `${label}: done.` });
-      done?.();
+      done?.(answer);
     } catch (error) {
       setResult({ ok: false, text: error.message });
     }

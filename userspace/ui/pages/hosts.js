@@ -2,7 +2,30 @@ import { Chart } from "../chart.js";
 import { bits, rates, short } from "../format.js";
 import { FIGURE, baseline, keyOf, reset, useLive, usePolled } from "../live.js";
 import { Action, Failure, Search, State, Table } from "../parts.js";
-import { html, useState } from "../vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
+
+/** Height of charts that have not been drawn yet, in pixels. */
+const UNDRAWN_HEIGHT = 150;
+
+/** Draws what `children` returns only while it is on the screen, or near: a page may have thousands of charts. */
+function OnScreen({ children }) {
+  const box = useRef(null);
+  const height = useRef(UNDRAWN_HEIGHT);
+  const [seen, setSeen] = useState(false);
+  useEffect(() => {
+    const changed = (entries) => {
+      // Several changes may come at once: the last one holds.
+      const isSeen = entries.at(-1).isIntersecting;
+      if (!isSeen) height.current = box.current?.offsetHeight || height.current;
+      setSeen(isSeen);
+    };
+    // A window's height above and below is drawn too, so that charts are there when they are scrolled to.
+    const observer = new IntersectionObserver(changed, { rootMargin: "100% 0px" });
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  return html`<div ref=${box} style=${{ minHeight: `${seen ? 0 : height.current}px` }}>${seen ? children() : null}</div>`;
+}
 
 /** A host's state from its last figures and what the API says of it. */
 function stateOf(host, detail) {
@@ -67,5 +90,5 @@ export function Hosts() {
     <${Failure} error=${error} />
     ${live.leftOut ? html`<p class="trouble warn">${live.leftOut} more hosts are not sampled.</p>` : null}
     <${Table} caption="Hosts" rows=${rows} columns=${columns} keyOf=${keyOf} empty="No host here."
-      after=${(host) => (all || open.has(keyOf(host)) ? html`<tr class="detail" key=${`${keyOf(host)}#charts`}><td colspan=${columns.length}><${Charts} host=${host} live=${live} /></td></tr>` : null)} />`;
+      after=${(host) => (all || open.has(keyOf(host)) ? html`<tr class="detail" key=${`${keyOf(host)}#charts`}><td colspan=${columns.length}><${OnScreen}>${() => html`<${Charts} host=${host} live=${live} />`}<//></td></tr>` : null)} />`;
 }
