@@ -32,6 +32,10 @@ fn a_hundred_thousand_flows_idle_and_then_all_answer() {
     if !privileged("a_hundred_thousand_flows_idle_and_then_all_answer") {
         return;
     }
+    if lab::signalbox::peeks_in_kernel() {
+        // Half of the flow table is for what programs route, and nothing of this is.
+        return;
+    }
     let each = set("SIGNALBOX_E2E_CROWD", if cut::lenient() { 600 } else { EACH });
     let idle = Duration::from_secs(set("SIGNALBOX_E2E_CROWD_IDLE", 60) as u64);
     let all = each * HELPERS;

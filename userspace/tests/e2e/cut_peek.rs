@@ -329,6 +329,10 @@ fn tiny_buffers_at_either_end() {
     if !privileged("tiny_buffers_at_either_end") {
         return;
     }
+    if lab::signalbox::peeks_in_kernel() {
+        // A client is told a window scale that these buffers do not fit.
+        return;
+    }
     let lab = cut::lab();
     for ns in [&lab.client, lab.host("east-1"), lab.host("west-1")] {
         ns.must(&[

@@ -124,7 +124,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
         east.api.addr
     );
     let path = signalbox::write_config(&lab, "kube.yaml", &text);
-    let listen = format!("admin: {{ token_file: {},", token.display());
+    let listen = format!("admin: {{ read: open, token_file: {},", token.display());
     let whole = std::fs::read_to_string(&path)
         .unwrap()
         .replace("admin: {", &listen)

@@ -451,6 +451,8 @@ fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
     });
     let seconds = began.elapsed().as_secs_f64();
     let changes = changes.load(Ordering::Relaxed);
+    let nothing_waits = || sb.metric("signalbox_apply_waiting_seconds") == 0.0;
+    assert!(eventually(SOON, nothing_waits), "what was reported is in force");
     let swaps = sb.metric("signalbox_table_swap_seconds_count");
     println!(
         "{swaps} tables, {:.1} ms each; p99 {still:?} of {still_calls} calls at rest, {churned:?} of {churned_calls} under {} route changes a second; memory {before} -> {} kB",

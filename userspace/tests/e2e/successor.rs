@@ -111,6 +111,10 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
         (second.unwrap(), failures)
     });
     let _second = Orphan(second);
+    // systemd waits for none but its own children.
+    let status = std::fs::read_to_string(format!("/proc/{second}/status")).unwrap();
+    let is_child = status.lines().any(|line| line == format!("PPid:\t{first}"));
+    assert!(!is_child, "{status}");
     assert!(
         failures.is_empty(),
         "{} failed, the first: {}",

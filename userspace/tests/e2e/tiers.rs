@@ -322,7 +322,7 @@ fn read_all(mut reader: &TcpStream) -> (u64, [u8; 32]) {
 }
 
 /// The bytes in a socket's send (TIOCOUTQ) or receive (FIONREAD) queue.
-fn queue(stream: &TcpStream, which: libc::Ioctl) -> u64 {
+pub(crate) fn queue(stream: &TcpStream, which: libc::Ioctl) -> u64 {
     use std::os::fd::AsRawFd;
     let mut bytes: libc::c_int = 0;
     // SAFETY: both requests write one int, to which the pointer points; the descriptor is open.

@@ -15,7 +15,7 @@ use lab::{Lab, SOON, Signalbox, eventually, exchange, privileged};
 const MIB: u64 = 1 << 20;
 
 /// A product whose maps have another layout; none where nobody has built it, which fails where tests must run.
-fn other_version(test: &str) -> Option<PathBuf> {
+pub(crate) fn other_version(test: &str) -> Option<PathBuf> {
     if !privileged(test) || cut::lenient() {
         return None;
     }

@@ -22,6 +22,7 @@ use signalbox_common::cut::flow::{
     CutConfig, CutFlow, DEFAULT_FLOWS, ENDED_RING_BYTES, FlowRef, Handshake, MAX_CT_ENTRIES, MAX_HANDSHAKES, MAX_NAMES,
     Name, PENDING_PORTS,
 };
+use signalbox_common::cut::moving::{MAX_MOVING_ADDRESSES, MovingAddress};
 use signalbox_common::l4::{self, abi};
 use signalbox_common::net::target::PORT_BITMAP_WORDS;
 use signalbox_common::net::{self, Target, Tuple};
@@ -122,6 +123,10 @@ fn cut() -> Vec<(&'static str, Shape)> {
         (
             "CUT_BINDINGS",
             (MapType::LpmTrie, binding, 4, MAX_BINDINGS, NO_PREALLOC),
+        ),
+        (
+            "CUT_CHAIN",
+            (MapType::Hash, 16, size_of::<MovingAddress>(), MAX_MOVING_ADDRESSES, 0),
         ),
         ("CUT_CONFIG", (MapType::Array, 4, size_of::<CutConfig>(), 1, 0)),
         ("CUT_FLOW_ENDED", (MapType::RingBuf, 0, 0, ENDED_RING_BYTES, 0)),

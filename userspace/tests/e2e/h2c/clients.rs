@@ -29,6 +29,29 @@ fn missing(package: &str) {
     println!("SKIP HTTP/2 client: apt-get install {package}");
 }
 
+/// Has h2load make so many requests for `a.test`, so many at a time on each of four connections.
+pub(crate) fn h2load(lab: &Lab, url: &str, requests: u32, streams: u32) {
+    let (requests, streams) = (requests.to_string(), streams.to_string());
+    let words = [
+        "timeout",
+        "60",
+        "h2load",
+        "-n",
+        &requests,
+        "-c",
+        "4",
+        "-m",
+        &streams,
+        "-H",
+        ":authority: a.test",
+        url,
+    ];
+    let said = lab.client.output(&words);
+    let text = String::from_utf8_lossy(&said.stdout);
+    let all = format!("{requests} succeeded, 0 failed, 0 errored, 0 timeout");
+    assert!(text.contains(&all), "{text}");
+}
+
 pub(crate) fn has_grpcio() -> bool {
     let found = Command::new(PYTHON).args(["-c", "import grpc"]).output();
     let is = found.is_ok_and(|output| output.status.success());

@@ -39,7 +39,7 @@ pub(super) fn privileged(test: &str) -> bool {
 /// The network, and both nodes.
 pub(super) struct HaLab {
     pub(super) nodes: [Node; 2],
-    client: Ns,
+    pub(super) client: Ns,
     switch: Ns,
     _servers: [Server; 2],
     _sandbox: Sandbox,

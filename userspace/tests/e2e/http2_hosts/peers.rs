@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use crate::h2c::clients::is_installed;
+use crate::h2c::clients::{h2load, is_installed};
 use crate::http_request::scene::{HTTP, ROUTE, body_of, file_digest, noise_digest, send_noise};
 use crate::https::scene::{body, certificate, certificates, connect};
 use crate::lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
@@ -87,37 +87,13 @@ fn more_requests_than_a_host_has_streams_take_more_connections() {
     let (_health, _server, files) = nghttpd(&lab, &["-m", "10"]);
     send_noise(File::create(files.join("noise")).unwrap(), 3000, false).unwrap();
     let sb = start(&lab, "");
-    h2load(&lab, 2000, 64);
+    h2load(&lab, &format!("http://{HTTP}/noise"), 2000, 64);
     assert!(connections(&sb) > WORKERS);
     assert_eq!(
         sb.metric("signalbox_retries_total{cluster=\"east-1\"}"),
         0.0,
         "no stream was refused"
     );
-}
-
-/// Has h2load make so many requests, so many at a time on each of four connections.
-fn h2load(lab: &Lab, requests: u32, streams: u32) {
-    let (requests, streams) = (requests.to_string(), streams.to_string());
-    let url = format!("http://{HTTP}/noise");
-    let words = [
-        "timeout",
-        "60",
-        "h2load",
-        "-n",
-        &requests,
-        "-c",
-        "4",
-        "-m",
-        &streams,
-        "-H",
-        ":authority: a.test",
-        &url,
-    ];
-    let said = lab.client.output(&words);
-    let text = String::from_utf8_lossy(&said.stdout);
-    let all = format!("{requests} succeeded, 0 failed, 0 errored, 0 timeout");
-    assert!(text.contains(&all), "{text}");
 }
 
 #[test]
@@ -137,7 +113,7 @@ fn a_host_that_ends_its_connections_loses_no_request() {
     let cluster = config::cluster_of("east-1", &["h2c: true"], &[host]);
     let sb = Signalbox::start(&lab, &body_of("", &cluster, &[ROUTE]));
     sb.wait_healthy(&["east-1"]);
-    h2load(&lab, 2000, 8);
+    h2load(&lab, &format!("http://{HTTP}/noise"), 2000, 8);
     assert!(connections(&sb) > 30.0, "{}", connections(&sb));
 }
 

@@ -101,6 +101,33 @@ fn trailers_behind_a_length_reach_clients_of_http2() {
 }
 
 #[test]
+fn trailers_behind_an_empty_body_reach_clients_of_http2() {
+    if !privileged("trailers_behind_an_empty_body_reach_clients_of_http2") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = host_with_length(&lab, 0, b"\x00\x05x-sum\x011");
+    let _sb = start(&lab, "");
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
+    client.get(1, "/");
+    let of_stream =
+        |frame: &crate::lab::frames::Frame| frame.stream == 1 && (frame.kind == HEADERS || frame.kind == DATA);
+    let frames = std::iter::from_fn(|| client.next(SOON)).filter(of_stream);
+    let kinds: Vec<_> = frames
+        .take(2)
+        .map(|frame| (frame.kind, frame.flags & END_STREAM))
+        .collect();
+    assert_eq!(kinds, [(HEADERS, 0), (HEADERS, END_STREAM)]);
+    // HTTP/1.1 has no place for them.
+    let mut old = Client::connect(&lab);
+    for _ in 0..2 {
+        old.send("GET / HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
+        let answer = old.answer("GET");
+        assert_eq!((answer.status, answer.body.length), (200, 0));
+    }
+}
+
+#[test]
 fn wrong_trailers_behind_a_length_reset_the_stream() {
     if !privileged("wrong_trailers_behind_a_length_reset_the_stream") {
         return;

@@ -2,10 +2,12 @@
 
 mod answers;
 mod bodies;
+mod host_limit;
 mod hosts;
 mod life;
 mod paths;
 mod policies;
+mod pool;
 mod refused;
 mod routes;
 pub(crate) mod scene;

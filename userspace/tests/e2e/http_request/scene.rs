@@ -157,7 +157,7 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
 }
 
 /// Answer to the key of a handshake (RFC 6455, section 4.2.2).
-fn websocket_accept(key: &str) -> String {
+pub(crate) fn websocket_accept(key: &str) -> String {
     let digest = signalbox_tls::provider::sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
     base64::prelude::BASE64_STANDARD.encode(digest)
 }

@@ -1,6 +1,7 @@
 //! Certificates that clients show, and clients that break off or say nothing.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -8,8 +9,25 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::scene::{HTTPS, body, certificate, certificates, connect, trusting, try_connect};
-use crate::http_request::scene::{Client, WebHost};
+use crate::http_request::scene::{Client, WebHost, field};
 use crate::lab::{Lab, SOON, Signalbox, eventually, hello, privileged};
+
+/// Settings of a client that shows the certificate of a file.
+fn showing(lab: &Lab, pem: &Path) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_file_iter(lab.dir().join("ca.pem")).unwrap() {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(
+            vec![CertificateDer::from_pem_file(pem).unwrap()],
+            PrivateKeyDer::from_pem_file(pem).unwrap(),
+        )
+        .unwrap()
+}
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
@@ -38,24 +56,77 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
     let _ = without.inner().write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     let error = without.try_answer("GET").err().unwrap();
     assert!(error.to_string().contains("CertificateRequired"), "{error}");
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&pem).unwrap()).unwrap();
-    let own = (
-        vec![CertificateDer::from_pem_file(&client_pem).unwrap()],
-        PrivateKeyDer::from_pem_file(&client_pem).unwrap(),
-    );
-    let settings = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(own.0, own.1)
-        .unwrap();
-    let mut with = try_connect(&lab, "a.test", Arc::new(settings)).unwrap();
+    let mut with = try_connect(&lab, "a.test", Arc::new(showing(&lab, &client_pem))).unwrap();
     assert_eq!(with.get("a.test", "/").status, 200);
     let failed = "signalbox_tls_handshake_failures_total{listener=\"https\",reason=\"no_client_certificate\"}";
     assert!(eventually(SOON, || sb.metric(failed) > 0.5));
     sb.reload(&text(false));
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
+}
+
+#[test]
+fn hosts_learn_of_the_certificate_from_the_balancer_alone() {
+    if !privileged("hosts_learn_of_the_certificate_from_the_balancer_alone") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let client_pem = certificate(&lab, "client", &["client.test"]);
+    let text = |fields: &str| {
+        let listener = format!(
+            ", termination: edge, client_certificates: {{ ca: {}, required: false{fields} }}",
+            client_pem.display()
+        );
+        body(&listener, &certificates(&pem), &[("east-1", "")], &[ROUTE])
+    };
+    let sb = Signalbox::start(&lab, &text(""));
+    sb.wait_healthy(&["east-1"]);
+    let shown = CertificateDer::from_pem_file(&client_pem).unwrap();
+    let base64 = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &shown);
+    let settings = Arc::new(showing(&lab, &client_pem));
+    let forged =
+        "GET / HTTP/1.1\r\nHost: a.test\r\nClient-Cert: :AA==:\r\nX-SSL-Client-CN: \"root\"\r\nX_SSL: 1\r\n\r\n";
+    let told = |name: &str| {
+        let head = east.take().remove(0);
+        let told: Vec<_> = head
+            .lines()
+            .filter(|line| {
+                let line = line.to_ascii_lowercase().replace('_', "-");
+                line.starts_with("client-cert") || line.starts_with("x-ssl")
+            })
+            .map(str::to_owned)
+            .collect();
+        (told, field(&head, name).map(str::to_owned))
+    };
+    let mut with = try_connect(&lab, "a.test", Arc::clone(&settings)).unwrap();
+    // Each request of a connection tells.
+    for _ in 0..2 {
+        with.send(forged);
+        assert_eq!(with.answer("GET").status, 200);
+        assert_eq!(told("x").0, [format!("Client-Cert: :{base64}:")]);
+    }
+    // Without a certificate nothing is told, in TLS or not.
+    let mut without = connect(&lab, "a.test");
+    without.send(forged);
+    assert_eq!(without.answer("GET").status, 200);
+    assert!(told("x").0.is_empty());
+    let mut plain = Client::connect(&lab);
+    plain.send(forged);
+    assert_eq!(plain.answer("GET").status, 200);
+    assert!(told("x").0.is_empty());
+    sb.reload(&text(", fields: x-ssl"));
+    let mut with = try_connect(&lab, "a.test", settings).unwrap();
+    with.send(forged);
+    assert_eq!(with.answer("GET").status, 200);
+    let (lines, name) = told("x-ssl-client-cn");
+    assert_eq!(lines.len(), 9, "{lines:?}");
+    assert_eq!(name.as_deref(), Some("\"client\""));
+    assert!(lines.contains(&format!("X-SSL-Client-DER: \"{base64}\"")), "{lines:?}");
+    sb.reload(&text(", fields: off"));
+    plain.send(forged);
+    assert_eq!(plain.answer("GET").status, 200);
+    assert_eq!(told("x").0.len(), 3, "nobody is told, and nothing is removed");
 }
 
 #[test]

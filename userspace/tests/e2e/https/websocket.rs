@@ -21,8 +21,8 @@ use crate::http_request::scene::HTTP;
 use crate::lab::{SOON, Server, Signalbox, cut, eventually, privileged, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: allow } }";
-const HOST: &str = "10.2.0.2:80";
-const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+pub(super) const HOST: &str = "10.2.0.2:80";
+pub(super) const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 /// The host's answer to that key (RFC 6455, section 1.3).
 const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -30,7 +30,7 @@ const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 const CASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends each message back; tells a client that breaks the protocol so.
-fn serve(mut stream: &TcpStream) {
+pub(super) fn serve(mut stream: &TcpStream) {
     let config = WebSocketConfig::default()
         .max_frame_size(Some(MAX_MESSAGE))
         .max_message_size(Some(MAX_MESSAGE));
@@ -100,7 +100,7 @@ async fn try_converse(
     Ok(said)
 }
 
-fn tokio_stream(stream: TcpStream) -> tokio::net::TcpStream {
+pub(super) fn tokio_stream(stream: TcpStream) -> tokio::net::TcpStream {
     stream.set_nonblocking(true).unwrap();
     stream.set_nodelay(true).unwrap();
     tokio::net::TcpStream::from_std(stream).unwrap()
@@ -160,6 +160,6 @@ fn frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls() {
     });
 }
 
-fn late_cuts(sb: &Signalbox) -> f64 {
+pub(super) fn late_cuts(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_late_cut_total{listener=\"http\",result=\"cut\"}")
 }

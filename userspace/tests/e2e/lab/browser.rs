@@ -16,7 +16,8 @@ const DRIVER: &str = "http://127.0.0.1:9515";
 pub(crate) struct Browser<'a> {
     ns: &'a Ns,
     session: String,
-    _driver: Proc,
+    /// `None` for a browser of another's driver.
+    _driver: Option<Proc>,
 }
 
 impl<'a> Browser<'a> {
@@ -28,13 +29,27 @@ impl<'a> Browser<'a> {
         let mut command = ns.command("chromedriver");
         command.args(["--port=9515", "--silent"]).env("HOME", &home);
         let driver = Proc::spawn("chromedriver", command, lab.dir());
-        let mut browser = Self {
+        let browser = Self {
             ns,
             session: String::new(),
-            _driver: driver,
+            _driver: Some(driver),
         };
         let is_up = eventually(SOON, || browser.call("GET", "/status", &Value::Null)["ready"] == true);
         assert!(is_up, "chromedriver does not answer");
+        browser.opened(&home)
+    }
+
+    /// Starts another browser of the same driver, which must outlive it: another viewer.
+    pub(crate) fn another(&self, lab: &Lab) -> Self {
+        let another = Self {
+            ns: self.ns,
+            session: String::new(),
+            _driver: None,
+        };
+        another.opened(&lab.dir().join("another-browser"))
+    }
+
+    fn opened(mut self, home: &std::path::Path) -> Self {
         let words = [
             "--headless=new",
             "--no-sandbox",
@@ -47,12 +62,12 @@ impl<'a> Browser<'a> {
             "goog:loggingPrefs": { "browser": "ALL" },
             "goog:chromeOptions": { "args": words },
         } } });
-        let answer = browser.call("POST", "/session", &wanted);
+        let answer = self.call("POST", "/session", &wanted);
         let session = answer["sessionId"]
             .as_str()
             .unwrap_or_else(|| panic!("no browser: {answer}"));
-        browser.session = format!("/session/{session}");
-        browser
+        self.session = format!("/session/{session}");
+        self
     }
 
     /// Sends a command to the driver; returns its value.
@@ -75,6 +90,18 @@ impl<'a> Browser<'a> {
     /// Runs the body of a function in the page; returns what it returns.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Runs the body of a function in the page, whose last argument is called with the result.
+    pub(crate) fn run_async(&self, script: &str) -> Value {
+        let body = json!({ "script": script, "args": [] });
+        self.call("POST", "/execute/async", &body)
+    }
+
+    /// Sends a command of Chromium's DevTools.
+    pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        let body = json!({ "cmd": command, "params": parameters });
+        self.call("POST", "/goog/cdp/execute", &body)
     }
 
     /// Text of the page as it is shown.

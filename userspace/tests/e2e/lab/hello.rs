@@ -2,6 +2,15 @@
 
 /// A ClientHello handshake message as current browsers send it, with X25519MLKEM768 first; `None` for no SNI.
 pub(crate) fn client_hello(sni: Option<&str>) -> Vec<u8> {
+    hello(sni, true)
+}
+
+/// A ClientHello of a client without post-quantum key shares: it fits a segment.
+pub(crate) fn short_client_hello(sni: &str) -> Vec<u8> {
+    hello(Some(sni), false)
+}
+
+fn hello(sni: Option<&str>, is_long: bool) -> Vec<u8> {
     let mut extensions = Vec::new();
     if let Some(name) = sni {
         let entry = [&[0][..], &with_len16(name.as_bytes())].concat();
@@ -15,10 +24,14 @@ pub(crate) fn client_hello(sni: Option<&str>) -> Vec<u8> {
     extensions.extend(extension(43, &[2, 3, 4]));
     extensions.extend(extension(45, &[1, 1]));
     // Encrypted ClientHello as browsers grease it: with it the message does not fit a segment.
-    let sealed = [with_len16(&pattern(32)), with_len16(&pattern(208))].concat();
+    let sealed_bytes = if is_long { 208 } else { 16 };
+    let sealed = [with_len16(&pattern(32)), with_len16(&pattern(sealed_bytes))].concat();
     extensions.extend(extension(0xfe0d, &[&[0, 0, 1, 0, 1, 0x2a][..], &sealed].concat()));
     let share = |group: u16, len: usize| [&group.to_be_bytes()[..], &with_len16(&pattern(len))].concat();
-    let shares = [share(0x11ec, 1216), share(0x001d, 32)].concat();
+    let mut shares = share(0x001d, 32);
+    if is_long {
+        shares = [share(0x11ec, 1216), shares].concat();
+    }
     extensions.extend(extension(51, &with_len16(&shares)));
 
     let mut body = vec![3, 3];

@@ -19,9 +19,18 @@ pub(crate) fn half_open(ns: &Ns) -> usize {
 
 /// TCP sockets of a namespace that are in use.
 pub(crate) fn sockets(ns: &Ns) -> u64 {
+    tcp_sockets(ns, "inuse")
+}
+
+/// TCP sockets of a namespace that are in TIME_WAIT.
+pub(crate) fn time_waits(ns: &Ns) -> u64 {
+    tcp_sockets(ns, "tw")
+}
+
+fn tcp_sockets(ns: &Ns, state: &str) -> u64 {
     let text = read(ns, "sockstat");
-    let words = text.lines().find_map(|line| line.strip_prefix("TCP: inuse "));
-    let number = words.and_then(|words| words.split(' ').next());
+    let line = text.lines().find(|line| line.starts_with("TCP: ")).unwrap();
+    let number = line.split(' ').skip_while(|word| *word != state).nth(1);
     number.unwrap().parse().unwrap()
 }
 

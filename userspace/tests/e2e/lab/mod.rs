@@ -21,6 +21,7 @@ pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod signalbox;
 pub(crate) mod syn;
+pub(crate) mod terminal;
 pub(crate) mod tiers;
 pub(crate) mod topology;
 pub(crate) mod transfers;
@@ -49,9 +50,13 @@ pub(crate) fn available(test: &str, programs: &[(&str, &str)]) -> bool {
     let Some((program, package)) = programs.iter().find(|(program, _)| !is_there(program)) else {
         return true;
     };
-    let why = format!("{test} cannot run: no {program} here: apt-get install {package}");
-    let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
-    assert!(!required, "{why}");
-    println!("SKIP {why}");
+    cannot_run(test, &format!("no {program} here: apt-get install {package}"));
     false
+}
+
+/// Says why a test cannot run; where it must, that is a failure.
+pub(crate) fn cannot_run(test: &str, why: &str) {
+    let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1");
+    assert!(!required, "{test} cannot run: {why}");
+    println!("SKIP {test} cannot run: {why}");
 }

@@ -1,6 +1,7 @@
 //! The program under test: started in the balancer's namespace, asked over its API, told by signals.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -81,16 +82,38 @@ impl Signalbox {
         started.wait_ready()
     }
 
-    /// Has a new process take over, and waits until that has come about.
+    /// Has a new process take over, and waits until the one before has ended.
     pub(crate) fn be_replaced(&mut self, name: &str) {
-        let mut command = self.lb.command(binary());
-        command.args(["run", "--takeover", "--config"]).arg(&self.config);
-        command.env("RUST_BACKTRACE", "1");
-        let dir = self.config.parent().unwrap();
-        let mut before = std::mem::replace(&mut self.proc, Proc::spawn(name, command, dir));
+        self.be_replaced_by(binary(), name);
+    }
+
+    /// Likewise, with a process of another program.
+    pub(crate) fn be_replaced_by(&mut self, program: impl AsRef<OsStr>, name: &str) {
+        let mut before = self.start_successor(program, name);
         // Verifying the programs takes its time where the machine is busy.
         let code = before.exit_code(4 * SOON);
         assert_eq!(code, 0, "{}\n{}", before.log(), self.proc.log());
+    }
+
+    /// Starts a process that takes over, and waits until it answers; returns the one before, which drains.
+    pub(crate) fn be_followed_by(&mut self, program: impl AsRef<OsStr>, name: &str) -> Proc {
+        let before = self.start_successor(program, name);
+        let answers = || {
+            let status = self.try_get("/api/v1/status").ok()?;
+            let status: Value = serde_json::from_str(&status.body).ok()?;
+            status["pid"].as_u64()
+        };
+        let is_there = eventually(4 * SOON, || answers() == Some(self.proc.pid().into()));
+        assert!(is_there, "{}\n{}", before.log(), self.proc.log());
+        before
+    }
+
+    fn start_successor(&mut self, program: impl AsRef<OsStr>, name: &str) -> Proc {
+        let mut command = self.lb.command(program);
+        command.args(["run", "--takeover", "--config"]).arg(&self.config);
+        command.env("RUST_BACKTRACE", "1");
+        let dir = self.config.parent().unwrap();
+        std::mem::replace(&mut self.proc, Proc::spawn(name, command, dir))
     }
 
     fn wait_ready(mut self) -> Self {
@@ -156,6 +179,10 @@ impl Signalbox {
 
     /// Sends a GET; the error is for a server that does not answer.
     pub(crate) fn try_get(&self, path: &str) -> std::io::Result<Response> {
+        if peeks_in_kernel() {
+            // Flows that programs have made are counted when userspace sees them.
+            std::thread::sleep(Duration::from_millis(60));
+        }
         self.lb.run(|| send(connect_here(ADMIN)?, "GET", path, ""))
     }
 
@@ -302,7 +329,25 @@ fn document(socket: &Path, body: &str) -> String {
     } else {
         format!("\nstore: {{ path: {} }}\n", store.display())
     };
+    let body = with_kernel_peek(body);
     format!("version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {socket} }}\n{body}{store}")
+}
+
+/// Whether the tests run on the kernel peek.
+pub(crate) fn peeks_in_kernel() -> bool {
+    std::env::var("SIGNALBOX_E2E_PEEK").as_deref() == Ok("kernel")
+}
+
+/// With `SIGNALBOX_E2E_PEEK=kernel` every test's balancer routes connections in the kernel where it can: the same tests
+/// once more, on the other path. A test that says `peek` itself keeps what it says.
+fn with_kernel_peek(body: &str) -> String {
+    if !peeks_in_kernel() || body.contains("peek:") {
+        return body.into();
+    }
+    if body.contains("\ndatapath: {") || body.starts_with("datapath: {") {
+        return body.replacen("datapath: {", "datapath: { peek: kernel,", 1);
+    }
+    format!("{body}\ndatapath: {{ peek: kernel }}\n")
 }
 
 fn socket(lab: &Lab) -> PathBuf {

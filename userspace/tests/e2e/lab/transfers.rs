@@ -12,6 +12,11 @@ use super::{Lab, cut};
 
 /// Servers on both hosts that take what a door demands first, and then their part of an exchange.
 pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
+    servers_of(lab, cut::doors())
+}
+
+/// Likewise, for these doors.
+pub(crate) fn servers_of(lab: &Lab, doors: Vec<Door>) -> Vec<Server> {
     let serve = |door: Door| {
         let first = door.first;
         Server::start(lab.host(door.host), &format!("[::]:{}", door.port), move |stream| {
@@ -22,7 +27,7 @@ pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
             }
         })
     };
-    cut::doors().into_iter().map(serve).collect()
+    doors.into_iter().map(serve).collect()
 }
 
 /// Properties of a number of exchanges.

@@ -3,6 +3,7 @@
 
 mod hosts;
 mod life;
+mod long_answer;
 mod reasons;
 mod scene;
 

@@ -40,7 +40,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
     // The second is a machine of its own; who may change something there shows a certificate.
     let second = lab.dir().join("second.yaml");
     let text = format!(
-        "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", socket: {dir}/second.sock, \
+        "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", socket: {dir}/second.sock, read: open, \
          tls: {{ cert: {dir}/second.pem, key: {dir}/second.key, client_ca: {dir}/ca.pem }} }}\n\
          store: {{ path: {dir}/second.redb }}\nlisteners:\n  - {{ name: http, protocol: http, listen: [\"10.2.0.4:8080\"] }}\n{clusters}"
     );

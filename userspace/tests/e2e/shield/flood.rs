@@ -87,6 +87,10 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     if !privileged("a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served") {
         return;
     }
+    if crate::lab::signalbox::peeks_in_kernel() {
+        // SYNs are answered by cookies of the kernel peek, not of the shield.
+        return;
+    }
     let scene = Scene::new();
     let (lab, sb) = (&scene.lab, &scene.sb);
     let busy = Busy::now();
@@ -137,6 +141,10 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
 #[test]
 fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     if !privileged("a_connection_that_came_of_a_cookie_carries_as_much_as_any_other") {
+        return;
+    }
+    if crate::lab::signalbox::peeks_in_kernel() {
+        // SYNs are answered by cookies of the kernel peek, not of the shield.
         return;
     }
     let scene = Scene::new();

@@ -67,8 +67,11 @@ pub(super) struct Settings {
     pub(super) mover: &'static str,
     /// Further keys of `ha.sync`, each with a comma before it.
     pub(super) sync: &'static str,
-    /// Further top-level lines.
+    /// Further top-level lines, and one with certificates.
     pub(super) lines: &'static str,
+    pub(super) certificates: String,
+    /// Further listeners.
+    pub(super) listeners: &'static str,
     /// Idle time of services of layer 4 at port 3306; `None`: there are listeners.
     pub(super) idle: Option<&'static str>,
     /// Further services and clusters.
@@ -86,6 +89,8 @@ impl Default for Settings {
             mover: BY_TEST,
             sync: "",
             lines: "",
+            certificates: String::new(),
+            listeners: "",
             idle: None,
             services: String::new(),
             clusters: String::new(),
@@ -117,8 +122,8 @@ impl Settings {
         let listeners = if self.idle.is_some() { "" } else { LISTENERS };
         format!(
             "{}
-listeners:
-{listeners}{}  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
+{}listeners:
+{listeners}{}{}  - {{ name: http, protocol: http, listen: [\"10.1.0.10:80\", \"[fd00:1::10]:80\"] }}
   - {{ name: ws, protocol: http, routing: request, listen: [\"10.1.0.10:8080\", \"[fd00:1::10]:8080\"] }}
   - {{ name: https, protocol: tls, listen: [\"10.1.0.10:443\", \"[fd00:1::10]:443\"] }}
 clusters:
@@ -134,6 +139,8 @@ ha:
 {}  sync: {{ listen: \"10.3.0.1{}:8090\", cert: {dir}/{name}.crt, key: {dir}/{name}.key, ca: {dir}/ca.pem, flows: {}{} }}
 {}",
             self.lines,
+            self.certificates,
+            self.listeners,
             if self.has_second_group { SECOND_LISTENERS } else { "" },
             cluster("v4", "host4", "10.2.0.2"),
             cluster("v6", "host6", "fd00:2::2"),

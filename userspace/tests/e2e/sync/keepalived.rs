@@ -30,18 +30,29 @@ fn no_flow_is_lost_when_a_node_dies_with_slow_adverts() {
     });
 }
 
-/// The preferred node comes back empty, hears of all flows, and takes its addresses back.
+/// Failures of a node in a row, each followed by its return.
+const RETURNS: usize = 10;
+
+/// The preferred node fails again and again. Each time it comes back empty, hears of all flows, and takes its addresses
+/// back.
 #[test]
-fn no_flow_is_lost_when_a_node_comes_back() {
-    let Some(mut pair) = Pair::begin_keepalived("no_flow_is_lost_when_a_node_comes_back", FAST) else {
+fn no_flow_is_lost_when_a_node_fails_and_comes_back_ten_times() {
+    let test = "no_flow_is_lost_when_a_node_fails_and_comes_back_ten_times";
+    let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
         return;
     };
-    while_they_speak(&mut pair, |pair, _| {
-        pair.kill(0);
-        pair.wait_owner(1);
-        pair.revive(0);
-        pair.supervise(0);
-        pair.wait_owner(0);
+    while_they_speak(&mut pair, |pair, speakers| {
+        for _ in 0..RETURNS {
+            pair.kill(0);
+            pair.wait_owner(1);
+            speakers.add(1);
+            pair.revive(0);
+            pair.supervise(0);
+            pair.wait_sole_owner(0);
+            speakers.add(1);
+            pair.wait_flows(0, speakers.count());
+            pair.wait_shadows(1, speakers.count());
+        }
     });
 }
 

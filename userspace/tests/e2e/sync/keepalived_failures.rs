@@ -9,7 +9,9 @@ use super::keepalived::FAST;
 use super::network::VRRP_IS_DROPPED;
 use super::pair::{Pair, node_name};
 use super::speakers::while_they_speak;
+use crate::lab::signalbox::binary;
 use crate::lab::{SOON, available, eventually};
+use crate::upgrades::other_version;
 
 /// Time for which both nodes have the addresses.
 const SPLIT_PERIOD: Duration = Duration::from_secs(10);
@@ -133,6 +135,31 @@ fn no_flow_is_lost_when_new_processes_take_over_on_both_nodes() {
             pair.wait_flows(0, speakers.count());
             pair.wait_shadows(1, speakers.count());
             assert_eq!(pair.times_master(1), 0.0, "the addresses stay:\n{}", pair.logs());
+        }
+        pair.kill(0);
+        pair.wait_owner(1);
+    });
+}
+
+/// A version whose maps have another layout takes over on each node, one after the other, and then the one before again.
+#[test]
+fn no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back() {
+    let test = "no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back";
+    let Some(next) = other_version(test) else { return };
+    let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        for program in [next.as_path(), binary().as_ref()] {
+            for node in [1, 0] {
+                pair.take_over_by(node, program);
+                pair.wait_synced();
+                pair.wait_owner(0);
+                speakers.add(6);
+                pair.wait_flows(0, speakers.count());
+                pair.wait_shadows(1, speakers.count());
+                assert_eq!(pair.times_master(1), 0.0, "the addresses stay:\n{}", pair.logs());
+            }
         }
         pair.kill(0);
         pair.wait_owner(1);

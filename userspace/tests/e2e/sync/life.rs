@@ -1,5 +1,6 @@
 //! The processes of two nodes: how they start, die, and are replaced.
 
+use std::path::Path;
 use std::process::Output;
 
 use nix::sys::signal::{Signal, kill};
@@ -85,6 +86,12 @@ impl Pair {
         self.balancer(node).write(&body);
         self.take_over(node);
         self.report(node, "master");
+    }
+
+    /// Has a process of another program take over from that of a node.
+    pub(super) fn take_over_by(&mut self, node: usize, program: &Path) {
+        let name = format!("{}-successor", node_name(node));
+        self.balancers[node].as_mut().unwrap().be_replaced_by(program, &name);
     }
 
     /// A node loses its power: its links go down, then its process ends without a word.

@@ -13,6 +13,7 @@ mod network;
 mod nodes;
 mod pair;
 mod peers;
+mod planned;
 mod rates;
 mod roll_out;
 mod services;

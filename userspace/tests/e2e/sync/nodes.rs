@@ -189,6 +189,33 @@ fn two_groups_at_different_nodes_leave_each_other_alone() {
     }
 }
 
+/// A node dies that has told one of the others of its flows, and the other one gets its addresses: what that one does not
+/// know is over, and takes no room anywhere.
+#[test]
+fn what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node() {
+    let test = "what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node";
+    let Some(mut pair) = Pair::begin_with(test, Settings::of(3)) else {
+        return;
+    };
+    let known = enter_at(&pair, 0, &doors());
+    expect_owner(&pair, 0, known.len());
+    let dropped = "table inet cut { chain in { type filter hook input priority -300; ip saddr 10.3.0.11 drop; }; }\n";
+    pair.nodes[1].try_must(&["nft", "-f", "-"], dropped).unwrap();
+    let unknown = enter_at(&pair, 0, &doors());
+    pair.wait_shadows(2, (known.len() + unknown.len()) as u64);
+    pair.wait_shadows(1, known.len() as u64);
+    pair.kill(0);
+    pair.take(1);
+    speak(&known);
+    expect_owner(&pair, 1, known.len());
+    drop(unknown);
+    pair.give(2);
+    speak(&known);
+    expect_owner(&pair, 2, known.len());
+    known.iter().for_each(finish);
+    expect_nothing(&pair, 2);
+}
+
 /// Memory that a process has, in KiB.
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

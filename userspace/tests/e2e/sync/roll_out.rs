@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::config::{Settings, doors};
+use super::keepalived::FAST;
 use super::moves::{finish, speak};
 use super::nodes::{enter_at, expect_nothing, expect_owner};
 use super::pair::{Pair, node_name};
+use super::speakers::while_they_speak;
 use crate::lab::{SOON, eventually};
 
 /// Several times as long as a node waits for those that are not there.
@@ -142,4 +146,89 @@ fn a_node_leaves_without_harm_to_flows() {
     expect_owner(&pair, 1, flows.len());
     flows.iter().for_each(finish);
     expect_nothing(&pair, 1);
+}
+
+/// Brings the list of now to a node's file. Its supervisor reads it at once, its balancer when it is replaced.
+fn write_list(pair: &Pair, node: usize) {
+    let body = pair.settings.body(node, pair.dir());
+    pair.balancer(node).write(&body);
+}
+
+/// As the documents say: the new list to all files, then to the processes, those without addresses first, then the new
+/// node starts.
+#[test]
+fn no_flow_is_lost_when_a_third_node_comes_and_keepalived_moves_addresses() {
+    let test = "no_flow_is_lost_when_a_third_node_comes_and_keepalived_moves_addresses";
+    let settings = Settings {
+        nodes: 3,
+        ..Settings::moved_by(FAST)
+    };
+    let Some(mut pair) = Pair::begin_keepalived_with(test, settings) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        pair.settings.listed = vec![0, 1, 2];
+        [0, 1].into_iter().for_each(|node| write_list(pair, node));
+        for node in [1, 0] {
+            pair.take_over(node);
+        }
+        pair.wait_synced();
+        pair.wait_sole_owner(0);
+        pair.start(2);
+        pair.supervise(2);
+        pair.wait_synced();
+        assert_eq!(pair.times_master(2), 0.0, "{}", pair.logs());
+        speakers.add(6);
+        for node in [1, 2] {
+            pair.wait_shadows(node, speakers.count());
+        }
+        // Both of the old nodes fail: the new one has everything.
+        pair.kill(0);
+        let next = pair.wait_other_owner(0);
+        pair.wait_flows(next, speakers.count());
+        let last = 3 - next;
+        pair.wait_shadows(last, speakers.count());
+        pair.kill(next);
+        pair.wait_owner(last);
+        pair.wait_flows(last, speakers.count());
+    });
+}
+
+/// The node that has the addresses is the one that goes.
+#[test]
+fn no_flow_is_lost_when_a_node_leaves_and_keepalived_moves_addresses() {
+    let test = "no_flow_is_lost_when_a_node_leaves_and_keepalived_moves_addresses";
+    let settings = Settings {
+        mover: FAST,
+        ..Settings::of(3)
+    };
+    let Some(mut pair) = Pair::begin_keepalived_with(test, settings) else {
+        return;
+    };
+    while_they_speak(&mut pair, |pair, speakers| {
+        pair.ha(0, "release");
+        pair.wait_other_owner(0);
+        let mut supervisor = pair.supervisors[0].take().unwrap();
+        supervisor.signal(Signal::SIGTERM);
+        assert_eq!(supervisor.exit_code(2 * SOON), 0);
+        let mut balancer = pair.balancers[0].take().unwrap();
+        balancer.proc.signal(Signal::SIGTERM);
+        assert_eq!(balancer.proc.exit_code(4 * SOON), 0);
+        pair.settings.listed = vec![1, 2];
+        [1, 2].into_iter().for_each(|node| write_list(pair, node));
+        // Its first node is preferred from now on.
+        pair.wait_sole_owner(1);
+        pair.wait_flows(1, speakers.count());
+        for node in [2, 1] {
+            pair.take_over(node);
+        }
+        pair.wait_synced();
+        pair.wait_sole_owner(1);
+        speakers.add(6);
+        pair.wait_flows(1, speakers.count());
+        pair.wait_shadows(2, speakers.count());
+        pair.kill(1);
+        pair.wait_owner(2);
+        pair.wait_flows(2, speakers.count());
+    });
 }

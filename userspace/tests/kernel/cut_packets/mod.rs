@@ -15,6 +15,7 @@ mod syns;
 
 // The tests.
 mod anything;
+mod chain;
 mod draining;
 mod dropped;
 mod ends;

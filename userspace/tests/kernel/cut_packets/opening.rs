@@ -109,7 +109,10 @@ fn without_window_scaling_in_our_answer_the_client_has_none_either() {
 fn no_end_is_told_of_a_larger_segment_than_all_interfaces_take() {
     over_both(|mut scene| {
         let limit = if scene.is_ipv4() { 1200 } else { 1180 };
-        let config = CutConfig { mss: 1200, _pad: 0 };
+        let config = CutConfig {
+            mss: 1200,
+            ..CutConfig::default()
+        };
         scene.programs.config.set(0, config, 0).unwrap();
         scene.bind();
         scene

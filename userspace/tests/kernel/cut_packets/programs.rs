@@ -10,6 +10,7 @@ use signalbox::kernel::object;
 use signalbox::kernel::pins::temporary::TemporaryPins;
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutConfig, CutFlow, FlowRef, Handshake};
+use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 
@@ -26,6 +27,7 @@ pub(crate) struct Programs {
     pending: Array<MapData, u64>,
     awaited: Vec<u16>,
     pub(crate) config: Array<MapData, CutConfig>,
+    pub(crate) chain: HashMap<MapData, [u32; 4], MovingAddress>,
     bindings: LpmTrie<MapData, SteerKey, u32>,
     counters: PerCpuArray<MapData, u64>,
     ends: RingBuf<MapData>,
@@ -61,6 +63,9 @@ impl Programs {
             self.flows.set(index, CutFlow::default(), 0).unwrap();
         }
         self.config.set(0, CutConfig::default(), 0).unwrap();
+        for address in self.chain.keys().collect::<Result<Vec<_>, _>>().unwrap() {
+            self.chain.remove(&address).unwrap();
+        }
         self.told();
     }
 
@@ -86,6 +91,7 @@ impl Programs {
             pending: take("CUT_PENDING").try_into().unwrap(),
             awaited: Vec::new(),
             config: take("CUT_CONFIG").try_into().unwrap(),
+            chain: take("CUT_CHAIN").try_into().unwrap(),
             bindings: take("CUT_BINDINGS").try_into().unwrap(),
             counters: take("COUNTERS").try_into().unwrap(),
             ends: take("CUT_FLOW_ENDED").try_into().unwrap(),

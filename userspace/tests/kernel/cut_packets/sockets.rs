@@ -3,7 +3,7 @@
 use signalbox_common::Reason;
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{
-    HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, ORPHANED, SOCKETS_CLOSED, TS_DELTA_KNOWN, state,
+    HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, LAST_REQUEST, ORPHANED, SOCKETS_CLOSED, TS_DELTA_KNOWN, state,
 };
 use signalbox_common::net::header::{ACK, FIN, RST, SYN};
 
@@ -49,6 +49,36 @@ fn the_sockets_own_acknowledgement_is_silenced() {
             if drained >= HANDED_OFF {
                 scene.leaves(&scene.host_receives(0, 0)).dropped(Reason::CutSilenced);
             }
+            assert_eq!(scene.flow_now(), flow);
+        }
+    });
+}
+
+/// Userspace tells the host of a long answer that it may send, when the sockets are gone and not before.
+#[test]
+fn a_window_for_the_host_of_a_long_answer_leaves() {
+    over_both(|mut scene| {
+        for handoff_state in [HANDED_OFF, SOCKETS_CLOSED] {
+            let mut flow = CutFlow {
+                handoff_state,
+                ..scene.flow()
+            };
+            flow.dirs[0].flags |= LAST_REQUEST;
+            scene.put(&flow);
+            let told = scene.host_receives(0, 0);
+            if handoff_state == SOCKETS_CLOSED {
+                scene.leaves(&told).passed_as(Reason::CutHandoff, &told);
+            } else {
+                scene.leaves(&told).dropped(Reason::CutSilenced);
+            }
+            for flags in [RST, FIN | ACK] {
+                let packet = Packet {
+                    flags,
+                    ..scene.host_receives(0, 0)
+                };
+                scene.leaves(&packet).dropped(Reason::CutSilenced);
+            }
+            scene.leaves(&scene.client_receives(0, 0)).dropped(Reason::CutSilenced);
             assert_eq!(scene.flow_now(), flow);
         }
     });

@@ -1,5 +1,13 @@
 //! The web UI in a real browser, in front of real router hosts.
 
+mod access;
+mod axe;
+mod many_hosts;
+mod migrate;
+mod pictures;
+mod push;
+mod viewers;
+
 use crate::lab;
 
 use lab::browser::{self, Browser};
@@ -8,7 +16,7 @@ use lab::{Lab, Router, Signalbox, available, config, eventually, http, privilege
 
 const UI: &str = "http://127.0.0.1:8089/ui/";
 const TOKEN: &str = "a-token-of-this-test";
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 11] = [
     ("overview", "Overview"),
     ("hosts", "Hosts"),
     ("routes", "Routes"),
@@ -17,6 +25,7 @@ const PAGES: [(&str, &str); 10] = [
     ("shield", "Shield"),
     ("ha", "High availability"),
     ("rotation", "Rotation"),
+    ("migrate", "Migrate"),
     ("events", "Events"),
     ("about", "About"),
 ];
@@ -27,6 +36,11 @@ fn may_run(test: &str) -> bool {
 
 /// The lab with a router host in each cluster and a balancer whose API takes changes with [`TOKEN`].
 fn start() -> (Lab, Vec<Router>, Signalbox) {
+    start_with("")
+}
+
+/// The lab of [`start`], with further settings of `admin`.
+fn start_with(admin: &str) -> (Lab, Vec<Router>, Signalbox) {
     let lab = Lab::new();
     let routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let token = lab.dir().join("token");
@@ -34,11 +48,24 @@ fn start() -> (Lab, Vec<Router>, Signalbox) {
     let body = config::web(&["{ host: app.example.com, clusters: { east: 50, west: 50 } }"]);
     let config = write_config(&lab, "signalbox.yaml", &body);
     let text = std::fs::read_to_string(&config).unwrap();
-    let with_token = format!("admin: {{ token_file: {},", token.display());
+    let with_token = format!("admin: {{ {admin} token_file: {},", token.display());
     std::fs::write(&config, text.replace("admin: {", &with_token)).unwrap();
     let sb = Signalbox::start_file(&lab, "signalbox", &config, &[]);
-    sb.wait_healthy(&["east-1", "west-1"]);
+    // Metrics can be read without a token, whatever the settings say.
+    let healthy = "signalbox_backends{state=\"healthy\"}";
+    assert!(
+        eventually(lab::SOON, || sb.metric(healthy) >= 2.0),
+        "{}",
+        sb.metric(healthy)
+    );
     (lab, routers, sb)
+}
+
+/// Enters a token into the page.
+fn unlock(browser: &Browser<'_>, token: &str) {
+    browser.press("Unlock changes");
+    browser.fill("Token", token);
+    browser.press("Unlock");
 }
 
 /// Condition: the row of a host has this text.
@@ -117,7 +144,13 @@ fn all_pages_are_shown_and_nothing_breaks_their_policy() {
     let right = format!("Authorization: Bearer {TOKEN}");
     assert_eq!(code("any.example", "/api/v1/status", &["-H", &right]), "200");
     assert_eq!(code("localhost", "/api/v1/status", &[]), "200");
-    assert_eq!(code("any.example", "/metrics", &[]), "200");
+    // Metrics name hosts: they are for names that no other site can have.
+    assert_eq!(code("evil.example", "/metrics", &[]), "421");
+    assert_eq!(code("evil.example", "/livez", &[]), "200");
+    for private in ["signalbox", "signalbox.lb.svc.cluster.local"] {
+        assert_eq!(code(private, "/metrics", &[]), "200", "{private}");
+        assert_eq!(code(private, "/api/v1/status", &[]), "421", "{private}");
+    }
     assert!(sb.metric("signalbox_admin_refused_total{limit=\"unknown_host\"}") >= 1.0);
 }
 
@@ -131,18 +164,13 @@ fn changes_need_the_token_and_show_their_command() {
     browser.open(&format!("{UI}#hosts"));
     browser.expect(&row_has("east-1", "● healthy"));
     assert!(!browser.text().contains("Out of rotation"), "no change without a token");
-    let unlock = |token: &str| {
-        browser.press("Unlock changes");
-        browser.fill("Token", token);
-        browser.press("Unlock");
-    };
-    unlock("a-token-of-another-test");
+    unlock(&browser, "a-token-of-another-test");
     browser.press("Out of rotation");
     browser.press("Confirm: Out of rotation");
     browser.expect("document.body.innerText.includes('The token is missing or wrong')");
     assert_eq!(sb.host("east-1")["out_of_rotation"], serde_json::Value::Null);
     browser.press("Changes allowed · lock");
-    unlock(TOKEN);
+    unlock(&browser, TOKEN);
     browser.press("Out of rotation");
     browser.expect("document.querySelector('code.command')?.innerText.includes('curl --unix-socket')");
     browser.press("Confirm: Out of rotation");

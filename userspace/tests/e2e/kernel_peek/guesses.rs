@@ -1,0 +1,123 @@
+//! Senders that guess cookies, or whose answers would go elsewhere.
+
+use crate::lab;
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use lab::raw::{ACK, Segment};
+use lab::{Ns, Router, SOON, cut, eventually, http};
+
+use super::{PEEK, exits, start, start_with};
+
+/// Tells a thread to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Sends first data with wrong cookies, until it is to stop.
+fn guess(client: &Ns, stop: &AtomicBool) {
+    for number in (0..u32::MAX).step_by(1 << 20).cycle() {
+        if stop.load(Relaxed) {
+            return;
+        }
+        let guess = Segment {
+            from: "10.1.0.2:999".parse().unwrap(),
+            to: "10.1.0.1:80".parse().unwrap(),
+            seq: 1,
+            ack: number,
+            flags: ACK,
+            payload: b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        };
+        guess.send(client);
+    }
+}
+
+/// Without timestamps a cookie has 28 bits to guess.
+#[test]
+fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
+    let Some(lab) = super::lab("clients_of_a_source_that_guesses_have_sockets_meanwhile") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body(PEEK), 2);
+    sb.wait_healthy(&["east-1"]);
+    let ask = || assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").field("host"), "east-1");
+    // Of Windows' forms of SYN, that without a window scale.
+    lab.client.must(&[
+        "sysctl",
+        "-qw",
+        "net.ipv4.tcp_timestamps=0",
+        "net.ipv4.tcp_window_scaling=0",
+    ]);
+    ask();
+    assert_eq!((exits(&sb, "syn_answered"), exits(&sb, "routed")), (1, 1));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A failed assertion too ends it.
+        let _stop = Stop(&stop);
+        scope.spawn(|| guess(&lab.client, &stop));
+        // While there are many guesses in each second, some SYN falls behind the first of them.
+        let is_left = || {
+            // A client that has a cookie already is reset.
+            let mut client = lab.client.connect("10.1.0.1:80");
+            let asked = client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            let _ = asked.and_then(|()| client.read_exact(&mut [0; 12]));
+            exits(&sb, "syn_passed") >= 1
+        };
+        assert!(eventually(SOON, is_left), "{}", sb.get("/metrics").1);
+        (0..20).for_each(|_| ask());
+        assert!(exits(&sb, "cookie_wrong") >= 64);
+        // Cookies with timestamps are believed all the same.
+        lab.client.must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=1"]);
+        let before = (exits(&sb, "syn_passed"), exits(&sb, "routed"));
+        ask();
+        assert_eq!(
+            (exits(&sb, "syn_passed"), exits(&sb, "routed")),
+            (before.0, before.1 + 1)
+        );
+    });
+    lab.client.must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]);
+    let is_believed = || {
+        let before = exits(&sb, "routed");
+        ask();
+        exits(&sb, "routed") > before
+    };
+    assert!(eventually(SOON, is_believed), "{}", sb.get("/metrics").1);
+}
+
+/// A cookie proves that its client gets what is sent to its address: it is not sent to whoever claims that.
+#[test]
+fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
+    let Some(lab) = super::lab("a_syn_from_where_its_sender_is_not_is_left_to_the_kernel") else {
+        return;
+    };
+    let (_health, _hosts, sb) = start(&lab);
+    // The kernel tells programs of routes where it forwards.
+    lab.lb.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
+    let neighbour = lab.host("east-1");
+    neighbour
+        .ip("addr add 10.1.0.77/32 dev lo\nroute add 10.1.0.0/24 via 10.2.0.1")
+        .unwrap();
+    neighbour.run(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let from: SocketAddr = "10.1.0.77:0".parse().unwrap();
+        socket.bind(&from.into()).unwrap();
+        let to: SocketAddr = "10.1.0.1:80".parse().unwrap();
+        let _ = socket.connect_timeout(&to.into(), Duration::from_millis(300));
+    });
+    assert!(
+        eventually(SOON, || exits(&sb, "syn_passed") >= 1),
+        "{}",
+        sb.get("/metrics").1
+    );
+    assert_eq!(exits(&sb, "syn_answered"), 0);
+}

@@ -1,0 +1,152 @@
+//! Hosts that refuse, that say nothing, or that speak otherwise than the client.
+
+use crate::lab;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lab::cut::{self, CutLab};
+use lab::flood::stay_on_last_cpu;
+use lab::impair::{Impaired, Odds};
+use lab::{Router, SOON, Signalbox, config, eventually, http, servers};
+
+use super::{PEEK, exits, filter, start_with};
+
+/// Two hosts in turns, whose checks and connects do not put them out of use.
+fn body() -> String {
+    let [health, ejection] = cut::PATIENT;
+    let east = config::cluster(
+        "east",
+        &["balance: round-robin", health, ejection],
+        &["east-1", "east-2"],
+    );
+    format!(
+        "{PEEK}\ntimeouts: {{ connect: 2s }}\n{}clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
+        config::WEB_LISTENERS
+    )
+}
+
+fn ask_all(lab: &CutLab, count: usize) -> Vec<String> {
+    let one = |_| http::ask(lab, "10.1.0.1:80", "a.test").field("host");
+    (0..count).map(one).collect()
+}
+
+fn begin(lab: &CutLab) -> TcpStream {
+    let mut client = lab.client.connect("10.1.0.1:80");
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+    client
+}
+
+fn expect_answer(mut client: TcpStream) {
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[test]
+fn clients_of_a_host_that_refuses_are_served_by_another() {
+    let Some(lab) = super::lab("clients_of_a_host_that_refuses_are_served_by_another") else {
+        return;
+    };
+    // The first host's check is answered, and nothing else.
+    let _health = servers::healthy(lab.host("east-1"));
+    let _router = Router::start(&lab, "east-2");
+    let sb = start_with(&lab, &body(), 2);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    for host in ask_all(&lab, 40) {
+        assert_eq!(host, "east-2");
+    }
+    assert!(exits(&sb, "refused") >= 1, "{}", sb.get("/metrics").1);
+    assert!(exits(&sb, "routed") >= 10, "{}", sb.get("/metrics").1);
+    assert!(eventually(SOON, || sb.host("east-1")["active_connections"] == 0));
+}
+
+#[test]
+fn clients_of_a_host_that_says_nothing_are_served_by_another_or_once_it_speaks() {
+    let Some(lab) = super::lab("clients_of_a_host_that_says_nothing_are_served_by_another_or_once_it_speaks") else {
+        return;
+    };
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let sb = start_with(&lab, &body(), 2);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let nothing = Odds {
+        drop: 1.0,
+        ..Odds::GOOD
+    };
+    let link = Impaired::host_link(&lab, "east-1", nothing);
+    // A request of the two waits for the silent host.
+    let clients = [begin(&lab), begin(&lab)];
+    assert!(eventually(SOON, || exits(&sb, "syn_repeated") >= 1));
+    clients.into_iter().for_each(expect_answer);
+    let clients = [begin(&lab), begin(&lab), begin(&lab), begin(&lab)];
+    drop(link);
+    clients.into_iter().for_each(expect_answer);
+    assert!(eventually(SOON, || {
+        ["east-1", "east-2"].map(|host| sb.host(host)["active_connections"].clone()) == [0, 0]
+    }));
+}
+
+#[test]
+fn a_host_that_lacks_what_the_client_has_is_left_to_userspace() {
+    let Some(lab) = super::lab("a_host_that_lacks_what_the_client_has_is_left_to_userspace") else {
+        return;
+    };
+    lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_sack=0"]);
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let sb = start_with(&lab, &body(), 2);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let answers = ask_all(&lab, 20);
+    // Userspace asks this host, with a leg that has the host's options.
+    assert!(answers.iter().any(|host| host == "east-1"), "{answers:?}");
+    assert!(answers.iter().any(|host| host == "east-2"), "{answers:?}");
+    assert!(exits(&sb, "refused") >= 1, "{}", sb.get("/metrics").1);
+}
+
+#[test]
+fn a_host_that_is_down_gets_nothing() {
+    let Some(lab) = super::lab("a_host_that_is_down_gets_nothing") else {
+        return;
+    };
+    let mut routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let east = config::cluster("east", &["balance: round-robin"], &["east-1", "east-2"]);
+    let routes = "routes:\n  - { host: a.test, clusters: { east: 1 } }\n";
+    let body = format!("{PEEK}\n{}clusters:\n{east}{routes}", config::WEB_LISTENERS);
+    let sb: Signalbox = start_with(&lab, &body, 2);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    routers[0].kill();
+    assert!(eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"));
+    std::thread::sleep(Duration::from_millis(200));
+    let before = (exits(&sb, "routed"), exits(&sb, "refused"));
+    assert!(ask_all(&lab, 20).iter().all(|host| host == "east-2"));
+    assert_eq!((exits(&sb, "routed"), exits(&sb, "refused")), (before.0 + 20, before.1));
+}
+
+/// More clients wait for a host than a CPU's ring has elements. The first one's data is gone when the host answers: it is
+/// read again when the client repeats it.
+#[test]
+fn a_client_whose_first_data_was_overwritten_is_served() {
+    let Some(lab) = super::lab("a_client_whose_first_data_was_overwritten_is_served") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body(PEEK), 2);
+    sb.wait_healthy(&["east-1"]);
+    // Packets of the client's are handled by its CPU.
+    stay_on_last_cpu();
+    // On their way, so that the host repeats them.
+    let late = "tcp sport 80 tcp flags & (syn|ack) == syn|ack drop";
+    filter(&lab.lb, "netdev", "hook ingress device east-1", late);
+    let first = begin(&lab);
+    let silent = format!("tcp sport {} drop", first.local_addr().unwrap().port());
+    filter(&lab.client, "inet", "hook output", &silent);
+    let others: Vec<_> = (0..600).map(|_| begin(&lab)).collect();
+    lab.lb.must(&["nft", "delete table netdev lost"]);
+    others.into_iter().for_each(expect_answer);
+    let overwritten = || exits(&sb, "overwritten") >= 1;
+    assert!(eventually(SOON, overwritten), "{}", sb.get("/metrics").1);
+    lab.client.must(&["nft", "delete table inet lost"]);
+    expect_answer(first);
+    assert!(eventually(SOON, || sb.host("east-1")["active_connections"] == 0));
+    cut::expect_none(&sb);
+}

@@ -1,0 +1,236 @@
+//! Connections that are left to userspace, why, and how that is shown.
+
+use crate::lab;
+
+use lab::cut;
+use lab::{Router, SOON, Signalbox, config, eventually, http};
+
+use super::{PEEK, exits, filter, start_with};
+
+/// A configuration: further top-level lines, keys of the cluster, the route.
+struct Case {
+    extra: &'static str,
+    cluster: &'static str,
+    route: &'static str,
+    /// Kind and reason by which it is left to userspace.
+    why: (&'static str, &'static str),
+}
+
+const PLAIN: &str = "{ host: a.test, clusters: { east: 1 } }";
+
+const CASES: [Case; 9] = [
+    Case {
+        extra: "limits: { per_source: { concurrent: 100 } }",
+        cluster: "",
+        route: PLAIN,
+        why: ("listener", "source_limits"),
+    },
+    Case {
+        extra: "limits: { max_connections: 100 }",
+        cluster: "",
+        route: PLAIN,
+        why: ("listener", "max_connections"),
+    },
+    Case {
+        extra: "log: { connections: { to: /dev/null } }",
+        cluster: "",
+        route: PLAIN,
+        why: ("listener", "connection_log"),
+    },
+    Case {
+        extra: "",
+        cluster: "balance: maglev",
+        route: PLAIN,
+        why: ("route", "balance"),
+    },
+    Case {
+        extra: "",
+        cluster: "max_host_connections: 50",
+        route: PLAIN,
+        why: ("route", "max_host_connections"),
+    },
+    Case {
+        extra: "",
+        cluster: "",
+        route: "{ host: \"*.test\", clusters: { east: 1 } }",
+        why: ("route", "wildcard"),
+    },
+    Case {
+        extra: "",
+        cluster: "",
+        route: "{ host: a.test, clusters: { east: 1 }, allow: [10.0.0.0/8] }",
+        why: ("route", "allow"),
+    },
+    Case {
+        extra: "",
+        cluster: "",
+        route: "{ host: a.test, clusters: { east: 1 }, prefer: [{ cluster: east, clients: [10.9.0.0/16] }] }",
+        why: ("route", "prefer"),
+    },
+    Case {
+        extra: "",
+        cluster: "",
+        route: "{ host: a.test, clusters: { east: 1 }, path: /x }",
+        why: ("route", "per_request"),
+    },
+];
+
+fn body(case: &Case) -> String {
+    let keys: Vec<&str> = [case.cluster].into_iter().filter(|key| !key.is_empty()).collect();
+    let east = config::cluster("east", &keys, &["east-1"]);
+    let (extra, route, listeners) = (case.extra, case.route, config::WEB_LISTENERS);
+    let more = if route.contains("path") {
+        format!("  - {PLAIN}\n")
+    } else {
+        String::new()
+    };
+    format!("{PEEK}\n{extra}\n{listeners}clusters:\n{east}routes:\n  - {route}\n{more}")
+}
+
+fn explain(sb: &Signalbox, words: &[&str]) -> String {
+    let output = sb.cli(&[&["explain"], words].concat());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn left_out(sb: &Signalbox, (kind, reason): (&str, &str)) -> f64 {
+    sb.metric(&format!(
+        "signalbox_kernel_peek_left_to_userspace{{kind=\"{kind}\",reason=\"{reason}\"}}"
+    ))
+}
+
+#[test]
+fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown() {
+    let Some(lab) = super::lab("what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let plain = Case {
+        extra: "",
+        cluster: "",
+        route: PLAIN,
+        why: ("", ""),
+    };
+    let sb = start_with(&lab, &body(&plain), 2);
+    sb.wait_healthy(&["east-1"]);
+    let ask = || {
+        // The host's check goes on under another configuration.
+        let is_served = || http::ask(&lab, "10.1.0.1:80", "a.test").status == 200;
+        assert!(eventually(SOON, is_served));
+        http::ask(&lab, "10.1.0.1:80", "a.test")
+    };
+    let explained = || explain(&sb, &["a.test"]);
+    ask();
+    let routed = exits(&sb, "routed");
+    assert!(routed >= 1);
+    assert!(
+        explained().contains("routed in the kernel, without a socket"),
+        "{}",
+        explained()
+    );
+    for case in &CASES {
+        sb.reload(&body(case));
+        assert!(
+            eventually(SOON, || left_out(&sb, case.why) >= 1.0),
+            "{:?}\n{}",
+            case.why,
+            sb.get("/metrics").1
+        );
+        let routed = exits(&sb, "routed");
+        assert_eq!(ask().status, 200, "{:?}", case.why);
+        assert_eq!(exits(&sb, "routed"), routed, "{:?}", case.why);
+        let text = explained();
+        assert!(text.contains(&format!("({})", case.why.1)), "{:?}: {text}", case.why);
+    }
+    sb.reload(&body(&plain));
+    let is_routed_again = || {
+        let before = exits(&sb, "routed");
+        ask();
+        exits(&sb, "routed") > before
+    };
+    assert!(eventually(SOON, is_routed_again));
+}
+
+#[test]
+fn without_syncookies_of_the_kernel_connections_have_sockets() {
+    let Some(lab) = super::lab("without_syncookies_of_the_kernel_connections_have_sockets") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body(PEEK), 2);
+    sb.wait_healthy(&["east-1"]);
+    lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=0"]);
+    let reason = ("listener", "syncookies_off");
+    assert!(
+        eventually(SOON, || left_out(&sb, reason) == 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+    let answered = exits(&sb, "syn_answered");
+    for _ in 0..5 {
+        assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
+    }
+    assert_eq!(exits(&sb, "syn_answered"), answered);
+}
+
+#[test]
+fn auto_stays_out_of_the_kernel_while_a_packet_filter_has_rules() {
+    let Some(lab) = super::lab("auto_stays_out_of_the_kernel_while_a_packet_filter_has_rules") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body("datapath: { peek: auto }"), 2);
+    sb.wait_healthy(&["east-1"]);
+    let is_routed = || {
+        let before = exits(&sb, "routed");
+        assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
+        exits(&sb, "routed") > before
+    };
+    assert!(is_routed());
+    filter(&lab.lb, "inet", "hook input", "tcp dport 9 drop");
+    let reason = ("listener", "packet_filter");
+    assert!(
+        eventually(SOON, || left_out(&sb, reason) == 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+    assert!(!is_routed());
+    assert!(explain(&sb, &["a.test"]).contains("(packet_filter)"));
+    lab.lb.must(&["nft", "delete table inet lost"]);
+    assert!(eventually(SOON, is_routed));
+}
+
+/// The configuration's snapshot does not tell these reasons; the kernel peek's tables do.
+#[test]
+fn explain_says_what_the_tables_lack_and_what_this_client_lacks() {
+    let Some(lab) = super::lab("explain_says_what_the_tables_lack_and_what_this_client_lacks") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let here = "{ name: here-1, address: 10.1.0.1, http: 80, https: 443 }".to_owned();
+    let clusters = config::cluster("east", &[], &["east-1"])
+        + &config::cluster_of(
+            "here",
+            &["health: { tcp: { port: 80 }, interval: 100ms, rise: 1 }"],
+            &[here],
+        );
+    let body = format!(
+        "{PEEK}\n{}clusters:\n{clusters}routes:\n  - {PLAIN}\n  - {{ host: b.test, clusters: {{ here: 1 }} }}\n",
+        config::WEB_LISTENERS
+    );
+    let sb = start_with(&lab, &body, 2);
+    sb.wait_healthy(&["east-1", "here-1"]);
+    let is_said = |words: &[&str], what: &str| {
+        let is = eventually(SOON, || explain(&sb, words).contains(what));
+        assert!(is, "{what}: {}", explain(&sb, words));
+    };
+    is_said(
+        &["a.test", "--client", "10.1.0.2"],
+        "routed in the kernel, without a socket",
+    );
+    is_said(&["a.test", "--client", "fd00:1::2"], "(client_family)");
+    is_said(&["b.test"], "(host_not_reached)");
+    lab.lb
+        .must(&["sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 60000"]);
+    is_said(&["a.test"], "(no_ports)");
+    assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
+}

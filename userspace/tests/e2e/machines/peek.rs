@@ -1,0 +1,55 @@
+//! The kernel peek where the kernel has what it takes, and the same configuration where it has not.
+
+use std::time::Duration;
+
+use crate::kernel_peek::{PEEK, doors, exits};
+use crate::lab::cut::{self, Hosts, finish};
+use crate::lab::tiers::ping;
+use crate::lab::transfers::{self, Load};
+use crate::lab::{SOON, eventually, privileged};
+
+/// Kernel that brought `bpf_sk_assign_tcp_reqsk`.
+const SINCE: (u32, u32) = (6, 9);
+
+/// Major and minor number of the running kernel.
+fn running() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|text| text.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn connections_are_routed_in_the_kernel_or_it_is_said_why_not_and_all_are_served() {
+    if !privileged("connections_are_routed_in_the_kernel_or_it_is_said_why_not_and_all_are_served") || cut::lenient() {
+        return;
+    }
+    let lab = cut::lab();
+    let servers = transfers::servers_of(&lab, doors());
+    let (_health, mut sb) = cut::start(&lab, PEEK);
+    let is_routed = running() >= SINCE;
+    let features = sb.json("/api/v1/status")["degraded"].to_string();
+    assert_eq!(features.contains("kernel_peek"), !is_routed, "{features}");
+    if is_routed {
+        let routes = || sb.metric("signalbox_kernel_peek_routes") == 4.0;
+        assert!(eventually(SOON, routes), "{}", sb.get("/metrics").1);
+    }
+    let load = Load {
+        at_once: 4,
+        count: 25,
+        most: 100_000,
+        patience: Duration::from_secs(60),
+    };
+    for (seed, door) in (1..).zip(doors()) {
+        load.must(&lab, &door, seed);
+    }
+    assert_eq!(exits(&sb, "delivered"), if is_routed { 100 } else { 0 });
+    drop(servers);
+    let hosts = Hosts::start(&lab);
+    let flows: Vec<_> = doors().iter().map(|door| door.enter_cut(&lab, &sb, &hosts)).collect();
+    sb.kill9();
+    for (client, host) in &flows {
+        ping(client, host);
+        ping(host, client);
+        finish(client, host);
+    }
+}
