@@ -64,6 +64,7 @@ pub(crate) fn install(names: &[&'static str]) -> Result<()> {
             "haproxy" => "haproxy.service",
             "nginx" | "nginx-light" => "nginx.service",
             "bind9" => "named.service",
+            "bird2" => "bird.service",
             "prometheus" => "prometheus.service",
             _ => continue,
         };

@@ -16,6 +16,7 @@ mod mirror;
 mod root;
 mod suites;
 mod test;
+mod ui;
 mod vm;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -42,8 +43,10 @@ enum Task {
     CheckDeps(deps::DepsArgs),
     /// Check the units, rules, dashboards and manifests in packaging/
     Lint(lint::LintArgs),
-    /// Make packages of signalbox: deb, rpm, an archive, manual pages
+    /// Make packages of signalbox: deb, rpm, an archive, manual pages, container images, bills of materials
     Dist(dist::DistArgs),
+    /// Build the program in two directories, and compare the bytes
+    Reproduce(dist::reproducible::ReproduceArgs),
     /// Install what the tests need and run all of them
     Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
@@ -52,8 +55,10 @@ enum Task {
     Nightly,
     /// Build the API server that `nightly` tests against, and say where it is
     KubeApiserver,
-    /// Install the suites for HTTP that `nightly` runs, and say where they are
+    /// Install the suites that the end-to-end tests run, and say where they are
     Suites,
+    /// Check or renew the libraries of the web UI, and the pictures of its pages in docs/
+    Ui(ui::UiArgs),
     /// Run fuzz targets, starting from fuzz/seeds
     Fuzz(fuzz::FuzzArgs),
     /// Run the benchmarks; arguments go to signalbox-bench
@@ -94,11 +99,13 @@ fn run(task: Task) -> Result<()> {
         Task::CheckDeps(args) => deps::run(&args),
         Task::Lint(args) => lint::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::Reproduce(args) => dist::reproducible::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
         Task::Nightly => test::run_nightly(),
         Task::KubeApiserver => kube_apiserver::run(),
         Task::Suites => suites::run(),
+        Task::Ui(args) => ui::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
         Task::Lab(pass) => cargo_run("signalbox-bench", &["lab"], pass.args),

@@ -13,16 +13,35 @@ use aya_obj::generated::bpf_insn;
 /// Kernel version: major and minor.
 pub(super) type Version = (u32, u32);
 
-/// The oldest kernel with all programs; `signalbox::kernel::version::OLDEST` is the same.
-pub(super) const OLDEST: Version = (5, 14);
+/// The oldest kernel with all programs but those of [`OPTIONAL`]; `signalbox::kernel::version::OLDEST_KERNEL` is the same.
+const OLDEST: Version = (5, 14);
+
+/// Objects whose part is left out on older kernels than theirs.
+const OPTIONAL: [(&str, Version); 1] = [("kernel_peek", (6, 9))];
+
+/// The oldest kernel that an object must load on.
+pub(super) fn oldest(object: &str) -> Version {
+    let optional = OPTIONAL.iter().find(|(name, _)| *name == object);
+    optional.map_or(OLDEST, |(_, version)| *version)
+}
+
+/// Functions of the kernel (kfuncs) by the numbers that stand for them in an object: `KERNEL_FUNCTIONS` of
+/// common/src/peek/abi.rs. They begin behind all helpers.
+const KERNEL_FUNCTIONS: [(i32, &str, Version); 4] = [
+    (0x5b0c_0001, "bpf_sk_assign_tcp_reqsk", (6, 9)),
+    (0x5b0c_0002, "bpf_iter_num_new", (6, 4)),
+    (0x5b0c_0003, "bpf_iter_num_next", (6, 4)),
+    (0x5b0c_0004, "bpf_iter_num_destroy", (6, 4)),
+];
 
 /// Helpers by number, as in `enum bpf_func_id`.
-const HELPERS: [(i32, &str, Version); 35] = [
+const HELPERS: [(i32, &str, Version); 38] = [
     (1, "map_lookup_elem", (3, 19)),
     (2, "map_update_elem", (3, 19)),
     (3, "map_delete_elem", (3, 19)),
     (5, "ktime_get_ns", (4, 1)),
     (7, "get_prandom_u32", (4, 1)),
+    (8, "get_smp_processor_id", (4, 1)),
     (9, "skb_store_bytes", (4, 1)),
     (11, "l4_csum_replace", (4, 1)),
     (13, "clone_redirect", (4, 2)),
@@ -42,6 +61,7 @@ const HELPERS: [(i32, &str, Version); 35] = [
     (85, "sk_lookup_udp", (4, 20)),
     (86, "sk_release", (4, 20)),
     (99, "skc_lookup_tcp", (5, 2)),
+    (100, "tcp_check_syncookie", (5, 2)),
     (110, "tcp_gen_syncookie", (5, 3)),
     (118, "jiffies64", (5, 6)),
     // Usable in sk_lookup programs from 5.9 on.
@@ -51,6 +71,7 @@ const HELPERS: [(i32, &str, Version); 35] = [
     (131, "ringbuf_reserve", (5, 8)),
     (132, "ringbuf_submit", (5, 8)),
     (133, "ringbuf_discard", (5, 8)),
+    (137, "skc_to_tcp_sock", (5, 9)),
     (152, "redirect_neigh", (5, 10)),
     (160, "ktime_get_coarse_ns", (5, 11)),
     (163, "check_mtu", (5, 12)),
@@ -125,9 +146,9 @@ impl Needs {
         self.0.iter().map(|(name, version)| (name.as_str(), *version))
     }
 
-    /// Lines about requirements that the oldest kernel lacks.
-    pub(super) fn too_new(&self) -> Vec<String> {
-        let newer = self.all().filter(|(_, version)| *version > OLDEST);
+    /// Lines about requirements that a kernel lacks.
+    pub(super) fn too_new(&self, oldest: Version) -> Vec<String> {
+        let newer = self.all().filter(|(_, version)| *version > oldest);
         newer
             .map(|(name, (major, minor))| format!("{name} needs Linux {major}.{minor}"))
             .collect()
@@ -140,6 +161,13 @@ fn need(opcode: u8, source: u8, offset: i16, immediate: i32) -> Result<Option<(S
     let class = opcode & CLASS;
     match opcode {
         BPF_CALL => match source {
+            0 if immediate >= KERNEL_FUNCTIONS[0].0 => {
+                let known = KERNEL_FUNCTIONS.iter().find(|(number, ..)| *number == immediate);
+                let Some((_, name, version)) = known else {
+                    bail!("kernel function {immediate:#x} is not in xtask/src/abi/floor.rs");
+                };
+                Ok(Some((format!("kernel function {name}"), *version)))
+            }
             0 => {
                 let Some((_, name, version)) = HELPERS.iter().find(|(number, ..)| *number == immediate) else {
                     bail!(
@@ -207,7 +235,17 @@ mod tests {
                 ("instruction atomic or, and, exchange", (5, 12)),
             ]
         );
-        assert_eq!(needs.too_new(), [""; 0]);
+        assert_eq!(needs.too_new(OLDEST), [""; 0]);
+    }
+
+    #[test]
+    fn a_kernel_function_is_for_the_objects_that_may_lack_it() {
+        let needs = needs(&[(BPF_CALL, 0, 0, 0x5b0c_0001)]).unwrap();
+        assert_eq!(needs.too_new(oldest("kernel_peek")), [""; 0]);
+        assert_eq!(
+            needs.too_new(oldest("cut_through")),
+            ["kernel function bpf_sk_assign_tcp_reqsk needs Linux 6.9"]
+        );
     }
 
     #[test]
@@ -218,7 +256,7 @@ mod tests {
             ((0x3f, 0x21, 1, 0), "signed division"),
             ((0x06, 0, 0, 4), "long jump"),
         ] {
-            let new = needs(&[instruction]).unwrap().too_new();
+            let new = needs(&[instruction]).unwrap().too_new(OLDEST);
             assert!(
                 new.len() == 1 && new[0].contains(name) && new[0].contains("6.6"),
                 "{name}: {new:?}"
@@ -226,7 +264,7 @@ mod tests {
         }
         let mut needs = Needs::default();
         needs.map(30, "bloom_filter").unwrap();
-        assert_eq!(needs.too_new(), ["map type bloom_filter needs Linux 5.16"]);
+        assert_eq!(needs.too_new(OLDEST), ["map type bloom_filter needs Linux 5.16"]);
     }
 
     #[test]

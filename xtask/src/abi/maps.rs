@@ -15,11 +15,12 @@ pub(super) const PAGE: &str = "docs/kernel-maps.md";
 const LABELS: [&str; 4] = ["Entry", "Writer", "Reader", "Size"];
 
 /// Files of `ebpf/src` with maps, and the title of their section.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("steer.rs", "Steering"),
     ("sockmap.rs", "Tier sockmap"),
     ("cut/maps.rs", "Tier cut"),
     ("handshakes.rs", "Handshakes"),
+    ("peek/maps.rs", "Kernel peek"),
     ("l4/maps.rs", "Layer-4 services"),
     ("shield/maps.rs", "Shield"),
     ("names.rs", "Names of what flows refer to"),
@@ -37,9 +38,9 @@ Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xt
 Files are those of `userspace/src`, and of the crates in `userspace`, where nothing else is said; programs are those of
 `ebpf/src`.
 
-There is an object for each topic: `steering` (with tier sockmap), `cut_through`, `layer4` (with the shield), and
-`decap` for the hosts of services in mode `dsr-ipip`. Each map stands beside the objects that have it. aya-log adds
-`AYA_LOGS`, the compiler `.rodata`. Tests have an object of their own, which does not ship.
+There is an object for each topic: `steering` (with tier sockmap), `cut_through`, `kernel_peek`, `layer4` (with the
+shield), and `decap` for the hosts of services in mode `dsr-ipip`. Each map stands beside the objects that have it.
+aya-log adds `AYA_LOGS`, the compiler `.rodata`. Tests have an object of their own, which does not ship.
 
 *Pinned* maps (declared by `pinned` in the place of `with_max_entries`) stand below `/sys/fs/bpf/signalbox` and outlive
 the process: who changes one raises `ABI_VERSION` and follows `common/src/layout.rs`. The next version reads the flows

@@ -1,14 +1,18 @@
-//! `dist`: packages for Debian and for Red Hat's distributions, and an archive of the same files.
+//! `dist`: packages for Debian and for Red Hat's distributions, an archive of the same files, and container images.
 //!
 //! The packers are the distributions' own, dpkg-deb and rpmbuild, fed with one list of files: cargo-deb and
 //! cargo-generate-rpm would each have a list of its own, and take minutes to be built.
 
 mod check;
+mod checksums;
 mod deb;
+pub(crate) mod image;
 mod notices;
 mod product;
 mod release;
+pub(crate) mod reproducible;
 mod rpm;
+mod sbom;
 mod tar;
 mod tree;
 
@@ -21,13 +25,13 @@ use crate::{
     apt::{AptPackage, package},
     root::root,
 };
-pub(crate) use check::check;
+pub(crate) use check::{check, debs};
 use product::Product;
 pub(crate) use product::build;
 use release::Release;
 
 /// Debian packages that make packages, and check them.
-pub(crate) const PACKAGES: [AptPackage; 7] = [
+pub(crate) const PACKAGES: [AptPackage; 11] = [
     package("binutils"),
     package("rpm"),
     package("xz-utils"),
@@ -35,6 +39,11 @@ pub(crate) const PACKAGES: [AptPackage; 7] = [
     package("lintian"),
     package("rpmlint"),
     package("mmdebstrap"),
+    package("skopeo"),
+    // Parts of the images.
+    package("ca-certificates"),
+    package("keepalived"),
+    package("nftables"),
 ];
 
 #[derive(clap::Args)]
@@ -50,8 +59,11 @@ pub(crate) struct DistArgs {
     /// Package this program instead of building one; it still has its debug symbols
     #[arg(long, value_name = "PATH", conflicts_with = "profile")]
     program: Option<PathBuf>,
+    /// Refuse unless the commit has the tag of its version, and nothing is changed
+    #[arg(long)]
+    tagged: bool,
     /// Instead of packages for use, make some to be checked, and check them: what stage `packages` does
-    #[arg(long, conflicts_with_all = ["what", "out"])]
+    #[arg(long, conflicts_with_all = ["what", "out", "tagged"])]
     check: bool,
     /// With --check: write the checked-in lists of files
     #[arg(long, requires = "check")]
@@ -63,7 +75,12 @@ impl DistArgs {
     fn built(&self) -> Result<PathBuf> {
         match &self.program {
             Some(program) => Ok(program.canonicalize()?),
-            None => build(&self.profile, None),
+            // The check takes the program of the tests; a release has the same bytes wherever it is built.
+            None if self.check => build(&self.profile, None),
+            None => {
+                let root = root()?;
+                reproducible::build(&root, &root.join("target/dist-build"), "signalbox", &self.profile)
+            }
         }
     }
 }
@@ -79,6 +96,10 @@ pub(crate) enum Format {
     Tar,
     /// The manual pages alone
     Man,
+    /// Container images, in the layout of OCI
+    Image,
+    /// Bills of materials of the program, and of each package that is made with it
+    Sbom,
 }
 
 /// How much time compression takes.
@@ -104,6 +125,14 @@ impl Effort {
         match self {
             Self::Thorough => "w6.xzdio",
             Self::Quick => "w1.gzdio",
+        }
+    }
+
+    /// Level of gzip, for layers of images.
+    const fn of_gzip(self) -> &'static str {
+        match self {
+            Self::Thorough => "-9n",
+            Self::Quick => "-1n",
         }
     }
 
@@ -133,6 +162,9 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     }
     let root = root()?;
     let release = Release::of_checkout(&root)?;
+    if args.tagged {
+        release.must_be_tagged()?;
+    }
     let scratch = root.join("target/dist-work");
     let built = args.built()?;
     let product = Product::make(&built, &scratch.join("product"), &release)?;
@@ -151,22 +183,34 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     } else {
         &args.what
     };
-    for format in formats {
-        for file in packing.pack(*format)? {
+    let mut made = Vec::new();
+    // Bills come last: they are of all others.
+    for format in Format::value_variants()
+        .iter()
+        .filter(|format| formats.contains(format))
+    {
+        for file in packing.pack(*format, &made)? {
             println!("{}", file.display());
+            if image::is_image(&file) {
+                println!("  {}", image::digest(&file)?);
+            }
+            made.push(file);
         }
     }
+    println!("{}", checksums::write(&out, &made)?.display());
     Ok(())
 }
 
 impl Packing<'_> {
-    /// Makes packages, and returns their paths.
-    fn pack(&self, format: Format) -> Result<Vec<PathBuf>> {
+    /// Makes packages, and returns their paths; `made` are those that were made before.
+    fn pack(&self, format: Format, made: &[PathBuf]) -> Result<Vec<PathBuf>> {
         match format {
             Format::Deb => deb::pack(self),
             Format::Rpm => rpm::pack(self),
             Format::Tar => tar::pack(self),
             Format::Man => tar::copy_pages(self),
+            Format::Image => image::pack(self),
+            Format::Sbom => sbom::pack(self, made),
         }
     }
 }

@@ -36,10 +36,10 @@ struct Library {
 pub(super) fn of_libraries(root: &Path) -> Result<String> {
     let mut text = String::from("Libraries that are part of the program signalbox, with their licences.\n\n");
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let used = used(root)?;
-    for library in all(root)? {
+    let mut listed = BTreeSet::new();
+    for library in of_all_trees(root)? {
         let name = format!("{} {}", library.name, library.version);
-        if library.source.is_none() || !used.contains(&name) {
+        if !listed.insert(name.clone()) {
             continue;
         }
         let Some(licence) = &library.license else {
@@ -63,13 +63,31 @@ pub(super) fn of_libraries(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Name and version of what is linked into the program, or makes code of it.
-fn used(root: &Path) -> Result<BTreeSet<String>> {
+/// Libraries of the program, and of the eBPF objects in it, in order.
+fn of_all_trees(root: &Path) -> Result<Vec<Library>> {
+    let mut libraries = Vec::new();
+    for (manifest, package) in [("Cargo.toml", "signalbox"), ("ebpf/Cargo.toml", "signalbox-ebpf")] {
+        let used = used(root, manifest, package)?;
+        let is_used = |library: &Library| used.contains(&format!("{} {}", library.name, library.version));
+        let all = all(root, manifest)?;
+        libraries.extend(
+            all.into_iter()
+                .filter(|library| library.source.is_some() && is_used(library)),
+        );
+    }
+    libraries.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    Ok(libraries)
+}
+
+/// Name and version of what is linked into a package, or makes code of it.
+fn used(root: &Path, manifest: &str, package: &str) -> Result<BTreeSet<String>> {
     let tree = Run::cargo([
         "tree",
         "--locked",
+        "--manifest-path",
+        manifest,
         "-p",
-        "signalbox",
+        package,
         "-e",
         "normal",
         "--prefix",
@@ -87,21 +105,21 @@ fn used(root: &Path) -> Result<BTreeSet<String>> {
     Ok(words.collect())
 }
 
-fn all(root: &Path) -> Result<Vec<Library>> {
+fn all(root: &Path, manifest: &str) -> Result<Vec<Library>> {
     let host = Run::new("rustc")?.args(["--print", "host-tuple"]).answer();
     let host = host.context("`rustc --print host-tuple` fails")?;
     let metadata = Run::cargo([
         "metadata",
         "--locked",
+        "--manifest-path",
+        manifest,
         "--format-version",
         "1",
         "--filter-platform",
         host.trim(),
     ])?;
     let said = metadata.dir(root).answer().context("`cargo metadata` fails")?;
-    let mut packages = serde_json::from_str::<Metadata>(&said)?.packages;
-    packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-    Ok(packages)
+    Ok(serde_json::from_str::<Metadata>(&said)?.packages)
 }
 
 fn licence_files(manifest: &Path) -> Result<Vec<PathBuf>> {

@@ -15,8 +15,9 @@ pub(super) struct Release {
     pub(super) revision: String,
     /// Seconds since 1970, of the commit: the time of every file.
     pub(super) epoch: u64,
-    /// Its day as YYYY-MM-DD, and its time as mail has it.
+    /// Its day as YYYY-MM-DD, its time as RFC 3339 has it, and as mail has it.
     pub(super) date: String,
+    pub(super) time: String,
     pub(super) mail_date: String,
     pub(super) homepage: String,
 }
@@ -36,6 +37,7 @@ impl Release {
             revision,
             epoch: git(&["log", "-1", "--format=%ct"])?.parse()?,
             date: git(&["log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d"])?,
+            time: git(&["log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"])?,
             mail_date: git(&[
                 "log",
                 "-1",
@@ -44,6 +46,27 @@ impl Release {
             ])?,
             homepage: value(&manifest, "repository").context("Cargo.toml has no repository")?,
         })
+    }
+}
+
+impl Release {
+    /// A later version of the same, for upgrades.
+    pub(super) fn next(&self) -> Self {
+        Self {
+            version: format!("{}+next", self.version),
+            ..self.clone()
+        }
+    }
+
+    /// Fails unless this is the release itself, and no build before it.
+    pub(super) fn must_be_tagged(&self) -> Result<()> {
+        if self.version.contains('~') {
+            bail!(
+                "{} is no release: the commit lacks the tag of its version, or files are changed",
+                self.version
+            );
+        }
+        Ok(())
     }
 }
 
@@ -84,8 +107,33 @@ pub(super) fn architectures() -> Result<(&'static str, &'static str)> {
 }
 
 #[cfg(test)]
+impl Release {
+    /// A release of a made-up commit.
+    pub(super) fn example(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            revision: "abc".to_owned(),
+            epoch: 1_893_553_445,
+            date: "2030-01-02".to_owned(),
+            time: "2030-01-02T03:04:05Z".to_owned(),
+            mail_date: String::new(),
+            homepage: "https://example.invalid".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_tagged_commit_without_changes_is_a_release() {
+        assert!(Release::example("0.1.0").must_be_tagged().is_ok());
+        for (is_changed, is_tagged) in [(true, true), (false, false)] {
+            let version = version("0.1.0", "1", "abc", is_changed, is_tagged);
+            assert!(Release::example(&version).must_be_tagged().is_err());
+        }
+    }
 
     #[test]
     fn builds_between_releases_come_before_the_next_one_in_the_order_of_time() {

@@ -16,7 +16,7 @@ use super::{
 use crate::vm::store::quietly;
 
 /// Directories that go with the package if nothing else is in them.
-const OWN: [&str; 9] = [
+const OWN: [&str; 18] = [
     LICENCES,
     // Not every distribution has the shells that these are for.
     "usr/share/fish",
@@ -25,6 +25,15 @@ const OWN: [&str; 9] = [
     "usr/share/signalbox",
     "usr/share/signalbox/grafana",
     "usr/share/signalbox/prometheus",
+    "usr/share/signalbox/k8s",
+    "usr/share/signalbox/k8s/base",
+    "usr/share/signalbox/k8s/monitoring",
+    "usr/share/signalbox/k8s/overlays",
+    "usr/share/signalbox/k8s/overlays/agent",
+    "usr/share/signalbox/k8s/overlays/ha",
+    "usr/share/signalbox/k8s/overlays/infra",
+    "usr/share/signalbox/k8s/rbac",
+    "usr/lib/signalbox",
     "usr/share/doc/signalbox",
     "usr/share/doc/signalbox/examples",
 ];

@@ -71,9 +71,23 @@ pub(super) fn main_files(
     ] {
         files.push(copy(packaging.join(from), to));
     }
+    files.push(PackagedFile {
+        path: "usr/lib/signalbox/replace".to_owned(),
+        is_program: true,
+        content: Content::Copy(packaging.join("systemd/replace")),
+    });
     for dashboard in in_directory(&packaging.join("grafana"), ".json")? {
         let to = format!("usr/share/signalbox/grafana/{}", name_of(&dashboard));
         files.push(copy(dashboard, &to));
+    }
+    // Of all of them: the overlays name other directories by where these are.
+    files.push(copy(
+        packaging.join("grafana/kustomization.yaml"),
+        "usr/share/signalbox/grafana/kustomization.yaml",
+    ));
+    for manifest in files_below(&packaging.join("k8s"))? {
+        let to = format!("usr/share/signalbox/{}", manifest.strip_prefix(&packaging)?.display());
+        files.push(copy(manifest, &to));
     }
     for page in in_directory(&product.pages(), ".8")? {
         files.push(PackagedFile {
@@ -100,7 +114,7 @@ pub(super) fn main_files(
             let to = format!("usr/lib/systemd/system-preset/{preset}");
             files.push(copy(packaging.join("rpm").join(preset), &to));
         }
-        Format::Tar | Format::Man => files.extend(licences(root, documents)),
+        Format::Tar | Format::Man | Format::Image | Format::Sbom => files.extend(licences(root, documents)),
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
@@ -178,7 +192,7 @@ pub(super) fn stage(files: &[PackagedFile], to: &Path, release: &Release) -> Res
             Content::Copy(from) => {
                 fs::copy(from, &path).with_context(|| format!("copying {}", from.display()))?;
             }
-            Content::Gzip(bytes) => fs::write(&path, gzip(bytes)?)?,
+            Content::Gzip(bytes) => fs::write(&path, gzip(bytes, "-9n")?)?,
             Content::Text(text) => fs::write(&path, text)?,
             Content::Link(target) => {
                 std::os::unix::fs::symlink(target, &path)?;
@@ -227,9 +241,10 @@ fn copy(from: PathBuf, to: &str) -> PackagedFile {
     }
 }
 
-fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
+/// Compressed bytes, without name and time; `level` as gzip has it, with `n`.
+pub(super) fn gzip(bytes: &[u8], level: &str) -> Result<Vec<u8>> {
     let mut child = Command::new("gzip")
-        .args(["-9n"])
+        .arg(level)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -252,6 +267,19 @@ fn in_directory(directory: &Path, end: &str) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.retain(|file| name_of(file).ends_with(end));
     files.sort();
+    Ok(files)
+}
+
+/// All files below a directory.
+fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in in_directory(directory, "")? {
+        if entry.is_dir() {
+            files.extend(files_below(&entry)?);
+        } else {
+            files.push(entry);
+        }
+    }
     Ok(files)
 }
 

@@ -72,6 +72,9 @@ fn flags(toolchain: &Toolchain, root: &Path) -> Result<Vec<String>> {
     let mut flags = vec![
         // aya would put the build machine's architecture here; the programs read no registers, so any one will do.
         "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
+        // Copies of a known size become loads and stores: otherwise LLVM calls functions that go byte by byte, which is slow
+        // in the kernel, and slow to verify.
+        "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
         format!("--remap-path-prefix={}=/signalbox", text(root)?),
         format!(
             "--remap-path-prefix={}/lib/rustlib/src/rust=/rust",

@@ -24,10 +24,10 @@ use record::Record;
 pub(crate) use install::ensure as ensure_toolchain;
 
 /// Names of the objects, which are the binaries of `ebpf/Cargo.toml`.
-pub(crate) const OBJECTS: [&str; 5] = ["steering", "cut_through", "layer4", "decap", "testing"];
+pub(crate) const OBJECTS: [&str; 6] = ["steering", "cut_through", "kernel_peek", "layer4", "decap", "testing"];
 
 /// Objects that the product embeds; the other one is for tests and benchmarks.
-pub(crate) const SHIPPED: [&str; 4] = ["steering", "cut_through", "layer4", "decap"];
+pub(crate) const SHIPPED: [&str; 5] = ["steering", "cut_through", "kernel_peek", "layer4", "decap"];
 
 /// Bytes of objects, by name.
 type Objects = Vec<(&'static str, Vec<u8>)>;

@@ -9,4 +9,18 @@ pub(super) const CAPABILITIES: &str = "userspace/kernel/src/capabilities.rs";
 /// Names the place where the sources are published.
 pub(super) const MANIFEST: &str = "Cargo.toml";
 
-pub(super) const ALL: [&str; 6] = [METRICS, RUNBOOK, KUBERNETES, CONFIGURATION, CAPABILITIES, MANIFEST];
+/// Rules for libraries.
+pub(super) const DENY: &str = "deny.toml";
+/// Workflow of releases.
+pub(super) const RELEASE: &str = ".github/workflows/release.yml";
+
+pub(super) const ALL: [&str; 8] = [
+    METRICS,
+    RUNBOOK,
+    KUBERNETES,
+    CONFIGURATION,
+    CAPABILITIES,
+    MANIFEST,
+    DENY,
+    RELEASE,
+];

@@ -19,10 +19,14 @@ use super::{
     files::{CAPABILITIES, CONFIGURATION, KUBERNETES},
     grafana, kube_tools, units,
 };
+use crate::dist;
 
 const DIRECTORY: &str = "packaging/k8s";
+/// Registry that stands in the manifests for the operator's own.
+const REGISTRY: &str = "image-registry.example.com";
 const RULE: &str = "packaging/k8s/monitoring/prometheusrule.yaml";
-const OVERLAYS: [&str; 3] = ["infra", "ha", "agent"];
+/// Overlays that operators choose from.
+pub(crate) const OVERLAYS: [&str; 3] = ["infra", "ha", "agent"];
 /// Kinds that Kubernetes itself does not have.
 const SCHEMAS: [(&str, &str); 3] = [
     ("PodMonitor", include_str!("schemas/PodMonitor.json")),
@@ -81,6 +85,12 @@ pub(super) const LINT: Lint = Lint {
             from: "add: [BPF, ",
             to: "add: [SYS_ADMIN, BPF, ",
             says: "container signalbox",
+        },
+        Broken {
+            file: "packaging/k8s/overlays/ha/supervisor.yaml",
+            from: "/signalbox-ha:",
+            to: "/keepalived:",
+            says: "is none of",
         },
         Broken {
             file: "packaging/k8s/overlays/ha/supervisor.yaml",
@@ -145,6 +155,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
         problems.extend(capabilities(root, objects)?);
         problems.extend(pods(root, objects)?);
     }
+    problems.extend(images(&built.concat()));
     problems.extend(documented(root, agent)?);
     problems.extend(dashboards(root, infra)?);
     if read(root, RULE)? != rule(root)? {
@@ -229,6 +240,26 @@ fn find<'o>(objects: &'o [Value], kind: &str) -> &'o Value {
 
 fn containers(objects: &[Value]) -> &[Value] {
     list(&find(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"])
+}
+
+/// Compares the images of all containers with those that `dist` makes.
+fn images(objects: &[Value]) -> Vec<String> {
+    let made: BTreeSet<String> = dist::image::NAMES
+        .iter()
+        .map(|(name, _)| format!("{REGISTRY}/{name}:latest"))
+        .collect();
+    let pods = objects.iter().map(|object| &object["spec"]["template"]["spec"]);
+    let containers = pods.flat_map(|pod| list(&pod["initContainers"]).iter().chain(list(&pod["containers"])));
+    let used: BTreeSet<String> = containers
+        .map(|container| text(container, "image").to_owned())
+        .collect();
+    let mut problems: Vec<String> = used
+        .difference(&made)
+        .map(|image| format!("image {image} is none of {made:?}, which `cargo xtask dist image` makes"))
+        .collect();
+    let unused = made.difference(&used);
+    problems.extend(unused.map(|image| format!("no manifest uses {image}")));
+    problems
 }
 
 /// Compares capabilities with those of the product's table, and of the unit of virtual addresses.

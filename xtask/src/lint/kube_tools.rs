@@ -25,7 +25,7 @@ const REQUIREMENTS: [&str; 10] = [
 ];
 
 /// kustomize, installed if need be.
-pub(super) fn kustomize() -> Result<PathBuf> {
+pub(crate) fn kustomize() -> Result<PathBuf> {
     let dir = store::dir("kustomize-trixie")?;
     let program = dir.join("usr/bin/kustomize");
     if !program.is_file() {

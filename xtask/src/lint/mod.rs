@@ -1,15 +1,18 @@
-//! `lint`: checks what operators get beside the program, in packaging/, by the tools that read it.
+//! `lint`: checks what operators get beside the program, in packaging/, and what it is released by, by the tools that
+//! read it.
 //!
 //! Before the real files each lint is given broken ones: what it does not notice there, it would not notice here.
 
 mod alerts;
 mod broken;
+mod deny;
 mod files;
 mod grafana;
 mod k8s;
 mod kube_tools;
 mod metrics;
 mod promql;
+mod release;
 mod units;
 
 use std::path::Path;
@@ -19,6 +22,8 @@ use clap::ValueEnum;
 
 use crate::{exec::find_program, root::root};
 use broken::Broken;
+pub(crate) use k8s::OVERLAYS;
+pub(crate) use kube_tools::kustomize;
 
 #[derive(Default, clap::Args)]
 pub(crate) struct LintArgs {
@@ -40,6 +45,10 @@ enum Subject {
     Grafana,
     /// Manifests for Kubernetes and OpenShift
     K8s,
+    /// Licences and sources of libraries, by cargo-deny
+    Deny,
+    /// The workflow of releases
+    Release,
 }
 
 /// Lint of one part.
@@ -60,6 +69,8 @@ impl Subject {
             Self::Alerts => alerts::LINT,
             Self::Grafana => grafana::LINT,
             Self::K8s => k8s::LINT,
+            Self::Deny => deny::LINT,
+            Self::Release => release::LINT,
         }
     }
 

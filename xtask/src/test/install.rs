@@ -6,12 +6,12 @@ use crate::{
     apt::{self, AptPackage, package},
     dist, ebpf,
     exec::Run,
-    fuzz, lint, vm,
+    fuzz, lint, suites, vm,
 };
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
 /// rest are peers and probes.
-const PACKAGES: [AptPackage; 35] = [
+const PACKAGES: [AptPackage; 36] = [
     package("build-essential"),
     package("rustc-web"),
     package("rust-web-src"),
@@ -38,6 +38,7 @@ const PACKAGES: [AptPackage; 35] = [
     package("activemq"),
     package("etcd-server"),
     package("bind9"),
+    package("bird2"),
     package("keepalived"),
     // The following packages have no service, or one that does not start by itself.
     package("mariadb-server-core"),
@@ -100,6 +101,7 @@ pub(super) fn run(nightly: bool) -> Result<()> {
         cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }
     lint::install();
+    suites::install();
     ebpf::ensure_toolchain()?;
     fuzz::install()?;
     if Run::new("cc")?.args(["--version"]).answer().is_none() {

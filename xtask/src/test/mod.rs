@@ -8,7 +8,7 @@ mod install;
 mod stages;
 mod summary;
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -34,6 +34,12 @@ pub(crate) struct TestArgs {
     /// With --kernel: nothing but two machines, whose cards have several queues
     #[arg(long, requires = "kernel", conflicts_with = "whole")]
     two_machines: bool,
+    /// Boot a Debian in a virtual machine, and test the packages and the tutorial in it; or only the steps that are named
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["kernel", "only"])]
+    debian: Option<Vec<String>>,
+    /// With --debian: package this program instead of building one
+    #[arg(long, value_name = "PATH", requires = "debian")]
+    program: Option<PathBuf>,
     /// With --kernel: write the results to docs/kernels.md and README.md
     #[arg(long, requires = "kernel")]
     update_docs: bool,
@@ -65,7 +71,7 @@ enum Stage {
     E2e,
     /// Packages, made of the same binary, and installed
     Packages,
-    /// Kernels 6.1 and 6.12 in virtual machines
+    /// Kernels 6.1 and 6.12 in virtual machines, and a Debian with systemd
     Machines,
     /// Fuzz targets
     Fuzz,
@@ -83,7 +89,7 @@ struct Context {
     next_version: Option<std::path::PathBuf>,
     /// A real kube-apiserver.
     kube_apiserver: Option<std::path::PathBuf>,
-    /// Programs of suites for HTTP, by the variables that tests read.
+    /// Programs of suites of others, by the variables that tests read.
     suites: Vec<(&'static str, std::path::PathBuf)>,
     counts: Counts,
 }
@@ -96,6 +102,16 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             _ => vm::Depth::Gate,
         };
         return vm::run(&args.kernel, depth, args.update_docs, None).map(drop);
+    }
+    if let Some(steps) = &args.debian {
+        vm::debian::can_run()?;
+        let built = match &args.program {
+            Some(program) => program.canonicalize()?,
+            None => crate::dist::build("e2e", None)?,
+        };
+        let passed = vm::debian::run(&built, steps)?;
+        println!("debian: {passed} passed");
+        return Ok(());
     }
     let stages = Stage::value_variants()
         .iter()
@@ -161,7 +177,7 @@ impl Stage {
             Self::Install => install::run(context.nightly),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
-            Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()),
+            Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()).and_then(|()| crate::ui::check()),
             Self::Packaging => stages::packaging(context),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),

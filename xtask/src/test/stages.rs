@@ -18,7 +18,8 @@ pub(crate) const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
-                            SIGNALBOX_TEST_RIGHTS";
+                             SIGNALBOX_AUTOBAHN,SIGNALBOX_SSLYZE,SIGNALBOX_AXE,SIGNALBOX_UI_SOAK_SECONDS,\
+                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK";
 /// Has the tests of the kernel run as an ordinary user with the documented capabilities.
 const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
@@ -74,6 +75,19 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
         "--show-output",
     ];
     cargo_test(context, Run::cargo(workspace)?)?;
+    if context.nightly {
+        let million = [
+            "test",
+            "--release",
+            "-p",
+            "signalbox-core",
+            "--test",
+            "http1",
+            "--",
+            "--ignored",
+        ];
+        cargo_test(context, Run::cargo(million)?)?;
+    }
     cargo_test(context, Run::cargo(["test", "--workspace", "--doc", "--no-fail-fast"])?)
 }
 
@@ -109,14 +123,28 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
             println!("there is no API server for the tests of module apiserver: {error:#}");
         }
         context.kube_apiserver = server.ok();
-        context.suites = suites::find_all();
     }
+    context.suites = suites::find(context.nightly);
     nextest(context, "signalbox", "e2e", &["-P", profile])?;
+    if context.nightly {
+        let variable = Some(("SIGNALBOX_E2E_PEEK", "kernel"));
+        nextest_as(
+            variable,
+            context,
+            "signalbox",
+            "e2e",
+            &["-P", profile, "-E", ON_KERNEL_PEEK],
+        )?;
+    }
     nextest(context, "signalbox-ha", "keepalived", &[])?;
     // A separate command for this package: cargo unites the features of one command's packages, and would build the
     // balancer again.
     nextest(context, "signalbox-bench", "e2e_by_hand", &[])
 }
+
+/// Tests that the nightly runs once more, on the kernel peek: those of connections, which must end the same on both paths.
+const ON_KERNEL_PEEK: &str = "test(/^(cut|cut_.*|peek|thesis|tiers|successor|lifecycle|health|shield::.*|faults|refused|\
+                              rotate|subset|online|upgrades|events|migrate::.*)::/)";
 
 /// Builds a product whose pinned maps have another layout, for the tests of upgrades, which skip where that fails: it
 /// takes a toolchain for eBPF programs.
@@ -147,25 +175,39 @@ pub(super) fn packages(context: &mut Context) -> Result<()> {
     })
 }
 
-/// Runs the tests on other kernels, in virtual machines.
+/// Runs the tests on other kernels, and in the nightly those of packages where systemd runs, in virtual machines.
 pub(super) fn machines(context: &mut Context) -> Result<()> {
     let (names, depth) = if context.nightly {
         (&vm::NIGHTLY[..], vm::Depth::Whole)
     } else {
-        (&["6.1", "6.12"][..], vm::Depth::Gate)
+        (&["6.1", "6.12"][..], vm::Depth::Divided)
     };
     if let Err(why) = vm::can_run() {
-        if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
-            bail!("machines cannot run: {why}");
-        }
-        let skip = format!("SKIP machines: {why}");
-        println!("{skip}");
-        context.counts.read(&skip);
-        return Ok(());
+        return skip(context, &format!("machines: {why}"));
     }
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let passed = vm::run(&names, depth, false, context.objects.as_deref())?;
     context.counts.add(passed);
+    // Some twenty minutes, emulated: more than a merge should wait.
+    if !context.nightly {
+        return Ok(());
+    }
+    if let Err(why) = vm::debian::can_run() {
+        return skip(context, &format!("a machine with systemd: {why:#}"));
+    }
+    let passed = vm::debian::run(&dist::build("e2e", context.objects.as_deref())?, &[])?;
+    context.counts.add(passed);
+    Ok(())
+}
+
+/// Says what is left out, and why; fails where nothing may be.
+fn skip(context: &mut Context, what: &str) -> Result<()> {
+    if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
+        bail!("cannot run: {what}");
+    }
+    let skip = format!("SKIP {what}");
+    println!("{skip}");
+    context.counts.read(&skip);
     Ok(())
 }
 
@@ -187,9 +229,9 @@ fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> 
     nextest_as(None, context, package, test, words)
 }
 
-/// Runs nextest with the rights that a variable names.
+/// Runs nextest with a variable that says how tests run, such as with which rights.
 fn nextest_as(
-    rights: Option<(&str, &str)>,
+    variable: Option<(&str, &str)>,
     context: &mut Context,
     package: &str,
     test: &str,
@@ -197,7 +239,7 @@ fn nextest_as(
 ) -> Result<()> {
     let run = Run::cargo(["nextest", "run", "-p", package, "--test", test])?.args(words);
     let mut run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
-    if let Some((name, value)) = rights {
+    if let Some((name, value)) = variable {
         run = run.env(name, value);
     }
     if let Some(next) = &context.next_version {

@@ -21,6 +21,19 @@ pub(super) struct Built {
     pub(super) kernel: PathBuf,
 }
 
+impl Built {
+    /// The programs, with their names in a machine.
+    pub(super) fn files(&self) -> Vec<(PathBuf, String)> {
+        [
+            (&self.signalbox, "signalbox"),
+            (&self.e2e, "e2e"),
+            (&self.kernel, "kernel"),
+        ]
+        .map(|(program, name)| (program.clone(), name.to_owned()))
+        .into()
+    }
+}
+
 pub(super) fn build(root: &Path, objects: Option<&Path>) -> Result<Built> {
     let dir = super::logs()?.join("programs");
     fs::create_dir_all(&dir)?;

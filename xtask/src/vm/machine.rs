@@ -32,7 +32,19 @@ pub(super) struct Machine {
 impl Machine {
     /// Boots a kernel with a job.
     pub(super) fn boot(kernel: &Kernel, accel: Accel, root_fs: &Path, built: &Built, job: &Job) -> Result<Self> {
-        Self::boot_as(kernel, &kernel.name, accel, root_fs, built, job, &[], None)
+        Self::boot_as(kernel, &kernel.name, accel, root_fs, &built.files(), job, &[], None)
+    }
+
+    /// Boots a kernel with a job, and with other files than the tests' programs.
+    pub(super) fn boot_with(
+        kernel: &Kernel,
+        name: &str,
+        accel: Accel,
+        root_fs: &Path,
+        files: &[(PathBuf, String)],
+        job: &Job,
+    ) -> Result<Self> {
+        Self::boot_as(kernel, name, accel, root_fs, files, job, &[], None)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place where a machine is put together")]
@@ -41,7 +53,7 @@ impl Machine {
         name: &str,
         accel: Accel,
         root_fs: &Path,
-        built: &Built,
+        files: &[(PathBuf, String)],
         job: &Job,
         cards: &[OsString],
         network: Option<&str>,
@@ -50,12 +62,10 @@ impl Machine {
         let _ = fs::remove_dir_all(&dir);
         let tree = dir.join("job");
         fs::create_dir_all(&tree)?;
-        for (program, name) in [
-            (&built.signalbox, "signalbox"),
-            (&built.e2e, "e2e"),
-            (&built.kernel, "kernel"),
-        ] {
-            fs::hard_link(program, tree.join(name)).or_else(|_| fs::copy(program, tree.join(name)).map(drop))?;
+        for (file, name) in files {
+            let to = tree.join(name);
+            fs::create_dir_all(to.parent().unwrap_or(&tree))?;
+            fs::hard_link(file, &to).or_else(|_| fs::copy(file, &to).map(drop))?;
         }
         fs::write(tree.join("run"), &job.script)?;
         let disk = dir.join("job.ext4");
@@ -190,7 +200,7 @@ pub(super) fn two(kernel: &Kernel, accel: Accel, root_fs: &Path, built: &Built) 
             &name(role),
             accel,
             root_fs,
-            built,
+            &built.files(),
             job,
             &cards,
             Some(&wires.name),

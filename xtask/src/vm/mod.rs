@@ -6,6 +6,7 @@
 
 mod accel;
 pub(crate) mod build;
+pub(crate) mod debian;
 mod docs;
 mod job;
 mod kernels;
@@ -54,6 +55,8 @@ pub(crate) const NIGHTLY: [&str; 9] = ["5.10", "6.1", "6.12", "6.16", "6.17", "6
 pub(crate) enum Depth {
     /// The verifier's verdicts, packets through the programs, one scenario, links.
     Gate,
+    /// Likewise, but that every other kernel has the links, and every other one the packets.
+    Divided,
     /// All kernel tests, and two machines.
     Whole,
     /// Two machines alone.
@@ -78,8 +81,9 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Op
     for pair in single.chunks(2) {
         let started: Vec<_> = pair
             .iter()
-            .map(|kernel| {
-                let job = job::of(kernel, depth);
+            .zip(outcomes.len()..)
+            .map(|(kernel, index)| {
+                let job = job::of(kernel, depth, index);
                 let machine = machine::Machine::boot(kernel, accel, &root_fs, &built, &job)?;
                 Ok((kernel, job, machine, Instant::now()))
             })
@@ -97,7 +101,7 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Op
             outcomes.push(outcome);
         }
     }
-    if depth != Depth::Gate {
+    if !matches!(depth, Depth::Gate | Depth::Divided) {
         let newest = kernels
             .iter()
             .max_by_key(|kernel| kernel.order())

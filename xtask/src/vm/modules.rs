@@ -69,6 +69,8 @@ while read module; do $b insmod /modules/$module 2>/dev/null; done < /modules/or
 n=0; while [ ! -b /dev/vdb ] && [ $n -lt 100 ]; do $b sleep 0.1; n=$((n+1)); done
 $b mount -t ext4 /dev/vda /root && $b mount -t ext4 -o ro /dev/vdb /root/job || { echo '@@ no disks'; $b poweroff -f; }
 for d in proc sys dev; do $b mount --move /$d /root/$d; done
+# A root with systemd starts the job itself.
+[ -e /root/usr/lib/systemd/systemd ] && exec $b switch_root /root /usr/lib/systemd/systemd
 exec $b switch_root /root /bin/busybox sh /job/run
 ";
 
@@ -101,7 +103,10 @@ pub(super) fn initramfs(kernel: &Kernel) -> Result<PathBuf> {
     if !packed.status.success() {
         bail!("`{script}` failed: {}", packed.status);
     }
-    fs::write(&file, packed.stdout)?;
+    // Another machine of this kernel may be reading it.
+    let unfinished = file.with_extension("unfinished");
+    fs::write(&unfinished, packed.stdout)?;
+    fs::rename(unfinished, &file)?;
     fs::remove_dir_all(&tree)?;
     Ok(file)
 }

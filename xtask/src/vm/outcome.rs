@@ -204,7 +204,7 @@ mod tests {
 
     fn read(log: &str) -> Outcome {
         let kernel = kernel();
-        Outcome::read(&kernel, &job::of(&kernel, Depth::Gate), log, Duration::from_secs(1))
+        Outcome::read(&kernel, &job::of(&kernel, Depth::Gate, 0), log, Duration::from_secs(1))
     }
 
     const DOCTOR: &str = "@@ begin doctor\n{\"kernel\": \"6.1.192\", \"programs\": [{\"program\": \"steer\", \"accepted\": {\"instructions\": 3, \
@@ -214,8 +214,9 @@ mod tests {
         let step = |name: &str, text: &str, code: i32| format!("@@ begin {name}\n{text}@@ end {name} {code}\n");
         let good = "test a::b ... ok\n";
         format!(
-            "{DOCTOR}{}{}{packets}",
+            "{DOCTOR}{}{}{}{packets}",
             step("scenario", good, 0),
+            step("kernel-peek", good, 0),
             step("links", good, 0)
         )
     }
@@ -226,7 +227,7 @@ mod tests {
             "@@ begin packets\ntest c ... ok\ntest d ... ok\n@@ end packets 0\n",
         ));
         assert_eq!(outcome.failures(), [""; 0]);
-        assert_eq!(outcome.passed(), 5);
+        assert_eq!(outcome.passed(), 6);
     }
 
     #[test]

@@ -31,16 +31,18 @@ fn list_of(root: &Path, package: &Path) -> Result<PathBuf> {
 
 /// Compares a package's files, with modes and owners, with the checked-in list; or writes the list.
 pub(super) fn check(root: &Path, package: &Path, build_id: &str, update: bool) -> Result<Vec<String>> {
-    let file = list_of(root, package)?;
-    let found = files(package, build_id)?;
+    compare(root, &list_of(root, package)?, &files(package, build_id)?, update)
+}
+
+/// Compares lines with those of a checked-in list; or writes the list.
+pub(super) fn compare(root: &Path, file: &Path, found: &str, update: bool) -> Result<Vec<String>> {
     if update {
         fs::create_dir_all(file.parent().unwrap_or(root))?;
-        fs::write(&file, &found)?;
+        fs::write(file, found)?;
     }
-    let listed =
-        fs::read_to_string(&file).with_context(|| format!("reading {}; --update writes it", file.display()))?;
-    let shown = file.strip_prefix(root).unwrap_or(&file);
-    Ok(differences(&listed, &found)
+    let listed = fs::read_to_string(file).with_context(|| format!("reading {}; --update writes it", file.display()))?;
+    let shown = file.strip_prefix(root).unwrap_or(file);
+    Ok(differences(&listed, found)
         .into_iter()
         .map(|line| format!("{}: {line}", shown.display()))
         .collect())
@@ -59,28 +61,36 @@ fn differences(listed: &str, found: &str) -> Vec<String> {
 
 fn files(package: &Path, build_id: &str) -> Result<String> {
     let name = package.to_string_lossy();
-    let mut lines: Vec<String> = if name.ends_with(".rpm") {
+    let text = if name.ends_with(".rpm") {
         let format = "[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\\n]";
         let said = quietly(
             Command::new("rpm")
                 .args(["-qp", "--nosignature", "--queryformat", format])
                 .arg(package),
         )?;
-        said.lines().map(str::to_owned).collect()
+        in_order(said.lines().map(str::to_owned).collect())
     } else {
         let said = if name.ends_with(".deb") {
             quietly(Command::new("dpkg-deb").arg("-c").arg(package))?
         } else {
             quietly(Command::new("tar").args(["-tvf"]).arg(package))?
         };
-        said.lines().filter_map(of_tar).collect()
+        lines_of_tar(&said)
     };
-    lines.sort_by(|a, b| path_of(a).cmp(path_of(b)));
     let (first, rest) = build_id.split_at(2);
-    let text = lines.join("\n") + "\n";
     Ok(text
         .replace(&format!("/{first}/{rest}."), "/BU/ILD-ID.")
         .replace(&format!("/{first}/\n"), "/BU/\n"))
+}
+
+/// Lines of tar, in order and without sizes and times.
+pub(super) fn lines_of_tar(said: &str) -> String {
+    in_order(said.lines().filter_map(of_tar).collect())
+}
+
+fn in_order(mut lines: Vec<String>) -> String {
+    lines.sort_by(|a, b| path_of(a).cmp(path_of(b)));
+    lines.join("\n") + "\n"
 }
 
 fn path_of(line: &str) -> &str {

@@ -12,6 +12,15 @@ const PROGRAM: &str = "/usr/bin/signalbox";
 /// Pins of a program that outlives the command, on an interface of the sandbox.
 const UNWRAP: &str = "ip_pins() { find /sys/fs/bpf/signalbox -type f; }; signalbox unwrap lo >/dev/null; \
                       [ -n \"$(ip_pins)\" ] || { echo nothing is pinned; exit 1; }; ";
+/// A systemd that knows of a main process and of another unit that runs, and keeps a log.
+const STAND_IN: &str = "#!/bin/sh\necho \"$*\" >>/run/said\ncase \"$*\" in \
+    *MainPID*) cat /run/main ;; *USR2*) kill -USR2 \"$(cat /run/main)\" ;; esac\n";
+const WITH_STAND_IN: &str = "mkdir -p /run/systemd/system /run/programs; \
+    for name in systemctl deb-systemd-invoke; do \
+        cp /packages/systemctl /run/programs/$name; chmod 755 /run/programs/$name; \
+    done; \
+    sh -c 'trap \"echo taken over >>/run/said; echo 1 >/run/main\" USR2; while :; do sleep 0.1; done' & \
+    echo $! >/run/main; PATH=/run/programs:$PATH";
 const NO_PINS: &str = "; [ -z \"$(ip_pins 2>/dev/null)\" ] || { echo left; ip_pins; exit 1; }";
 
 /// A package of this version and one of the next.
@@ -44,7 +53,7 @@ pub(super) fn deb(directory: &Path, versions: &Versions<'_>, has_systemd: bool) 
     if has_systemd {
         sandbox.run("systemctl disable signalbox")?;
     }
-    sandbox.run(&format!("dpkg --install {next}"))?;
+    replaces_the_running_process(&sandbox, &format!("dpkg --install {next}"))?;
     let version = sandbox.run("dpkg-query --show --showformat='${Version}' signalbox")?;
     ensure!(version == versions.next_version, "upgraded to {version}");
     must_work(&sandbox)?;
@@ -107,6 +116,19 @@ pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
         fs::remove_dir_all(sandbox.path(left))?;
     }
     nothing_left(&before, &sandbox)
+}
+
+/// Upgrades while stand-ins are there for systemd and for a process that lets another one take over: it does, and no unit
+/// is restarted. Where none runs, nothing happens.
+fn replaces_the_running_process(sandbox: &Sandbox, upgrade: &str) -> Result<()> {
+    fs::write(sandbox.path("/packages/systemctl"), STAND_IN)?;
+    let log = sandbox.run(&format!("{WITH_STAND_IN} {upgrade} >/dev/null; cat /run/said"))?;
+    let has = |word: &str| log.lines().any(|line| line.contains(word));
+    ensure!(
+        has("taken over") && !has("restart") && !has("stop "),
+        "an upgrade beside a running process: {log}"
+    );
+    Ok(())
 }
 
 /// The program runs, its pages are there, and its user owns nothing but what it shall read.

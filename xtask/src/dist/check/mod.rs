@@ -2,8 +2,11 @@
 
 mod contents;
 mod exceptions;
+mod images;
 mod installs;
+mod manifests;
 mod sandbox;
+mod sboms;
 
 use std::{
     fs,
@@ -15,7 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 
 use super::{
-    Effort, Format, PACKAGES, Packing,
+    Effort, Format, PACKAGES, Packing, image,
     product::{self, Product, numbers},
     release::Release,
 };
@@ -49,12 +52,37 @@ pub(crate) fn check(built: &Path, update: bool, say: &mut dyn FnMut(&str)) -> Re
         first.packages.len()
     ));
 
-    let problems = first.problems(&root, &scratch, update)?;
+    sboms::check(&root, built, &first.packages, &first.bills)?;
+    say(&format!(
+        "packages: {} bills of materials name all crates",
+        first.bills.len()
+    ));
+
+    let mut problems = Vec::new();
+    let archives: Vec<&PathBuf> = first
+        .packages
+        .iter()
+        .filter(|package| image::is_image(package))
+        .collect();
+    ensure!(
+        archives.len() == image::NAMES.len(),
+        "{} images were made",
+        archives.len()
+    );
+    for archive in archives {
+        problems.extend(images::check(&root, archive, &scratch, &release.version, update)?);
+    }
+    say("packages: images are read by skopeo, and run as their own user");
+
+    problems.extend(first.problems(&root, &scratch, update)?);
     if !problems.is_empty() {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         bail!("{} problems in the packages", problems.len());
     }
     say("packages: lists of files, lintian, rpmlint and mandoc: ok");
+
+    manifests::check(&root, &scratch.join("first/deb/signalbox"))?;
+    say("packages: manifests in a package build what those of the checkout do");
 
     first.check_installs(&root, &scratch, &release)?;
     say("packages: installed, upgraded, removed and purged, with programs of systemd and without");
@@ -80,6 +108,8 @@ fn can_run() -> Result<()> {
 struct Made {
     product: Product,
     packages: Vec<PathBuf>,
+    /// Their bills of materials, and that of the program.
+    bills: Vec<PathBuf>,
 }
 
 impl Made {
@@ -88,8 +118,14 @@ impl Made {
             fs::remove_dir_all(directory)?;
         }
         let product = Product::make(built, &directory.join("product"), release)?;
-        let packages = pack(root, &product, directory, release, Format::value_variants())?;
-        Ok(Self { product, packages })
+        let made = pack(root, &product, directory, release, Format::value_variants())?;
+        let is_bill = |file: &PathBuf| file.extension().is_some_and(|end| end == "json");
+        let (bills, packages) = made.into_iter().partition(is_bill);
+        Ok(Self {
+            product,
+            packages,
+            bills,
+        })
     }
 
     /// The package of a kind: not its debug symbols.
@@ -115,11 +151,12 @@ impl Made {
     fn check_same_again(&self, root: &Path, built: &Path, scratch: &Path, release: &Release) -> Result<()> {
         let directory = scratch.join("again/below");
         let again = Self::make(root, built, &directory, release)?;
-        for (package, other) in self.packages.iter().zip(&again.packages) {
+        let (own, others) = (&self.bills, &again.bills);
+        for (package, other) in self.packages.iter().chain(own).zip(again.packages.iter().chain(others)) {
             contents::must_be_same(package, other)?;
         }
         ensure!(
-            self.packages.len() == again.packages.len(),
+            self.packages.len() == again.packages.len() && own.len() == others.len(),
             "other packages are made the second time"
         );
         ensure!(
@@ -131,7 +168,7 @@ impl Made {
 
     fn problems(&self, root: &Path, scratch: &Path, update: bool) -> Result<Vec<String>> {
         let mut problems = Vec::new();
-        for package in &self.packages {
+        for package in self.packages.iter().filter(|package| !image::is_image(package)) {
             problems.extend(contents::check(root, package, &self.product.build_id, update)?);
         }
         let of_kind = |end: &str| -> Vec<&PathBuf> {
@@ -153,14 +190,12 @@ impl Made {
     }
 
     fn check_installs(&self, root: &Path, scratch: &Path, release: &Release) -> Result<()> {
-        let next = Release {
-            version: format!("{}+next", release.version),
-            ..release.clone()
-        };
+        let next = release.next();
         let directory = scratch.join("next");
         let upgrade = Self {
             product: self.product.clone(),
             packages: pack(root, &self.product, &directory, &next, &[Format::Deb, Format::Rpm])?,
+            bills: Vec::new(),
         };
         let versions = |kind| {
             Ok::<_, anyhow::Error>(Versions {
@@ -177,6 +212,25 @@ impl Made {
         fs::remove_dir_all(&directory)?;
         Ok(())
     }
+}
+
+/// Makes packages for Debian of a program, of this version and of the next one.
+pub(crate) fn debs(built: &Path, directory: &Path) -> Result<[PathBuf; 2]> {
+    let root = root()?;
+    let first = Release::of_checkout(&root)?;
+    let next = first.next();
+    if directory.exists() {
+        fs::remove_dir_all(directory)?;
+    }
+    let product = Product::make(built, &directory.join("product"), &first)?;
+    let made = |name: &str, release: &Release| {
+        let packages = pack(&root, &product, &directory.join(name), release, &[Format::Deb])?;
+        let main = packages
+            .into_iter()
+            .find(|package| !package.to_string_lossy().contains("dbgsym"));
+        main.context("no package was made")
+    };
+    Ok([made("first", &first)?, made("next", &next)?])
 }
 
 /// Packs a product into the directory `packages` below another one.
@@ -199,7 +253,8 @@ fn pack(
     };
     let mut packages = Vec::new();
     for format in formats.iter().filter(|format| **format != Format::Man) {
-        packages.extend(packing.pack(*format)?);
+        let made = packing.pack(*format, &packages)?;
+        packages.extend(made);
     }
     Ok(packages)
 }
