@@ -27,6 +27,8 @@ pub(crate) const WEBSOCKET_PATH: &str = "/socket";
 pub(crate) const CERTIFICATE: &str = "hosts.pem";
 /// Length of the large answer, in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
+/// Length of the huge answer, in bytes.
+pub(crate) const HUGE: usize = 64 << 20;
 
 /// Router hosts, running until dropped.
 pub(crate) struct Hosts {
@@ -45,6 +47,7 @@ impl Hosts {
     /// Starts the hosts in the lab, with one certificate for all of them.
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         std::fs::write(lab.dir().join("1m"), vec![b'x'; LARGE])?;
+        std::fs::write(lab.dir().join("64m"), vec![b'x'; HUGE])?;
         let pem = router::certificate(lab.dir(), "hosts", &[NAME, REENCRYPTED_NAME])?;
         let rsa = router::rsa_certificate(lab.dir(), "rsa", &[RSA_NAME])?;
         let mut hosts = Self {
@@ -97,6 +100,7 @@ fn http(dir: impl Display, number: usize) -> String {
     root {dir};
     location = / {{ default_type text/plain; return 200 \"hello from host {number}\\n\"; }}
     location = /1m {{ }}
+    location = /64m {{ }}
   }}
 "
     )

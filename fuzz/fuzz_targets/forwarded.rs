@@ -45,6 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
     // Ours may be the fields or bytes too many.
     let limits = MessageLimits {
         head_bytes: limits.head_bytes * 2,
+        fields: MAX_FIELDS,
         ..limits
     };
     if head.fields.len() + 8 <= MAX_FIELDS {

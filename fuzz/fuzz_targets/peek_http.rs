@@ -2,9 +2,11 @@
 //! greeted is heard the same in pieces as at once, and refused without a panic.
 #![no_main]
 
+mod kernel_peek;
 mod prefixes;
 
 use libfuzzer_sys::fuzz_target;
+use signalbox_common::peek::abi::protocol;
 use signalbox_core::peek::h2::{GreetedClient, H2Refusal, code};
 use signalbox_core::peek::{Peek, PeekParseError, http};
 
@@ -39,6 +41,10 @@ fuzz_target!(|bytes: &[u8]| {
         outcome => outcome,
     };
     prefixes::agree(bytes, look, &Peek::Incomplete);
+    kernel_peek::agree(protocol::HTTP, bytes, || match http::peek(bytes) {
+        Peek::Found(request) => request.hostname,
+        _ => None,
+    });
     assert!(!NOT_FOUND.for_ungreeted(bytes).is_empty());
     // Beyond this size it depends on the pieces whether a client is complete before it has sent too much.
     if bytes.len() < http::MAX_HEAD_BYTES && bytes.starts_with(signalbox_core::peek::h2::PREFACE) {

@@ -146,6 +146,8 @@ pub(super) fn signalbox(lab: &Lab, workers: usize, tier: &str, program: &Path) -
         "auto" => String::new(),
         // Requests that are their connection's last are cut.
         "last" => "datapath: { last_requests: on }\n".to_owned(),
+        // The rest of a long answer is cut on connections that stay.
+        "long" => "datapath: { long_answers: on }\n".to_owned(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     let text = format!(

@@ -16,7 +16,7 @@ pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
         | ScenarioKind::Streams(_)
         | ScenarioKind::Tunnels(_) => REQUESTS,
         ScenarioKind::Latency(_) => LATENCY,
-        ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) => LARGE,
+        ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) | ScenarioKind::UniqueHuge(_) => LARGE,
         ScenarioKind::Bulk(_) => BULK,
         ScenarioKind::Idle(_) => IDLE,
         ScenarioKind::Openings(_) => OPENINGS,

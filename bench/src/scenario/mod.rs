@@ -59,6 +59,8 @@ pub(crate) enum ScenarioKind {
     Large(usize),
     /// A connection for each request, with answers of 1 MiB.
     UniqueLarge(usize),
+    /// Closed loop of answers of 64 MiB, each over a connection of its own, over so many at once.
+    UniqueHuge(usize),
     /// Bulk streams to the hosts.
     Bulk(usize),
     /// Idle connections.
@@ -117,7 +119,7 @@ pub(crate) const ALL: [Scenario; 12] = [
 ];
 
 /// Scenarios of HTTP by request, in the order in which they run.
-pub(crate) const HTTP: [Scenario; 18] = [
+pub(crate) const HTTP: [Scenario; 19] = [
     scenario(
         "plain-unique-100",
         "Plain, unique connections: 100",
@@ -137,6 +139,11 @@ pub(crate) const HTTP: [Scenario; 18] = [
         "plain-unique-large-4",
         "Plain, 1 MiB over unique connections: 4",
         ScenarioKind::UniqueLarge(4),
+    ),
+    scenario(
+        "plain-unique-huge-4",
+        "Plain, 64 MiB over unique connections: 4",
+        ScenarioKind::UniqueHuge(4),
     ),
     over(
         Entry::Tls,
@@ -314,6 +321,7 @@ impl Scenario {
             ScenarioKind::Latency(connections) => run::paced(bench, self, connections),
             ScenarioKind::Large(connections) => run::large(bench, self.entry, connections, false),
             ScenarioKind::UniqueLarge(connections) => run::large(bench, self.entry, connections, true),
+            ScenarioKind::UniqueHuge(connections) => run::huge(bench, self.entry, connections),
             ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
             ScenarioKind::Idle(connections) => run::idle(bench, self.entry, connections),
             ScenarioKind::Streams(connections) => run::streams(bench, connections),

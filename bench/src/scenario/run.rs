@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Bench, Entry, Scenario};
 use crate::contender::request;
-use crate::hosts::{LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
+use crate::hosts::{HUGE, LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
 use crate::load::openings::{self, OpeningsPlan};
 use crate::load::slots::Route;
 use crate::load::tunnels::{self, Tunnels};
@@ -90,10 +90,26 @@ pub(super) fn paced(bench: &Bench<'_>, scenario: &Scenario, connections: usize) 
     Ok(sample)
 }
 
-/// Runs a closed loop of large answers. The rate stays that of responses; the cost is that of a GB.
+/// Runs a closed loop of large answers.
 pub(super) fn large(bench: &Bench<'_>, entry: Entry, connections: usize, once: bool) -> Result<Sample> {
-    let mut sample = requests(bench, entry, connections, "/1m", once)?;
-    let gigabytes = LARGE as f64 / 1e9;
+    files(bench, entry, connections, ("/1m", LARGE), once)
+}
+
+/// Runs a closed loop of huge answers, each over a connection of its own.
+pub(super) fn huge(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
+    files(bench, entry, connections, ("/64m", HUGE), true)
+}
+
+/// Runs a closed loop of answers of so many bytes. The rate stays that of responses; the cost is that of a GB.
+fn files(
+    bench: &Bench<'_>,
+    entry: Entry,
+    connections: usize,
+    (path, bytes): (&str, usize),
+    once: bool,
+) -> Result<Sample> {
+    let mut sample = requests(bench, entry, connections, path, once)?;
+    let gigabytes = bytes as f64 / 1e9;
     sample.gbit = sample.rate * gigabytes * 8.0;
     sample.cpu /= gigabytes;
     sample.own_cpu /= gigabytes;
