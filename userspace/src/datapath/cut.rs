@@ -132,9 +132,14 @@ impl Cutter {
         self.is_handed_over.set(true);
     }
 
-    /// Marks of a flow that is cut now; none where nobody would have taken the counts that it gives back.
-    fn marks(&self, owned: u8) -> u8 {
-        if self.is_handed_over.get() { 0 } else { owned }
+    /// Notes which counts a flow that is cut now gives back, and returns whether any. A flow that a successor keeps gives
+    /// back what the successor has counted, which has noted it if it has found the flow.
+    fn note_counts(&self, index: u32, marks: u8) -> bool {
+        let keeps_table = !self.is_handed_over.get();
+        if keeps_table {
+            self.kernel.table.set_marks(index, marks);
+        }
+        keeps_table
     }
 
     /// Takes back entries and source ports of flows that have ended.

@@ -79,8 +79,7 @@ impl CutAttempt {
         let cutter = Rc::clone(&self.cutter);
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
-        let marks = cutter.marks(guard.marks());
-        cutter.kernel.table.set_marks(index, marks);
+        let has_counts = cutter.note_counts(index, guard.marks());
         // Until `record_greeting` the programs did not know the sequence number of a FIN of this client: only reading
         // finds it for certain.
         let sent = if greeted {
@@ -91,7 +90,7 @@ impl CutAttempt {
         let sent = match sent {
             Ok(sent) => Some(sent),
             Err(error) => {
-                let still_ours = marks == 0 || cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
+                let still_ours = !has_counts || cutter.kernel.table.take_marks(index) & OWNS_CONN != 0;
                 cutter.abort(index, &client, &host);
                 if still_ours {
                     return Err(error);

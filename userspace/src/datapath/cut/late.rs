@@ -158,7 +158,7 @@ impl HeldFlow {
                 return Err(busy.map_or_else(LateCutError::Failed, |_| LateCutError::Busy));
             }
         }
-        kernel.table.set_marks(self.index, self.cutter.marks(carried.marks));
+        self.cutter.note_counts(self.index, carried.marks);
         leave((self.index, self.started));
         self.is_cut = true;
         kernel.start_late(self.index);
