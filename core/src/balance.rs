@@ -23,8 +23,10 @@ pub enum HostTurns<'a> {
     ByTurn(&'a [u16]),
     /// Host with the fewest connections for its weight, among `(host, weight)`.
     ByLoad(&'a [(u16, u32)]),
-    /// Host by a hash, or at random.
-    ByHash,
+    /// Of two hosts of random turns the one with fewer connections for its weight.
+    RandomTwo(&'a [u16]),
+    /// Host of the Maglev table at the hash of the client's address, among `(host, weight)`.
+    Maglev(&'a [u16], &'a [(u16, u32)]),
 }
 
 /// Inputs of one choice, besides the hosts.
@@ -58,7 +60,7 @@ impl HostPicker {
             _ => Box::default(),
         };
         let turns = match balance {
-            Balance::RoundRobin => Schedule::new(&weights),
+            Balance::RoundRobin | Balance::RandomTwo => Schedule::new(&weights),
             _ => Schedule::default(),
         };
         Self {
@@ -87,7 +89,8 @@ impl HostPicker {
         match self.balance {
             Balance::LeastConnections => HostTurns::ByLoad(&self.hosts),
             Balance::RoundRobin => HostTurns::ByTurn(self.schedule.turns()),
-            Balance::RandomTwo | Balance::Maglev => HostTurns::ByHash,
+            Balance::RandomTwo => HostTurns::RandomTwo(self.schedule.turns()),
+            Balance::Maglev => HostTurns::Maglev(&self.maglev_table, &self.hosts),
         }
     }
 

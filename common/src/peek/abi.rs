@@ -1,7 +1,7 @@
 //! Maps of the kernel peek.
 
 use super::hello::HelloReader;
-use super::name::MAX_NAME_BYTES;
+use super::name::{MAX_NAME_BYTES, NameReverser};
 use super::request::RequestReader;
 use crate::net::Tuple;
 
@@ -9,8 +9,12 @@ use crate::net::Tuple;
 pub const MAX_PEEK_BINDINGS: u32 = 16_384;
 /// Entries of `PEEK_ROUTES`.
 pub const MAX_PEEK_ROUTES: u32 = 16_384;
+/// Entries of `PEEK_WILDCARDS`.
+pub const MAX_PEEK_WILDCARDS: u32 = 4096;
 /// Elements of `PEEK_CLUSTERS`: one for each cluster and protocol.
 pub const MAX_PEEK_CLUSTERS: u32 = 1024;
+/// Elements of `PEEK_MAGLEV`: one for each cluster and protocol that is balanced by Maglev.
+pub const MAX_PEEK_MAGLEV: u32 = 64;
 /// Elements of `PEEK_HOSTS`: one for each host and port.
 pub const MAX_PEEK_HOSTS: u32 = 4096;
 /// Elements of `PEEK_PAYLOADS` for each CPU, a ring: first data that waits for the SYN-ACK of a host.
@@ -40,6 +44,21 @@ pub const MAX_TURNS: usize = 128;
 pub const MAX_ROUTE_CLUSTERS: usize = 8;
 /// Most hosts of a cluster that are chosen by their load.
 pub const MAX_CLUSTER_HOSTS: usize = 32;
+
+/// Slots of a Maglev table: those of `signalbox_core::maglev`.
+pub const MAGLEV_SLOTS: usize = 65_537;
+
+/// How a host of a cluster is chosen.
+pub mod balance {
+    /// The host of each turn.
+    pub const TURNS: u32 = 0;
+    /// The host with the fewest connections for its weight.
+    pub const LEAST_CONNECTIONS: u32 = 1;
+    /// Of the hosts of two random turns the one with fewer connections for its weight.
+    pub const RANDOM_TWO: u32 = 2;
+    /// The host of the slot of the client's address.
+    pub const MAGLEV: u32 = 3;
+}
 
 /// Protocols by which a listener's connections are named.
 pub mod protocol {
@@ -118,6 +137,75 @@ impl PeekName {
         }
         Some(key)
     }
+
+    /// A wildcard for the names below `suffix`: its text begins with a dot, as no name's does.
+    #[must_use]
+    pub fn wildcard(protocol: u8, suffix: &str) -> Option<Self> {
+        let mut text = [0; MAX_NAME_BYTES];
+        *text.first_mut()? = b'.';
+        text.get_mut(1..=suffix.len())?.copy_from_slice(suffix.as_bytes());
+        Self::new(protocol, core::str::from_utf8(text.get(..=suffix.len())?).ok()?)
+    }
+
+    /// Whether it is a wildcard.
+    #[must_use]
+    pub const fn is_wildcard(&self) -> bool {
+        self.text[0] == b'.'
+    }
+
+    /// Key of a wildcard in `PEEK_WILDCARDS`, and its length in bits.
+    #[must_use]
+    pub fn suffix(&self) -> (u32, PeekSuffix) {
+        let mut suffix = PeekSuffix::empty(self.protocol);
+        let mut reverser = NameReverser::new();
+        while reverser.step(self, &mut suffix) {}
+        (8 + 8 * u32::from(self.length), suffix)
+    }
+}
+
+/// Key of `PEEK_WILDCARDS`, behind its length in bits: names below a wildcard begin as it does.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeekSuffix {
+    /// A constant of [`protocol`].
+    pub protocol: u8,
+    /// The name, from its last byte to its first.
+    pub text: [u8; MAX_NAME_BYTES],
+    /// Always zero.
+    pub _pad: u8,
+}
+
+impl PeekSuffix {
+    /// Without text.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty(protocol: u8) -> Self {
+        Self {
+            protocol,
+            text: [0; MAX_NAME_BYTES],
+            _pad: 0,
+        }
+    }
+}
+
+/// Key of a search in `PEEK_WILDCARDS`, as the kernel lays it out (`struct bpf_lpm_trie_key_hdr`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PeekSuffixKey {
+    /// Length of the key in bits.
+    pub bits: u32,
+    /// The key.
+    pub suffix: PeekSuffix,
+}
+
+/// Value of `PEEK_WILDCARDS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeekWildcard {
+    /// Bytes of the wildcard behind its star.
+    pub length: u32,
+    /// Routes of the names in which the star stands for one label, and for several.
+    pub routes: [PeekRoute; 2],
 }
 
 /// Value of `PEEK_ROUTES`: turns of a route among its clusters.
@@ -128,7 +216,7 @@ pub struct PeekRoute {
     pub number: u32,
     /// Element of `PEEK_TICKETS` that counts the route's connections.
     pub ticket: u32,
-    /// Number of turns.
+    /// Number of turns; 0: userspace routes the name.
     pub turns: u32,
     /// Elements of `PEEK_CLUSTERS`.
     pub clusters: [u16; MAX_ROUTE_CLUSTERS],
@@ -136,16 +224,39 @@ pub struct PeekRoute {
     pub turn: [u8; MAX_TURNS],
 }
 
+impl PeekRoute {
+    /// Of names that userspace routes.
+    pub const LEFT_OUT: Self = Self {
+        number: 0,
+        ticket: 0,
+        turns: 0,
+        clusters: [0; MAX_ROUTE_CLUSTERS],
+        turn: [0; MAX_TURNS],
+    };
+}
+
 /// Value of `PEEK_CLUSTERS`: how a host of a cluster is chosen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeekCluster {
-    /// 1: the host with the fewest connections for its weight, of `turn`; 0: the host of each turn.
-    pub by_load: u32,
+    /// A constant of [`balance`].
+    pub balance: u32,
+    /// Element of `PEEK_MAGLEV`, of a cluster that is balanced so.
+    pub maglev: u32,
     /// Number of turns, or of hosts.
     pub turns: u32,
-    /// Element of `PEEK_HOSTS` of each turn.
+    /// Element of `PEEK_HOSTS` of each turn, or host.
     pub turn: [u16; MAX_TURNS],
+}
+
+/// Value of `PEEK_MAGLEV`: the host of each slot, by its place in [`PeekCluster::turn`].
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PeekMaglev {
+    /// Hosts of the slots.
+    pub slot: [u8; MAGLEV_SLOTS],
+    /// Always zero.
+    pub _pad: [u8; 7],
 }
 
 /// Value of `PEEK_HOSTS`, mapped into userspace.
@@ -214,7 +325,7 @@ pub struct PeekPayload {
 /// Hides a number from the compiler, which would drop the mask of an offset that it knows to be small: the verifier does
 /// not know it.
 #[inline(always)]
-fn hidden(at: u32) -> u32 {
+pub(super) fn hidden(at: u32) -> u32 {
     #[cfg(target_arch = "bpf")]
     {
         let mut at = at;
@@ -259,6 +370,10 @@ pub struct PeekReading {
     pub request: RequestReader,
     /// State of the reading of a hello.
     pub hello: HelloReader,
+    /// State of the name's being turned around.
+    pub reverser: NameReverser,
+    /// The name, turned around.
+    pub suffix: PeekSuffixKey,
     /// The connection in the making.
     pub pending: PeekPending,
     /// Tuple of its host's packets.
@@ -356,8 +471,11 @@ pub struct PeekCursor {
 
 const _: () = assert!(size_of::<PeekBinding>() == 4);
 const _: () = assert!(size_of::<PeekName>() == 64);
+const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
 const _: () = assert!(size_of::<PeekRoute>() == 156);
-const _: () = assert!(size_of::<PeekCluster>() == 264);
+const _: () = assert!(size_of::<PeekWildcard>() == 316);
+const _: () = assert!(size_of::<PeekCluster>() == 268);
+const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
 const _: () = assert!(size_of::<PeekPending>() == 40);
@@ -366,7 +484,10 @@ const _: () = assert!(size_of::<PeekConfig>() == 56);
 
 #[cfg(feature = "user")]
 mod user {
-    use super::{PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName, PeekPending, PeekRoute};
+    use super::{
+        PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute, PeekSuffix,
+        PeekWildcard,
+    };
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
     unsafe impl aya::Pod for PeekBinding {}
@@ -375,9 +496,15 @@ mod user {
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekRoute {}
     // SAFETY: as above.
+    unsafe impl aya::Pod for PeekSuffix {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekWildcard {}
+    // SAFETY: as above.
     unsafe impl aya::Pod for PeekCluster {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekHost {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekMaglev {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekPending {}
     // SAFETY: as above.

@@ -1,5 +1,7 @@
 //! Characters and form of the names that are looked up.
 
+use super::abi::{PeekName, PeekSuffix, hidden};
+
 /// Most bytes of a name that is looked up; longer ones are passed up.
 pub const MAX_NAME_BYTES: usize = 62;
 
@@ -11,5 +13,96 @@ pub const fn lower_case(byte: u8) -> u8 {
         b'A'..=b'Z' => byte | 0x20,
         b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' => byte,
         _ => 0,
+    }
+}
+
+/// Turns a name around, for the search of the wildcard that it ends with, in steps that a TC program can take one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct NameReverser {
+    /// Bytes turned around so far.
+    pub at: u32,
+    /// Bytes in front of the first dot, of those that have been read.
+    pub first_label: u32,
+    /// The byte that was read last.
+    last: u32,
+    /// 1: the name is none that a wildcard stands for, because a label of it is empty.
+    pub is_bad: u32,
+}
+
+impl NameReverser {
+    /// A name's end, as if a dot were behind it: an empty last label is found as the others are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            at: 0,
+            first_label: 0,
+            last: b'.' as u32,
+            is_bad: 0,
+        }
+    }
+
+    /// Reads a byte; false where there is none any more.
+    #[inline(always)]
+    pub fn step(&mut self, name: &PeekName, suffix: &mut PeekSuffix) -> bool {
+        let (at, length) = (self.at, u32::from(name.length));
+        if at >= length || at >= MAX_NAME_BYTES as u32 || length > MAX_NAME_BYTES as u32 {
+            if self.last == u32::from(b'.') {
+                self.is_bad = 1;
+            }
+            return false;
+        }
+        let from = hidden(length - 1 - at);
+        if from >= MAX_NAME_BYTES as u32 {
+            return false;
+        }
+        let byte = name.text[from as usize];
+        suffix.text[at as usize] = byte;
+        if byte == b'.' {
+            if self.last == u32::from(b'.') {
+                self.is_bad = 1;
+            }
+            self.first_label = from;
+        }
+        self.last = byte.into();
+        self.at = at + 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reversed(name: &str) -> Option<(String, u32)> {
+        let name = PeekName::new(1, name).unwrap();
+        let (mut reverser, mut suffix) = (NameReverser::new(), PeekSuffix::empty(1));
+        while reverser.step(&name, &mut suffix) {}
+        let text = suffix.text[..reverser.at as usize].iter().map(|byte| char::from(*byte));
+        (reverser.is_bad == 0).then(|| (text.collect(), reverser.first_label))
+    }
+
+    #[test]
+    fn a_name_is_turned_around_and_its_first_label_measured() {
+        assert_eq!(reversed("app.acme.test"), Some(("tset.emca.ppa".to_owned(), 3)));
+        assert_eq!(reversed("test"), Some(("tset".to_owned(), 0)));
+        let longest = "a.".repeat(MAX_NAME_BYTES / 2 - 1) + "bc";
+        assert_eq!(reversed(&longest).unwrap().1, 1);
+    }
+
+    #[test]
+    fn a_name_with_an_empty_label_is_none() {
+        for bad in ["", ".", ".acme.test", "a..test", "acme.test.", ".."] {
+            assert_eq!(reversed(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_wildcard_is_the_beginning_of_what_its_names_are_turned_into() {
+        let wildcard = PeekName::wildcard(1, "acme.test").unwrap();
+        let (bits, key) = wildcard.suffix();
+        assert_eq!((bits, &key.text[..10]), (8 + 80, &b"tset.emca."[..]));
+        assert_eq!(PeekName::wildcard(1, &"x".repeat(MAX_NAME_BYTES)), None);
     }
 }

@@ -1,16 +1,18 @@
-//! Choice of a host for a name: the cluster by the route's turns, the host by the cluster's turns or by load.
+//! Choice of a host for a name: the cluster by the route's turns, the host as the cluster is balanced.
 
+use aya_ebpf::helpers::bpf_get_prandom_u32;
 use signalbox_common::{
+    hash,
     net::atomic,
     peek::abi::{
-        MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekCluster, PeekConfig, PeekHost,
-        PeekReading,
+        MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekCluster, PeekConfig,
+        PeekHost, PeekReading, balance,
     },
 };
 
-use super::maps::{PEEK_CLUSTERS, PEEK_HOSTS, PEEK_ROUTES, PEEK_TICKETS};
-use super::{hop::is_ahead, release::UNFIT_TICKS, settings::config};
-use crate::cut::skb::tick;
+use super::maps::{PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
+use super::{hop::is_ahead, release::UNFIT_TICKS, settings::config, wildcard};
+use crate::{cut::skb::tick, packet_view::hide_from_compiler};
 
 /// Next turn of `turns`.
 #[inline(always)]
@@ -37,22 +39,26 @@ fn version(config: &PeekConfig) -> u32 {
     unsafe { (&raw const config.tables).read_volatile() }
 }
 
-/// Chooses a host for the name that was read. -1: userspace decides, as it does while the tables change.
+/// Chooses a host for the name that was read, and the client's address. -1: userspace decides, as it does while the tables
+/// change.
 #[inline(never)]
-pub fn choose(reading: &mut PeekReading) -> i32 {
+pub fn choose(reading: &mut PeekReading, client: &[u32; 4]) -> i32 {
     let Some(config) = config() else {
         return -1;
     };
     let before = version(config);
-    if before & 1 != 0 || try_choose(reading).is_none() || version(config) != before {
+    if before & 1 != 0 || try_choose(reading, client).is_none() || version(config) != before {
         return -1;
     }
     0
 }
 
 #[inline(always)]
-fn try_choose(reading: &mut PeekReading) -> Option<()> {
-    let route = PEEK_ROUTES.get_ptr(&reading.name)?;
+fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
+    let route = match PEEK_ROUTES.get_ptr(&reading.name) {
+        Some(route) => route,
+        None => wildcard::find(reading)?,
+    };
     // SAFETY: an element of the map, replaced as a whole.
     let (number, turns, ticket) = unsafe { ((*route).number, (*route).turns, (*route).ticket) };
     let turn = draw(ticket, turns)? as usize;
@@ -71,16 +77,63 @@ fn try_choose(reading: &mut PeekReading) -> Option<()> {
     let cluster = unsafe { &*cluster };
     let turn = draw(MAX_PEEK_ROUTES + index, cluster.turns)?;
     reading.route = number;
-    reading.pending.host = if cluster.by_load == 0 {
-        let turn = turn as usize;
-        if turn >= MAX_TURNS {
-            return None;
+    reading.pending.host = match cluster.balance {
+        balance::TURNS => host_of(cluster, turn)?,
+        balance::LEAST_CONNECTIONS => least_loaded(cluster, turn)?,
+        balance::RANDOM_TWO => random_two(cluster)?,
+        balance::MAGLEV => {
+            let table = PEEK_MAGLEV.get_ptr(cluster.maglev)?;
+            let slot = hide_from_compiler((source_hash(client) % MAGLEV_SLOTS as u64) as u32) as usize;
+            if slot >= MAGLEV_SLOTS {
+                return None;
+            }
+            // SAFETY: an element of the array, as the cluster's; `slot` is within it.
+            host_of(cluster, unsafe { (*table).slot[slot] }.into())?
         }
-        u32::from(cluster.turn[turn])
-    } else {
-        least_loaded(cluster, turn)?
+        _ => return None,
     };
     Some(())
+}
+
+/// Element of `PEEK_HOSTS` of a turn.
+#[inline(always)]
+fn host_of(cluster: &PeekCluster, turn: u32) -> Option<u32> {
+    let turn = turn as usize;
+    (turn < MAX_TURNS).then(|| cluster.turn[turn].into())
+}
+
+/// Hash of the client's address: that of userspace, `hash::addr`.
+#[inline(always)]
+fn source_hash(client: &[u32; 4]) -> u64 {
+    let half = |low: u32, high: u32| u64::from(low.swap_bytes()) | u64::from(high.swap_bytes()) << 32;
+    hash::mix(hash::mix(half(client[0], client[1])) ^ half(client[2], client[3]))
+}
+
+/// Of the hosts of two random turns the one with fewer connections for its weight, of those that take connections.
+#[inline(always)]
+fn random_two(cluster: &PeekCluster) -> Option<u32> {
+    let now = tick();
+    let (first, second) = (random_host(cluster)?, random_host(cluster)?);
+    let (a, b) = (PEEK_HOSTS.get_ptr(first)?, PEEK_HOSTS.get_ptr(second)?);
+    // SAFETY: elements of the array; numbers are read one by one.
+    let (a, b) = unsafe { (&*a, &*b) };
+    let is_better = (b.load() + 1) * u64::from(a.weight) < (a.load() + 1) * u64::from(b.weight);
+    Some(if is_fit(b, now) && (is_better || !is_fit(a, now)) {
+        second
+    } else {
+        first
+    })
+}
+
+/// The host of a random turn.
+#[inline(always)]
+fn random_host(cluster: &PeekCluster) -> Option<u32> {
+    if cluster.turns == 0 {
+        return None;
+    }
+    // SAFETY: reads a number.
+    let random = unsafe { bpf_get_prandom_u32() };
+    host_of(cluster, random % cluster.turns)
 }
 
 /// The host with the fewest connections for its weight; among equals, hosts take turns from `first` on.

@@ -11,9 +11,10 @@ use signalbox_common::{
     },
     net::{Tuple, atomic},
     peek::abi::{
-        MAX_PEEK_BINDINGS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_PENDING,
-        MAX_PEEK_ROUTES, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekCursor, PeekGuesses,
-        PeekHost, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute,
+        MAX_PEEK_BINDINGS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV,
+        MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster,
+        PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading,
+        PeekRoute, PeekSuffix, PeekWildcard,
     },
     steer::SteerKey,
 };
@@ -79,6 +80,16 @@ pub static PEEK_BINDINGS: LpmTrie<SteerKey, PeekBinding> =
 #[map]
 pub static PEEK_ROUTES: HashMap<PeekName, PeekRoute> = HashMap::with_max_entries(MAX_PEEK_ROUTES, BPF_F_NO_PREALLOC);
 
+/// Routes of wildcards.
+///
+/// - Entry: protocol and name, backwards -> routes of the names that begin so
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data, for names that `PEEK_ROUTES` has not
+/// - Size: 4096; not pinned
+#[map]
+pub static PEEK_WILDCARDS: LpmTrie<PeekSuffix, PeekWildcard> =
+    LpmTrie::with_max_entries(MAX_PEEK_WILDCARDS, BPF_F_NO_PREALLOC);
+
 /// Counters of connections, by which turns are drawn: routes, and behind them clusters.
 ///
 /// - Entry: number of a route, or of a cluster -> connections
@@ -96,6 +107,15 @@ pub static PEEK_TICKETS: Array<u64> = Array::with_max_entries(MAX_PEEK_ROUTES + 
 /// - Size: 1024; not pinned
 #[map]
 pub static PEEK_CLUSTERS: Array<PeekCluster> = Array::with_max_entries(MAX_PEEK_CLUSTERS, 0);
+
+/// Maglev tables of clusters.
+///
+/// - Entry: index -> the host of each slot, by its place in the cluster
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data
+/// - Size: 64; not pinned
+#[map]
+pub static PEEK_MAGLEV: Array<PeekMaglev> = Array::with_max_entries(MAX_PEEK_MAGLEV, 0);
 
 /// Hosts, for each port.
 ///

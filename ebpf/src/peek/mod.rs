@@ -19,6 +19,7 @@ mod release;
 mod segment;
 mod settings;
 mod waiting;
+mod wildcard;
 
 use aya_ebpf::{macros::classifier, programs::TcContext};
 use signalbox_common::{

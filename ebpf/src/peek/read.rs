@@ -11,11 +11,11 @@ use signalbox_common::peek::{
 
 /// A loop of the kernel's (`bpf_iter_num`, kernel/bpf/bpf_iter.c, kernel 6.4): the verifier looks at one turn, and not at
 /// each.
-struct Turns(MaybeUninit<u64>);
+pub struct Turns(MaybeUninit<u64>);
 
 impl Turns {
     #[inline(always)]
-    const fn unused() -> Self {
+    pub const fn unused() -> Self {
         Self(MaybeUninit::uninit())
     }
 
@@ -25,7 +25,7 @@ impl Turns {
     ///
     /// The loop must not have begun, and must be ended.
     #[inline(always)]
-    unsafe fn begin(&mut self, turns: i32) {
+    pub unsafe fn begin(&mut self, turns: i32) {
         // SAFETY: the number becomes the operand of a call instruction, which userspace completes; also below.
         unsafe {
             let new: unsafe extern "C" fn(*mut u64, i32, i32) -> i32 = core::mem::transmute(KFUNC_LOOP_NEW as usize);
@@ -37,7 +37,7 @@ impl Turns {
     ///
     /// The loop must have begun, and not be ended.
     #[inline(always)]
-    unsafe fn next(&mut self) -> bool {
+    pub unsafe fn next(&mut self) -> bool {
         // SAFETY: as above.
         unsafe {
             let next: unsafe extern "C" fn(*mut u64) -> *mut i32 = core::mem::transmute(KFUNC_LOOP_NEXT as usize);
@@ -49,7 +49,7 @@ impl Turns {
     ///
     /// The loop must have begun, and not be ended.
     #[inline(always)]
-    unsafe fn end(&mut self) {
+    pub unsafe fn end(&mut self) {
         // SAFETY: as above.
         unsafe {
             let destroy: unsafe extern "C" fn(*mut u64) = core::mem::transmute(KFUNC_LOOP_DESTROY as usize);
@@ -60,7 +60,7 @@ impl Turns {
 
 /// Has the compiler store the reading and load it again: what the verifier loads from a map is any number to it.
 #[inline(always)]
-fn forget(reading: &mut PeekReading) {
+pub fn forget(reading: &mut PeekReading) {
     // SAFETY: does nothing, but the compiler must think that it changes what it points to.
     unsafe { core::arch::asm!("/* {0} */", in(reg) core::ptr::from_mut(reading), options(nostack, preserves_flags)) };
 }

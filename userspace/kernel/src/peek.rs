@@ -19,8 +19,8 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName,
-    PeekRoute,
+    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekHost,
+    PeekMaglev, PeekName, PeekRoute, PeekWildcard,
 };
 use signalbox_common::steer::SteerKey;
 
@@ -40,7 +40,9 @@ const KEY_PIN: &str = "PEEK_KEY";
 pub struct Peek {
     bindings: MapFd,
     routes: MapFd,
+    wildcards: MapFd,
     clusters: MapFd,
+    maglev: MapFd,
     config: MapFd,
     hosts: MmapArray<PeekHost>,
     counters: PerCpuArray<MapData, u64>,
@@ -98,7 +100,9 @@ impl Peek {
         Ok(Self {
             bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
             routes: map_fd(&ebpf, "PEEK_ROUTES")?,
+            wildcards: map_fd(&ebpf, "PEEK_WILDCARDS")?,
             clusters: map_fd(&ebpf, "PEEK_CLUSTERS")?,
+            maglev: map_fd(&ebpf, "PEEK_MAGLEV")?,
             config: map_fd(&ebpf, "PEEK_CONFIG")?,
             hosts,
             counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
@@ -158,9 +162,26 @@ impl Peek {
         self.routes.delete(name)
     }
 
+    /// Writes the routes of a wildcard.
+    pub fn set_wildcard(&self, name: &PeekName, wildcard: &PeekWildcard) -> io::Result<()> {
+        let (bits, suffix) = name.suffix();
+        self.wildcards.update(&Key::new(bits, suffix), wildcard)
+    }
+
+    /// Leaves the names of a wildcard to a shorter one, or to userspace.
+    pub fn remove_wildcard(&self, name: &PeekName) -> io::Result<()> {
+        let (bits, suffix) = name.suffix();
+        self.wildcards.delete(&Key::new(bits, suffix))
+    }
+
     /// Writes a cluster.
     pub fn set_cluster(&self, index: u32, cluster: &PeekCluster) -> io::Result<()> {
         self.clusters.update(&index, cluster)
+    }
+
+    /// Writes the Maglev table of a cluster.
+    pub fn set_maglev(&self, index: u32, table: &PeekMaglev) -> io::Result<()> {
+        self.maglev.update(&index, table)
     }
 
     /// Writes a host's addresses and weight; its counts stay. Only before a cluster has the host.

@@ -289,7 +289,7 @@ fn at_listener(
         };
         let obstacle = match &control.kernel_peek {
             None => Some(PeekObstacle::NotAvailable),
-            Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, route, client),
+            Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
         };
         tier["kernel_peek"] = json!({
             "routed": obstacle.is_none(),

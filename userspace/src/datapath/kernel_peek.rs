@@ -1,5 +1,6 @@
 //! The kernel peek's tables, kept as the snapshot in force says; its sign of life, and what it counts.
 
+mod names;
 mod obstacle;
 mod slots;
 mod sysctl;
@@ -15,10 +16,13 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::CutFlow;
 use signalbox_common::peek::abi::{
-    MAX_PEEK_HOSTS, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekName, PeekRoute, protocol,
+    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekMaglev,
+    PeekName, PeekRoute, protocol,
 };
 use signalbox_common::peek::cookie;
+use signalbox_common::peek::name::MAX_NAME_BYTES;
 use signalbox_common::steer::SteerKey;
+use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Listener, PeekPlace};
 
 use crate::datapath::cut::program_ports;
@@ -26,6 +30,7 @@ use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
 use crate::kernel::{Cut, Peek, packet_filter};
 use crate::state::{HostState, Shared, Snapshot};
+use names::NameEntries;
 use obstacle::Conditions;
 pub use obstacle::PeekObstacle;
 use slots::Slots;
@@ -78,8 +83,11 @@ struct Written {
     /// Number of changes, odd while one is being made: [`PeekConfig::tables`].
     version: u32,
     bindings: HashMap<(u32, SteerKey), PeekBinding>,
-    routes: HashMap<PeekName, PeekRoute>,
+    names: NameEntries,
     clusters: HashMap<u32, PeekCluster>,
+    /// Maglev tables, by their elements, which `maglev_slots` gives to clusters.
+    maglev: HashMap<u32, Box<PeekMaglev>>,
+    maglev_slots: Slots<u32>,
     /// Hosts with their elements, whose entries are `entries`.
     hosts: HashMap<PeekHostKey, HostElement>,
     entries: HashMap<u32, PeekHost>,
@@ -269,27 +277,46 @@ impl KernelPeek {
         let clusters: HashMap<_, _> = tables
             .clusters
             .iter()
-            .filter_map(|(index, cluster)| Some((*index, cluster.to_entry(index_of)?)))
+            .filter_map(|(index, cluster)| {
+                let maglev = written.maglev_slots.get(index);
+                Some((*index, cluster.to_entry(maglev, index_of)?))
+            })
+            .collect();
+        let maglev: HashMap<_, _> = tables
+            .clusters
+            .iter_mut()
+            .filter_map(|(index, cluster)| Some((written.maglev_slots.get(index)?, cluster.maglev.take()?)))
             .collect();
         let is_whole = |route: &PeekRoute| {
             let used = route.turn.iter().take(route.turns as usize);
             let mut clusters_used = used.filter_map(|at| route.clusters.get(usize::from(*at)));
             clusters_used.all(|index| clusters.contains_key(&u32::from(*index)))
         };
-        let mut routes = HashMap::new();
+        let (mut routes, mut without_room) = (HashMap::new(), Vec::new());
         for (name, route) in &tables.routes {
             match written.tickets.get(name) {
                 Some(ticket) if is_whole(route) => _ = routes.insert(*name, PeekRoute { ticket, ..*route }),
-                _ => *tables.left_out.entry(("route", PeekObstacle::TableFull)).or_default() += 1,
+                _ => without_room.push(*name),
             }
+        }
+        let left_out = tables.route_obstacles.keys().chain(&without_room).copied();
+        let names = NameEntries::new(routes, left_out, &tables.wildcards);
+        for _ in without_room.iter().chain(&names.without_room) {
+            tables.leave_out("route", PeekObstacle::TableFull);
         }
         let hosts = self.follow_hosts(written, &tables);
         written.left_out = std::mem::take(&mut tables.left_out);
         written.listener_obstacles = std::mem::take(&mut tables.listener_obstacles);
         written.route_obstacles = std::mem::take(&mut tables.route_obstacles);
         let is_same = written.version & 1 == 0
-            && (&hosts, &clusters, &routes, &tables.bindings)
-                == (&written.entries, &written.clusters, &written.routes, &written.bindings);
+            && (&hosts, &clusters, &maglev, &names, &tables.bindings)
+                == (
+                    &written.entries,
+                    &written.clusters,
+                    &written.maglev,
+                    &written.names,
+                    &written.bindings,
+                );
         if is_same {
             return Ok(());
         }
@@ -301,15 +328,28 @@ impl KernelPeek {
             }
             Ok(())
         })?;
+        apply(&mut written.maglev, maglev, |index, table| match table {
+            Some(table) => self.peek.set_maglev(*index, table),
+            None => Ok(()),
+        })?;
         apply(&mut written.clusters, clusters, |index, cluster| match cluster {
             Some(cluster) => self.peek.set_cluster(*index, cluster),
             // Routes lead to it no more.
             None => Ok(()),
         })?;
-        apply(&mut written.routes, routes, |name, route| match route {
+        apply(
+            &mut written.names.wildcards,
+            names.wildcards,
+            |name, wildcard| match wildcard {
+                Some(wildcard) => self.peek.set_wildcard(name, wildcard),
+                None => self.peek.remove_wildcard(name),
+            },
+        )?;
+        apply(&mut written.names.routes, names.routes, |name, route| match route {
             Some(route) => self.peek.set_route(name, route),
             None => self.peek.remove_route(name),
         })?;
+        written.names.without_room = names.without_room;
         let Written {
             bindings, passing_up, ..
         } = written;
@@ -346,14 +386,14 @@ impl KernelPeek {
         entries
     }
 
-    /// Returns why connections at a listener, for a name with a route of the model, are left to userspace; `None`: the
+    /// Returns why connections at a listener, for a name and its route in the model, are left to userspace; `None`: the
     /// program routes them, if it understands their first data.
     #[must_use]
     pub fn obstacle(
         &self,
         snapshot: &Arc<Snapshot>,
         listener: &Listener,
-        route: Option<usize>,
+        (asked, route): (&Hostname, Option<usize>),
         client: Option<IpAddr>,
     ) -> Option<PeekObstacle> {
         let found = PeekObstacle::of_listener(listener, snapshot, self.conditions())
@@ -362,6 +402,9 @@ impl KernelPeek {
             return found;
         }
         let at = route?;
+        if asked.as_str().len() > MAX_NAME_BYTES {
+            return Some(PeekObstacle::LongName);
+        }
         if client.is_some_and(|client| tables::is_of_other_family(snapshot, at, client)) {
             return Some(PeekObstacle::ClientFamily);
         }
@@ -371,8 +414,7 @@ impl KernelPeek {
             .made_of
             .as_ref()
             .is_some_and(|(of, _)| Arc::ptr_eq(of, snapshot));
-        if !is_current || written.routes.contains_key(&name) && !written.listener_obstacles.contains_key(&listener.name)
-        {
+        if !is_current || written.names.has(&name) && !written.listener_obstacles.contains_key(&listener.name) {
             return None;
         }
         let of_listener = written.listener_obstacles.get(&listener.name);
@@ -414,7 +456,7 @@ impl KernelPeek {
     /// Returns how many names have a route in the kernel, for each protocol counted by itself.
     #[must_use]
     pub fn routes(&self) -> usize {
-        self.lock().routes.len()
+        self.lock().names.len()
     }
 }
 
@@ -425,8 +467,10 @@ impl Written {
             made: None,
             version: 0,
             bindings: HashMap::new(),
-            routes: HashMap::new(),
+            names: NameEntries::default(),
             clusters: HashMap::new(),
+            maglev: HashMap::new(),
+            maglev_slots: Slots::new(MAX_PEEK_MAGLEV),
             hosts: HashMap::new(),
             entries: HashMap::new(),
             host_slots: Slots::new(MAX_PEEK_HOSTS),
@@ -453,6 +497,17 @@ impl Written {
     fn give_elements(&mut self, tables: &mut PeekTables, now: Instant) {
         self.host_slots.retain(now, |key| tables.hosts.contains_key(key));
         self.tickets.retain(now, |name| tables.routes.contains_key(name));
+        let maglev = |index: &u32| {
+            tables
+                .clusters
+                .get(index)
+                .is_some_and(|cluster| cluster.maglev.is_some())
+        };
+        self.maglev_slots.retain(now, maglev);
+        for index in tables.clusters.keys().filter(|index| maglev(index)) {
+            // Without an element the cluster is left out, and so are its routes.
+            let _ = self.maglev_slots.take(index, now);
+        }
         let mut full = 0;
         for key in tables.hosts.keys() {
             match self.host_slots.take(key, now) {

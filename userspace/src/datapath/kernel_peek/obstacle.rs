@@ -1,6 +1,5 @@
 //! Why the kernel peek leaves connections to userspace.
 
-use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
 
@@ -49,7 +48,6 @@ pub enum PeekObstacle {
     NoLocalAddress,
     ClientFamily,
     NoRoute,
-    Wildcard,
     LongName,
     Preference,
     AllowList,
@@ -62,7 +60,6 @@ pub enum PeekObstacle {
     ProxyProtocol,
     HostLimit,
     HostsSpeakHttp2,
-    BalanceByHash,
     ManyHosts,
     HostNotReached,
     TableFull,
@@ -90,7 +87,6 @@ impl PeekObstacle {
             Self::NoLocalAddress => "no_local_address",
             Self::ClientFamily => "client_family",
             Self::NoRoute => "no_route",
-            Self::Wildcard => "wildcard",
             Self::LongName => "long_name",
             Self::Preference => "prefer",
             Self::AllowList => "allow",
@@ -103,7 +99,6 @@ impl PeekObstacle {
             Self::ProxyProtocol => "proxy_protocol",
             Self::HostLimit => "max_host_connections",
             Self::HostsSpeakHttp2 => "h2c",
-            Self::BalanceByHash => "balance",
             Self::ManyHosts => "many_hosts",
             Self::HostNotReached => "host_not_reached",
             Self::TableFull => "table_full",
@@ -131,7 +126,6 @@ impl PeekObstacle {
             Self::NoLocalAddress => "no address of this machine is the listener's",
             Self::ClientFamily => "the client has another version of IP than the hosts",
             Self::NoRoute => "no route has the name",
-            Self::Wildcard => "the route is a wildcard",
             Self::LongName => "the name is longer than 62 bytes, or has bytes that names do not have",
             Self::Preference => "the route has `prefer`",
             Self::AllowList => "the route has a list of allowed clients",
@@ -144,7 +138,6 @@ impl PeekObstacle {
             Self::ProxyProtocol => "hosts of its clusters get a PROXY header",
             Self::HostLimit => "a cluster has `max_host_connections`",
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
-            Self::BalanceByHash => "a cluster is balanced by `maglev` or `random-two`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
             Self::TableFull => "a table of the program is full",
@@ -186,7 +179,6 @@ impl PeekObstacle {
     pub(super) fn of_route(route: &Route, protocol: Protocol, snapshot: &Snapshot) -> Option<Self> {
         let claimed = route.claimed.as_ref();
         let obstacles = [
-            (matches!(route.hostname, HostnamePattern::Wildcard(_)), Self::Wildcard),
             (!route.prefer.is_empty(), Self::Preference),
             (
                 route.allow.is_some() || !route.cluster_allow().is_empty(),

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::peek::abi::{
-    MAX_CLUSTER_HOSTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster, PeekHost, PeekName,
-    PeekRoute, protocol,
+    MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster,
+    PeekHost, PeekMaglev, PeekName, PeekRoute, balance, protocol,
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::balance::HostTurns;
+use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::model::{Bind, Listener, Protocol, Route, ipv4_mapped};
 
 use super::obstacle::{Conditions, PeekObstacle};
@@ -30,8 +31,10 @@ pub type LeftOut = BTreeMap<(&'static str, PeekObstacle), u32>;
 #[derive(Default)]
 pub(super) struct PeekTables {
     pub(super) bindings: HashMap<(u32, SteerKey), PeekBinding>,
-    /// Routes; their tickets are still to be filled in.
+    /// Routes, of wildcards too; their tickets are still to be filled in.
     pub(super) routes: HashMap<PeekName, PeekRoute>,
+    /// All wildcards, whoever routes them, with what their stars stand for.
+    pub(super) wildcards: HashMap<PeekName, WildcardDepth>,
     pub(super) clusters: HashMap<u32, ClusterTurns>,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
     pub(super) left_out: LeftOut,
@@ -40,17 +43,29 @@ pub(super) struct PeekTables {
     pub(super) route_obstacles: HashMap<PeekName, PeekObstacle>,
 }
 
-/// Turns of a cluster among its hosts.
+/// How a cluster's host is chosen.
 pub(super) struct ClusterTurns {
-    by_load: bool,
+    /// A constant of [`balance`].
+    balance: u32,
+    /// Turns, or hosts.
     turns: Vec<PeekHostKey>,
+    /// Maglev table of a cluster that is balanced so: places in `turns`.
+    pub(super) maglev: Option<Box<PeekMaglev>>,
 }
 
 impl ClusterTurns {
-    /// The map's entry; `None` if a host has no element.
-    pub(super) fn to_entry(&self, index_of: impl Fn(&PeekHostKey) -> Option<u32>) -> Option<PeekCluster> {
+    /// The map's entry; `None` if a host has no element, or the Maglev table, whose element `maglev` is.
+    pub(super) fn to_entry(
+        &self,
+        maglev: Option<u32>,
+        index_of: impl Fn(&PeekHostKey) -> Option<u32>,
+    ) -> Option<PeekCluster> {
+        if self.maglev.is_some() != maglev.is_some() {
+            return None;
+        }
         let mut entry = PeekCluster {
-            by_load: self.by_load.into(),
+            balance: self.balance,
+            maglev: maglev.unwrap_or(0),
             turns: self.turns.len() as u32,
             turn: [0; MAX_TURNS],
         };
@@ -153,18 +168,25 @@ impl Builder<'_> {
     }
 
     fn add_cluster(&mut self, at: usize) -> Result<(), PeekObstacle> {
-        let (by_load, chosen) = cluster_turns(self.snapshot, at, self.protocol)?;
+        let turns_of = cluster_turns(self.snapshot, at, self.protocol)?;
         let index = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)?;
         let mut hosts = HashMap::new();
-        for &host in &chosen {
+        for &host in &turns_of.hosts {
             if let std::collections::hash_map::Entry::Vacant(place) = hosts.entry(host) {
                 place.insert(self.host(at, host)?);
             }
         }
         // Some host of the cluster that cannot be had has left by now: userspace chooses among all.
-        let turns = chosen.iter().filter_map(|host| Some(hosts.get(host)?.0.clone()));
-        let turns: Vec<PeekHostKey> = turns.collect();
-        self.tables.clusters.insert(index, ClusterTurns { by_load, turns });
+        let turns = turns_of
+            .hosts
+            .iter()
+            .filter_map(|host| Some(hosts.get(host)?.0.clone()));
+        let cluster = ClusterTurns {
+            balance: turns_of.balance,
+            turns: turns.collect(),
+            maglev: turns_of.maglev.map(|table| maglev_of(table, &turns_of.hosts)),
+        };
+        self.tables.clusters.insert(index, cluster);
         let of_hosts = hosts.into_values().map(|(key, entry, state)| (key, (entry, state)));
         self.tables.hosts.extend(of_hosts);
         Ok(())
@@ -203,7 +225,10 @@ impl Builder<'_> {
 
     fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {
         for (id, route) in self.snapshot.model.routes.iter().enumerate() {
-            let name = PeekName::new(number, &route.hostname.to_string()).ok_or(PeekObstacle::LongName);
+            let name = key_of(number, &route.hostname).ok_or(PeekObstacle::LongName);
+            if let (Ok(name), HostnamePattern::Wildcard(_)) = (name, &route.hostname) {
+                self.tables.wildcards.insert(name, route.depth);
+            }
             let entry = route_turns(self.snapshot, id, route, self.protocol)
                 .and_then(|turns| self.route(id, turns, clusters))
                 .and_then(|entry| Ok((name?, entry)));
@@ -309,29 +334,49 @@ pub(super) fn route_turns<'a>(
     }
 }
 
-/// Turns of a cluster among its hosts, or all that are compared (`true`).
-pub(super) fn cluster_turns(
-    snapshot: &Snapshot,
-    at: usize,
-    protocol: Protocol,
-) -> Result<(bool, Vec<u16>), PeekObstacle> {
+/// How a cluster's host is chosen, as the snapshot says.
+pub(super) struct TurnsOf<'a> {
+    balance: u32,
+    /// Hosts of each turn, or all that are compared.
+    hosts: Vec<u16>,
+    maglev: Option<&'a [u16]>,
+}
+
+/// How the hosts of a cluster are chosen.
+pub(super) fn cluster_turns(snapshot: &Snapshot, at: usize, protocol: Protocol) -> Result<TurnsOf<'_>, PeekObstacle> {
     let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
     if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
         return Err(obstacle);
     }
-    let found = match snapshot.view.host_turns(at, protocol) {
-        Some(HostTurns::ByTurn(turns)) if turns.len() <= MAX_TURNS => (false, turns.to_vec()),
-        Some(HostTurns::ByLoad(hosts)) if hosts.len() <= MAX_CLUSTER_HOSTS => {
-            (true, hosts.iter().map(|(host, _)| *host).collect())
-        }
-        Some(HostTurns::ByTurn(_) | HostTurns::ByLoad(_)) => return Err(PeekObstacle::ManyHosts),
-        Some(HostTurns::ByHash) => return Err(PeekObstacle::BalanceByHash),
-        None => return Err(PeekObstacle::NoUsableHost),
+    let all = |hosts: &[(u16, u32)]| hosts.iter().map(|(host, _)| *host).collect();
+    let turns = snapshot
+        .view
+        .host_turns(at, protocol)
+        .ok_or(PeekObstacle::NoUsableHost)?;
+    let (balance, hosts, maglev, most): (u32, Vec<u16>, Option<&[u16]>, usize) = match turns {
+        HostTurns::ByTurn(turns) => (balance::TURNS, turns.to_vec(), None, MAX_TURNS),
+        HostTurns::RandomTwo(turns) => (balance::RANDOM_TWO, turns.to_vec(), None, MAX_TURNS),
+        HostTurns::ByLoad(hosts) => (balance::LEAST_CONNECTIONS, all(hosts), None, MAX_CLUSTER_HOSTS),
+        HostTurns::Maglev(table, hosts) => (balance::MAGLEV, all(hosts), Some(table), MAX_TURNS),
     };
-    if found.1.is_empty() {
-        return Err(PeekObstacle::NoUsableHost);
+    match hosts.len() {
+        0 => Err(PeekObstacle::NoUsableHost),
+        len if len > most => Err(PeekObstacle::ManyHosts),
+        _ => Ok(TurnsOf { balance, hosts, maglev }),
     }
-    Ok(found)
+}
+
+/// A Maglev table whose slots have places in `hosts`.
+fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
+    let places: HashMap<u16, u8> = hosts.iter().zip(0..).map(|(host, place)| (*host, place)).collect();
+    let mut entry = Box::new(PeekMaglev {
+        slot: [0; MAGLEV_SLOTS],
+        _pad: [0; 7],
+    });
+    for (slot, host) in entry.slot.iter_mut().zip(table) {
+        *slot = places.get(host).copied().unwrap_or_default();
+    }
+    entry
 }
 
 /// Whether clusters have hosts of both versions of IP. The program connects none to clients of the other version: what it
@@ -346,7 +391,14 @@ fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
 /// Key of a route's name.
 pub(super) fn name_of(route: &Route, protocol: Protocol) -> Option<PeekName> {
     let (_, number) = PROTOCOLS.iter().find(|(known, _)| *known == protocol)?;
-    PeekName::new(*number, &route.hostname.to_string())
+    key_of(*number, &route.hostname)
+}
+
+fn key_of(number: u8, hostname: &HostnamePattern) -> Option<PeekName> {
+    match hostname {
+        HostnamePattern::Exact(name) => PeekName::new(number, name.as_str()),
+        HostnamePattern::Wildcard(suffix) => PeekName::wildcard(number, suffix.as_str()),
+    }
 }
 
 /// Whether a client's version of IP is that of no host of a route's clusters.
@@ -369,7 +421,7 @@ pub(super) fn obstacle_of_route(snapshot: &Snapshot, route: Option<usize>, proto
     };
     match route_turns(snapshot, id, route, protocol) {
         Err(obstacle) => Some(obstacle),
-        Ok(_) if PeekName::new(protocol::HTTP, &route.hostname.to_string()).is_none() => Some(PeekObstacle::LongName),
+        Ok(_) if key_of(protocol::HTTP, &route.hostname).is_none() => Some(PeekObstacle::LongName),
         Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
         Ok(turns) => turns
             .iter()
@@ -391,6 +443,8 @@ fn interface_of(address: IpAddr) -> Option<u32> {
         .find(|interface| interface.name == name)
         .map(|interface| interface.index)
 }
+
+const _: () = assert!(MAGLEV_SLOTS == signalbox_core::maglev::SLOTS);
 
 #[cfg(test)]
 mod tests {

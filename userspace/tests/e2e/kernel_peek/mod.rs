@@ -1,6 +1,7 @@
 //! The kernel peek: connections that are routed by their first data in the kernel, and those that are left to userspace.
 //! The tests of tier `cut` run on this path too, with `SIGNALBOX_E2E_PEEK=kernel`.
 
+mod balance;
 mod guesses;
 mod hosts;
 mod left_out;
@@ -8,6 +9,7 @@ mod life;
 mod parts;
 mod routing;
 mod waiting;
+mod wildcards;
 
 use crate::lab;
 

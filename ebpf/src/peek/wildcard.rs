@@ -1,0 +1,53 @@
+//! Routes of wildcards: a name is turned around, so that what wildcards have in common is their beginning.
+
+use aya_ebpf::maps::lpm_trie::Key;
+use signalbox_common::peek::{
+    abi::{PeekReading, PeekRoute, PeekSuffix},
+    name::{MAX_NAME_BYTES, NameReverser},
+};
+
+use super::{
+    maps::PEEK_WILDCARDS,
+    read::{Turns, forget},
+};
+
+/// The route of the longest wildcard that stands for the name that was read.
+#[inline(always)]
+pub fn find(reading: &mut PeekReading) -> Option<*const PeekRoute> {
+    if turn_around(reading) != 0 {
+        return None;
+    }
+    reading.suffix.suffix.protocol = reading.name.protocol;
+    reading.suffix.bits = 8 + 8 * u32::from(reading.name.length);
+    // SAFETY: of the same layout: a length in bits, and the key.
+    let key = unsafe { &*(&raw const reading.suffix).cast::<Key<PeekSuffix>>() };
+    let found = core::ptr::from_ref(PEEK_WILDCARDS.get(key)?);
+    // SAFETY: an element of the map, replaced as a whole.
+    let length = unsafe { (*found).length };
+    let is_one_label = reading.reverser.first_label + length == u32::from(reading.name.length);
+    // SAFETY: as above.
+    let routes = unsafe { &raw const (*found).routes };
+    let first = routes.cast::<PeekRoute>();
+    // SAFETY: the second of two.
+    Some(if is_one_label { first } else { unsafe { first.add(1) } })
+}
+
+/// Turns the name around; other than 0: no wildcard stands for it.
+#[inline(never)]
+fn turn_around(reading: &mut PeekReading) -> u32 {
+    reading.reverser = NameReverser::new();
+    let mut turns = Turns::unused();
+    // SAFETY: begun, and ended once.
+    unsafe {
+        turns.begin(MAX_NAME_BYTES as i32 + 1);
+        while turns.next() {
+            let goes_on = reading.reverser.step(&reading.name, &mut reading.suffix.suffix);
+            forget(reading);
+            if !goes_on {
+                break;
+            }
+        }
+        turns.end();
+    }
+    reading.reverser.is_bad
+}
