@@ -80,6 +80,10 @@ struct Node {
     max_replicas: u32,
     /// Groups that are handed over, and have not left yet.
     leaving: RefCell<HashSet<String>>,
+    /// Asks for a look at moves that are over.
+    sweeps: tokio::sync::Notify,
+    /// Held by who changes addresses' entries and routes in another thread.
+    kernel_work: tokio::sync::Mutex<()>,
 }
 
 /// Another node.
@@ -174,6 +178,8 @@ pub fn start(
             service_replicas: RefCell::default(),
             max_replicas: settings.flows,
             leaving: RefCell::default(),
+            sweeps: tokio::sync::Notify::new(),
+            kernel_work: tokio::sync::Mutex::new(()),
             peers,
         });
         LocalSet::new().block_on(&runtime, node.run());

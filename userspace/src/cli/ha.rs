@@ -16,6 +16,9 @@ use crate::source::client::percent_encoded;
 
 /// Time that a group has to leave this node, or to come back.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time like [`MOVE_TIMEOUT`] where `signalbox ha run` is there: the kernel may take seconds to remove addresses, while it
+/// takes network namespaces of containers down, for example.
+const SUPERVISED_MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 const MOVE_INTERVAL: Duration = Duration::from_millis(50);
 /// Time that other nodes have to get this node's flows before it gives a group up.
 const TELL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -258,9 +261,17 @@ fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode>
         }
         directory.set_released(group, is_released)?;
     }
-    let deadline = Instant::now() + MOVE_TIMEOUT;
+    let began = Instant::now();
+    let may_wait = || {
+        let limit = if is_supervised(&args.socket.socket) {
+            SUPERVISED_MOVE_TIMEOUT
+        } else {
+            MOVE_TIMEOUT
+        };
+        began.elapsed() < limit
+    };
     for group in &groups {
-        while is_released && is_owned(&args.socket.socket, group) && Instant::now() < deadline {
+        while is_released && is_owned(&args.socket.socket, group) && may_wait() {
             std::thread::sleep(MOVE_INTERVAL);
         }
         if is_released && is_owned(&args.socket.socket, group) {
@@ -295,6 +306,11 @@ fn reclaim(socket: &Path, groups: &[String]) {
         "/api/v1/ha/reclaim",
         Some(&json!({ "groups": groups })),
     );
+}
+
+/// Whether a `signalbox ha run` is connected, which does what it is told.
+fn is_supervised(socket: &Path) -> bool {
+    client::get(socket, "/api/v1/ha").is_ok_and(|answer| answer["supervised"] == true)
 }
 
 /// Whether this node has a group, as signalbox knows. One that does not answer has none.

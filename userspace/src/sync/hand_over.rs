@@ -16,7 +16,7 @@ use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::ha::VipGroup;
 use signalbox_core::sync::{HandOver, MAX_HANDED_OVER, Message, MovedAddress};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_local;
+use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{MissedTickBehavior, sleep};
 
 use super::{Node, Peer, reclaim};
@@ -64,14 +64,8 @@ pub async fn request(shared: &Shared, group: &str, period: Duration) -> Result<V
 pub(super) async fn run(node: Rc<Node>) {
     let (sender, mut requests) = mpsc::unbounded_channel();
     node.shared.sync.planned_moves.store(Some(Arc::new(sender)));
-    match node.cut.remove_stray_routes() {
-        Ok(0) => {}
-        Ok(routes) => tracing::info!(
-            routes,
-            "Local routes that an earlier process has left have been removed."
-        ),
-        Err(error) => tracing::warn!(%error, "Local routes of an earlier process could not be removed."),
-    }
+    remove_stray_routes(&node).await;
+    spawn_local(sweep_when_asked(Rc::clone(&node)));
     let mut owned = node.shared.ha.subscribe();
     let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -88,9 +82,9 @@ pub(super) async fn run(node: Rc<Node>) {
             }
             Ok(()) = owned.changed() => {
                 owned.borrow_and_update();
-                sweep(&node);
+                node.sweeps.notify_one();
             }
-            _ = sweeps.tick() => sweep(&node),
+            _ = sweeps.tick() => node.sweeps.notify_one(),
         }
     }
 }
@@ -129,12 +123,13 @@ pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit
     }
     node.leaving.borrow_mut().remove(group);
     // A group that has not left is this node's again.
-    sweep(node);
+    node.sweeps.notify_one();
 }
 
 /// Prepares to give a group up. Returns the names of the nodes that know of it.
 async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<String>, String> {
-    let moved = addresses_here(node, group)?;
+    let addresses = addresses_of_group(node, group)?;
+    let moved = off_thread(node, move || addresses_here(&addresses)).await?;
     let addresses: Vec<_> = moved.iter().map(|moved| from_words(moved.address)).collect();
     let seconds = period.as_secs().min(u16::MAX.into()) as u16;
     if seconds == 0 {
@@ -157,7 +152,8 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
         return Err("no other node is connected".into());
     }
     let until = tick().wrapping_add(ticks_of(Duration::from_secs(seconds.into())));
-    let begun = node.cut.begin_draining(&addresses, until);
+    let (cut, given_up) = (Arc::clone(&node.cut), addresses.clone());
+    let begun = off_thread(node, move || cut.begin_draining(&given_up, until)).await;
     begun.map_err(|error| format!("local routes cannot be added: {error}"))?;
     for peer in &peers {
         peer.state.knows_hand_over.store(false, Relaxed);
@@ -173,7 +169,7 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
         .map(|peer| peer.name.clone())
         .collect();
     if told.is_empty() {
-        take_back(node, &addresses);
+        take_back(node, addresses).await;
         return Err(format!(
             "no other node has answered within {} s",
             TELL_TIMEOUT.as_secs()
@@ -186,13 +182,40 @@ fn message(seconds: u16, addresses: Vec<MovedAddress>) -> Message {
     Message::HandOver(Box::new(HandOver { seconds, addresses }))
 }
 
-/// Addresses of a group that an Ethernet interface of this machine has, with its address.
-fn addresses_here(node: &Node, group: &str) -> Result<Vec<MovedAddress>, String> {
+/// Does what may wait in the kernel for others that change its interfaces and routes, such as the runtime of containers,
+/// for seconds. Other nodes hear from this one meanwhile. One after the other, in the order of the calls.
+async fn off_thread<T: Send + 'static>(node: &Node, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let _turn = node.kernel_work.lock().await;
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+async fn remove_stray_routes(node: &Node) {
+    let cut = Arc::clone(&node.cut);
+    match off_thread(node, move || cut.remove_stray_routes()).await {
+        Ok(0) => {}
+        Ok(routes) => tracing::info!(
+            routes,
+            "Local routes that an earlier process has left have been removed."
+        ),
+        Err(error) => tracing::warn!(%error, "Local routes of an earlier process could not be removed."),
+    }
+}
+
+/// All addresses of a group of the configuration.
+fn addresses_of_group(node: &Node, group: &str) -> Result<Vec<IpAddr>, String> {
     let snapshot = node.shared.snapshot.load_full();
-    let groups = snapshot.model.ha.iter().flat_map(|ha| &ha.groups);
-    let Some(group) = groups.into_iter().find(|one| one.name == group) else {
-        return Err(format!("the configuration has no group `{group}`"));
-    };
+    let mut groups = snapshot.model.ha.iter().flat_map(|ha| &ha.groups);
+    let found = groups.find(|one| one.name == group);
+    found
+        .map(|group| addresses_of(group).collect())
+        .ok_or_else(|| format!("the configuration has no group `{group}`"))
+}
+
+/// Those of a group's addresses that an Ethernet interface of this machine has, with its address.
+fn addresses_here(addresses: &[IpAddr]) -> Result<Vec<MovedAddress>, String> {
     let links = Netlink::open().and_then(|netlink| netlink.links());
     let links = links.map_err(|error| format!("the kernel does not tell its interfaces: {error}"))?;
     let moved = |address: IpAddr| {
@@ -203,7 +226,8 @@ fn addresses_here(node: &Node, group: &str) -> Result<Vec<MovedAddress>, String>
             mac: link.mac,
         })
     };
-    let here: Vec<_> = addresses_of(group).filter_map(moved).take(MAX_HANDED_OVER).collect();
+    let here = addresses.iter().copied().filter_map(moved);
+    let here: Vec<_> = here.take(MAX_HANDED_OVER).collect();
     if here.is_empty() {
         return Err("no Ethernet interface of this node has one of its addresses".into());
     }
@@ -216,7 +240,7 @@ fn addresses_of(group: &VipGroup) -> impl Iterator<Item = IpAddr> {
 }
 
 /// Takes note of what another node hands over.
-pub(super) fn learn(node: &Node, peer: &PeerState, hand_over: &HandOver) {
+pub(super) fn learn(node: &Rc<Node>, peer: &PeerState, hand_over: &HandOver) {
     let snapshot = node.shared.snapshot.load_full();
     let until = tick().wrapping_add(ticks_of(Duration::from_secs(hand_over.seconds.into())));
     for moved in &hand_over.addresses {
@@ -236,10 +260,9 @@ pub(super) fn learn(node: &Node, peer: &PeerState, hand_over: &HandOver) {
         }
     }
     // Routes that nobody knows of: of an earlier process.
-    if let Err(error) = node.cut.remove_stray_routes() {
-        tracing::warn!(%error, "Local routes of an earlier process could not be removed.");
-    }
-    sweep(node);
+    let this = Rc::clone(node);
+    spawn_local(async move { remove_stray_routes(&this).await });
+    node.sweeps.notify_one();
     let (addresses, seconds) = (hand_over.addresses.len(), hand_over.seconds);
     tracing::info!(
         node = peer.node,
@@ -269,14 +292,18 @@ fn segment_of(node: &Node, address: IpAddr) -> Option<u32> {
     Some(hop.ifindex)
 }
 
-/// Ends what is over: drains whose time is up, and those of addresses that are this node's again.
-fn sweep(node: &Node) {
-    if let Err(error) = try_sweep(node) {
-        tracing::warn!(%error, "Addresses that have moved could not be looked after; it is tried again.");
+/// Ends what is over, whenever it is asked to.
+async fn sweep_when_asked(node: Rc<Node>) {
+    loop {
+        node.sweeps.notified().await;
+        if let Err(error) = sweep(&node).await {
+            tracing::warn!(%error, "Addresses that have moved could not be looked after; it is tried again.");
+        }
     }
 }
 
-fn try_sweep(node: &Node) -> std::io::Result<()> {
+/// Ends what is over: drains whose time is up, and those of addresses that are this node's again.
+async fn sweep(node: &Node) -> std::io::Result<()> {
     let snapshot = node.shared.snapshot.load_full();
     let (mut given_up, mut over, mut back, mut chained) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for (address, entry) in node.cut.moving_addresses()? {
@@ -299,10 +326,11 @@ fn try_sweep(node: &Node) -> std::io::Result<()> {
         }
     }
     if !back.is_empty() {
-        take_back(node, &back);
+        take_back(node, back).await;
     }
     if !over.is_empty() {
-        end(&node.cut, &over)?;
+        let cut = Arc::clone(&node.cut);
+        off_thread(node, move || end(&cut, &over)).await?;
     }
     let sync = &node.shared.sync;
     let is_virtual = |address: IpAddr| given_up.contains(&address) && snapshot.floating.group_of(address).is_some();
@@ -330,8 +358,9 @@ fn is_here_again(node: &Node, floating: &FloatingSources, address: IpAddr) -> bo
 }
 
 /// Takes a hand-over back: the addresses are this node's.
-fn take_back(node: &Node, addresses: &[IpAddr]) {
-    if let Err(error) = node.cut.end_draining(addresses) {
+async fn take_back(node: &Node, addresses: Vec<IpAddr>) {
+    let (cut, here) = (Arc::clone(&node.cut), addresses.clone());
+    if let Err(error) = off_thread(node, move || cut.end_draining(&here)).await {
         tracing::warn!(%error, "Local routes of addresses that are here could not be removed.");
     }
     let moved = |address: &IpAddr| MovedAddress {

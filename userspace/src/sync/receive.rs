@@ -187,7 +187,7 @@ struct Changes {
 impl Changes {
     fn take(
         &mut self,
-        node: &Node,
+        node: &Rc<Node>,
         peer: &Arc<PeerState>,
         session: &mut Session,
         message: Message,

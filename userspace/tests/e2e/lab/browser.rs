@@ -110,9 +110,10 @@ impl<'a> Browser<'a> {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until the page satisfies a condition in JavaScript.
+    /// Waits until the page satisfies a condition in JavaScript: longer than for other things, because a Chromium that has
+    /// just started loads its first page for seconds where processors are busy.
     pub(crate) fn expect(&self, condition: &str) {
-        self.expect_within(SOON, condition);
+        self.expect_within(3 * SOON, condition);
     }
 
     /// Like [`Self::expect`], with a limit of its own.
