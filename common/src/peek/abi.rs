@@ -11,6 +11,8 @@ pub const MAX_PEEK_BINDINGS: u32 = 16_384;
 pub const MAX_PEEK_ROUTES: u32 = 16_384;
 /// Entries of `PEEK_WILDCARDS`.
 pub const MAX_PEEK_WILDCARDS: u32 = 4096;
+/// Entries of `PEEK_SOURCES`.
+pub const MAX_PEEK_SOURCES: u32 = 16_384;
 /// Elements of `PEEK_CLUSTERS`: one for each cluster and protocol.
 pub const MAX_PEEK_CLUSTERS: u32 = 1024;
 /// Elements of `PEEK_MAGLEV`: one for each cluster and protocol that is balanced by Maglev.
@@ -96,8 +98,19 @@ pub struct PeekBinding {
     pub listener: u16,
     /// A constant of [`protocol`].
     pub protocol: u8,
-    /// Always zero.
-    pub _pad: u8,
+    /// Number of an address that moves between nodes, in `PEEK_SOURCES`; 0: hosts are connected to from
+    /// [`PeekHost::local`].
+    pub moving: u8,
+}
+
+/// Key of `PEEK_SOURCES`, whose value is the address that a host is connected to from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PeekSourceKey {
+    /// Number of the clients' destination: [`PeekBinding::moving`].
+    pub moving: u32,
+    /// Element of `PEEK_HOSTS`.
+    pub host: u32,
 }
 
 /// Key of `PEEK_ROUTES`.
@@ -451,6 +464,10 @@ pub struct PeekConfig {
     /// Number of changes of the tables, odd while one is being made: routes, clusters and hosts that are read while it
     /// changes do not belong together.
     pub tables: u32,
+    /// Number of nodes that divide the source ports of addresses that move, at least 1, and the remainder of this one's.
+    pub nodes: u32,
+    /// See `nodes`.
+    pub slot: u32,
     /// Always zero.
     pub _pad: u32,
 }
@@ -480,7 +497,7 @@ const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
 const _: () = assert!(size_of::<PeekPending>() == 40);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
-const _: () = assert!(size_of::<PeekConfig>() == 56);
+const _: () = assert!(size_of::<PeekConfig>() == 64);
 
 #[cfg(feature = "user")]
 mod user {

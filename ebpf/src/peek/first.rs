@@ -16,7 +16,7 @@ use signalbox_common::{
         KernelPeek,
         abi::{
             MAX_PAYLOAD_BYTES, NO_FLOW, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekConfig, PeekCursor, PeekHost, PeekName,
-            PeekPayload, PeekPending, PeekReading, protocol,
+            PeekPayload, PeekPending, PeekReading, PeekSourceKey, protocol,
         },
         cookie::{self, CookieCheck},
     },
@@ -29,8 +29,8 @@ use super::{
     frame::{self, Frame, payload_sum},
     hop,
     maps::{
-        CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, claim_port,
-        release_port,
+        CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES,
+        claim_port, release_port,
     },
     miss,
     parts::{goes_on, wait_for_rest},
@@ -294,7 +294,19 @@ fn begin<F: Family>(
     arriving.source = host.address;
     arriving.destination = host.local;
     arriving.ports = host.port << 16;
-    let Some(port) = claim_free_port::<F>(ctx, config, cursor, arriving, index) else {
+    let mut nodes = 1;
+    if binding.moving != 0 {
+        let key = PeekSourceKey {
+            moving: binding.moving.into(),
+            host: reading.pending.host,
+        };
+        // SAFETY: the value is copied at once.
+        if let Some(source) = unsafe { PEEK_SOURCES.get(&key) } {
+            arriving.destination = *source;
+            nodes = config.nodes;
+        }
+    }
+    let Some(port) = claim_free_port::<F>(ctx, config, cursor, arriving, nodes, index) else {
         // SAFETY: aligned, whole; the entry is this CPU's.
         unsafe { (&raw mut (*flow).state).write_volatile(state::FREE) };
         return None;
@@ -340,7 +352,7 @@ fn begin<F: Family>(
     pending.agreed = u32::from(options.offered);
     pending.client = segment.tuple.source;
     pending.vip = segment.tuple.destination;
-    pending.local = host.local;
+    pending.local = arriving.destination;
     pending.host_addr = host.address;
     Some((index, flow.cast(), port))
 }
@@ -367,13 +379,15 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
     None
 }
 
-/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets.
+/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets. Of
+/// several nodes each has the ports of its remainder.
 #[inline(always)]
 fn claim_free_port<F: Family>(
     ctx: &TcContext,
     config: &PeekConfig,
     cursor: &mut PeekCursor,
     arriving: &mut Tuple,
+    nodes: u32,
     flow: u32,
 ) -> Option<u32> {
     // SAFETY: reads a number.
@@ -385,8 +399,15 @@ fn claim_free_port<F: Family>(
     let mut tried = 0;
     while tried < MAX_CLAIMS {
         tried = hide_from_compiler(tried + 1);
-        let port = (config.first_port + cpu * config.ports + cursor.port % config.ports) & 0xffff;
+        let mut port = config.first_port + cpu * config.ports + cursor.port.wrapping_mul(nodes) % config.ports;
         cursor.port = cursor.port.wrapping_add(1);
+        if nodes > 1 {
+            port = port - port % nodes + config.slot;
+            if port < config.first_port {
+                port += nodes;
+            }
+        }
+        port &= 0xffff;
         arriving.ports = host_port | port;
         // SAFETY: only looked whether it is there.
         let is_free = unsafe { CUT_CT.get(&*arriving) }.is_none() && find_socket::<F>(ctx, arriving) == socket::NONE;

@@ -12,9 +12,9 @@ use signalbox_common::{
     net::{Tuple, atomic},
     peek::abi::{
         MAX_PEEK_BINDINGS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV,
-        MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster,
-        PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading,
-        PeekRoute, PeekSuffix, PeekWildcard,
+        MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekBinding,
+        PeekCluster, PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending,
+        PeekReading, PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
     },
     steer::SteerKey,
 };
@@ -63,13 +63,23 @@ static CUT_FLOW_ENDED: RingBuf = RingBuf::pinned(ENDED_RING_BYTES, 0);
 
 /// Destinations whose connections are routed in the kernel.
 ///
-/// - Entry: family, port and address prefix -> listener, protocol
+/// - Entry: family, port and address prefix -> listener, protocol, number of an address that moves
 /// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
 /// - Reader: peek_in, for every packet of no cut flow
 /// - Size: 16384; not pinned: without a process nothing is routed
 #[map]
 pub static PEEK_BINDINGS: LpmTrie<SteerKey, PeekBinding> =
     LpmTrie::with_max_entries(MAX_PEEK_BINDINGS, BPF_F_NO_PREALLOC);
+
+/// Source addresses that move between nodes together with an address of clients.
+///
+/// - Entry: number of the clients' destination, host -> address that the host is connected to from
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data
+/// - Size: 16384; not pinned
+#[map]
+pub static PEEK_SOURCES: HashMap<PeekSourceKey, [u32; 4]> =
+    HashMap::with_max_entries(MAX_PEEK_SOURCES, BPF_F_NO_PREALLOC);
 
 /// Routes.
 ///

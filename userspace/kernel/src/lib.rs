@@ -19,6 +19,7 @@ pub mod names;
 pub mod netlink;
 pub mod object;
 pub mod packet_filter;
+pub mod packet_sockets;
 pub mod peek;
 pub mod pins;
 pub mod sock_diag;

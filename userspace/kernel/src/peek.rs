@@ -20,7 +20,7 @@ use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
     KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekHost,
-    PeekMaglev, PeekName, PeekRoute, PeekWildcard,
+    PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
 };
 use signalbox_common::steer::SteerKey;
 
@@ -41,6 +41,7 @@ pub struct Peek {
     bindings: MapFd,
     routes: MapFd,
     wildcards: MapFd,
+    sources: MapFd,
     clusters: MapFd,
     maglev: MapFd,
     config: MapFd,
@@ -101,6 +102,7 @@ impl Peek {
             bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
             routes: map_fd(&ebpf, "PEEK_ROUTES")?,
             wildcards: map_fd(&ebpf, "PEEK_WILDCARDS")?,
+            sources: map_fd(&ebpf, "PEEK_SOURCES")?,
             clusters: map_fd(&ebpf, "PEEK_CLUSTERS")?,
             maglev: map_fd(&ebpf, "PEEK_MAGLEV")?,
             config: map_fd(&ebpf, "PEEK_CONFIG")?,
@@ -172,6 +174,14 @@ impl Peek {
     pub fn remove_wildcard(&self, name: &PeekName) -> io::Result<()> {
         let (bits, suffix) = name.suffix();
         self.wildcards.delete(&Key::new(bits, suffix))
+    }
+
+    /// Sets the address that a host is connected to from, of clients of an address that moves; `None`: its own.
+    pub fn set_source(&self, key: &PeekSourceKey, source: Option<&[u32; 4]>) -> io::Result<()> {
+        match source {
+            Some(source) => self.sources.update(key, source),
+            None => self.sources.delete(key),
+        }
     }
 
     /// Writes a cluster.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::CutFlow;
 use signalbox_common::peek::abi::{
-    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekMaglev,
-    PeekName, PeekRoute, protocol,
+    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, PeekBinding, PeekCluster, PeekConfig, PeekHost,
+    PeekMaglev, PeekName, PeekRoute, PeekSourceKey, protocol,
 };
 use signalbox_common::peek::cookie;
 use signalbox_common::peek::name::MAX_NAME_BYTES;
@@ -28,7 +28,8 @@ use signalbox_core::model::{Listener, PeekPlace};
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
-use crate::kernel::{Cut, Peek, packet_filter};
+use crate::kernel::packet_sockets::SharedFamilies;
+use crate::kernel::{Cut, Peek, packet_filter, packet_sockets};
 use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
 use obstacle::Conditions;
@@ -71,6 +72,8 @@ pub struct KernelPeek {
     attached: AtomicBool,
     /// Whether a packet filter has rules; kept only where a listener has `peek: auto`.
     has_filter: AtomicBool,
+    /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
+    is_shared: [AtomicBool; 2],
     stopping: AtomicBool,
 }
 
@@ -88,6 +91,8 @@ struct Written {
     /// Maglev tables, by their elements, which `maglev_slots` gives to clusters.
     maglev: HashMap<u32, Box<PeekMaglev>>,
     maglev_slots: Slots<u32>,
+    /// Source addresses that move.
+    sources: HashMap<PeekSourceKey, [u32; 4]>,
     /// Hosts with their elements, whose entries are `entries`.
     hosts: HashMap<PeekHostKey, HostElement>,
     entries: HashMap<u32, PeekHost>,
@@ -115,6 +120,7 @@ impl KernelPeek {
             state: Mutex::new(Written::new()),
             attached: AtomicBool::new(false),
             has_filter: AtomicBool::new(true),
+            is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             stopping: AtomicBool::new(false),
         })
     }
@@ -145,6 +151,7 @@ impl KernelPeek {
                     }
                     drop(written);
                     this.look_for_filter();
+                    this.look_for_packet_sockets();
                     this.peek.follow_interfaces(&this.cut);
                     this.attached.store(true, Relaxed);
                 }
@@ -225,6 +232,8 @@ impl KernelPeek {
             offers: kernel_offers(),
             mss: self.cut.mss(),
             tables: 0,
+            nodes: self.shared.node.nodes.into(),
+            slot: self.shared.node.slot.into(),
             _pad: 0,
         }
     }
@@ -249,8 +258,8 @@ impl KernelPeek {
             return;
         }
         let (snapshot, conditions) = (self.shared.snapshot.load_full(), self.conditions());
-        if !written.is_of(&snapshot, conditions) {
-            let tables = PeekTables::of(&snapshot, &self.registry, conditions);
+        if !written.is_of(&snapshot, &conditions) {
+            let tables = PeekTables::of(&snapshot, &self.registry, &conditions);
             match self.write(&mut written, tables) {
                 Ok(()) => written.made_of = Some((snapshot, conditions)),
                 Err(error) => tracing::warn!(%error, "The tables of the kernel peek could not be written."),
@@ -304,16 +313,30 @@ impl KernelPeek {
         for _ in without_room.iter().chain(&names.without_room) {
             tables.leave_out("route", PeekObstacle::TableFull);
         }
+        let sources = tables.sources.iter().filter_map(|((moving, host), source)| {
+            let key = PeekSourceKey {
+                moving: *moving,
+                host: index_of(host)?,
+            };
+            Some((key, *source))
+        });
+        let mut sources: HashMap<_, _> = sources.collect();
+        if sources.len() > MAX_PEEK_SOURCES as usize {
+            // Connections are made from the hosts' own addresses, and end when their virtual address moves.
+            sources.clear();
+            tables.leave_out("source", PeekObstacle::TableFull);
+        }
         let hosts = self.follow_hosts(written, &tables);
         written.left_out = std::mem::take(&mut tables.left_out);
         written.listener_obstacles = std::mem::take(&mut tables.listener_obstacles);
         written.route_obstacles = std::mem::take(&mut tables.route_obstacles);
         let is_same = written.version & 1 == 0
-            && (&hosts, &clusters, &maglev, &names, &tables.bindings)
+            && (&hosts, &clusters, &maglev, &sources, &names, &tables.bindings)
                 == (
                     &written.entries,
                     &written.clusters,
                     &written.maglev,
+                    &written.sources,
                     &written.names,
                     &written.bindings,
                 );
@@ -331,6 +354,9 @@ impl KernelPeek {
         apply(&mut written.maglev, maglev, |index, table| match table {
             Some(table) => self.peek.set_maglev(*index, table),
             None => Ok(()),
+        })?;
+        apply(&mut written.sources, sources, |key, source| {
+            self.peek.set_source(key, source)
         })?;
         apply(&mut written.clusters, clusters, |index, cluster| match cluster {
             Some(cluster) => self.peek.set_cluster(*index, cluster),
@@ -396,7 +422,7 @@ impl KernelPeek {
         (asked, route): (&Hostname, Option<usize>),
         client: Option<IpAddr>,
     ) -> Option<PeekObstacle> {
-        let found = PeekObstacle::of_listener(listener, snapshot, self.conditions())
+        let found = PeekObstacle::of_listener(listener, snapshot, &self.conditions())
             .or_else(|| tables::obstacle_of_route(snapshot, route, listener.protocol));
         if found.is_some() {
             return found;
@@ -423,7 +449,11 @@ impl KernelPeek {
     }
 
     fn conditions(&self) -> Conditions {
-        Conditions::now(&self.shared, self.has_filter.load(Relaxed))
+        let families = SharedFamilies {
+            v4: self.is_shared[0].load(Relaxed),
+            v6: self.is_shared[1].load(Relaxed),
+        };
+        Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families)
     }
 
     /// Looks whether a packet filter has rules, where that matters.
@@ -437,6 +467,15 @@ impl KernelPeek {
             });
             self.has_filter.store(found, Relaxed);
         }
+    }
+
+    fn look_for_packet_sockets(&self) {
+        let found = packet_sockets::shared_families().unwrap_or_else(|error| {
+            tracing::debug!(%error, "The kernel does not say which packet sockets there are.");
+            SharedFamilies::default()
+        });
+        self.is_shared[0].store(found.v4, Relaxed);
+        self.is_shared[1].store(found.v6, Relaxed);
     }
 
     /// Counts connections that the program has begun as seen: those of the time before anybody looked at flows, which are
@@ -471,6 +510,7 @@ impl Written {
             clusters: HashMap::new(),
             maglev: HashMap::new(),
             maglev_slots: Slots::new(MAX_PEEK_MAGLEV),
+            sources: HashMap::new(),
             hosts: HashMap::new(),
             entries: HashMap::new(),
             host_slots: Slots::new(MAX_PEEK_HOSTS),
@@ -484,12 +524,12 @@ impl Written {
     }
 
     /// Whether the tables are those of this snapshot, or could not be made a moment ago.
-    fn is_of(&self, snapshot: &Arc<Snapshot>, conditions: Conditions) -> bool {
+    fn is_of(&self, snapshot: &Arc<Snapshot>, conditions: &Conditions) -> bool {
         let is_recent = self.made.is_some_and(|made| made.elapsed() < REFRESH_INTERVAL);
         let is_same = self
             .made_of
             .as_ref()
-            .is_none_or(|(of, known)| Arc::ptr_eq(of, snapshot) && *known == conditions);
+            .is_none_or(|(of, known)| Arc::ptr_eq(of, snapshot) && known == conditions);
         is_recent && is_same
     }
 

@@ -1,29 +1,56 @@
 //! Why the kernel peek leaves connections to userspace.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
 
 use super::sysctl::is_on;
 use crate::datapath::cut::program_ports;
+use crate::kernel::Cut;
+use crate::kernel::cut::moving::is_over;
+use crate::kernel::packet_sockets::SharedFamilies;
+use crate::state::ha::OwnedGroups;
 use crate::state::{Shared, Snapshot};
 
 /// Conditions for all listeners that are not in the snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conditions {
+    /// Groups of virtual addresses that this node has; `None` where nobody has said so yet.
+    pub(super) owned: Option<Arc<OwnedGroups>>,
+    /// Virtual addresses whose former owners drain: what has no socket here is theirs.
+    pub(super) chained: Vec<IpAddr>,
     is_logged: bool,
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
+    /// Versions of IP in which what is passed up would not find its socket.
+    pub(super) shared: SharedFamilies,
 }
 
 impl Conditions {
     /// `has_filter`: a packet filter has rules.
-    pub(super) fn now(shared: &Shared, has_filter: bool) -> Self {
+    pub(super) fn now(shared: &Shared, cut: &Cut, has_filter: bool, families: SharedFamilies) -> Self {
+        let chained = |(address, entry): (IpAddr, MovingAddress)| {
+            (entry.has_role(role::NEW_OWNER) && !is_over(&entry)).then_some(address)
+        };
+        let moving = if shared.snapshot.load().floating.is_empty() {
+            Vec::new()
+        } else {
+            cut.moving_addresses().unwrap_or_default()
+        };
+        let mut chained: Vec<_> = moving.into_iter().filter_map(chained).collect();
+        chained.sort_unstable();
         Self {
+            chained,
+            owned: shared.ha.is_reported().then(|| shared.ha.owned()),
             is_logged: shared.log.is_on(),
             has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
+            shared: families,
         }
     }
 }
@@ -42,6 +69,8 @@ pub enum PeekObstacle {
     TotalLimit,
     ConnectionLog,
     FloatingAddresses,
+    FormerOwner,
+    PacketSocket,
     SyncookiesOff,
     PacketFilter,
     NoPorts,
@@ -81,6 +110,8 @@ impl PeekObstacle {
             Self::TotalLimit => "max_connections",
             Self::ConnectionLog => "connection_log",
             Self::FloatingAddresses => "floating_addresses",
+            Self::FormerOwner => "former_owner",
+            Self::PacketSocket => "packet_socket",
             Self::SyncookiesOff => "syncookies_off",
             Self::PacketFilter => "packet_filter",
             Self::NoPorts => "no_ports",
@@ -119,7 +150,11 @@ impl PeekObstacle {
             Self::SourceLimits => "the connections of a source are limited",
             Self::TotalLimit => "`limits.max_connections` is set",
             Self::ConnectionLog => "connections are logged",
-            Self::FloatingAddresses => "virtual addresses move between nodes (`ha`)",
+            Self::PacketSocket => {
+                "a packet socket takes packets of this version of IP at an interface, as keepalived's does"
+            }
+            Self::FormerOwner => "the address has come by plan, and its former owner drains",
+            Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
             Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",
             Self::PacketFilter => "a packet filter has rules, or may have, and `datapath.peek` is `auto`",
             Self::NoPorts => "net.ipv4.ip_local_port_range leaves the program no ports",
@@ -145,7 +180,7 @@ impl PeekObstacle {
     }
 
     /// Why the connections of a listener are not routed in the kernel; `None` where they are.
-    pub(super) fn of_listener(listener: &Listener, snapshot: &Snapshot, conditions: Conditions) -> Option<Self> {
+    pub(super) fn of_listener(listener: &Listener, snapshot: &Snapshot, conditions: &Conditions) -> Option<Self> {
         let limits = &snapshot.model.limits;
         let per_source = limits.per_source;
         let limits_concurrent = |shield: &signalbox_core::model::shield::ShieldPolicy| shield.limits.concurrent != 0;
@@ -170,7 +205,6 @@ impl PeekObstacle {
                 conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
                 Self::PacketFilter,
             ),
-            (!snapshot.floating.is_empty(), Self::FloatingAddresses),
         ];
         first(&obstacles)
     }

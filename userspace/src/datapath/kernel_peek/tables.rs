@@ -17,7 +17,7 @@ use signalbox_core::model::{Bind, Listener, Protocol, Route, ipv4_mapped};
 use super::obstacle::{Conditions, PeekObstacle};
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::cut::source_address;
-use crate::kernel::address::to_words;
+use crate::kernel::address::{from_words, to_words};
 use crate::kernel::interfaces;
 use crate::state::{HostState, Snapshot};
 
@@ -36,6 +36,8 @@ pub(super) struct PeekTables {
     /// All wildcards, whoever routes them, with what their stars stand for.
     pub(super) wildcards: HashMap<PeekName, WildcardDepth>,
     pub(super) clusters: HashMap<u32, ClusterTurns>,
+    /// Source addresses that move, by the number of clients' destination and the host.
+    pub(super) sources: HashMap<(u32, PeekHostKey), [u32; 4]>,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
     pub(super) left_out: LeftOut,
     /// Reasons of what is left out, by listeners' names and by routes'.
@@ -88,17 +90,20 @@ struct Builder<'a> {
     addresses: Vec<IpAddr>,
     /// Interfaces by their addresses, each asked for once.
     interfaces: HashMap<IpAddr, Option<u32>>,
+    /// Numbers of clients' destinations that move between nodes, with their groups.
+    moving: HashMap<IpAddr, (u8, usize)>,
     tables: PeekTables,
 }
 
 impl PeekTables {
-    pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: Conditions) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: &Conditions) -> Self {
         let mut builder = Builder {
             snapshot,
             registry,
             protocol: Protocol::Http,
             addresses: interfaces::addresses(),
             interfaces: HashMap::new(),
+            moving: HashMap::new(),
             tables: Self::default(),
         };
         for (protocol, number) in PROTOCOLS {
@@ -108,6 +113,7 @@ impl PeekTables {
                 builder.add_routes(number, &obstacles);
             }
         }
+        builder.add_sources();
         builder.tables
     }
 
@@ -118,7 +124,7 @@ impl PeekTables {
 
 impl Builder<'_> {
     /// Adds the listeners' addresses; returns whether there are any.
-    fn add_listeners(&mut self, number: u8, conditions: Conditions) -> bool {
+    fn add_listeners(&mut self, number: u8, conditions: &Conditions) -> bool {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
         for listener in listeners {
@@ -134,18 +140,94 @@ impl Builder<'_> {
                 self.leave_out_listener(listener, PeekObstacle::TableFull);
                 continue;
             };
-            let binding = PeekBinding {
-                listener: listener_number,
-                protocol: number,
-                _pad: 0,
-            };
             let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
-            if own.is_empty() {
-                self.leave_out_listener(listener, PeekObstacle::NoLocalAddress);
+            let mut obstacle = Some(PeekObstacle::NoLocalAddress);
+            for (address, key) in own {
+                let is_shared = if address.is_ipv4() {
+                    conditions.shared.v4
+                } else {
+                    conditions.shared.v6
+                };
+                let moving = if is_shared {
+                    Err(PeekObstacle::PacketSocket)
+                } else {
+                    self.number_of_moving(address, conditions)
+                };
+                let moving = match moving {
+                    Ok(moving) => moving,
+                    Err(why) => {
+                        self.tables.leave_out("address", why);
+                        obstacle = obstacle.and(Some(why));
+                        continue;
+                    }
+                };
+                obstacle = None;
+                let binding = PeekBinding {
+                    listener: listener_number,
+                    protocol: number,
+                    moving,
+                };
+                self.tables.bindings.insert(key, binding);
             }
-            self.tables.bindings.extend(own.into_iter().map(|key| (key, binding)));
+            if let Some(obstacle) = obstacle {
+                self.leave_out_listener(listener, obstacle);
+            }
         }
         self.tables.bindings.values().any(|binding| binding.protocol == number)
+    }
+
+    /// Number of an address of clients that moves between nodes; 0: of one that does not, or that another node has all the
+    /// same.
+    fn number_of_moving(&mut self, address: IpAddr, conditions: &Conditions) -> Result<u8, PeekObstacle> {
+        let floating = &self.snapshot.floating;
+        let Some(group) = floating.group_of(address) else {
+            return Ok(0);
+        };
+        // `cut_in` sends first data, which has no socket, to the former owner.
+        if conditions.chained.contains(&address) {
+            return Err(PeekObstacle::FormerOwner);
+        }
+        let name = floating.name_of(group).unwrap_or_default();
+        if conditions.owned.as_ref().is_some_and(|owned| !owned.contains(name)) {
+            return Ok(0);
+        }
+        if let Some((number, _)) = self.moving.get(&address) {
+            return Ok(*number);
+        }
+        let number = u8::try_from(self.moving.len() + 1).map_err(|_| PeekObstacle::FloatingAddresses)?;
+        self.moving.insert(address, (number, group));
+        Ok(number)
+    }
+
+    /// Adds the addresses that hosts are connected to from, as tier `cut` chooses them.
+    fn add_sources(&mut self) {
+        let moving: Vec<_> = self.moving.iter().map(|(vip, numbers)| (*vip, *numbers)).collect();
+        let hosts: Vec<_> = self
+            .tables
+            .hosts
+            .iter()
+            .map(|(key, (host, _))| (key.clone(), from_words(host.local)))
+            .collect();
+        for (vip, (number, group)) in moving {
+            for (key, ordinary) in &hosts {
+                if let Some(source) = self.moving_source(group, vip, *ordinary) {
+                    self.tables
+                        .sources
+                        .insert((number.into(), key.clone()), to_words(source));
+                }
+            }
+        }
+    }
+
+    /// The group's own source address in the host's network that this machine has; without any, the virtual address itself,
+    /// where hosts are reached by the interface that has it.
+    fn moving_source(&mut self, group: usize, vip: IpAddr, ordinary: IpAddr) -> Option<IpAddr> {
+        let mut sources = self.snapshot.floating.sources_for(group, ordinary).peekable();
+        if sources.peek().is_some() || vip.is_ipv4() != ordinary.is_ipv4() {
+            return sources.find(|source| self.addresses.contains(source));
+        }
+        let mut interface = |address| *self.interfaces.entry(address).or_insert_with(|| interface_of(address));
+        (interface(vip).is_some() && interface(vip) == interface(ordinary)).then_some(vip)
     }
 
     fn leave_out_listener(&mut self, listener: &Listener, obstacle: PeekObstacle) {
@@ -286,9 +368,9 @@ impl Builder<'_> {
     }
 }
 
-/// Keys of the addresses of this machine that are a listener's. Packets for others are on their way elsewhere, though a
+/// Addresses of this machine that are a listener's, with their keys. Packets for others are on their way elsewhere, though a
 /// prefix has them; and where a more specific bind of another listener has an address, it is that listener's.
-fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> Vec<(u32, SteerKey)> {
+fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> Vec<(IpAddr, (u32, SteerKey))> {
     let has = |bind: &Bind, address: IpAddr, port: u16| bind.port == port && bind.prefix.contains(&address);
     let longest = |of: &Listener, address: IpAddr, port: u16| {
         let binds = of.listen.iter().filter(|bind| has(bind, address, port));
@@ -305,7 +387,7 @@ fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> V
             if owner.is_some_and(|(_, owner)| owner.name == listener.name) {
                 let family = if address.is_ipv4() { 4 } else { 6 };
                 let key = SteerKey::new(bind.port, family, ipv4_mapped(address));
-                keys.push((STEER_FIXED_BITS + 128, key));
+                keys.push((address, (STEER_FIXED_BITS + 128, key)));
             }
         }
     }
@@ -461,7 +543,10 @@ mod tests {
             .into();
         let key = |text: &str| {
             let address: IpAddr = text.parse().unwrap();
-            (STEER_FIXED_BITS + 128, SteerKey::new(80, 4, ipv4_mapped(address)))
+            (
+                address,
+                (STEER_FIXED_BITS + 128, SteerKey::new(80, 4, ipv4_mapped(address))),
+            )
         };
         assert_eq!(local_binds(&listeners, &listeners[0], &addresses), [key("10.0.0.1")]);
         assert_eq!(local_binds(&listeners, &listeners[1], &addresses), [key("10.0.0.2")]);

@@ -7,6 +7,7 @@ mod failures;
 mod fake_peers;
 mod keepalived;
 mod keepalived_failures;
+mod kernel_peek;
 mod life;
 mod moves;
 mod network;

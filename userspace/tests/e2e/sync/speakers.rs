@@ -272,8 +272,9 @@ impl Speakers {
             }));
         }
         let has_begun = eventually(2 * SOON, || self.shared.begun.load(SeqCst) >= self.count());
-        let failure = self.shared.failures.lock().unwrap().first().cloned();
-        assert!(has_begun, "{failure:?}");
+        let failures = self.shared.failures.lock().unwrap().clone();
+        let begun = self.shared.begun.load(SeqCst);
+        assert!(has_begun, "{begun} of {} have begun: {failures:?}", self.count());
     }
 
     /// Ends all flows; none may have been lost. Prints how long they stood still.

@@ -7,6 +7,8 @@ use signalbox_core::model::Tier;
 
 use super::FlowGc;
 use crate::datapath::kernel_peek::KernelPeek;
+use crate::kernel::address::from_words;
+use crate::state::sync::Unprotected;
 
 impl FlowGc {
     /// Counts the flows that the kernel peek makes for it.
@@ -36,6 +38,10 @@ impl FlowGc {
             listener.total.inc();
             listener.named.inc();
             listener.active.enter();
+        }
+        let floating = &self.shared.snapshot.load().floating;
+        if floating.group_of(from_words(flow.vip)).is_some() && !floating.moves(from_words(flow.local)) {
+            self.shared.sync.unprotected[Unprotected::NoFloatingSource as usize].inc();
         }
         self.follow_load(flow);
         self.settle(flow);
