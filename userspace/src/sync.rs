@@ -19,7 +19,7 @@ mod services;
 mod told;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -78,8 +78,8 @@ struct Node {
     service_replicas: RefCell<ServiceReplicas>,
     /// Most flows of other nodes.
     max_replicas: u32,
-    /// Groups that are handed over, and have not left yet.
-    leaving: RefCell<HashSet<String>>,
+    /// Groups that are handed over and have not left yet, with how many are at it.
+    leaving: RefCell<HashMap<String, u32>>,
     /// Asks for a look at moves that are over.
     sweeps: tokio::sync::Notify,
     /// Held by who changes addresses' entries and routes in another thread.

@@ -305,8 +305,10 @@ pub struct PeekHost {
     pub hop_ifindex: u32,
     /// Ethernet header towards the next hop: destination, then source.
     pub macs: [u32; 3],
+    /// 1: `local` moves between nodes, which divide its ports.
+    pub is_moving: u32,
     /// Always zero.
-    pub _pad: [u32; 8],
+    pub _pad: [u32; 7],
 }
 
 impl PeekHost {
@@ -502,8 +504,8 @@ const _: () = assert!(size_of::<PeekConfig>() == 64);
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute, PeekSuffix,
-        PeekWildcard,
+        PeekBinding, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute,
+        PeekSuffix, PeekWildcard,
     };
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
@@ -526,4 +528,6 @@ mod user {
     unsafe impl aya::Pod for PeekPending {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekConfig {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekCursor {}
 }

@@ -6,7 +6,7 @@ use signalbox_common::{
     net::atomic,
     peek::abi::{
         MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekCluster, PeekConfig,
-        PeekHost, PeekReading, balance,
+        PeekHost, PeekReading, PeekRoute, balance,
     },
 };
 
@@ -53,12 +53,18 @@ pub fn choose(reading: &mut PeekReading, client: &[u32; 4]) -> i32 {
     0
 }
 
+/// The route of the name that was read.
+#[inline(always)]
+pub fn route_of(reading: &mut PeekReading) -> Option<*const PeekRoute> {
+    match PEEK_ROUTES.get_ptr(&reading.name) {
+        Some(route) => Some(route),
+        None => wildcard::find(reading),
+    }
+}
+
 #[inline(always)]
 fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
-    let route = match PEEK_ROUTES.get_ptr(&reading.name) {
-        Some(route) => route,
-        None => wildcard::find(reading)?,
-    };
+    let route = route_of(reading)?;
     // SAFETY: an element of the map, replaced as a whole.
     let (number, turns, ticket) = unsafe { ((*route).number, (*route).turns, (*route).ticket) };
     let turn = draw(ticket, turns)? as usize;

@@ -294,7 +294,7 @@ fn begin<F: Family>(
     arriving.source = host.address;
     arriving.destination = host.local;
     arriving.ports = host.port << 16;
-    let mut nodes = 1;
+    let mut nodes = if host.is_moving == 0 { 1 } else { config.nodes };
     if binding.moving != 0 {
         let key = PeekSourceKey {
             moving: binding.moving.into(),
@@ -405,6 +405,8 @@ fn claim_free_port<F: Family>(
             port = port - port % nodes + config.slot;
             if port < config.first_port {
                 port += nodes;
+            } else if port >= config.first_port + config.cpus * config.ports {
+                port -= nodes;
             }
         }
         port &= 0xffff;

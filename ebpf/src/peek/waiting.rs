@@ -17,11 +17,13 @@ use signalbox_common::{
 };
 
 use super::{
-    DROP, client, exit,
+    DROP,
+    choose::route_of,
+    client, exit,
     first::{keep, send},
     frame::{self, payload_sum},
     host,
-    maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_ROUTES},
+    maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
     pass_up::passed_up,
     read::read_name,
     release::{REFUSED_TICKS, give_up, give_up_waiting, set_aside},
@@ -208,8 +210,9 @@ fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, proto
     if read_name(payload, reading) != KernelPeek::Found as u32 {
         return false;
     }
+    let route = reading.route;
     // SAFETY: a number, read at once.
-    unsafe { PEEK_ROUTES.get(&reading.name) }.is_some_and(|found| found.number == reading.route)
+    route_of(reading).is_some_and(|found| unsafe { (*found).turns != 0 && (*found).number == route })
 }
 
 /// Puts a segment to the data that it follows. `None` where that cannot be: the client repeats it.

@@ -60,6 +60,7 @@ pub struct Cut {
     /// Content of `config`: the largest segment size, and whether `chain` has entries.
     mss: AtomicU32,
     has_moving: AtomicBool,
+    chain_lock: Mutex<()>,
     counters: PerCpuArray<MapData, u64>,
     current_bindings: Mutex<Vec<(u32, SteerKey)>>,
     pub hooks: Mutex<CutHooks>,
@@ -155,6 +156,7 @@ impl Cut {
             chain,
             mss: AtomicU32::new(0),
             has_moving: AtomicBool::new(false),
+            chain_lock: Mutex::default(),
             counters,
             current_bindings: Mutex::default(),
             adopted,

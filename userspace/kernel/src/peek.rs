@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Map, MapData, PerCpuArray};
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
 use aya::programs::links::{FdLink, LinkOrder};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekHost,
-    PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
+    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekCursor,
+    PeekHost, PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
 };
 use signalbox_common::steer::SteerKey;
 
@@ -97,6 +97,7 @@ impl Peek {
             _ => return Err(KernelError::NoMap("PEEK_HOSTS")),
         };
         cut.table.share_with_programs();
+        scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
         Ok(Self {
             bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
@@ -206,6 +207,7 @@ impl Peek {
             (&raw mut (*entry).number).write_volatile(host.number);
             (&raw mut (*entry).weight).write_volatile(host.weight);
             (&raw mut (*entry).ifindex).write_volatile(host.ifindex);
+            (&raw mut (*entry).is_moving).write_volatile(host.is_moving);
         }
     }
 
@@ -291,6 +293,28 @@ fn cpus_with_a_share() -> u32 {
     online
         .and_then(|cpus| cpus.into_iter().max())
         .map_or(1, |last| last + 1)
+}
+
+/// Has each CPU begin anywhere in its share of flows and ports: an earlier process has begun at some place, too, and its
+/// flows still have what follows.
+fn scatter_cursors(ebpf: &mut Ebpf) -> io::Result<()> {
+    let map = ebpf.map_mut("PEEK_CURSOR").ok_or(io::ErrorKind::NotFound)?;
+    let mut cursors = PerCpuArray::<_, PeekCursor>::try_from(map).map_err(io::Error::other)?;
+    let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
+    let mut starts = Vec::with_capacity(cpus);
+    for _ in 0..cpus {
+        let mut random = [0u8; 8];
+        signalbox_sys::random_bytes(&mut random)?;
+        let [a, b, c, d, rest @ ..] = random;
+        starts.push(PeekCursor {
+            flow: u32::from_ne_bytes([a, b, c, d]),
+            port: u32::from_ne_bytes(rest),
+            ..PeekCursor::default()
+        });
+    }
+    cursors
+        .set(0, PerCpuValues::try_from(starts)?, 0)
+        .map_err(io::Error::other)
 }
 
 /// Key of the cookies, the same in all processes that use these pins.

@@ -34,6 +34,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time that a group has to leave. Behind it the hand-over is taken back.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Likewise where `signalbox ha run` is there: `signalbox ha release` waits for it no longer (userspace/src/cli/ha.rs).
+const SUPERVISED_LEAVE_TIMEOUT: Duration = Duration::from_secs(35);
 const LEAVE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which ends of drains are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -93,12 +95,17 @@ async fn answer(node: &Node, request: HandOverRequest) {
     let outcome = prepare(node, &request.group, request.period).await;
     let has_begun = outcome.is_ok();
     let _ = request.reply.send(outcome);
-    await_leave(node, &request.group, has_begun, LEAVE_TIMEOUT).await;
+    let limit = if node.shared.ha.is_supervised() {
+        SUPERVISED_LEAVE_TIMEOUT
+    } else {
+        LEAVE_TIMEOUT
+    };
+    await_leave(node, &request.group, has_begun, limit).await;
 }
 
 /// Hands a group over, which counts as leaving from now on. Returns the names of the nodes that know of it.
 pub(super) async fn prepare(node: &Node, group: &str, period: Duration) -> Result<Vec<String>, String> {
-    node.leaving.borrow_mut().insert(group.to_owned());
+    *node.leaving.borrow_mut().entry(group.to_owned()).or_default() += 1;
     let outcome = hand_over(node, group, period).await;
     match &outcome {
         Ok(told) => {
@@ -121,7 +128,14 @@ pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit
     while has_begun && node.shared.ha.owned().contains(group) && began.elapsed() < limit {
         sleep(LEAVE_INTERVAL).await;
     }
-    node.leaving.borrow_mut().remove(group);
+    let mut leaving = node.leaving.borrow_mut();
+    if let Some(count) = leaving.get_mut(group) {
+        *count -= 1;
+        if *count == 0 {
+            leaving.remove(group);
+        }
+    }
+    drop(leaving);
     // A group that has not left is this node's again.
     node.sweeps.notify_one();
 }
@@ -169,7 +183,11 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
         .map(|peer| peer.name.clone())
         .collect();
     if told.is_empty() {
-        take_back(node, addresses).await;
+        // Another one may be under way, which other nodes know of.
+        if node.leaving.borrow().get(group) == Some(&1) {
+            let turn = node.kernel_work.lock().await;
+            take_back(node, addresses, &turn).await;
+        }
         return Err(format!(
             "no other node has answered within {} s",
             TELL_TIMEOUT.as_secs()
@@ -186,6 +204,11 @@ fn message(seconds: u16, addresses: Vec<MovedAddress>) -> Message {
 /// for seconds. Other nodes hear from this one meanwhile. One after the other, in the order of the calls.
 async fn off_thread<T: Send + 'static>(node: &Node, work: impl FnOnce() -> T + Send + 'static) -> T {
     let _turn = node.kernel_work.lock().await;
+    in_other_thread(work).await
+}
+
+/// Like [`off_thread`], for who has the turn.
+async fn in_other_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -304,6 +327,8 @@ async fn sweep_when_asked(node: Rc<Node>) {
 
 /// Ends what is over: drains whose time is up, and those of addresses that are this node's again.
 async fn sweep(node: &Node) -> std::io::Result<()> {
+    // Until all is done: a hand-over that begins meanwhile is none of what has been looked at.
+    let turn = node.kernel_work.lock().await;
     let snapshot = node.shared.snapshot.load_full();
     let (mut given_up, mut over, mut back, mut chained) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for (address, entry) in node.cut.moving_addresses()? {
@@ -326,12 +351,13 @@ async fn sweep(node: &Node) -> std::io::Result<()> {
         }
     }
     if !back.is_empty() {
-        take_back(node, back).await;
+        take_back(node, back, &turn).await;
     }
     if !over.is_empty() {
         let cut = Arc::clone(&node.cut);
-        off_thread(node, move || end(&cut, &over)).await?;
+        in_other_thread(move || end(&cut, &over)).await?;
     }
+    drop(turn);
     let sync = &node.shared.sync;
     let is_virtual = |address: IpAddr| given_up.contains(&address) && snapshot.floating.group_of(address).is_some();
     let draining = if given_up.is_empty() {
@@ -354,13 +380,13 @@ fn is_here_again(node: &Node, floating: &FloatingSources, address: IpAddr) -> bo
     let Some(name) = group.and_then(|group| floating.name_of(group)) else {
         return false;
     };
-    node.shared.ha.owned().contains(name) && !node.leaving.borrow().contains(name)
+    node.shared.ha.owned().contains(name) && !node.leaving.borrow().contains_key(name)
 }
 
 /// Takes a hand-over back: the addresses are this node's.
-async fn take_back(node: &Node, addresses: Vec<IpAddr>) {
+async fn take_back(node: &Node, addresses: Vec<IpAddr>, _turn: &tokio::sync::MutexGuard<'_, ()>) {
     let (cut, here) = (Arc::clone(&node.cut), addresses.clone());
-    if let Err(error) = off_thread(node, move || cut.end_draining(&here)).await {
+    if let Err(error) = in_other_thread(move || cut.end_draining(&here)).await {
         tracing::warn!(%error, "Local routes of addresses that are here could not be removed.");
     }
     let moved = |address: &IpAddr| MovedAddress {

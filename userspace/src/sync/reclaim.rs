@@ -104,7 +104,7 @@ pub(super) fn answer(node: &Rc<Node>, peer_name: &str, groups: Vec<String>) {
         };
         let owned = node.shared.ha.owned();
         let leaves = |group: &String| {
-            let is_here = owned.contains(group) && !node.leaving.borrow().contains(group);
+            let is_here = owned.contains(group) && !node.leaving.borrow().contains_key(group);
             is_here && takes(ha, &peer_name, &node.name, group)
         };
         let mut preparing = JoinSet::new();

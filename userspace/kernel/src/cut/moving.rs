@@ -7,6 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
 
 use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_common::net::seq;
@@ -30,8 +31,9 @@ impl Cut {
     /// Nothing is changed if that fails.
     pub fn begin_draining(&self, addresses: &[IpAddr], until: u32) -> io::Result<()> {
         let netlink = Netlink::open()?;
-        let begin = |address: &IpAddr| {
+        let note = |address: &IpAddr| {
             let key = to_words(*address);
+            let _chain = self.lock_chain();
             // Connections of a former owner that takes the address back go on there.
             let chained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
             let chained = chained.filter(|entry| entry.has_role(role::NEW_OWNER) && !is_over(entry));
@@ -39,10 +41,10 @@ impl Cut {
             entry.role |= role::FORMER_OWNER;
             entry.until = until;
             self.chain.update(&key, &entry)?;
-            netlink.add_local_route(*address)
+            self.set_has_moving(true)
         };
         // Silence comes first: the kernel answers for an address that has a route.
-        self.set_has_moving(true)?;
+        let begin = |address: &IpAddr| note(address).and_then(|()| netlink.add_local_route(*address));
         let begun = addresses.iter().try_for_each(begin);
         if begun.is_err() {
             self.end_draining(addresses)?;
@@ -71,6 +73,7 @@ impl Cut {
     /// Sends packets to an address that no connection is known for to its former owner, until a tick.
     pub fn chain_to(&self, address: IpAddr, ifindex: u32, mac: [u8; 6], until: u32) -> io::Result<()> {
         let key = to_words(address);
+        let _chain = self.lock_chain();
         // Connections that drain here go on to be served until the address has come back.
         let drained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
         let drained = drained.filter(|entry| entry.has_role(role::FORMER_OWNER));
@@ -112,7 +115,13 @@ impl Cut {
 
     /// Has the programs look into `CUT_CHAIN` if it has entries.
     pub fn refresh_has_moving(&self) -> io::Result<()> {
+        let _chain = self.lock_chain();
         self.set_has_moving(!self.chain.keys::<[u32; 4]>()?.is_empty())
+    }
+
+    /// Held while entries of `CUT_CHAIN` are changed, and while programs are told whether there are any.
+    fn lock_chain(&self) -> MutexGuard<'_, ()> {
+        self.chain_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_has_moving(&self, has_moving: bool) -> io::Result<()> {
@@ -125,6 +134,7 @@ impl Cut {
     /// Takes a role for an address back, and removes its entry if there is no other one.
     fn forget_moving(&self, address: IpAddr, role: u16) -> io::Result<()> {
         let key = to_words(address);
+        let _chain = self.lock_chain();
         let Some(mut entry) = self.chain.get::<[u32; 4], MovingAddress>(&key)? else {
             return Ok(());
         };

@@ -150,9 +150,7 @@ impl PeekObstacle {
             Self::SourceLimits => "the connections of a source are limited",
             Self::TotalLimit => "`limits.max_connections` is set",
             Self::ConnectionLog => "connections are logged",
-            Self::PacketSocket => {
-                "a packet socket takes packets of this version of IP at an interface, as keepalived's does"
-            }
+            Self::PacketSocket => "a packet socket takes packets of this version of IP, as keepalived's does of IPv6",
             Self::FormerOwner => "the address has come by plan, and its former owner drains",
             Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
             Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",

@@ -294,6 +294,7 @@ impl Builder<'_> {
             port: port.into(),
             number,
             weight: host.weight.max(1),
+            is_moving: snapshot.floating.moves(local).into(),
             ifindex: ifindex.ok_or(PeekObstacle::HostNotReached)?,
             ..PeekHost::default()
         };

@@ -19,7 +19,7 @@ use super::{doors, exits, filter, start, stay_on_this_cpu};
 /// First source port of the program, and their number for all CPUs: the kernel's own range is nearly everything in the lab.
 const FIRST_PORT: u16 = 32_768;
 const PORTS: usize = 16_384;
-/// Old connections for each CPU.
+/// Old connections.
 const OLD: u16 = 3;
 
 const SILENT: Odds = Odds {
@@ -34,8 +34,8 @@ fn cpus() -> usize {
     last.parse::<usize>().unwrap() + 1
 }
 
-/// Leaves connections to the host at the ports that the program takes first: the host has them, and we do not.
-fn leave_old_connections(lab: &CutLab) {
+/// Leaves connections to the host at the ports that the program takes behind this one: the host has them, and we do not.
+fn leave_old_connections(lab: &CutLab, last: u16) {
     let connect = |port: u16| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([0, 0, 0, 0], port)).into()).unwrap();
@@ -44,7 +44,9 @@ fn leave_old_connections(lab: &CutLab) {
         socket
     };
     let share = (PORTS / cpus()) as u16;
-    let ports = (0..cpus() as u16).flat_map(|cpu| (0..OLD).map(move |n| FIRST_PORT + cpu * share + n));
+    let at = last - FIRST_PORT;
+    let first = FIRST_PORT + at / share * share;
+    let ports = (1..=OLD).map(|n| first + (at % share + n) % share);
     let old: Vec<Socket> = lab.lb.run(|| ports.map(connect).collect());
     abandon(&lab.lb, "tcp dport 80", old);
 }
@@ -74,7 +76,10 @@ fn a_host_that_asks_about_an_old_connection_is_told_and_asked_again() {
         return;
     };
     let (_health, hosts, sb) = start(&lab);
-    leave_old_connections(&lab);
+    stay_on_this_cpu();
+    let (client, host) = doors()[0].enter(&lab, &hosts);
+    leave_old_connections(&lab, host.peer_addr().unwrap().port());
+    finish(&client, &host);
     let _old: Vec<_> = std::iter::from_fn(|| hosts.next("east-1", 80)).collect();
     for _ in 0..OLD {
         let (client, host) = doors()[0].enter(&lab, &hosts);

@@ -98,7 +98,7 @@ fn a_new_process_of_the_owner_routes_in_the_kernel() {
     expect_flows(&pair, 1, flows.len());
 }
 
-/// keepalived has a packet socket for IPv6 at the interface: a socket that the program chooses is lost behind it.
+/// keepalived has a packet socket for IPv6: a socket that the program chooses is lost beside it.
 #[test]
 fn beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_get_sockets() {
     let test = "beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_get_sockets";
@@ -116,10 +116,6 @@ fn beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_
             pair.wait_synced();
             pair.wait_owner(0);
             speakers.add(12);
-            assert!(
-                eventually(SOON, || pair.balancer(node).metric(left) >= 2.0),
-                "node {node}"
-            );
             pair.wait_flows(0, speakers.count());
             pair.wait_shadows(1, speakers.count());
         }
