@@ -1,7 +1,9 @@
 //! Maps of the kernel peek.
 
 use super::hello::HelloReader;
-use super::name::{MAX_NAME_BYTES, NameReverser};
+use super::hide::hidden;
+use super::name::NameReverser;
+pub use super::name::{PeekName, PeekSuffix};
 use super::request::RequestReader;
 use crate::net::Tuple;
 
@@ -111,94 +113,6 @@ pub struct PeekSourceKey {
     pub moving: u32,
     /// Element of `PEEK_HOSTS`.
     pub host: u32,
-}
-
-/// Key of `PEEK_ROUTES`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeekName {
-    /// A constant of [`protocol`].
-    pub protocol: u8,
-    /// Length of the name.
-    pub length: u8,
-    /// The name in lower case, filled up with NUL.
-    pub text: [u8; MAX_NAME_BYTES],
-}
-
-impl PeekName {
-    /// A name without text.
-    #[inline(always)]
-    #[must_use]
-    pub const fn empty(protocol: u8) -> Self {
-        Self {
-            protocol,
-            length: 0,
-            text: [0; MAX_NAME_BYTES],
-        }
-    }
-
-    /// The key of a name; `None` for one that is too long or has bytes that no name has.
-    #[must_use]
-    pub fn new(protocol: u8, name: &str) -> Option<Self> {
-        let mut key = Self::empty(protocol);
-        key.length = u8::try_from(name.len()).ok()?;
-        for (at, byte) in name.bytes().enumerate() {
-            *key.text.get_mut(at)? = byte;
-            if super::name::lower_case(byte) != byte {
-                return None;
-            }
-        }
-        Some(key)
-    }
-
-    /// A wildcard for the names below `suffix`: its text begins with a dot, as no name's does.
-    #[must_use]
-    pub fn wildcard(protocol: u8, suffix: &str) -> Option<Self> {
-        let mut text = [0; MAX_NAME_BYTES];
-        *text.first_mut()? = b'.';
-        text.get_mut(1..=suffix.len())?.copy_from_slice(suffix.as_bytes());
-        Self::new(protocol, core::str::from_utf8(text.get(..=suffix.len())?).ok()?)
-    }
-
-    /// Whether it is a wildcard.
-    #[must_use]
-    pub const fn is_wildcard(&self) -> bool {
-        self.text[0] == b'.'
-    }
-
-    /// Key of a wildcard in `PEEK_WILDCARDS`, and its length in bits.
-    #[must_use]
-    pub fn suffix(&self) -> (u32, PeekSuffix) {
-        let mut suffix = PeekSuffix::empty(self.protocol);
-        let mut reverser = NameReverser::new();
-        while reverser.step(self, &mut suffix) {}
-        (8 + 8 * u32::from(self.length), suffix)
-    }
-}
-
-/// Key of `PEEK_WILDCARDS`, behind its length in bits: names below a wildcard begin as it does.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeekSuffix {
-    /// A constant of [`protocol`].
-    pub protocol: u8,
-    /// The name, from its last byte to its first.
-    pub text: [u8; MAX_NAME_BYTES],
-    /// Always zero.
-    pub _pad: u8,
-}
-
-impl PeekSuffix {
-    /// Without text.
-    #[inline(always)]
-    #[must_use]
-    pub const fn empty(protocol: u8) -> Self {
-        Self {
-            protocol,
-            text: [0; MAX_NAME_BYTES],
-            _pad: 0,
-        }
-    }
 }
 
 /// Key of a search in `PEEK_WILDCARDS`, as the kernel lays it out (`struct bpf_lpm_trie_key_hdr`).
@@ -335,21 +249,6 @@ pub struct PeekPayload {
     pub _pad: [u32; 2],
     /// The bytes.
     pub data: [u8; PAYLOAD_ROOM],
-}
-
-/// Hides a number from the compiler, which would drop the mask of an offset that it knows to be small: the verifier does
-/// not know it.
-#[inline(always)]
-pub(super) fn hidden(at: u32) -> u32 {
-    #[cfg(target_arch = "bpf")]
-    {
-        let mut at = at;
-        // SAFETY: does nothing, but that the compiler must not undo this.
-        unsafe { core::arch::asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags)) };
-        at
-    }
-    #[cfg(not(target_arch = "bpf"))]
-    at
 }
 
 impl PeekPayload {

@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod cookie;
 pub mod hello;
+mod hide;
 pub mod name;
 pub mod request;
 

@@ -1,6 +1,6 @@
 //! Characters and form of the names that are looked up.
 
-use super::abi::{PeekName, PeekSuffix, hidden};
+use super::hide::hidden;
 
 /// Most bytes of a name that is looked up; longer ones are passed up.
 pub const MAX_NAME_BYTES: usize = 62;
@@ -13,6 +13,94 @@ pub const fn lower_case(byte: u8) -> u8 {
         b'A'..=b'Z' => byte | 0x20,
         b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' => byte,
         _ => 0,
+    }
+}
+
+/// Key of `PEEK_ROUTES`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeekName {
+    /// A constant of [`protocol`](super::abi::protocol).
+    pub protocol: u8,
+    /// Length of the name.
+    pub length: u8,
+    /// The name in lower case, filled up with NUL.
+    pub text: [u8; MAX_NAME_BYTES],
+}
+
+impl PeekName {
+    /// A name without text.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty(protocol: u8) -> Self {
+        Self {
+            protocol,
+            length: 0,
+            text: [0; MAX_NAME_BYTES],
+        }
+    }
+
+    /// The key of a name; `None` for one that is too long or has bytes that no name has.
+    #[must_use]
+    pub fn new(protocol: u8, name: &str) -> Option<Self> {
+        let mut key = Self::empty(protocol);
+        key.length = u8::try_from(name.len()).ok()?;
+        for (at, byte) in name.bytes().enumerate() {
+            *key.text.get_mut(at)? = byte;
+            if lower_case(byte) != byte {
+                return None;
+            }
+        }
+        Some(key)
+    }
+
+    /// A wildcard for the names below `suffix`: its text begins with a dot, as no name's does.
+    #[must_use]
+    pub fn wildcard(protocol: u8, suffix: &str) -> Option<Self> {
+        let mut text = [0; MAX_NAME_BYTES];
+        *text.first_mut()? = b'.';
+        text.get_mut(1..=suffix.len())?.copy_from_slice(suffix.as_bytes());
+        Self::new(protocol, core::str::from_utf8(text.get(..=suffix.len())?).ok()?)
+    }
+
+    /// Whether it is a wildcard.
+    #[must_use]
+    pub const fn is_wildcard(&self) -> bool {
+        self.text[0] == b'.'
+    }
+
+    /// Key of a wildcard in `PEEK_WILDCARDS`, and its length in bits.
+    #[must_use]
+    pub fn suffix(&self) -> (u32, PeekSuffix) {
+        let mut suffix = PeekSuffix::empty(self.protocol);
+        let mut reverser = NameReverser::new();
+        while reverser.step(self, &mut suffix) {}
+        (8 + 8 * u32::from(self.length), suffix)
+    }
+}
+
+/// Key of `PEEK_WILDCARDS`, behind its length in bits: names below a wildcard begin as it does.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeekSuffix {
+    /// A constant of [`protocol`](super::abi::protocol).
+    pub protocol: u8,
+    /// The name, from its last byte to its first.
+    pub text: [u8; MAX_NAME_BYTES],
+    /// Always zero.
+    pub _pad: u8,
+}
+
+impl PeekSuffix {
+    /// Without text.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty(protocol: u8) -> Self {
+        Self {
+            protocol,
+            text: [0; MAX_NAME_BYTES],
+            _pad: 0,
+        }
     }
 }
 

@@ -237,7 +237,7 @@ fn addresses_of_group(node: &Node, group: &str) -> Result<Vec<IpAddr>, String> {
         .ok_or_else(|| format!("the configuration has no group `{group}`"))
 }
 
-/// Those of a group's addresses that an Ethernet interface of this machine has, with its address.
+/// Addresses, of a group's, that an Ethernet interface of this machine has, with its Ethernet address.
 fn addresses_here(addresses: &[IpAddr]) -> Result<Vec<MovedAddress>, String> {
     let links = Netlink::open().and_then(|netlink| netlink.links());
     let links = links.map_err(|error| format!("the kernel does not tell its interfaces: {error}"))?;

@@ -1,0 +1,16 @@
+//! Numbers that the compiler must know nothing of.
+
+/// Hides a number from the compiler, which would drop the mask of an offset that it knows to be small: the verifier does
+/// not know it.
+#[inline(always)]
+pub(super) fn hidden(at: u32) -> u32 {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut at = at;
+        // SAFETY: does nothing, but that the compiler must not undo this.
+        unsafe { core::arch::asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags)) };
+        at
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    at
+}
