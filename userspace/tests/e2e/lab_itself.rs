@@ -163,6 +163,9 @@ fn nothing_is_left_of_a_lab() {
     command.arg("1000");
     let stray = Proc::spawn("stray", command, lab.dir());
     let pid = stray.pid();
+    // Only then is it in the namespace, whose processes are killed.
+    let has_entered = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n";
+    assert!(eventually(SOON, has_entered));
     // A process that its handle no longer watches over, as after a panic in the middle.
     std::mem::forget(stray);
     drop(lab);

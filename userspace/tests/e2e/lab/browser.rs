@@ -24,6 +24,9 @@ impl<'a> Browser<'a> {
     /// Starts the browser.
     pub(crate) fn start(lab: &'a Lab) -> Self {
         let ns = &lab.lb;
+        // Chromium gives up what it loads when addresses change, as when IPv6 has found that nobody else has them.
+        let are_settled = || ns.must(&["ip", "-6", "addr", "show", "tentative"]).trim().is_empty();
+        assert!(eventually(SOON, are_settled), "addresses stay tentative");
         let home = lab.dir().join("browser");
         std::fs::create_dir_all(&home).unwrap();
         let mut command = ns.command("chromedriver");
