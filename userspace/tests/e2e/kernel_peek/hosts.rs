@@ -150,3 +150,30 @@ fn a_client_whose_first_data_was_overwritten_is_served() {
     assert!(eventually(SOON, || sb.host("east-1")["active_connections"] == 0));
     cut::expect_none(&sb);
 }
+
+/// Repeated data whose first copy is overwritten is read anew: it asks for the same, though its name has no route of its
+/// own, and no second flow begins.
+#[test]
+fn first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow() {
+    let Some(lab) = super::lab("first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let body = format!(
+        "{PEEK}\n{}clusters:\n{}routes:\n  - {{ host: \"*.test\", clusters: {{ east: 1 }} }}\n",
+        config::WEB_LISTENERS,
+        config::cluster("east", &[], &["east-1"])
+    );
+    let sb = start_with(&lab, &body, 2);
+    sb.wait_healthy(&["east-1"]);
+    stay_on_last_cpu();
+    let late = "tcp sport 80 tcp flags & (syn|ack) == syn|ack drop";
+    filter(&lab.lb, "netdev", "hook ingress device east-1", late);
+    let clients: Vec<_> = (0..600).map(|_| begin(&lab)).collect();
+    let is_repeated = || exits(&sb, "syn_repeated") >= 600;
+    assert!(eventually(SOON, is_repeated), "{}", sb.get("/metrics").1);
+    assert_eq!(exits(&sb, "routed"), 600);
+    lab.lb.must(&["nft", "delete table netdev lost"]);
+    clients.into_iter().for_each(expect_answer);
+    cut::expect_none(&sb);
+}
