@@ -144,7 +144,7 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
 
 /// Tests that the nightly runs once more, on the kernel peek: those of connections, which must end the same on both paths.
 const ON_KERNEL_PEEK: &str = "test(/^(cut|cut_.*|peek|thesis|tiers|successor|lifecycle|health|shield::.*|faults|refused|\
-                              rotate|subset|online|upgrades|events|migrate::.*)::/)";
+                              rotate|subset|online|upgrades|events|migrate::.*|sync::.*)::/)";
 
 /// Builds a product whose pinned maps have another layout, for the tests of upgrades, which skip where that fails: it
 /// takes a toolchain for eBPF programs.
