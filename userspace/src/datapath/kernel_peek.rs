@@ -5,9 +5,9 @@ mod obstacle;
 mod slots;
 mod sysctl;
 mod tables;
+mod written;
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,13 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::CutFlow;
-use signalbox_common::peek::abi::{
-    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, PeekBinding, PeekCluster, PeekConfig, PeekHost,
-    PeekMaglev, PeekName, PeekRoute, PeekSourceKey, protocol,
-};
+use signalbox_common::peek::abi::{MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol};
 use signalbox_common::peek::cookie;
 use signalbox_common::peek::name::MAX_NAME_BYTES;
-use signalbox_common::steer::SteerKey;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{Listener, PeekPlace};
 
@@ -34,10 +30,10 @@ use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
 use obstacle::Conditions;
 pub use obstacle::PeekObstacle;
-use slots::Slots;
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
+use written::{HostElement, Written, apply};
 
 /// Interval at which the snapshot is looked at, and loads are written.
 const PASS_INTERVAL: Duration = Duration::from_millis(20);
@@ -48,17 +44,11 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that a start waits for the tables.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Interval at which the tables are made anew though no snapshot has come: source addresses and interfaces change.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Time after the last sign of life from which on SYNs are left to the kernel.
 const LIFE_TTL: Duration = Duration::from_secs(3);
 
 /// Time for which clients may have a cookie of a listener that is routed in the kernel no more: two epochs.
 const COOKIE_TTL: Duration = Duration::from_nanos(2 << cookie::EPOCH_SHIFT_NS);
-
-/// A host with its element of `PEEK_HOSTS`.
-type HostElement = (u32, Arc<HostState>);
 
 pub struct KernelPeek {
     peek: Peek,
@@ -75,37 +65,6 @@ pub struct KernelPeek {
     /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
     is_shared: [AtomicBool; 2],
     stopping: AtomicBool,
-}
-
-/// Contents of the maps.
-struct Written {
-    /// Snapshot and conditions of the tables; `None` at first.
-    made_of: Option<(Arc<Snapshot>, Conditions)>,
-    /// Time of the last attempt.
-    made: Option<Instant>,
-    /// Number of changes, odd while one is being made: [`PeekConfig::tables`].
-    version: u32,
-    bindings: HashMap<(u32, SteerKey), PeekBinding>,
-    names: NameEntries,
-    clusters: HashMap<u32, PeekCluster>,
-    /// Maglev tables, by their elements, which `maglev_slots` gives to clusters.
-    maglev: HashMap<u32, Box<PeekMaglev>>,
-    maglev_slots: Slots<u32>,
-    /// Source addresses that move.
-    sources: HashMap<PeekSourceKey, [u32; 4]>,
-    /// Hosts with their elements, whose entries are `entries`.
-    hosts: HashMap<PeekHostKey, HostElement>,
-    entries: HashMap<u32, PeekHost>,
-    host_slots: Slots<PeekHostKey>,
-    /// Elements of hosts that still hold what others have counted.
-    new_hosts: HashSet<u32>,
-    tickets: Slots<PeekName>,
-    left_out: LeftOut,
-    /// Reasons of what is left out, by listeners' names and by routes'.
-    listener_obstacles: HashMap<String, PeekObstacle>,
-    route_obstacles: HashMap<PeekName, PeekObstacle>,
-    /// Bindings that are gone, and since when: clients may still have cookies.
-    passing_up: HashMap<(u32, SteerKey), Instant>,
 }
 
 impl KernelPeek {
@@ -497,93 +456,6 @@ impl KernelPeek {
     pub fn routes(&self) -> usize {
         self.lock().names.len()
     }
-}
-
-impl Written {
-    fn new() -> Self {
-        Self {
-            made_of: None,
-            made: None,
-            version: 0,
-            bindings: HashMap::new(),
-            names: NameEntries::default(),
-            clusters: HashMap::new(),
-            maglev: HashMap::new(),
-            maglev_slots: Slots::new(MAX_PEEK_MAGLEV),
-            sources: HashMap::new(),
-            hosts: HashMap::new(),
-            entries: HashMap::new(),
-            host_slots: Slots::new(MAX_PEEK_HOSTS),
-            new_hosts: HashSet::new(),
-            tickets: Slots::new(MAX_PEEK_ROUTES),
-            left_out: LeftOut::new(),
-            listener_obstacles: HashMap::new(),
-            route_obstacles: HashMap::new(),
-            passing_up: HashMap::new(),
-        }
-    }
-
-    /// Whether the tables are those of this snapshot, or could not be made a moment ago.
-    fn is_of(&self, snapshot: &Arc<Snapshot>, conditions: &Conditions) -> bool {
-        let is_recent = self.made.is_some_and(|made| made.elapsed() < REFRESH_INTERVAL);
-        let is_same = self
-            .made_of
-            .as_ref()
-            .is_none_or(|(of, known)| Arc::ptr_eq(of, snapshot) && known == conditions);
-        is_recent && is_same
-    }
-
-    /// Gives elements of maps to what the tables have, and takes back what they have no more.
-    fn give_elements(&mut self, tables: &mut PeekTables, now: Instant) {
-        self.host_slots.retain(now, |key| tables.hosts.contains_key(key));
-        self.tickets.retain(now, |name| tables.routes.contains_key(name));
-        let maglev = |index: &u32| {
-            tables
-                .clusters
-                .get(index)
-                .is_some_and(|cluster| cluster.maglev.is_some())
-        };
-        self.maglev_slots.retain(now, maglev);
-        for index in tables.clusters.keys().filter(|index| maglev(index)) {
-            // Without an element the cluster is left out, and so are its routes.
-            let _ = self.maglev_slots.take(index, now);
-        }
-        let mut full = 0;
-        for key in tables.hosts.keys() {
-            match self.host_slots.take(key, now) {
-                Some((index, true)) => _ = self.new_hosts.insert(index),
-                Some((_, false)) => {}
-                None => full += 1,
-            }
-        }
-        for name in tables.routes.keys() {
-            // Left out where routes are: a route without a ticket is not written.
-            let _ = self.tickets.take(name, now);
-        }
-        for _ in 0..full {
-            tables.leave_out("host", PeekObstacle::TableFull);
-        }
-    }
-}
-
-/// Makes `known` what it is to be: `write` is told each change, with `None` for what goes. What goes first makes room.
-fn apply<K: Eq + Hash + Clone, V: PartialEq>(
-    known: &mut HashMap<K, V>,
-    wanted: HashMap<K, V>,
-    mut write: impl FnMut(&K, Option<&V>) -> io::Result<()>,
-) -> io::Result<()> {
-    let gone: Vec<K> = known.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
-    for key in gone {
-        write(&key, None)?;
-        known.remove(&key);
-    }
-    for (key, value) in wanted {
-        if known.get(&key) != Some(&value) {
-            write(&key, Some(&value))?;
-            known.insert(key, value);
-        }
-    }
-    Ok(())
 }
 
 /// Ticks of a duration.

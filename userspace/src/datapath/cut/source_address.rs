@@ -44,7 +44,7 @@ impl SourceAddresses {
         }
         let ordinary = kernel_choice(host).ok()?;
         let floating = match group {
-            Some(group) => floating_choice(floating, group, vip, ordinary),
+            Some(group) => floating_choice(floating, group, vip, ordinary, name_of_address),
             None => Vec::new(),
         };
         let choice = Rc::new(SourceChoice { floating, ordinary });
@@ -54,13 +54,19 @@ impl SourceAddresses {
 }
 
 /// Returns the group's own source addresses in the host's network; without any, the virtual address itself, where hosts
-/// are reached by the interface that has it.
-fn floating_choice(floating: &FloatingSources, group: usize, vip: IpAddr, ordinary: IpAddr) -> Vec<IpAddr> {
+/// are reached by the interface that has it, as `interface` says.
+pub(crate) fn floating_choice<I: PartialEq>(
+    floating: &FloatingSources,
+    group: usize,
+    vip: IpAddr,
+    ordinary: IpAddr,
+    mut interface: impl FnMut(IpAddr) -> Option<I>,
+) -> Vec<IpAddr> {
     let sources: Vec<_> = floating.sources_for(group, ordinary).collect();
     if !sources.is_empty() || vip.is_ipv4() != ordinary.is_ipv4() {
         return sources;
     }
-    match (name_of_address(vip), name_of_address(ordinary)) {
+    match (interface(vip), interface(ordinary)) {
         (Some(of_vip), Some(of_host)) if of_vip == of_host => vec![vip],
         _ => Vec::new(),
     }

@@ -1,6 +1,6 @@
 //! Entries of the maps by which the program finds the route of a name: those of names, and those of wildcards.
 //!
-//! What userspace routes has an entry too, where a wildcard that the program routes would stand for it otherwise.
+//! A name that userspace routes has an entry too, where a wildcard that the program routes would stand for it otherwise.
 
 use std::collections::HashMap;
 
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// What the program does with a name, as ebpf/src/peek/wildcard.rs does: the number of its route.
+    /// The number of the route that the program finds for a name: the same steps as in ebpf/src/peek/wildcard.rs.
     fn found(entries: &NameEntries, text: &str) -> Option<u32> {
         let name = PeekName::new(HTTP, text)?;
         let found = entries.routes.get(&name).or_else(|| {

@@ -219,15 +219,12 @@ impl Builder<'_> {
         }
     }
 
-    /// The group's own source address in the host's network that this machine has; without any, the virtual address itself,
-    /// where hosts are reached by the interface that has it.
+    /// The first address that moves with a virtual one, of those that this machine has.
     fn moving_source(&mut self, group: usize, vip: IpAddr, ordinary: IpAddr) -> Option<IpAddr> {
-        let mut sources = self.snapshot.floating.sources_for(group, ordinary).peekable();
-        if sources.peek().is_some() || vip.is_ipv4() != ordinary.is_ipv4() {
-            return sources.find(|source| self.addresses.contains(source));
-        }
-        let mut interface = |address| *self.interfaces.entry(address).or_insert_with(|| interface_of(address));
-        (interface(vip).is_some() && interface(vip) == interface(ordinary)).then_some(vip)
+        let interfaces = &mut self.interfaces;
+        let interface = |address| *interfaces.entry(address).or_insert_with(|| interface_of(address));
+        let choice = source_address::floating_choice(&self.snapshot.floating, group, vip, ordinary, interface);
+        choice.into_iter().find(|source| self.addresses.contains(source))
     }
 
     fn leave_out_listener(&mut self, listener: &Listener, obstacle: PeekObstacle) {
