@@ -8,6 +8,7 @@ pub mod connection_log;
 mod entities;
 pub mod error_pages;
 pub mod ha;
+pub mod handshake;
 mod initial;
 pub mod outcome;
 pub mod request_stats;

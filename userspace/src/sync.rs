@@ -47,7 +47,7 @@ use services::ServiceReplicas;
 pub use services::ServiceTable;
 
 /// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
-const PICK_UP_INTERVAL: Duration = Duration::from_millis(5);
+const PICK_UP_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Interval at which a first report on groups is looked for.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);

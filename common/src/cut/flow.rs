@@ -66,6 +66,10 @@ pub mod ineligible {
     /// A SYN or SYN-ACK came without the DF bit (IPv4): packets of the flow may be fragmented, and fragments cannot be
     /// forwarded.
     pub const FRAGMENTS: u8 = 9;
+    /// The host has refused the connection that a program had begun ([`crate::peek`]).
+    pub const REFUSED: u8 = 10;
+    /// The host has left each SYN of such a connection without an answer.
+    pub const SILENT: u8 = 11;
 }
 
 // Bits of [`DirState::flags`]. Packets of the direction set most of them; userspace, ICMP errors and the legs' sockets
@@ -138,6 +142,8 @@ pub const IS_REPLICA: u8 = 16;
 pub const HAS_ENDED_ELSEWHERE: u8 = 32;
 /// Mark of [`CutFlow::marks`]: a program has made the flow ([`crate::peek`]), and it counts for nothing yet.
 pub const IS_PEEKED: u8 = 64;
+/// Mark of [`CutFlow::marks`]: userspace has counted that the flow's host has failed it.
+pub const FAILURE_IS_COUNTED: u8 = 128;
 
 /// Value of [`CutFlow::handoff_state`]: userspace has not said yet how much leg B's socket has to deliver.
 pub const HANDOFF_UNKNOWN: u16 = 0;
@@ -383,14 +389,16 @@ pub const OFFERED_SACK: u8 = 2;
 /// Option bit: timestamps.
 pub const OFFERED_TIMESTAMPS: u8 = 4;
 
-/// Event to userspace: a flow has ended, or is a [`state::SHADOW`] no more. Lost events are found by a sweep.
+/// Event to userspace: a flow has ended, is a [`state::SHADOW`] no more, or was made by a program. Lost events are found by
+/// a sweep.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEnded {
     /// Index into `CUT_FLOWS`.
     pub index: u32,
-    /// Always zero.
-    pub _pad: u32,
+    /// Time that the host has taken to accept a flow which a program has made and which begins now, in microseconds of
+    /// 1024 ns, at least 1; 0 in all other events.
+    pub accepted_after: u32,
 }
 
 /// Configuration of the programs: the one element of `CUT_CONFIG`.

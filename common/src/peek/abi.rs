@@ -37,6 +37,9 @@ pub const MAX_PEEK_GUESSES: u32 = 16_384;
 /// Wrong cookies of a source in a second from which on those without timestamps are not believed for a while.
 pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 
+/// MSS that clients are told over IPv4, where no interface says less: Ethernet's.
+pub const MAX_CLIENT_MSS: u32 = 1460;
+
 /// Most bytes of first data that are kept: two segments.
 pub const MAX_PAYLOAD_BYTES: u32 = 2920;
 /// Room for first data; a power of two, so that an offset is kept within it by a mask.
@@ -316,6 +319,8 @@ pub struct PeekPending {
     pub attempts: u16,
     /// Value of `attempts` at the last challenge of the host's (RFC 5961, section 4) that was answered; 0 for none.
     pub challenged: u16,
+    /// Time of the first SYN to the host: `CLOCK_MONOTONIC` in units of 1024 ns, modulo 2^32.
+    pub asked: u32,
     /// TSval of the client's first data.
     pub ts_val: u32,
     /// Window of the client's first data, as it stood in the header.
@@ -396,7 +401,7 @@ const _: () = assert!(size_of::<PeekCluster>() == 268);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
-const _: () = assert!(size_of::<PeekPending>() == 40);
+const _: () = assert!(size_of::<PeekPending>() == 44);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
 const _: () = assert!(size_of::<PeekConfig>() == 64);
 

@@ -91,7 +91,13 @@ pub static CUT_CONFIG: Array<CutConfig> = Array::with_max_entries(1, 0);
 /// event; a sweep finds the flow all the same.
 #[inline(always)]
 pub fn notify_ended(index: u32) {
-    let _ = CUT_FLOW_ENDED.output::<FlowEnded>(FlowEnded { index, _pad: 0 }, BPF_RB_NO_WAKEUP);
+    let _ = CUT_FLOW_ENDED.output::<FlowEnded>(
+        FlowEnded {
+            index,
+            accepted_after: 0,
+        },
+        BPF_RB_NO_WAKEUP,
+    );
 }
 
 /// Looks up the flow that is being connected from a source port of leg B: its index, and its entry.

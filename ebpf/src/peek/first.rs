@@ -40,7 +40,7 @@ use super::{
     settings::{OUR_SCALE, config, is_alive, our_mss, scale_factor},
 };
 use crate::{
-    cut::skb::{Family, PacketView, context_field, monotonic_ms, tick},
+    cut::skb::{Family, PacketView, context_field, micros, monotonic_ms, tick},
     handshakes::CUT_HANDSHAKES,
     packet_view::hide_from_compiler,
 };
@@ -216,6 +216,7 @@ fn try_connect<F: Family>(
     pending.port = port;
     pending.attempts = 1;
     pending.challenged = 0;
+    pending.asked = micros();
     // SAFETY: an element of the array that this CPU has just claimed.
     let flow = unsafe { &mut *flow };
     let flags = if has_waited { BPF_EXIST } else { BPF_NOEXIST };

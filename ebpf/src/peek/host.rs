@@ -31,11 +31,11 @@ use super::{
     },
     miss,
     pass_up::swapped_macs,
-    release::{REFUSED_TICKS, UNFIT_TICKS, give_up, set_aside},
+    release::{REFUSED_TICKS, UNFIT_TICKS, give_up, note_failure, set_aside},
     segment::{Checksum, Segment, segment_room},
     settings::{config, is_alive},
 };
-use crate::cut::skb::{Family, PacketView, context_field, monotonic_ms};
+use crate::cut::skb::{Family, PacketView, context_field, micros, monotonic_ms};
 
 const BPF_EXIST: u64 = 2;
 
@@ -108,11 +108,12 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     let pending = unsafe { PEEK_PENDING.get(&client) }.copied();
     // Both sockets of the flow are none: the flow GC may end it, and nothing is handed off.
     flow.handoff_state = SOCKETS_CLOSED;
-    notify(index);
     release_port(flow.ports_b & 0xffff, index);
     let Some(pending) = pending.filter(|pending| pending.flow == index) else {
+        notify(index, 0);
         return LOST;
     };
+    notify(index, micros().wrapping_sub(pending.asked) | 1);
     let _ = PEEK_PENDING.remove(&client);
     let Some(payload) = PEEK_PAYLOADS.get_ptr_mut(pending.payload) else {
         return LOST;
@@ -260,6 +261,7 @@ fn try_on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32>
     }
     if is_of_options(flow.ineligible) {
         set_aside(pending.host, UNFIT_TICKS);
+        notify(pending.flow, 0);
     }
     let client = flow.tuple(0);
     give_up(&client, &pending);
@@ -376,6 +378,7 @@ fn try_on_reset(segment: &Segment) -> Option<i32> {
         return None;
     }
     set_aside(pending.host, REFUSED_TICKS);
+    note_failure(flow, pending.flow, ineligible::REFUSED);
     let client = flow.tuple(0);
     give_up(&client, &pending);
     Some(exit(Reason::PeekRefused, DROP))

@@ -208,10 +208,11 @@ pub static PEEK_FRAME: PerCpuArray<Frame> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static PEEK_READING: PerCpuArray<PeekReading> = PerCpuArray::with_max_entries(1, 0);
 
-/// Tells userspace of a flow, without waking it: userspace polls.
+/// Tells userspace of a flow, without waking it: userspace polls. `accepted_after`: see [`FlowEnded`].
 #[inline(always)]
-pub fn notify(index: u32) {
-    let _ = CUT_FLOW_ENDED.output::<FlowEnded>(FlowEnded { index, _pad: 0 }, BPF_RB_NO_WAKEUP);
+pub fn notify(index: u32, accepted_after: u32) {
+    let event = FlowEnded { index, accepted_after };
+    let _ = CUT_FLOW_ENDED.output::<FlowEnded>(event, BPF_RB_NO_WAKEUP);
 }
 
 /// Flow that is being connected from a source port: its index, and its entry.

@@ -1,11 +1,12 @@
 //! End of a connection that never came to be: its flow, port and waiting data are given back.
 
 use signalbox_common::{
-    net::Tuple,
+    cut::{PendingFlow, flow::state},
+    net::{Tuple, atomic},
     peek::abi::{NO_FLOW, PeekPending},
 };
 
-use super::maps::{PEEK_HOSTS, PEEK_PENDING, release_port};
+use super::maps::{PEEK_HOSTS, PEEK_PENDING, notify, release_port};
 use crate::cut::skb::tick;
 
 /// Ticks for which a host is left alone that has refused a connection: about a second.
@@ -21,6 +22,16 @@ pub fn give_up(client: &Tuple, pending: &PeekPending) {
         release_port(pending.port, pending.flow);
     }
     let _ = PEEK_PENDING.remove(client);
+}
+
+/// Says in a flow that waits for its host why the host does not carry it; userspace counts that.
+#[inline(always)]
+pub fn note_failure(flow: &mut PendingFlow, index: u32, why: u8) {
+    flow.ineligible = why;
+    // Not where another CPU has just completed it.
+    if atomic::exchange(&mut flow.state, state::CONNECTING, state::INELIGIBLE) {
+        notify(index, 0);
+    }
 }
 
 /// Leaves a host alone for a while.

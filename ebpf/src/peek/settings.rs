@@ -1,6 +1,6 @@
 //! Settings that userspace writes, and options that clients are told.
 
-use signalbox_common::{cut::flow::OFFERED_SCALE, net::seq, peek::abi::PeekConfig};
+use signalbox_common::{cut::flow::OFFERED_SCALE, net::seq, peek::abi::{MAX_CLIENT_MSS, PeekConfig}};
 
 use super::{maps::PEEK_CONFIG, segment::segment_room};
 use crate::{
@@ -10,8 +10,6 @@ use crate::{
 
 /// Window scale that clients are told: what the kernel's own sockets have with buffers of its default size.
 pub const OUR_SCALE: u8 = 10;
-/// MSS that clients are told where no interface says less, over IPv4.
-const DEFAULT_MSS: u32 = 1460;
 
 /// Whether the options have a window scale, as a factor: a choice by the bit would become a negation, which verifiers
 /// before 6.17 do not follow.
@@ -37,8 +35,8 @@ pub fn is_alive(config: &PeekConfig) -> bool {
 #[inline(always)]
 pub fn our_mss<F: Family>() -> Option<u16> {
     let mss = config()?.mss;
-    let mss = if mss == 0 || mss > DEFAULT_MSS {
-        DEFAULT_MSS
+    let mss = if mss == 0 || mss > MAX_CLIENT_MSS {
+        MAX_CLIENT_MSS
     } else {
         mss
     };

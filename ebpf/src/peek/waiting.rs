@@ -8,7 +8,10 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::{PendingFlow, flow::state},
+    cut::{
+        PendingFlow,
+        flow::{ineligible, state},
+    },
     net::header::FIN,
     peek::{
         KernelPeek,
@@ -26,7 +29,7 @@ use super::{
     maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
     pass_up::passed_up,
     read::read_name,
-    release::{REFUSED_TICKS, give_up, give_up_waiting, set_aside},
+    release::{REFUSED_TICKS, give_up, give_up_waiting, note_failure, set_aside},
     segment::{Checksum, Segment},
     settings::config,
 };
@@ -99,8 +102,8 @@ fn try_judge(segment: &Segment) -> Option<u32> {
         return Some(fate::OF_ANOTHER);
     }
     let flow = CUT_FLOWS.get_ptr_mut(pending.flow)?;
-    // SAFETY: an element of the array, of which numbers are read.
-    let flow = unsafe { &*flow.cast::<PendingFlow>() };
+    // SAFETY: an element of the array, each field of which is read or written whole.
+    let flow = unsafe { &mut *flow.cast::<PendingFlow>() };
     // SAFETY: aligned, whole.
     let state = unsafe { (&raw const flow.state).read_volatile() };
     if flow.tuple(0) != segment.tuple || state != state::CONNECTING && state != state::CUT {
@@ -118,6 +121,7 @@ fn try_judge(segment: &Segment) -> Option<u32> {
         // The next repetition is first data again: the host is chosen anew, or userspace decides.
         if pending.challenged != pending.attempts {
             set_aside(pending.host, REFUSED_TICKS);
+            note_failure(flow, pending.flow, ineligible::SILENT);
         }
         give_up(&segment.tuple, pending);
         return Some(fate::GIVEN_UP);

@@ -38,7 +38,7 @@ pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
     cut: true,
     cuts_last_requests: false,
     cuts_long_answers: false,
-    peek: PeekPlace::Userspace,
+    peek: PeekPlace::Auto,
 };
 
 const TIERS: [(&str, Option<Tier>); 4] = [

@@ -19,6 +19,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
@@ -367,11 +368,14 @@ fn load_programs(ebpf: &mut Ebpf, parts: u32) -> Result<(), KernelError> {
 pub struct EndedRing(RingBuf<MapData>);
 
 impl EndedRing {
-    /// Hands out the flows that are in the ring, by index.
-    pub fn drain(&mut self, mut each: impl FnMut(u32)) {
+    /// Hands out the flows that are in the ring, by index, with the time that the host of a new one has taken to accept it.
+    pub fn drain(&mut self, mut each: impl FnMut(u32, Option<Duration>)) {
         while let Some(item) = self.0.next() {
-            if let Some(bytes) = item.first_chunk::<4>() {
-                each(u32::from_ne_bytes(*bytes));
+            let (words, _) = item.as_chunks::<4>();
+            if let [index, accepted_after] = words {
+                let units = u64::from(u32::from_ne_bytes(*accepted_after));
+                let took = Duration::from_nanos(units << 10);
+                each(u32::from_ne_bytes(*index), (units != 0).then_some(took));
             }
         }
     }

@@ -15,6 +15,8 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 /// Flag of an answer that was changed while it was given.
 const NLM_F_DUMP_INTR: u16 = 0x10;
+/// Where the module is shown once it is loaded.
+const NFTABLES_MODULE: &str = "/sys/module/nf_tables";
 /// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
@@ -33,23 +35,48 @@ const HOOK_NUMBER: u16 = 1;
 /// Verdict of a policy (`NF_DROP`).
 const DROP: u32 = 0;
 
-/// Returns whether rules apply to packets that this machine receives or sends for itself: those that it forwards are not
-/// looked at. Takes CAP_NET_ADMIN, and fails for an ordinary user where the older iptables is loaded: the names of its
-/// tables are root's.
-pub fn has_rules() -> io::Result<bool> {
-    for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
-        match std::fs::read_to_string(path) {
-            Ok(names) if names.trim().is_empty() => {}
-            Ok(_) => return Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+/// Whether the kernel has nftables, as far as it has said so.
+#[derive(Debug, Default)]
+pub struct PacketFilter {
+    /// The kernel has said that it has none: if it comes, it comes as a module.
+    lacks_nftables: bool,
+}
+
+impl PacketFilter {
+    /// Returns whether rules apply to packets that this machine receives or sends for itself: those that it forwards are
+    /// not looked at. Takes CAP_NET_ADMIN, and fails for an ordinary user where the older iptables is loaded: the names of
+    /// its tables are root's.
+    pub fn has_rules(&mut self) -> io::Result<bool> {
+        for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
+            match std::fs::read_to_string(path) {
+                Ok(names) if names.trim().is_empty() => {}
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Who asks for nftables where it is not loaded has the kernel start modprobe.
+        if !has_netfilter_sockets() || self.lacks_nftables && !std::path::Path::new(NFTABLES_MODULE).exists() {
+            return Ok(false);
+        }
+        match has_chains() {
+            // This kernel has no nftables.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EINVAL)) => {
+                self.lacks_nftables = true;
+                Ok(false)
+            }
+            other => other,
         }
     }
-    match has_chains() {
-        // This kernel has no nftables.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EINVAL)) => Ok(false),
-        other => other,
-    }
+}
+
+/// Whether the kernel has its side of netfilter's netlink protocol: without it there is no nftables.
+fn has_netfilter_sockets() -> bool {
+    let Ok(sockets) = std::fs::read_to_string("/proc/self/net/netlink") else {
+        return true;
+    };
+    let protocol = |line: &str| line.split_whitespace().nth(1)?.parse::<isize>().ok();
+    sockets.lines().any(|line| protocol(line) == Some(NETLINK_NETFILTER))
 }
 
 /// Returns whether a base chain of nftables is in the way.

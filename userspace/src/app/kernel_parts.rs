@@ -145,7 +145,8 @@ fn load_cut(
 fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
     let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
-    if !is_demanded && !model.listeners.iter().any(has(PeekPlace::Auto)) {
+    let may_be_had = |listener: &Listener| has(PeekPlace::Auto)(listener) && listener.is_for_kernel_peek();
+    if !is_demanded && !model.listeners.iter().any(may_be_had) {
         return None;
     }
     let loaded = match cut {

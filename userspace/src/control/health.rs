@@ -34,6 +34,7 @@ pub fn spawn(
         loop {
             let began = Instant::now();
             let verdict = question.ask().await;
+            question.tell_handshake(&state.handshake);
             // A check that could not be made for a shortage of our own says nothing of the host: it must not take all
             // hosts down.
             if let Some(verdict) = verdict {

@@ -24,8 +24,9 @@ use signalbox_core::model::{Listener, PeekPlace};
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
-use crate::kernel::{Cut, Peek, packet_filter, packet_sockets};
+use crate::kernel::{Cut, Peek, packet_sockets};
 use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
 use obstacle::Conditions;
@@ -62,6 +63,7 @@ pub struct KernelPeek {
     attached: AtomicBool,
     /// Whether a packet filter has rules; kept only where a listener has `peek: auto`.
     has_filter: AtomicBool,
+    filter: Mutex<PacketFilter>,
     /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
     is_shared: [AtomicBool; 2],
     stopping: AtomicBool,
@@ -79,6 +81,7 @@ impl KernelPeek {
             state: Mutex::new(Written::new()),
             attached: AtomicBool::new(false),
             has_filter: AtomicBool::new(true),
+            filter: Mutex::default(),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             stopping: AtomicBool::new(false),
         })
@@ -420,7 +423,8 @@ impl KernelPeek {
         let snapshot = self.shared.snapshot.load();
         let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
         if snapshot.model.listeners.iter().any(is_auto) {
-            let found = packet_filter::has_rules().unwrap_or_else(|error| {
+            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = filter.has_rules().unwrap_or_else(|error| {
                 tracing::debug!(%error, "The kernel does not say whether a packet filter has rules: it may have.");
                 true
             });

@@ -11,6 +11,7 @@ use signalbox_core::model::Tier;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use tokio::sync::Notify;
 
+use super::handshake::HostHandshake;
 use super::outcome::{FlowEnd, Ineligible};
 use super::request_stats::{Http2Stats, RequestStats};
 use super::route_stats::{RouteLabel, RouteStats};
@@ -36,6 +37,8 @@ pub struct HostState {
     health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<CheckResult>>,
+    /// TCP options that the host has, as the last check has shown.
+    pub handshake: HostHandshake,
     /// Number of the host in the flow table; 0 until it has one.
     pub number: AtomicU32,
     /// Time at which the host's handshake did not agree with a client's; 0: never.
@@ -59,15 +62,26 @@ impl HostState {
     /// Notes why a flow to the host was not cut, where the reason lies with the host.
     pub fn note_not_cut(&self, why: Ineligible) {
         if why.is_of_host() {
-            self.unfit_since_ms.store(unix_ms(), Relaxed);
+            self.note_unfit();
         }
+    }
+
+    /// Notes that the host's handshake did not agree with a client's.
+    pub fn note_unfit(&self) {
+        self.unfit_since_ms.store(unix_ms(), Relaxed);
     }
 
     /// Whether a flow to the host could not be cut a while ago.
     #[must_use]
     pub fn is_unfit(&self) -> bool {
+        self.was_unfit_within(UNFIT_PERIOD_MS)
+    }
+
+    /// Whether a flow to the host could not be cut within the last `period_ms` milliseconds.
+    #[must_use]
+    pub fn was_unfit_within(&self, period_ms: u64) -> bool {
         let since = self.unfit_since_ms.load(Relaxed);
-        since != 0 && unix_ms().wrapping_sub(since) < UNFIT_PERIOD_MS
+        since != 0 && unix_ms().wrapping_sub(since) < period_ms
     }
 
     #[must_use]
@@ -87,6 +101,7 @@ impl HostState {
             health: AtomicU8::new(0),
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
+            handshake: HostHandshake::default(),
             number: AtomicU32::new(0),
             unfit_since_ms: AtomicU64::new(0),
         }

@@ -26,12 +26,15 @@ pub struct TcpInfo {
     pub round_trip: Duration,
     /// Whether both ends write timestamps.
     pub has_timestamps: bool,
+    /// Whether both ends take selective acknowledgements.
+    pub has_sack: bool,
 }
 
 pub const TCP_CLOSE: u8 = 7;
 
 /// Flags of `tcpi_options` (`include/uapi/linux/tcp.h`).
 const TCPI_OPT_TIMESTAMPS: u8 = 1;
+const TCPI_OPT_SACK: u8 = 2;
 const TCPI_OPT_WSCALE: u8 = 4;
 
 impl TcpInfo {
@@ -83,6 +86,7 @@ pub fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
         send_mss: u32_at(16),
         round_trip: Duration::from_micros(u32_at(68).into()),
         has_timestamps: raw[5] & TCPI_OPT_TIMESTAMPS != 0,
+        has_sack: raw[5] & TCPI_OPT_SACK != 0,
         bytes_acked: u64_at(120),
         bytes_received: u64_at(128),
         scales: (raw[5] & TCPI_OPT_WSCALE != 0).then_some(scales),

@@ -327,12 +327,19 @@ fn a_listener_says_where_its_connections_are_peeked_at_or_inherits_it() {
     let listener = |name: &str, port: u16, rest: &str| {
         format!("  - {{ name: {name}, protocol: http, listen: [\":{port}\"]{rest} }}\n")
     };
+    let clusters = "clusters: [{ name: east, hosts: [{ name: h, address: 10.2.0.2, http: 80 }] }]";
+    let places = |text: &str| -> Vec<PeekPlace> {
+        let model = right(text).model;
+        model.listeners.iter().map(|listener| listener.datapath.peek).collect()
+    };
+    let text = format!("version: 1\nlisteners:\n{}{clusters}\n", listener("a", 81, ""));
+    assert_eq!(places(&text), [PeekPlace::Auto]);
     let listeners = listener("a", 81, "")
         + &listener("b", 82, ", datapath: { peek: kernel }")
         + &listener("c", 83, ", datapath: { peek: userspace }");
-    let clusters = "clusters: [{ name: east, hosts: [{ name: h, address: 10.2.0.2, http: 80 }] }]";
-    let text = format!("version: 1\ndatapath: {{ peek: auto }}\nlisteners:\n{listeners}{clusters}\n");
-    let model = right(&text).model;
-    let places: Vec<PeekPlace> = model.listeners.iter().map(|listener| listener.datapath.peek).collect();
-    assert_eq!(places, [PeekPlace::Auto, PeekPlace::Kernel, PeekPlace::Userspace]);
+    let text = format!("version: 1\ndatapath: {{ peek: userspace }}\nlisteners:\n{listeners}{clusters}\n");
+    assert_eq!(
+        places(&text),
+        [PeekPlace::Userspace, PeekPlace::Kernel, PeekPlace::Userspace]
+    );
 }

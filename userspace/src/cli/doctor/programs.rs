@@ -4,6 +4,7 @@ use crate::kernel::Kernel;
 use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
 use crate::kernel::{l4, object, peek};
 
@@ -61,13 +62,14 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     (findings, verdicts)
 }
 
-/// Finds whether `datapath: { peek: kernel }` would have an effect. Nothing is lost without: it is off by default.
+/// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Nothing but speed is lost
+/// without.
 fn kernel_peek() -> Finding {
     let what = "kernel peek";
     let refused = |why: String| {
         ok(
             what,
-            format!("not here, `datapath: {{ peek: kernel }}` has no effect: {why}"),
+            format!("not here: new connections have sockets, and are routed in userspace: {why}"),
         )
     };
     if !has_tcx() {
@@ -86,15 +88,26 @@ fn kernel_peek() -> Finding {
         LoadOutcome::Refused(refusal) => Some(format!("{} ({})", refusal.reason, refusal.error)),
         LoadOutcome::Accepted(_) => None,
     });
-    refusal.map_or_else(
-        || {
-            ok(
-                what,
-                "the kernel takes peek_in; `datapath: { peek: kernel }`, or `auto`, switches it on",
-            )
-        },
-        refused,
-    )
+    if let Some(why) = refusal {
+        return refused(why);
+    }
+    match PacketFilter::default().has_rules() {
+        Ok(false) => ok(
+            what,
+            "connections are routed without a socket where their first data says all",
+        ),
+        Ok(true) => ok(
+            what,
+            "the kernel takes peek_in, but a packet filter has rules: only listeners with `datapath: { peek: kernel }` pass \
+             them by",
+        ),
+        Err(error) => ok(
+            what,
+            format!(
+                "the kernel takes peek_in, but does not say whether a packet filter has rules, which counts as some: {error}"
+            ),
+        ),
+    }
 }
 
 /// Prints each verdict, with the verifier's figures or the end of its log.

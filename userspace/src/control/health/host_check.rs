@@ -11,6 +11,7 @@ use signalbox_core::model::{
 use tokio::time::timeout;
 
 use super::probe::{ProbeAnswer, Prober, judge};
+use crate::state::handshake::HostHandshake;
 
 /// Result of a check, with the request.
 pub(super) struct CheckOutcome {
@@ -51,6 +52,15 @@ impl HostCheck {
             prober: Prober::new(&check.probe, check.proxy_header, host),
             limit: check.timeout,
         }
+    }
+
+    /// Tells which TCP options the host has, as far as a check has seen that.
+    pub(super) fn tell_handshake(&self, known: &HostHandshake) {
+        if let Some(page) = &self.page {
+            known.copy_from(&page.prober.handshake);
+        }
+        // The port that clients are led to knows better than that of the page.
+        known.copy_from(&self.prober.handshake);
     }
 
     /// Makes the check, within the time limit; `None` where none was possible, for a shortage of our own.

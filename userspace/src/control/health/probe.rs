@@ -1,6 +1,7 @@
 //! Makes a check: a TCP connect, or a GET over TCP or TLS.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -11,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::state::handshake::HostHandshake;
 use crate::sys;
 
 /// Most bytes of an answer that are read to find its status.
@@ -33,6 +35,8 @@ pub(super) struct Prober {
     /// Page that is requested, in words, where the host has a page of its own.
     page: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
+    /// TCP options that the host had at the last connect.
+    pub(super) handshake: HostHandshake,
 }
 
 impl Prober {
@@ -66,6 +70,7 @@ impl Prober {
             is_lenient,
             page: http.filter(|_| host.health_page.is_some()).map(page_description),
             tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
+            handshake: HostHandshake::default(),
         }
     }
 
@@ -103,7 +108,12 @@ impl Prober {
         let socket = crate::datapath::cut::uncut_socket(target);
         let connected = async { socket?.connect(target).await };
         match connected.await {
-            Ok(stream) => Some(self.exchange(stream).await),
+            Ok(stream) => {
+                if let Ok(info) = sys::tcp_info(stream.as_raw_fd()) {
+                    self.handshake.note(&info);
+                }
+                Some(self.exchange(stream).await)
+            }
             Err(error) if sys::is_out_of_resources(&error) => None,
             Err(error) => Some(Err(format!("connect to {target}: {error}"))),
         }

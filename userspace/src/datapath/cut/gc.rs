@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, IS_PEEKED, IS_REPLICA, LAST_REQUEST, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE,
-    OWNS_SOURCE, RESET, RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
+    CutFlow, FAILURE_IS_COUNTED, HANDED_OFF, IS_PEEKED, IS_REPLICA, LAST_REQUEST, OWNS_CONN, OWNS_LISTENER_SOURCE,
+    OWNS_ROUTE_SOURCE, OWNS_SOURCE, RESET, RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
 };
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::hostname::HostnamePattern;
@@ -44,6 +44,9 @@ const PASS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval of passes while programs make flows, which are counted when they are seen.
 const PEEKED_PASS_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Interval of passes while other nodes are told of such flows besides: a part of the time until they know them.
+const TOLD_PASS_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Interval of passes while many flows end: short passes do not delay a connection that waits for the processor.
 const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
@@ -164,12 +167,21 @@ impl FlowGc {
                 }
                 std::thread::sleep(match looked_at {
                     MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL,
-                    _ if flow_gc.kernel_peek.get().is_some() => PEEKED_PASS_INTERVAL,
-                    _ => PASS_INTERVAL,
+                    _ => flow_gc.pass_interval(),
                 });
             }
         })?;
         Ok(())
+    }
+
+    fn pass_interval(&self) -> Duration {
+        if self.kernel_peek.get().is_none() {
+            PASS_INTERVAL
+        } else if self.shared.sync.peers.load().is_empty() {
+            PEEKED_PASS_INTERVAL
+        } else {
+            TOLD_PASS_INTERVAL
+        }
     }
 
     /// Stops the flow GC, because another process runs one from now on. Returns when no pass is under way.
@@ -342,7 +354,12 @@ impl FlowGc {
         self.cut.pins.retry_lock();
         self.carry_over();
         let now = tick();
-        gc.ring.drain(|index| gc.ended.push(index, now));
+        gc.ring.drain(|index, accepted_after| {
+            if let Some(took) = accepted_after {
+                self.note_connect_time(index, took);
+            }
+            gc.ended.push(index, now);
+        });
         let (mut gone, mut looked_at) = (Vec::new(), 0);
         while let Some(index) = gc.ended.pop(now) {
             looked_at += 1;
@@ -451,6 +468,11 @@ impl FlowGc {
             }
             state::SHADOW => {
                 self.take_over(index, &flow);
+                return false;
+            }
+            // A program has made it, and its host has failed it: counted now, and freed below, later.
+            state::INELIGIBLE if flow.marks & (IS_PEEKED | FAILURE_IS_COUNTED) == IS_PEEKED => {
+                self.count_failure(index, &flow);
                 return false;
             }
             // A program has made it, and its host is silent; nobody waits for it any more.

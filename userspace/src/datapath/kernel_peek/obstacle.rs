@@ -4,16 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use signalbox_common::cut::moving::{MovingAddress, role};
+use signalbox_common::peek::abi::MAX_CLIENT_MSS;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
 
-use super::sysctl::is_on;
+use super::sysctl::{is_on, kernel_offers};
 use crate::datapath::cut::program_ports;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
 use crate::kernel::packet_sockets::SharedFamilies;
 use crate::state::ha::OwnedGroups;
-use crate::state::{Shared, Snapshot};
+use crate::state::{HostState, Shared, Snapshot};
 
 /// Conditions for all listeners that are not in the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,13 @@ pub(super) struct Conditions {
     has_filter: bool,
     /// Versions of IP in which what is passed up would not find its socket.
     pub(super) shared: SharedFamilies,
+    /// Hosts whose handshakes do not agree with what clients are offered, by the places of their cluster and in it.
+    pub(super) unfit: Vec<(usize, usize)>,
 }
+
+/// Time, in milliseconds, for which a host's connections are left to userspace after a handshake that did not agree with
+/// its client's: such a client loses a retransmission's time, and a health check may not see what it has seen.
+const UNFIT_PERIOD_MS: u64 = 600_000;
 
 impl Conditions {
     /// `has_filter`: a packet filter has rules.
@@ -51,8 +58,33 @@ impl Conditions {
             has_ports: program_ports().is_some(),
             has_filter,
             shared: families,
+            unfit: unfit_hosts(&shared.snapshot.load(), cut.mss()),
         }
     }
+}
+
+fn unfit_hosts(snapshot: &Snapshot, mss: u32) -> Vec<(usize, usize)> {
+    let offered = kernel_offers() as u8;
+    let mss = if mss == 0 {
+        MAX_CLIENT_MSS
+    } else {
+        mss.min(MAX_CLIENT_MSS)
+    };
+    let is_unfit = |host: &HostState| {
+        // Clients of IPv6 are told 20 bytes less (RFC 6691).
+        let mss = if host.address.is_ipv4() {
+            mss
+        } else {
+            mss.saturating_sub(20)
+        };
+        host.was_unfit_within(UNFIT_PERIOD_MS) || host.handshake.lacks(offered, mss)
+    };
+    let hosts = snapshot.hosts.iter().enumerate();
+    let places = hosts.flat_map(|(c, hosts)| hosts.iter().enumerate().map(move |(h, host)| ((c, h), host)));
+    places
+        .filter(|(_, host)| is_unfit(host))
+        .map(|(place, _)| place)
+        .collect()
 }
 
 /// Reason for which connections are not routed in the kernel: of a listener, a route or a cluster.
@@ -91,6 +123,7 @@ pub enum PeekObstacle {
     HostsSpeakHttp2,
     ManyHosts,
     HostNotReached,
+    HostOptions,
     TableFull,
 }
 
@@ -132,6 +165,7 @@ impl PeekObstacle {
             Self::HostsSpeakHttp2 => "h2c",
             Self::ManyHosts => "many_hosts",
             Self::HostNotReached => "host_not_reached",
+            Self::HostOptions => "host_options",
             Self::TableFull => "table_full",
         }
     }
@@ -173,6 +207,9 @@ impl PeekObstacle {
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
+            Self::HostOptions => {
+                "a host has no timestamps, no selective acknowledgements, or a smaller MSS than this machine"
+            }
             Self::TableFull => "a table of the program is full",
         }
     }

@@ -85,6 +85,7 @@ const PROTOCOLS: [(Protocol, u8); 2] = [(Protocol::Http, protocol::HTTP), (Proto
 struct Builder<'a> {
     snapshot: &'a Snapshot,
     registry: &'a Registry,
+    conditions: &'a Conditions,
     protocol: Protocol,
     /// Addresses of this machine.
     addresses: Vec<IpAddr>,
@@ -100,6 +101,7 @@ impl PeekTables {
         let mut builder = Builder {
             snapshot,
             registry,
+            conditions,
             protocol: Protocol::Http,
             addresses: interfaces::addresses(),
             interfaces: HashMap::new(),
@@ -281,6 +283,9 @@ impl Builder<'_> {
             Some((cluster, host, state, number, host.port(self.protocol)?))
         };
         let (cluster, host, state, number, port) = found().ok_or(PeekObstacle::TableFull)?;
+        if self.conditions.unfit.contains(&(c, usize::from(h))) {
+            return Err(PeekObstacle::HostOptions);
+        }
         let local = source_address::kernel_choice(host.address).map_err(|_| PeekObstacle::HostNotReached)?;
         // A host on this machine is reached by no interface that has programs.
         let ifindex = *self.interfaces.entry(local).or_insert_with(|| interface_of(local));

@@ -1,12 +1,16 @@
 //! Flows that the kernel peek has made: counted when they are seen first.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use signalbox_common::cut::flow::{CutFlow, OWNS_CONN, state};
+use signalbox_common::cut::flow::{CutFlow, FAILURE_IS_COUNTED, IS_PEEKED, OWNS_CONN, ineligible, state};
 use signalbox_core::model::Tier;
 
 use super::FlowGc;
 use crate::datapath::kernel_peek::KernelPeek;
+use crate::datapath::report::Report;
 use crate::kernel::address::from_words;
 use crate::state::sync::Unprotected;
 
@@ -25,6 +29,9 @@ impl FlowGc {
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.total.inc();
             host.active.enter();
+            if host.failing.load(Relaxed) && host.failing.swap(false, Relaxed) {
+                let _ = self.reports.send(Report::Connected(Arc::clone(&host)));
+            }
             cluster.active[Tier::Cut as usize].enter();
             cluster.opened[Tier::Cut as usize].inc();
             if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
@@ -47,6 +54,43 @@ impl FlowGc {
         self.settle(flow);
     }
 
+    /// Notes the time that a host has taken to accept a flow, as a worker does for a connect.
+    pub(super) fn note_connect_time(&self, index: u32, took: Duration) {
+        let flow = self.cut.table.read(index);
+        let Some((_, cluster)) = self.registry.host_of(flow.host) else {
+            return;
+        };
+        cluster.connect_seconds.observe(took);
+        if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
+            route.stats.for_cluster(&cluster.name).quality.connected(took);
+        }
+    }
+
+    /// Counts a connection that has not come to be for its host's sake, as a worker counts a failed connect.
+    pub(super) fn count_failure(&self, index: u32, flow: &CutFlow) {
+        self.cut.table.set_marks(index, IS_PEEKED | FAILURE_IS_COUNTED);
+        // It is no load of the host's.
+        self.settle(flow);
+        let Some((host, cluster)) = self.registry.host_of(flow.host) else {
+            return;
+        };
+        let (label, error) = match flow.ineligible {
+            ineligible::REFUSED => ("refused", io::ErrorKind::ConnectionRefused),
+            ineligible::SILENT => ("timeout", io::ErrorKind::TimedOut),
+            // Of the programs' room.
+            ineligible::TABLE_FULL | ineligible::PORT_BUSY => return,
+            _ => return host.note_unfit(),
+        };
+        host.refused.inc();
+        host.failing.store(true, Relaxed);
+        cluster.connect_failures.inc(label);
+        if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
+            route.stats.for_cluster(&cluster.name).quality.connect_failed();
+        }
+        let error = io::Error::from(error).to_string();
+        let _ = self.reports.send(Report::ConnectFailed(host, error));
+    }
+
     /// Tells the kernel peek how many connections a flow's host has.
     pub(super) fn follow_load(&self, flow: &CutFlow) {
         if let Some(kernel_peek) = self.kernel_peek.get() {
@@ -62,7 +106,9 @@ impl FlowGc {
         }
         self.cut.table.set_marks(index, 0);
         self.cut.table.set_state(index, state::FREE);
-        self.settle(flow);
+        if flow.marks & FAILURE_IS_COUNTED == 0 {
+            self.settle(flow);
+        }
         true
     }
 
