@@ -239,7 +239,14 @@ fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
     }
 }
 
-fn describe(migration: &Migration) -> String {
+/// Says which migration it is.
+pub(super) fn title(migration: &Migration) -> String {
+    let (plan, names) = (&migration.plan, migration.names.len());
+    format!("{}: {names} names from {} to {}", migration.id, plan.from, plan.to)
+}
+
+/// Says where a migration is, and why.
+pub(super) fn describe(migration: &Migration) -> String {
     let percent = match migration.percent() {
         0 => "testers only".to_owned(),
         percent => format!("{percent} %"),
@@ -299,15 +306,7 @@ fn list(socket: &Path) -> anyhow::Result<ExitCode> {
         println!("there has been no migration");
     }
     for migration in all {
-        let (plan, names) = (&migration.plan, migration.names.len());
-        println!(
-            "{}: {} names from {} to {}: {}",
-            migration.id,
-            names,
-            plan.from,
-            plan.to,
-            describe(&migration)
-        );
+        println!("{}: {}", title(&migration), describe(&migration));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -56,7 +56,7 @@ impl Pane {
     pub(super) const fn topics(self) -> &'static [Topic] {
         match self {
             Self::Overview | Self::Hosts => &[Topic::Hosts],
-            Self::Routes => &[Topic::Routes, Topic::Figures],
+            Self::Routes => &[Topic::Routes, Topic::Figures, Topic::Migrations],
             Self::Flows => &[Topic::Flows],
             Self::Services => &[Topic::Services],
             Self::Shield => &[Topic::Shield, Topic::Drops],

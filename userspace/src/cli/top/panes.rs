@@ -1,13 +1,14 @@
 //! The tables of the panes.
 
 use serde_json::{Value, json};
+use signalbox_core::migration::{Migration, MigrationState};
 
 use super::data::{TopData, Topic};
 use super::grid::{Grid, GridCell, GridRow, Look};
 use super::history::{Figure, HostSeries};
 use super::keys::Pane;
 use super::text::{bytes, field, list, number, percent, short};
-use crate::cli::{services, show};
+use crate::cli::{migrate, services, show};
 
 /// Makes the table of a pane; `None` of the overview.
 pub(super) fn grid(pane: Pane, data: &TopData) -> Option<Grid> {
@@ -143,8 +144,30 @@ fn routes(data: &TopData) -> Grid {
         headings: vec!["ROUTE", "ACTIVE", "TOTAL", "WEIGHTS (SHARES OF THE LAST MINUTE)"],
         rows: list(answer, "routes").iter().map(row).collect(),
         empty: "There is no route.",
-        notes: Vec::new(),
+        notes: migrations(data.answer(Topic::Migrations)),
     }
+}
+
+/// Lines about the migrations that go on; where none does, about the last one.
+fn migrations(answer: &Value) -> Vec<String> {
+    let all = list(answer, "migrations").iter().cloned();
+    let mut all: Vec<Migration> = all.filter_map(|one| serde_json::from_value(one).ok()).collect();
+    all.sort_unstable_by_key(|migration| (migration.state.is_ended(), std::cmp::Reverse(migration.id)));
+    let running = all.iter().filter(|migration| !migration.state.is_ended()).count();
+    all.truncate(running.max(1));
+    let line = |migration: &Migration| {
+        let has_failed = matches!(
+            migration.state,
+            MigrationState::RollingBack | MigrationState::RolledBack
+        );
+        let mark = if has_failed { "! " } else { "" };
+        format!(
+            "{mark}migration {}: {}",
+            migrate::title(migration),
+            migrate::describe(migration)
+        )
+    };
+    all.iter().map(line).collect()
 }
 
 /// Makes a table of the fields that the command of the same name shows.
@@ -315,7 +338,34 @@ fn events(data: &TopData) -> Grid {
 
 #[cfg(test)]
 mod tests {
+    use signalbox_core::migration::guard::GuardLimits;
+
     use super::*;
+
+    #[test]
+    fn migrations_that_go_on_are_shown_or_else_the_last_one() {
+        let plan = json!({ "from": "v1", "to": "v2", "steps": [5, 100], "hold_ms": 60_000, "testers": [],
+            "limits": GuardLimits::default() });
+        let one = |id: u64, state: &str| {
+            json!({ "id": id, "plan": plan, "names": { "a.test": null }, "by": "anna", "state": state, "reason": "",
+                "step": 0, "started": 1, "ended": null, "steps": [] })
+        };
+        let lines = |all: &[Value]| migrations(&json!({ "migrations": all }));
+        let ended = [one(1, "completed"), one(2, "rolled_back")];
+        assert_eq!(
+            lines(&ended),
+            ["! migration 2: 1 names from v1 to v2: rolled back, 5 %"]
+        );
+        let all = [
+            one(1, "completed"),
+            one(2, "rolled_back"),
+            one(3, "paused"),
+            one(4, "running"),
+        ];
+        assert_eq!(lines(&all).len(), 2, "{:?}", lines(&all));
+        assert!(lines(&all)[0].starts_with("migration 4:"), "{:?}", lines(&all));
+        assert!(lines(&[]).is_empty());
+    }
 
     #[test]
     fn an_event_is_read_as_text() {
