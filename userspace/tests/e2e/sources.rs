@@ -38,6 +38,10 @@ fn a_source_may_have_so_many_connections_that_say_nothing() {
     if !privileged("a_source_may_have_so_many_connections_that_say_nothing") {
         return;
     }
+    if lab::signalbox::peeks_in_kernel() {
+        // Who has said nothing costs nothing there, and whoever has said all is not counted.
+        return;
+    }
     let (lab, _router, sb) = start("peeking: 4");
     let established: Vec<_> = (0..10)
         .map(|_| served(&lab, GREEDY).expect("peeked at, no longer counted"))

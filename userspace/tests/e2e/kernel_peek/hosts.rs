@@ -15,7 +15,11 @@ use super::{PEEK, exits, filter, start_with};
 
 /// Two hosts in turns, whose checks and connects do not put them out of use.
 fn body() -> String {
-    let [health, ejection] = cut::PATIENT;
+    body_with(cut::PATIENT[1])
+}
+
+fn body_with(ejection: &str) -> String {
+    let [health, _] = cut::PATIENT;
     let east = config::cluster(
         "east",
         &["balance: round-robin", health, ejection],
@@ -60,6 +64,62 @@ fn clients_of_a_host_that_refuses_are_served_by_another() {
     assert!(exits(&sb, "refused") >= 1, "{}", sb.get("/metrics").1);
     assert!(exits(&sb, "routed") >= 10, "{}", sb.get("/metrics").1);
     assert!(eventually(SOON, || sb.host("east-1")["active_connections"] == 0));
+    // Counted as connects of userspace are.
+    let refused = "signalbox_connect_failures_total{cluster=\"east\",reason=\"refused\"}";
+    assert!(eventually(SOON, || sb.metric(refused) >= 1.0));
+    let connects = "signalbox_connect_duration_seconds_count{cluster=\"east\"}";
+    assert!(
+        eventually(SOON, || sb.metric(connects) >= 40.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+    let seconds = sb.metric("signalbox_connect_duration_seconds_sum{cluster=\"east\"}");
+    assert!(seconds > 0.0 && seconds < 40.0 * SOON.as_secs_f64(), "{seconds}");
+}
+
+#[test]
+fn a_host_that_refuses_is_ejected() {
+    let Some(lab) = super::lab("a_host_that_refuses_is_ejected") else {
+        return;
+    };
+    let _health = servers::healthy(lab.host("east-1"));
+    let _router = Router::start(&lab, "east-2");
+    let sb = start_with(&lab, &body_with("ejection: { failures: 2, time: 60s }"), 2);
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let is_ejected = eventually(2 * SOON, || {
+        ask_all(&lab, 2);
+        sb.host("east-1")["ejected"] == true
+    });
+    assert!(is_ejected, "{}", sb.host("east-1"));
+    assert_eq!(sb.host("east-2")["ejected"], false);
+}
+
+/// Health checks show what a host lacks: no client waits for a handshake that does not agree.
+#[test]
+fn a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace() {
+    let Some(lab) = super::lab("a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace") else {
+        return;
+    };
+    lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]);
+    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+    let sb = Signalbox::start(&lab, &body());
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let left_out = "signalbox_kernel_peek_left_to_userspace{kind=\"cluster\",reason=\"host_options\"}";
+    // By HTTP and by TLS.
+    assert!(
+        eventually(SOON, || sb.metric(left_out) == 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+    let answers = ask_all(&lab, 4);
+    assert!(answers.iter().any(|host| host == "east-1"), "{answers:?}");
+    assert_eq!(exits(&sb, "refused"), 0, "{}", sb.get("/metrics").1);
+    // The host learns.
+    lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=1"]);
+    assert!(eventually(2 * SOON, || sb.metric(left_out) == 0.0));
+    let before = exits(&sb, "routed");
+    ask_all(&lab, 4);
+    assert_eq!(exits(&sb, "routed"), before + 4);
 }
 
 #[test]
@@ -92,15 +152,22 @@ fn a_host_that_lacks_what_the_client_has_is_left_to_userspace() {
     let Some(lab) = super::lab("a_host_that_lacks_what_the_client_has_is_left_to_userspace") else {
         return;
     };
-    lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_sack=0"]);
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
-    let sb = start_with(&lab, &body(), 2);
+    // Checks have seen it otherwise.
+    let sb = start_with(&lab, &body().replace("interval: 2s", "interval: 1h"), 2);
     sb.wait_healthy(&["east-1", "east-2"]);
+    lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_sack=0"]);
     let answers = ask_all(&lab, 20);
     // Userspace asks this host, with a leg that has the host's options.
     assert!(answers.iter().any(|host| host == "east-1"), "{answers:?}");
     assert!(answers.iter().any(|host| host == "east-2"), "{answers:?}");
     assert!(exits(&sb, "refused") >= 1, "{}", sb.get("/metrics").1);
+    let left_out = "signalbox_kernel_peek_left_to_userspace{kind=\"cluster\",reason=\"host_options\"}";
+    assert!(
+        eventually(SOON, || sb.metric(left_out) == 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
 }
 
 #[test]

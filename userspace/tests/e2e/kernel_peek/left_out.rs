@@ -161,12 +161,12 @@ fn without_syncookies_of_the_kernel_connections_have_sockets() {
 }
 
 #[test]
-fn auto_stays_out_of_the_kernel_while_a_packet_filter_has_rules() {
-    let Some(lab) = super::lab("auto_stays_out_of_the_kernel_while_a_packet_filter_has_rules") else {
+fn by_default_the_kernel_routes_unless_a_packet_filter_has_rules() {
+    let Some(lab) = super::lab("by_default_the_kernel_routes_unless_a_packet_filter_has_rules") else {
         return;
     };
     let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body("datapath: { peek: auto }"), 2);
+    let sb = start_with(&lab, &cut::body("# peek: as it comes, which is `auto`"), 2);
     sb.wait_healthy(&["east-1"]);
     let is_routed = || {
         let before = exits(&sb, "routed");

@@ -8,6 +8,7 @@ mod left_out;
 mod life;
 mod parts;
 mod routing;
+mod soak;
 mod waiting;
 mod wildcards;
 

@@ -329,7 +329,7 @@ fn document(socket: &Path, body: &str) -> String {
     } else {
         format!("\nstore: {{ path: {} }}\n", store.display())
     };
-    let body = with_kernel_peek(body);
+    let body = with_peek(body);
     format!("version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {socket} }}\n{body}{store}")
 }
 
@@ -338,16 +338,18 @@ pub(crate) fn peeks_in_kernel() -> bool {
     std::env::var("SIGNALBOX_E2E_PEEK").as_deref() == Ok("kernel")
 }
 
-/// With `SIGNALBOX_E2E_PEEK=kernel` every test's balancer routes connections in the kernel where it can: the same tests
-/// once more, on the other path. A test that says `peek` itself keeps what it says.
-fn with_kernel_peek(body: &str) -> String {
-    if !peeks_in_kernel() || body.contains("peek:") {
+/// Says where connections are peeked at: in userspace, and with `SIGNALBOX_E2E_PEEK=kernel` in the kernel where that can,
+/// which is the same tests once more, on the other path. A test that says `peek` itself keeps what it says; one that wants
+/// the default says it in a comment.
+fn with_peek(body: &str) -> String {
+    if body.contains("peek:") {
         return body.into();
     }
+    let place = if peeks_in_kernel() { "kernel" } else { "userspace" };
     if body.contains("\ndatapath: {") || body.starts_with("datapath: {") {
-        return body.replacen("datapath: {", "datapath: { peek: kernel,", 1);
+        return body.replacen("datapath: {", &format!("datapath: {{ peek: {place},"), 1);
     }
-    format!("{body}\ndatapath: {{ peek: kernel }}\n")
+    format!("{body}\ndatapath: {{ peek: {place} }}\n")
 }
 
 fn socket(lab: &Lab) -> PathBuf {

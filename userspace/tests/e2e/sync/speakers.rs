@@ -30,6 +30,12 @@ fn flow_count() -> usize {
     number.and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
+/// How often the pause of few flows many take between their words: the bytes of all in a second are the same, or the
+/// client would wait for its own threads.
+fn pauses() -> u32 {
+    (flow_count() / 250).max(1) as u32
+}
+
 /// How a flow speaks.
 #[derive(Clone, Copy)]
 enum Way {
@@ -134,7 +140,7 @@ impl Shared {
                 self.begun.fetch_add(1, SeqCst);
             }
             turn += 1;
-            std::thread::sleep(pause);
+            std::thread::sleep(pause * pauses());
         }
         Ok(())
     }
@@ -148,7 +154,7 @@ impl Shared {
             frame[..2].copy_from_slice(&bytes.to_be_bytes());
             noise.fill(&mut frame[2..]);
             to.write_all(&frame)?;
-            std::thread::sleep(FRAME_INTERVAL);
+            std::thread::sleep(FRAME_INTERVAL * pauses());
         }
         to.write_all(&[0; 2])
     }

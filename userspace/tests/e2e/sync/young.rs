@@ -23,6 +23,9 @@ const MAX_UNKNOWN_AGE: Duration = Duration::from_millis(10);
 /// Connections that there are at least when the balancer dies, and threads that open them.
 const OPENED: usize = 150;
 const CLIENTS: usize = 8;
+/// Pause of such a thread between two connections: a machine that opens as many as it can is late with everything, and ages
+/// would be those of its accept queue.
+const OPENING_INTERVAL: Duration = Duration::from_millis(6);
 
 /// A client's connection, and when its handshake was over.
 struct Opened {
@@ -60,7 +63,7 @@ fn open(client: &Ns, is_over: &AtomicBool, all: &Mutex<Vec<Opened>>) {
             if (&stream).write_all(b"x").is_ok() {
                 all.lock().unwrap().push(Opened { stream, at });
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(OPENING_INTERVAL);
         }
     });
 }
