@@ -16,6 +16,8 @@ use std::path::Path;
 use anyhow::Result;
 use signalbox_lab::{Kind, Ns, Sandbox};
 
+use crate::load::flood::SENDERS;
+
 /// Address of the balancer, as the client sees it.
 pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(10, 71, 1, 1);
 /// Addresses of the router hosts.
@@ -94,6 +96,9 @@ impl Lab {
         }
         self.lb.sysctl(&["net.ipv4.ip_forward=1"])?;
         join(&self.lb, "client", VIP, &self.client, &CLIENTS)?;
+        let client = CLIENTS[0];
+        self.lb
+            .ip(&format!("route add {SENDERS} via {client} congctl {CONGESTION}"))?;
         for (link, ns, address) in [("host1", &self.hosts[0], HOSTS[0]), ("host2", &self.hosts[1], HOSTS[1])] {
             join(&self.lb, link, gateway(address), ns, &[address])?;
         }

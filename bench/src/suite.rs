@@ -29,7 +29,7 @@ impl Suite {
     pub(crate) const fn contenders(self) -> &'static str {
         match self {
             Self::Connections => {
-                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-sockmap"
+                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-userspace"
             }
             Self::Http => "direct,haproxy,haproxy-splice,haproxy-router,nginx,signalbox-auto",
             Self::Ha => "direct,haproxy,signalbox-auto,signalbox-ha,signalbox-sync",

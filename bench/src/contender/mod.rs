@@ -44,7 +44,8 @@ pub(crate) enum Contender {
     Sozu,
     /// signalbox with a datapath tier.
     Signalbox {
-        /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do; `peek` is the kernel peek.
+        /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do; `userspace` leaves
+        /// the kernel peek out.
         tier: String,
     },
     /// signalbox with its default tier, as a node of a group of virtual addresses.

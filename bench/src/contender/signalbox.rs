@@ -23,8 +23,8 @@ pub(super) fn body(tier: &str) -> String {
     // The default is compared with other balancers; a tier of its own is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
-        // Not a tier: connections are routed without a socket, and cut from then on.
-        "peek" => "datapath: { peek: kernel }\n".to_owned(),
+        // Not a tier: connections have a socket until they are cut, as on kernels without what the kernel peek takes.
+        "userspace" => "datapath: { peek: userspace }\n".to_owned(),
         tier => format!("datapath: {{ tier: {tier} }}\n"),
     };
     // `limits` only for what all traffic from one address would run into.

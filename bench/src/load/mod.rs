@@ -4,6 +4,7 @@
 pub(crate) mod bulk;
 pub(crate) mod connection;
 pub(crate) mod echo;
+pub(crate) mod flood;
 pub(crate) mod h2load;
 pub(crate) mod http;
 mod http2;

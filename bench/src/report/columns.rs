@@ -19,7 +19,7 @@ pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
         ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) | ScenarioKind::UniqueHuge(_) => LARGE,
         ScenarioKind::Bulk(_) => BULK,
         ScenarioKind::Idle(_) => IDLE,
-        ScenarioKind::Openings(_) => OPENINGS,
+        ScenarioKind::Openings(_) | ScenarioKind::Flooded(_) => OPENINGS,
     }
 }
 

@@ -71,6 +71,8 @@ pub(crate) enum ScenarioKind {
     Tunnels(usize),
     /// New connections per second, each kept for a while after its request.
     Openings(u32),
+    /// New connections per second as with `Openings`, beside a flood of [`FLOOD_RATE`] SYNs per second.
+    Flooded(u32),
 }
 
 const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -> Scenario {
@@ -90,8 +92,17 @@ const fn over(entry: Entry, scenario: Scenario) -> Scenario {
     Scenario { entry, ..scenario }
 }
 
+const OPENINGS_1000: Scenario = scenario(
+    "openings-1000",
+    "1000 new connections per second, each kept for half a second",
+    ScenarioKind::Openings(1000),
+);
+
+/// SYNs of a flood per second.
+pub(crate) const FLOOD_RATE: u32 = 50_000;
+
 /// Scenarios, in the order in which they run.
-pub(crate) const ALL: [Scenario; 12] = [
+pub(crate) const ALL: [Scenario; 14] = [
     scenario("unique-1", "Unique connections, 1 at a time", ScenarioKind::Unique(1)),
     scenario(
         "unique-100",
@@ -102,6 +113,12 @@ pub(crate) const ALL: [Scenario; 12] = [
         "unique-500",
         "Unique connections, 500 at a time",
         ScenarioKind::Unique(500),
+    ),
+    OPENINGS_1000,
+    scenario(
+        "flood-1000",
+        "1000 new connections per second, beside a flood of 50 000 forged SYNs per second",
+        ScenarioKind::Flooded(1000),
     ),
     scenario("reused-1", "Reused connections: 1", ScenarioKind::Reused(1)),
     scenario("reused-100", "Reused connections: 100", ScenarioKind::Reused(100)),
@@ -249,11 +266,7 @@ pub(crate) const HTTP: [Scenario; 19] = [
 pub(crate) const HA: [Scenario; 4] = [
     ALL[0],
     ALL[1],
-    scenario(
-        "openings-1000",
-        "1000 new connections per second, each kept for half a second",
-        ScenarioKind::Openings(1000),
-    ),
+    OPENINGS_1000,
     scenario(
         "openings-5000",
         "5000 new connections per second, each kept for half a second",
@@ -327,6 +340,7 @@ impl Scenario {
             ScenarioKind::Streams(connections) => run::streams(bench, connections),
             ScenarioKind::Tunnels(connections) => run::tunnels(bench, connections),
             ScenarioKind::Openings(rate) => run::openings(bench, rate),
+            ScenarioKind::Flooded(rate) => run::flooded(bench, rate),
         }
     }
 }

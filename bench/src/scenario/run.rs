@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Bench, Entry, Scenario};
+use super::{Bench, Entry, FLOOD_RATE, Scenario};
 use crate::contender::request;
 use crate::hosts::{HUGE, LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
 use crate::load::openings::{self, OpeningsPlan};
 use crate::load::slots::Route;
 use crate::load::tunnels::{self, Tunnels};
-use crate::load::{Window, bulk, h2load, http, idle::Idle, paced};
+use crate::load::{Window, bulk, flood, h2load, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
 
@@ -184,6 +184,19 @@ pub(super) fn openings(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
     sample.latency = Latency::of(&outcome.latency);
     sample.replication = counts.map(|(before, after)| after.since(&before, bench.length));
     sample.errors = outcome.errors;
+    Ok(sample)
+}
+
+/// Opens connections at a fixed rate, beside a flood of SYNs.
+pub(super) fn flooded(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
+    let targets = bench.running.targets(80);
+    let target = *targets.first().context("no target")?;
+    let (sample, sent) = flood::during(&bench.lab.client, target, FLOOD_RATE, || openings(bench, rate))?;
+    let mut sample = sample?;
+    let wanted = (bench.warm_up + bench.length).as_secs_f64() * f64::from(FLOOD_RATE);
+    if (sent as f64) < wanted * 0.9 {
+        sample.errors.add("the flood was smaller than it should have been");
+    }
     Ok(sample)
 }
 
