@@ -1,11 +1,11 @@
 //! Messages of another node: no panic, whatever comes; the pieces in which it comes make no difference; a message that is
 //! understood is the same when it has been written and read again; and the entry of a flow is a shadow whose numbers
-//! packets have to say.
+//! packets have to say. The entries of a service's connection are of the place that this node gives it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use signalbox_common::cut::flow::{RESYNC, state};
-use signalbox_core::sync::{Decoder, Message, RecordClock};
+use signalbox_core::sync::{Decoder, Message, RecordClock, ServicePlace};
 
 fuzz_target!(|input: (Vec<u8>, u8)| {
     let (bytes, piece) = input;
@@ -43,6 +43,17 @@ fuzz_target!(|input: (Vec<u8>, u8)| {
             let shadow = record.shadow(clock);
             assert_eq!(shadow.state, state::SHADOW);
             assert!(shadow.dirs.iter().all(|dir| dir.flags & RESYNC != 0));
+        }
+        if let Message::ServiceFlow(record) = &message {
+            let place = ServicePlace {
+                service: 3,
+                host: 5,
+                idle_ticks: 1000,
+            };
+            // It asserts by itself that the directions are each other's reverse.
+            for entry in record.entries(place, 7) {
+                assert_eq!((entry.service, entry.host, entry.idle_ticks), (3, 5, 1000));
+            }
         }
         assert_eq!(again.next_message(), Ok(Some(message)));
     }
