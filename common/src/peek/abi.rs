@@ -40,6 +40,9 @@ pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 /// MSS that clients are told over IPv4, where no interface says less: Ethernet's.
 pub const MAX_CLIENT_MSS: u32 = 1460;
 
+/// Interfaces that answer SYNs without the kernel's word on routes, of each version of IP.
+pub const MAX_ANSWERING: usize = 8;
+
 /// Most bytes of first data that are kept: two segments.
 pub const MAX_PAYLOAD_BYTES: u32 = 2920;
 /// Room for first data; a power of two, so that an offset is kept within it by a mask.
@@ -203,7 +206,7 @@ pub struct PeekHost {
     pub number: u32,
     /// Weight of the host, at least 1.
     pub weight: u32,
-    /// Interface that has `local`: by it the host is reached where the kernel does not say better.
+    /// Interface by which the kernel's routes lead to the host.
     pub ifindex: u32,
     /// Connections begun by the program.
     pub begun: u64,
@@ -374,6 +377,9 @@ pub struct PeekConfig {
     pub nodes: u32,
     /// See `nodes`.
     pub slot: u32,
+    /// Interfaces that SYNs may be answered by, of those that they come by, where the kernel tells programs no routes
+    /// because it does not forward: of IPv4, and of IPv6. 0 for none.
+    pub answering: [[u32; MAX_ANSWERING]; 2],
     /// Always zero.
     pub _pad: u32,
 }
@@ -403,7 +409,7 @@ const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
 const _: () = assert!(size_of::<PeekPending>() == 44);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
-const _: () = assert!(size_of::<PeekConfig>() == 64);
+const _: () = assert!(size_of::<PeekConfig>() == 128);
 
 #[cfg(feature = "user")]
 mod user {

@@ -6,8 +6,12 @@ use aya_ebpf::{
     helpers::{bpf_fib_lookup, bpf_redirect, bpf_redirect_neigh},
     programs::TcContext,
 };
-use signalbox_common::{net::Tuple, peek::abi::PeekHost};
+use signalbox_common::{
+    net::Tuple,
+    peek::abi::{MAX_ANSWERING, PeekHost},
+};
 
+use super::settings::config;
 use crate::cut::skb::{Family, TCP, context_field, tick};
 
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
@@ -87,7 +91,7 @@ pub mod way {
     pub const KNOWN: u32 = 0;
     /// By the interface that the packet has come by: the kernel finds the neighbour when the answer leaves.
     pub const NEIGHBOUR: u32 = 1;
-    /// By another interface.
+    /// By another interface, or by none that is known.
     pub const ELSEWHERE: u32 = 2;
 }
 
@@ -101,7 +105,11 @@ pub fn way_back<F: Family>(ctx: &TcContext, tuple: &Tuple, hop: &mut FoundHop) -
     let answer = look_up_address::<F>(ctx, &tuple.destination, &tuple.source, hop);
     let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
     if answer == FORWARDING_DISABLED {
-        way::NEIGHBOUR
+        if answers_by(ifindex, F::VERSION) {
+            way::NEIGHBOUR
+        } else {
+            way::ELSEWHERE
+        }
     } else if hop.ifindex != ifindex || answer != 0 && answer != NO_NEIGHBOUR {
         way::ELSEWHERE
     } else if answer == 0 {
@@ -111,8 +119,29 @@ pub fn way_back<F: Family>(ctx: &TcContext, tuple: &Tuple, hop: &mut FoundHop) -
     }
 }
 
+/// Whether SYNs that come by an interface may be answered by it, as userspace has found.
+#[inline(always)]
+fn answers_by(ifindex: u32, version: u8) -> bool {
+    let Some(config) = config() else {
+        return false;
+    };
+    let all = if version == 4 {
+        &config.answering[0]
+    } else {
+        &config.answering[1]
+    };
+    let mut i = 0;
+    while i < MAX_ANSWERING {
+        if all[i] == ifindex {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
 /// Interface by which a host is reached: that of its next hop, once a lookup has found one. A machine that does not
-/// forward finds none (`bpf_fib_lookup` is refused).
+/// forward finds none (`bpf_fib_lookup` is refused): there userspace has looked the route up.
 #[inline(always)]
 pub fn interface(host: &PeekHost) -> u32 {
     if host.hop_ifindex == 0 {

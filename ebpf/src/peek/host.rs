@@ -151,12 +151,12 @@ fn abandon<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow) ->
     }
 }
 
-/// Ends a flow as one that its host has reset, and takes it out of the connection table: its tuples may be those of
-/// another before the flow GC has freed it.
+/// Ends a flow as one that its client has reset, for its host is not to blame, and takes it out of the connection table: its
+/// tuples may be those of another before the flow GC has freed it.
 #[inline(always)]
 fn forget(flow: &mut CutFlow) {
-    atomic::set(&mut flow.dirs[0].flags, SUPERSEDED);
-    atomic::set(&mut flow.dirs[1].flags, RESET | SUPERSEDED);
+    atomic::set(&mut flow.dirs[0].flags, RESET | SUPERSEDED);
+    atomic::set(&mut flow.dirs[1].flags, SUPERSEDED);
     let _ = CUT_CT.remove(&flow.tuple(0));
     let _ = CUT_CT.remove(&flow.tuple(1));
 }

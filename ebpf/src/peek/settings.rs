@@ -1,6 +1,10 @@
 //! Settings that userspace writes, and options that clients are told.
 
-use signalbox_common::{cut::flow::OFFERED_SCALE, net::seq, peek::abi::{MAX_CLIENT_MSS, PeekConfig}};
+use signalbox_common::{
+    cut::flow::OFFERED_SCALE,
+    net::seq,
+    peek::abi::{MAX_CLIENT_MSS, PeekConfig},
+};
 
 use super::{maps::PEEK_CONFIG, segment::segment_room};
 use crate::{

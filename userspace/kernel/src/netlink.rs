@@ -1,6 +1,7 @@
 //! Interfaces, routes and neighbours, as the kernel knows them (rtnetlink(7)).
 
 mod local_routes;
+mod ways_out;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,6 +18,8 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+
+pub use ways_out::WaysOut;
 
 /// An interface of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -188,6 +188,7 @@ impl Store {
                 }
             }
             Report::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            Report::Silent(host) => self.recheck(&host),
             Report::HostAdopted(host) => {
                 self.draining.push(host);
                 self.needs_publish = true;

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::CutFlow;
-use signalbox_common::peek::abi::{MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol};
+use signalbox_common::peek::abi::{
+    MAX_ANSWERING, MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
+};
 use signalbox_common::peek::cookie;
 use signalbox_common::peek::name::MAX_NAME_BYTES;
 use signalbox_core::hostname::Hostname;
@@ -24,6 +26,7 @@ use signalbox_core::model::{Listener, PeekPlace};
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
+use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
 use crate::kernel::{Cut, Peek, packet_sockets};
@@ -41,6 +44,9 @@ const PASS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Interval of signs of life, and of looks at interfaces and settings of the kernel.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Interval at which routes are read.
+const ROUTES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time that a start waits for the tables.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +72,8 @@ pub struct KernelPeek {
     filter: Mutex<PacketFilter>,
     /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
     is_shared: [AtomicBool; 2],
+    /// Interfaces by which SYNs are answered where the kernel tells programs no routes, and when routes were read last.
+    answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
     stopping: AtomicBool,
 }
 
@@ -83,6 +91,7 @@ impl KernelPeek {
             has_filter: AtomicBool::new(true),
             filter: Mutex::default(),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
+            answering: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
     }
@@ -99,10 +108,14 @@ impl KernelPeek {
         let _ = self.shared.snapshot_follower.set(follow);
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
-            let mut beaten: Option<Instant> = None;
+            let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
             while !this.stopping.load(Relaxed) {
                 if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
                     beaten = Some(Instant::now());
+                    if routes_read.is_none_or(|read| read.elapsed() > ROUTES_INTERVAL) {
+                        routes_read = beaten;
+                        this.look_for_routes();
+                    }
                     let written = this.lock();
                     // Looked at again under the lock: a sign of life behind the stop would have SYNs answered again.
                     if this.stopping.load(Relaxed) {
@@ -196,6 +209,7 @@ impl KernelPeek {
             tables: 0,
             nodes: self.shared.node.nodes.into(),
             slot: self.shared.node.slot.into(),
+            answering: *self.answering.lock().unwrap_or_else(PoisonError::into_inner),
             _pad: 0,
         }
     }
@@ -429,6 +443,24 @@ impl KernelPeek {
                 true
             });
             self.has_filter.store(found, Relaxed);
+        }
+    }
+
+    /// Finds the interfaces that answers to SYNs may leave by, of those that the program is at.
+    fn look_for_routes(&self) {
+        let interfaces = self.cut.attached_interfaces();
+        let of_version = |is_v4: bool| {
+            let ways = Netlink::open()?.ways_out(is_v4)?;
+            let mut found = [0; MAX_ANSWERING];
+            let leading = interfaces.iter().filter(|interface| ways.leads_back(interface.index));
+            for (slot, interface) in found.iter_mut().zip(leading) {
+                *slot = interface.index;
+            }
+            Ok::<_, io::Error>(found)
+        };
+        match of_version(true).and_then(|v4| Ok([v4, of_version(false)?])) {
+            Ok(found) => *self.answering.lock().unwrap_or_else(PoisonError::into_inner) = found,
+            Err(error) => tracing::debug!(%error, "The kernel does not say which routes there are."),
         }
     }
 

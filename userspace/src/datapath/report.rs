@@ -12,6 +12,8 @@ pub enum Report {
     Connected(Arc<HostState>),
     /// A connect failed, with the error.
     ConnectFailed(Arc<HostState>, String),
+    /// SYNs of the kernel peek had no answer: a health check is to say more.
+    Silent(Arc<HostState>),
     /// Flows of an earlier process are on a host that is no longer configured.
     HostAdopted(Arc<HostState>),
 }

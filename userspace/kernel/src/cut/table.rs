@@ -58,6 +58,12 @@ impl FlowTable {
         self.own - self.of_programs.load(Ordering::Relaxed)
     }
 
+    /// Returns how many of these entries are in use.
+    #[must_use]
+    pub fn used_among(&self, entries: std::ops::Range<u32>) -> u32 {
+        entries.filter(|&index| self.state(index) != state::FREE).count() as u32
+    }
+
     /// Returns whether an entry is one that programs claim.
     #[must_use]
     pub fn is_of_programs(&self, index: u32) -> bool {

@@ -39,12 +39,21 @@ impl Scrape {
             size: f64::from(configured.unwrap_or(facts.max_connections)),
         }];
         if let Some((cut, _)) = &self.0.cut {
+            let (own, of_workers) = (cut.table.own_len(), cut.table.worker_len());
+            let peeked = cut.table.used_among(of_workers..own);
             all.push(Room {
                 what: "cut_flows",
                 // Connections without sockets are the kernel's.
-                used: f64::from(current.saturating_sub(with_sockets)),
-                size: f64::from(cut.table.own_len()),
+                used: f64::from(current.saturating_sub(with_sockets).saturating_sub(peeked)),
+                size: f64::from(of_workers),
             });
+            if own > of_workers {
+                all.push(Room {
+                    what: "kernel_peek_flows",
+                    used: f64::from(peeked),
+                    size: f64::from(own - of_workers),
+                });
+            }
         }
         if let Some(size) = self.0.services.max_flows() {
             let flows = self.0.services.list();

@@ -54,13 +54,13 @@ impl HostCheck {
         }
     }
 
-    /// Tells which TCP options the host has, as far as a check has seen that.
+    /// Tells which TCP options the host has, as the last check has seen.
     pub(super) fn tell_handshake(&self, known: &HostHandshake) {
         if let Some(page) = &self.page {
-            known.copy_from(&page.prober.handshake);
+            known.take_from(&page.prober.handshake);
         }
         // The port that clients are led to knows better than that of the page.
-        known.copy_from(&self.prober.handshake);
+        known.take_from(&self.prober.handshake);
     }
 
     /// Makes the check, within the time limit; `None` where none was possible, for a shortage of our own.

@@ -73,6 +73,13 @@ impl Store {
         }
     }
 
+    /// Asks for a check of a host before the next is due.
+    pub(super) fn recheck(&mut self, host: &Arc<HostState>) {
+        if let Some(entry) = self.entry(host) {
+            entry.recheck.notify_one();
+        }
+    }
+
     pub(super) fn connect_failed(&mut self, host: &Arc<HostState>, error: &str) {
         let now = self.started.elapsed();
         let same = |entry: &&HostEntry| entry.state.cluster == host.cluster;

@@ -166,7 +166,7 @@ impl FlowGc {
                     flow_gc.cut.flush_log();
                 }
                 std::thread::sleep(match looked_at {
-                    MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL,
+                    MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL.min(flow_gc.pass_interval()),
                     _ => flow_gc.pass_interval(),
                 });
             }
@@ -363,7 +363,8 @@ impl FlowGc {
         let (mut gone, mut looked_at) = (Vec::new(), 0);
         while let Some(index) = gc.ended.pop(now) {
             looked_at += 1;
-            if !self.examine(index, now, &mut gc.closing, &mut gone) {
+            // A program's new flow says itself when it ends; a sweep finds what is lost.
+            if !self.examine(index, now, &mut gc.closing, &mut gone) && !self.is_live(index) {
                 gc.ended.requeue(index, now);
             }
         }
@@ -382,6 +383,14 @@ impl FlowGc {
         }
         self.free_entries(&mut gone);
         Some(looked_at)
+    }
+
+    /// Whether a flow is carried, and nothing speaks of its end.
+    fn is_live(&self, index: u32) -> bool {
+        let flow = self.cut.table.read(index);
+        let flags = flow.dirs[0].flags | flow.dirs[1].flags;
+        let is_own = flow.state == state::CUT && flow.marks & IS_REPLICA == 0;
+        is_own && !flow.ended() && flags & RESET_TENTATIVE == 0
     }
 
     /// Frees the entries of flows that are gone, and gives them back to their workers.

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use signalbox_common::cut::moving::{MovingAddress, role};
-use signalbox_common::peek::abi::MAX_CLIENT_MSS;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
 
@@ -58,27 +57,14 @@ impl Conditions {
             has_ports: program_ports().is_some(),
             has_filter,
             shared: families,
-            unfit: unfit_hosts(&shared.snapshot.load(), cut.mss()),
+            unfit: unfit_hosts(&shared.snapshot.load()),
         }
     }
 }
 
-fn unfit_hosts(snapshot: &Snapshot, mss: u32) -> Vec<(usize, usize)> {
+fn unfit_hosts(snapshot: &Snapshot) -> Vec<(usize, usize)> {
     let offered = kernel_offers() as u8;
-    let mss = if mss == 0 {
-        MAX_CLIENT_MSS
-    } else {
-        mss.min(MAX_CLIENT_MSS)
-    };
-    let is_unfit = |host: &HostState| {
-        // Clients of IPv6 are told 20 bytes less (RFC 6691).
-        let mss = if host.address.is_ipv4() {
-            mss
-        } else {
-            mss.saturating_sub(20)
-        };
-        host.was_unfit_within(UNFIT_PERIOD_MS) || host.handshake.lacks(offered, mss)
-    };
+    let is_unfit = |host: &HostState| host.was_unfit_within(UNFIT_PERIOD_MS) || host.handshake.lacks(offered);
     let hosts = snapshot.hosts.iter().enumerate();
     let places = hosts.flat_map(|(c, hosts)| hosts.iter().enumerate().map(move |(h, host)| ((c, h), host)));
     places
@@ -207,9 +193,7 @@ impl PeekObstacle {
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
-            Self::HostOptions => {
-                "a host has no timestamps, no selective acknowledgements, or a smaller MSS than this machine"
-            }
+            Self::HostOptions => "a host has no timestamps or no selective acknowledgements",
             Self::TableFull => "a table of the program is full",
         }
     }

@@ -19,6 +19,7 @@ use crate::datapath::cut::registry::Registry;
 use crate::datapath::cut::source_address;
 use crate::kernel::address::{from_words, to_words};
 use crate::kernel::interfaces;
+use crate::kernel::netlink::Netlink;
 use crate::state::{HostState, Snapshot};
 
 /// A host, by cluster and name, with its address for one protocol.
@@ -91,6 +92,10 @@ struct Builder<'a> {
     addresses: Vec<IpAddr>,
     /// Interfaces by their addresses, each asked for once.
     interfaces: HashMap<IpAddr, Option<u32>>,
+    /// Asks for routes; `None` where the kernel does not let anybody ask.
+    netlink: Option<Netlink>,
+    /// Source addresses and interfaces by hosts' addresses, each asked for once.
+    ways: HashMap<IpAddr, Option<(IpAddr, u32)>>,
     /// Numbers of clients' destinations that move between nodes, with their groups.
     moving: HashMap<IpAddr, (u8, usize)>,
     tables: PeekTables,
@@ -105,6 +110,8 @@ impl PeekTables {
             protocol: Protocol::Http,
             addresses: interfaces::addresses(),
             interfaces: HashMap::new(),
+            netlink: Netlink::open().ok(),
+            ways: HashMap::new(),
             moving: HashMap::new(),
             tables: Self::default(),
         };
@@ -286,10 +293,7 @@ impl Builder<'_> {
         if self.conditions.unfit.contains(&(c, usize::from(h))) {
             return Err(PeekObstacle::HostOptions);
         }
-        let local = source_address::kernel_choice(host.address).map_err(|_| PeekObstacle::HostNotReached)?;
-        // A host on this machine is reached by no interface that has programs.
-        let ifindex = *self.interfaces.entry(local).or_insert_with(|| interface_of(local));
-        let ifindex = ifindex.filter(|_| local != host.address);
+        let (local, ifindex) = self.way_to(host.address).ok_or(PeekObstacle::HostNotReached)?;
         let entry = PeekHost {
             address: to_words(host.address),
             local: to_words(local),
@@ -297,7 +301,7 @@ impl Builder<'_> {
             number,
             weight: host.weight.max(1),
             is_moving: snapshot.floating.moves(local).into(),
-            ifindex: ifindex.ok_or(PeekObstacle::HostNotReached)?,
+            ifindex,
             ..PeekHost::default()
         };
         let key = (
@@ -306,6 +310,17 @@ impl Builder<'_> {
             SocketAddr::new(host.address, port),
         );
         Ok((key, entry, Arc::clone(state)))
+    }
+
+    /// Address from which a host is connected to, and the interface by which it is reached; `None` of one that is not
+    /// reached, or is on this machine: the programs are at no interface between.
+    fn way_to(&mut self, host: IpAddr) -> Option<(IpAddr, u32)> {
+        let netlink = self.netlink.as_ref()?;
+        let found = *self.ways.entry(host).or_insert_with(|| {
+            let way = netlink.route_get(host).ok().flatten().filter(|way| !way.is_local)?;
+            Some((source_address::kernel_choice(host).ok()?, way.ifindex))
+        });
+        found
     }
 
     fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {

@@ -51,7 +51,9 @@ impl FlowGc {
             self.shared.sync.unprotected[Unprotected::NoFloatingSource as usize].inc();
         }
         self.follow_load(flow);
-        self.settle(flow);
+        if flow.marks & FAILURE_IS_COUNTED == 0 {
+            self.settle(flow);
+        }
     }
 
     /// Notes the time that a host has taken to accept a flow, as a worker does for a connect.
@@ -74,21 +76,27 @@ impl FlowGc {
         let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;
         };
-        let (label, error) = match flow.ineligible {
-            ineligible::REFUSED => ("refused", io::ErrorKind::ConnectionRefused),
-            ineligible::SILENT => ("timeout", io::ErrorKind::TimedOut),
-            // Of the programs' room.
-            ineligible::TABLE_FULL | ineligible::PORT_BUSY => return,
-            _ => return host.note_unfit(),
+        let label = match flow.ineligible {
+            ineligible::REFUSED => "refused",
+            ineligible::SILENT => "timeout",
+            // The client has them, and no client's own options make a host answer otherwise.
+            ineligible::TIMESTAMPS => return host.note_unfit(),
+            // The client's options, or the programs' room.
+            _ => return,
         };
         host.refused.inc();
-        host.failing.store(true, Relaxed);
         cluster.connect_failures.inc(label);
         if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
             route.stats.for_cluster(&cluster.name).quality.connect_failed();
         }
-        let error = io::Error::from(error).to_string();
-        let _ = self.reports.send(Report::ConnectFailed(host, error));
+        // A host that lets three SYNs go may be at work: userspace's connects wait for `timeouts.connect`. A check says more.
+        let report = if flow.ineligible == ineligible::SILENT {
+            Report::Silent(host)
+        } else {
+            host.failing.store(true, Relaxed);
+            Report::ConnectFailed(host, io::Error::from(io::ErrorKind::ConnectionRefused).to_string())
+        };
+        let _ = self.reports.send(report);
     }
 
     /// Tells the kernel peek how many connections a flow's host has.
