@@ -121,3 +121,26 @@ fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
     );
     assert_eq!(exits(&sb, "syn_answered"), 0);
 }
+
+/// A machine that does not forward tells programs no routes: they answer by the interface that a SYN has come by, where that
+/// leads back.
+#[test]
+fn without_forwarding_a_syn_is_answered_where_its_interface_leads_back() {
+    let test = "without_forwarding_a_syn_is_answered_where_its_interface_leads_back";
+    let Some(lab) = super::lab(test) else { return };
+    lab.lb.sysctl(&["net.ipv4.ip_forward=0"]).unwrap();
+    let (_health, _hosts, sb) = start(&lab);
+    let is_answered = || {
+        let before = (exits(&sb, "syn_answered"), exits(&sb, "syn_passed"));
+        drop(lab.client.connect("10.1.0.1:80"));
+        let after = (exits(&sb, "syn_answered"), exits(&sb, "syn_passed"));
+        assert_eq!(after.0 + after.1, before.0 + before.1 + 1, "{}", sb.get("/metrics").1);
+        after.0 > before.0
+    };
+    assert!(eventually(SOON, is_answered), "no interface has a router");
+    // Other networks are reached by another interface: a client that is not on the link would not get the answer.
+    lab.lb.ip("route add default via 10.2.0.2").unwrap();
+    assert!(eventually(SOON, || !is_answered()));
+    lab.lb.ip("route replace default via 10.1.0.2").unwrap();
+    assert!(eventually(SOON, is_answered));
+}
