@@ -288,7 +288,11 @@ fn at_listener(
             _ => None,
         };
         let obstacle = match &control.kernel_peek {
-            None => Some(PeekObstacle::NotAvailable),
+            None => Some(PeekObstacle::without_program(
+                listener,
+                snapshot,
+                control.shared.log.is_on(),
+            )),
             Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
         };
         tier["kernel_peek"] = json!({

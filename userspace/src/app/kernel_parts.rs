@@ -148,6 +148,7 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
     let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
     let may_be_had = |listener: &Listener| has(PeekPlace::Auto)(listener) && listener.is_for_kernel_peek();
     if !is_demanded && (!model.listeners.iter().any(may_be_had) || is_left_to_userspace(model)) {
+        tracing::debug!("The kernel peek is not loaded: nothing would be routed there.");
         return None;
     }
     let loaded = match cut {

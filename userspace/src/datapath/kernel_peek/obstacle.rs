@@ -11,6 +11,7 @@ use super::sysctl::{is_on, kernel_offers};
 use crate::datapath::cut::program_ports;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
+use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
 use crate::state::ha::OwnedGroups;
 use crate::state::{HostState, Shared, Snapshot};
@@ -198,8 +199,33 @@ impl PeekObstacle {
         }
     }
 
+    /// Why the connections of a listener are not routed in the kernel, in a process that has not loaded the program.
+    #[must_use]
+    pub fn without_program(listener: &Listener, snapshot: &Snapshot, is_logged: bool) -> Self {
+        let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
+        let is_filtered = || listener.datapath.peek == PeekPlace::Auto && has_filter();
+        Self::of_configuration(listener, snapshot)
+            .or_else(|| is_logged.then_some(Self::ConnectionLog))
+            .or_else(|| is_filtered().then_some(Self::PacketFilter))
+            .unwrap_or(Self::NotAvailable)
+    }
+
     /// Why the connections of a listener are not routed in the kernel; `None` where they are.
     pub(super) fn of_listener(listener: &Listener, snapshot: &Snapshot, conditions: &Conditions) -> Option<Self> {
+        let obstacles = [
+            (conditions.is_logged, Self::ConnectionLog),
+            (!conditions.has_syncookies, Self::SyncookiesOff),
+            (!conditions.has_ports, Self::NoPorts),
+            (
+                conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
+                Self::PacketFilter,
+            ),
+        ];
+        Self::of_configuration(listener, snapshot).or_else(|| first(&obstacles))
+    }
+
+    /// Why the configuration leaves the connections of a listener to userspace.
+    fn of_configuration(listener: &Listener, snapshot: &Snapshot) -> Option<Self> {
         let limits = &snapshot.model.limits;
         let per_source = limits.per_source;
         let limits_concurrent = |shield: &signalbox_core::model::shield::ShieldPolicy| shield.limits.concurrent != 0;
@@ -217,13 +243,6 @@ impl PeekObstacle {
                 Self::SourceLimits,
             ),
             (limits.max_connections.is_some(), Self::TotalLimit),
-            (conditions.is_logged, Self::ConnectionLog),
-            (!conditions.has_syncookies, Self::SyncookiesOff),
-            (!conditions.has_ports, Self::NoPorts),
-            (
-                conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
-                Self::PacketFilter,
-            ),
         ];
         first(&obstacles)
     }

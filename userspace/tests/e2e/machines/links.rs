@@ -1,11 +1,14 @@
 //! Tier cut over links that this suite's host may not have: VLANs, bonds, links that lose and reorder.
 
+use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
+use crate::kernel_peek::{PEEK, exits};
 use crate::lab::cut::{self, expect_cut};
-use crate::lab::{Signalbox, exchange, privileged};
+use crate::lab::{SOON, Server, Signalbox, eventually, exchange, privileged};
 
 use super::numbered::{Download, serve};
+use super::peek::{SINCE, running};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,12 +38,8 @@ fn survives(lab: &cut::CutLab, at: &str, event: impl FnOnce()) {
     cut::expect_none(&sb);
 }
 
-#[test]
-fn a_flow_is_cut_over_a_vlan() {
-    if !privileged("a_flow_is_cut_over_a_vlan") {
-        return;
-    }
-    let lab = cut::lab();
+/// Puts the client and the balancer into a VLAN.
+fn tag(lab: &cut::CutLab) {
     for (ns, device, address) in [(&lab.lb, "client", "10.7.0.1/24"), (&lab.client, "eth0", "10.7.0.2/24")] {
         ns.must(&[
             "ip", "link", "add", "link", device, "name", "tagged", "type", "vlan", "id", "7",
@@ -48,7 +47,57 @@ fn a_flow_is_cut_over_a_vlan() {
         ns.must(&["ip", "addr", "add", address, "dev", "tagged"]);
         ns.must(&["ip", "link", "set", "tagged", "up"]);
     }
+}
+
+#[test]
+fn a_flow_is_cut_over_a_vlan() {
+    if !privileged("a_flow_is_cut_over_a_vlan") {
+        return;
+    }
+    let lab = cut::lab();
+    tag(&lab);
     survives(&lab, "10.7.0.1:7000", || {});
+}
+
+/// The program at the interface of a VLAN sees no tag: connections are routed there as anywhere.
+#[test]
+fn connections_over_a_vlan_are_routed_in_the_kernel() {
+    if !privileged("connections_over_a_vlan_are_routed_in_the_kernel") {
+        return;
+    }
+    let lab = cut::lab();
+    tag(&lab);
+    let _server = Server::start(lab.host("east-1"), "[::]:80", |stream| {
+        let _ = (&*stream).read(&mut [0; 1024]);
+        let _ = (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    });
+    let listener = "listeners:\n  - { name: web, protocol: http, listen: [\"10.7.0.1:80\"] }";
+    let host = "hosts: [{ name: east-1, address: 10.2.0.2, http: 80 }]";
+    let sb = Signalbox::start(
+        &lab,
+        &format!(
+            "{PEEK}\n{listener}\nclusters:\n  - {{ name: east, health: {{ tcp: {{}} }}, {host} }}\n\
+             routes: [{{ host: a.test, clusters: {{ east: 1 }} }}]\n"
+        ),
+    );
+    sb.wait_healthy(&["east-1"]);
+    let is_routed = running() >= SINCE;
+    if is_routed {
+        assert!(eventually(SOON, || sb.metric("signalbox_kernel_peek_routes") == 1.0));
+    }
+    for _ in 0..20 {
+        let mut client = lab.client.connect("10.7.0.1:80");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{answer:?}");
+    }
+    assert_eq!(
+        exits(&sb, "delivered"),
+        if is_routed { 20 } else { 0 },
+        "{}",
+        sb.get("/metrics").1
+    );
 }
 
 #[test]

@@ -9,10 +9,10 @@ use crate::lab::transfers::{self, Load};
 use crate::lab::{SOON, eventually, privileged};
 
 /// Kernel that brought `bpf_sk_assign_tcp_reqsk`.
-const SINCE: (u32, u32) = (6, 9);
+pub(super) const SINCE: (u32, u32) = (6, 9);
 
 /// Major and minor number of the running kernel.
-fn running() -> (u32, u32) {
+pub(super) fn running() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|text| text.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
