@@ -29,7 +29,7 @@ impl Suite {
     pub(crate) const fn contenders(self) -> &'static str {
         match self {
             Self::Connections => {
-                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-copy,signalbox-splice,signalbox-userspace"
+                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-userspace,signalbox-splice"
             }
             Self::Http => "direct,haproxy,haproxy-splice,haproxy-router,nginx,signalbox-auto",
             Self::Ha => "direct,haproxy,signalbox-auto,signalbox-ha,signalbox-sync",

@@ -316,11 +316,10 @@ impl Builder<'_> {
     /// reached, or is on this machine: the programs are at no interface between.
     fn way_to(&mut self, host: IpAddr) -> Option<(IpAddr, u32)> {
         let netlink = self.netlink.as_ref()?;
-        let found = *self.ways.entry(host).or_insert_with(|| {
+        *self.ways.entry(host).or_insert_with(|| {
             let way = netlink.route_get(host).ok().flatten().filter(|way| !way.is_local)?;
             Some((source_address::kernel_choice(host).ok()?, way.ifindex))
-        });
-        found
+        })
     }
 
     fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {
