@@ -246,7 +246,7 @@ mod tests {
             plan.setups_of(scenario).len()
         };
         let (spare, all) = (plan(""), plan("--threads 1,2"));
-        assert_eq!((count(&spare, "bulk-4"), count(&spare, "bulk-1")), (15, 8));
+        assert_eq!((count(&spare, "bulk-4"), count(&spare, "bulk-1")), (13, 7));
         assert_eq!((count(&all, "bulk-4"), count(&all, "bulk-1")), (15, 15));
     }
 
