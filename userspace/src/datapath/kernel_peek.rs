@@ -34,7 +34,7 @@ use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
 use obstacle::Conditions;
 pub use obstacle::PeekObstacle;
-use sysctl::kernel_offers;
+use sysctl::{forwards, kernel_offers};
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
 use written::{HostElement, Written, apply};
@@ -450,6 +450,10 @@ impl KernelPeek {
     fn look_for_routes(&self) {
         let interfaces = self.cut.attached_interfaces();
         let of_version = |is_v4: bool| {
+            // Where all of them forward, programs may ask the kernel itself, and its routes may be very many.
+            if interfaces.iter().all(|interface| forwards(&interface.name, is_v4)) {
+                return Ok([0; MAX_ANSWERING]);
+            }
             let ways = Netlink::open()?.ways_out(is_v4)?;
             let mut found = [0; MAX_ANSWERING];
             let leading = interfaces.iter().filter(|interface| ways.leads_back(interface.index));

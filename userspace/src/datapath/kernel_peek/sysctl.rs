@@ -18,3 +18,10 @@ pub(super) fn kernel_offers() -> u32 {
     let on = options.iter().filter(|(name, _)| is_on(name));
     on.fold(0, |offers, (_, bit)| offers | u32::from(*bit))
 }
+
+/// Whether the kernel forwards what comes by an interface, in IPv4 or else in IPv6.
+pub(super) fn forwards(interface: &str, is_v4: bool) -> bool {
+    let version = if is_v4 { "ipv4" } else { "ipv6" };
+    let text = std::fs::read_to_string(format!("/proc/sys/net/{version}/conf/{interface}/forwarding"));
+    text.is_ok_and(|text| text.trim() != "0")
+}
