@@ -72,7 +72,7 @@ pub struct KernelPeek {
     filter: Mutex<PacketFilter>,
     /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
     is_shared: [AtomicBool; 2],
-    /// Interfaces by which SYNs are answered where the kernel tells programs no routes, and when routes were read last.
+    /// Interfaces by which SYNs are answered where the kernel tells programs no routes: of IPv4, and of IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
     stopping: AtomicBool,
 }
