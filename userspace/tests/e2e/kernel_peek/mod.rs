@@ -2,6 +2,7 @@
 //! The tests of tier `cut` run on this path too, with `SIGNALBOX_E2E_PEEK=kernel`.
 
 mod balance;
+mod clients;
 mod guesses;
 mod hosts;
 mod left_out;
