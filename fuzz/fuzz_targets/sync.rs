@@ -50,7 +50,7 @@ fuzz_target!(|input: (Vec<u8>, u8)| {
                 host: 5,
                 idle_ticks: 1000,
             };
-            // It asserts by itself that the directions are each other's reverse.
+            // `entries` asserts that the directions are each other's reverse.
             for entry in record.entries(place, 7) {
                 assert_eq!((entry.service, entry.host, entry.idle_ticks), (3, 5, 1000));
             }

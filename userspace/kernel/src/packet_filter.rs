@@ -55,7 +55,7 @@ impl PacketFilter {
                 Err(error) => return Err(error),
             }
         }
-        // Who asks for nftables where it is not loaded has the kernel start modprobe.
+        // Asking for nftables where it is not loaded has the kernel start modprobe.
         if !has_netfilter_sockets() || self.lacks_nftables && !std::path::Path::new(NFTABLES_MODULE).exists() {
             return Ok(false);
         }

@@ -3,6 +3,7 @@
 mod names;
 mod obstacle;
 mod slots;
+mod surroundings;
 mod sysctl;
 mod tables;
 mod written;
@@ -21,20 +22,19 @@ use signalbox_common::peek::abi::{
 use signalbox_common::peek::cookie;
 use signalbox_common::peek::name::MAX_NAME_BYTES;
 use signalbox_core::hostname::Hostname;
-use signalbox_core::model::{Listener, PeekPlace};
+use signalbox_core::model::Listener;
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
-use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
-use crate::kernel::{Cut, Peek, packet_sockets};
+use crate::kernel::{Cut, Peek};
 use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
 use obstacle::Conditions;
 pub use obstacle::PeekObstacle;
-use sysctl::{forwards, kernel_offers};
+use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
 use written::{HostElement, Written, apply};
@@ -430,51 +430,6 @@ impl KernelPeek {
             v6: self.is_shared[1].load(Relaxed),
         };
         Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families)
-    }
-
-    /// Looks whether a packet filter has rules, where that matters.
-    fn look_for_filter(&self) {
-        let snapshot = self.shared.snapshot.load();
-        let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
-        if snapshot.model.listeners.iter().any(is_auto) {
-            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = filter.has_rules().unwrap_or_else(|error| {
-                tracing::debug!(%error, "The kernel does not say whether a packet filter has rules: it may have.");
-                true
-            });
-            self.has_filter.store(found, Relaxed);
-        }
-    }
-
-    /// Finds the interfaces that answers to SYNs may leave by, of those that the program is at.
-    fn look_for_routes(&self) {
-        let interfaces = self.cut.attached_interfaces();
-        let of_version = |is_v4: bool| {
-            // Where all of them forward, programs may ask the kernel itself, and its routes may be very many.
-            if interfaces.iter().all(|interface| forwards(&interface.name, is_v4)) {
-                return Ok([0; MAX_ANSWERING]);
-            }
-            let ways = Netlink::open()?.ways_out(is_v4)?;
-            let mut found = [0; MAX_ANSWERING];
-            let leading = interfaces.iter().filter(|interface| ways.leads_back(interface.index));
-            for (slot, interface) in found.iter_mut().zip(leading) {
-                *slot = interface.index;
-            }
-            Ok::<_, io::Error>(found)
-        };
-        match of_version(true).and_then(|v4| Ok([v4, of_version(false)?])) {
-            Ok(found) => *self.answering.lock().unwrap_or_else(PoisonError::into_inner) = found,
-            Err(error) => tracing::debug!(%error, "The kernel does not say which routes there are."),
-        }
-    }
-
-    fn look_for_packet_sockets(&self) {
-        let found = packet_sockets::shared_families().unwrap_or_else(|error| {
-            tracing::debug!(%error, "The kernel does not say which packet sockets there are.");
-            SharedFamilies::default()
-        });
-        self.is_shared[0].store(found.v4, Relaxed);
-        self.is_shared[1].store(found.v6, Relaxed);
     }
 
     /// Counts connections that the program has begun as seen: those of the time before anybody looked at flows, which are

@@ -39,7 +39,7 @@ fn a_source_may_have_so_many_connections_that_say_nothing() {
         return;
     }
     if lab::signalbox::peeks_in_kernel() {
-        // Who has said nothing costs nothing there, and whoever has said all is not counted.
+        // Silent clients cost nothing there, and clients that have said all are not counted.
         return;
     }
     let (lab, _router, sb) = start("peeking: 4");

@@ -23,7 +23,7 @@ fn body_with(ejection: &str) -> String {
     body_of(&["balance: round-robin", health, ejection])
 }
 
-/// The same with other keys of the cluster.
+/// Configuration of two hosts with these keys of the cluster.
 fn body_of(keys: &[&str]) -> String {
     let east = config::cluster("east", keys, &["east-1", "east-2"]);
     format!(

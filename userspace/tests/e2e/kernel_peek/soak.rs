@@ -61,7 +61,7 @@ impl Target {
         self.at.ends_with(":443")
     }
 
-    /// What says the name: a head, or a hello.
+    /// Head or hello that says the name.
     fn first(&self) -> Vec<u8> {
         if self.is_tls() {
             hello::records(&hello::short_client_hello(self.name), 1)

@@ -71,7 +71,7 @@ impl FlowGc {
     /// Counts a connection that has not come to be for its host's sake, as a worker counts a failed connect.
     pub(super) fn count_failure(&self, index: u32, flow: &CutFlow) {
         self.cut.table.set_marks(index, IS_PEEKED | FAILURE_IS_COUNTED);
-        // It is no load of the host's.
+        // A failed connection is no load of the host's.
         self.settle(flow);
         let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;

@@ -1,0 +1,61 @@
+//! What the machine has beside the program that decides where it may be used: packet filters, packet sockets, routes.
+
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use signalbox_common::peek::abi::MAX_ANSWERING;
+use signalbox_core::model::{Listener, PeekPlace};
+
+use super::KernelPeek;
+use super::sysctl::forwards;
+use crate::kernel::netlink::Netlink;
+use crate::kernel::packet_sockets::{self, SharedFamilies};
+
+impl KernelPeek {
+    /// Looks whether a packet filter has rules, where that matters.
+    pub(super) fn look_for_filter(&self) {
+        let snapshot = self.shared.snapshot.load();
+        let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
+        if snapshot.model.listeners.iter().any(is_auto) {
+            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = filter.has_rules().unwrap_or_else(|error| {
+                tracing::debug!(%error, "The kernel does not say whether a packet filter has rules: it may have.");
+                true
+            });
+            self.has_filter.store(found, Relaxed);
+        }
+    }
+
+    /// Finds the interfaces that answers to SYNs may leave by, of those that the program is at.
+    pub(super) fn look_for_routes(&self) {
+        let interfaces = self.cut.attached_interfaces();
+        let of_version = |is_v4: bool| {
+            // Where all of them forward, programs may ask the kernel itself, and its routes may be very many.
+            if interfaces.iter().all(|interface| forwards(&interface.name, is_v4)) {
+                return Ok([0; MAX_ANSWERING]);
+            }
+            let ways = Netlink::open()?.ways_out(is_v4)?;
+            let mut found = [0; MAX_ANSWERING];
+            let leading = interfaces.iter().filter(|interface| ways.leads_back(interface.index));
+            for (slot, interface) in found.iter_mut().zip(leading) {
+                *slot = interface.index;
+            }
+            Ok::<_, io::Error>(found)
+        };
+        match of_version(true).and_then(|v4| Ok([v4, of_version(false)?])) {
+            Ok(found) => *self.answering.lock().unwrap_or_else(PoisonError::into_inner) = found,
+            Err(error) => tracing::debug!(%error, "The kernel does not say which routes there are."),
+        }
+    }
+
+    /// Looks for packet sockets, which take the socket from what is passed up.
+    pub(super) fn look_for_packet_sockets(&self) {
+        let found = packet_sockets::shared_families().unwrap_or_else(|error| {
+            tracing::debug!(%error, "The kernel does not say which packet sockets there are.");
+            SharedFamilies::default()
+        });
+        self.is_shared[0].store(found.v4, Relaxed);
+        self.is_shared[1].store(found.v6, Relaxed);
+    }
+}
