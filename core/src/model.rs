@@ -299,14 +299,6 @@ impl Listener {
         self.tls.is_some() && route.is_some_and(|route| !is_said(route) && claims_end(route))
     }
 
-    /// Whether a connection's first data may be all that decides about it, as far as the listener says.
-    #[must_use]
-    pub fn is_for_kernel_peek(&self) -> bool {
-        let has_names = matches!(self.protocol, Protocol::Http | Protocol::Tls) && self.tls.is_none();
-        let is_cut = self.datapath.cut && self.datapath.tier.is_none();
-        has_names && is_cut && self.routing == Routing::Connection && self.trusted_proxies.is_empty()
-    }
-
     /// Whether each request of a plain HTTP client is routed for itself, whose first request is for a name with this
     /// route.
     #[must_use]

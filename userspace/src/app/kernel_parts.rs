@@ -9,6 +9,7 @@ use super::SteeringChoice;
 use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::kernel_peek::PeekObstacle;
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::pins::stale_pins;
@@ -146,8 +147,7 @@ fn load_cut(
 fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
     let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
-    let may_be_had = |listener: &Listener| has(PeekPlace::Auto)(listener) && listener.is_for_kernel_peek();
-    if !is_demanded && (!model.listeners.iter().any(may_be_had) || is_left_to_userspace(model)) {
+    if !is_demanded && is_left_to_userspace(model) {
         tracing::debug!("The kernel peek is not loaded: nothing would be routed there.");
         return None;
     }
@@ -174,10 +174,9 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
 /// Whether the kernel peek with `auto` would leave each connection to userspace: half of the flow table and two MiB for each
 /// CPU are for nothing then.
 fn is_left_to_userspace(model: &Model) -> bool {
-    let (limits, per_source) = (&model.limits, model.limits.per_source);
-    let is_limited = limits.max_connections.is_some() || per_source.concurrent != 0 || per_source.per_second != 0;
+    let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_none();
     let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
-    is_limited || model.connection_log.is_some() || has_filter()
+    !model.listeners.iter().any(may_be_routed) || model.connection_log.is_some() || has_filter()
 }
 
 /// Removes the pins of network namespaces that are gone, in a thread of its own: the start does not wait for it.

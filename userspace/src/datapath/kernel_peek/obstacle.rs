@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::model::claimed::ConnectionLimits;
-use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
+use signalbox_core::model::{Cluster, Listener, Model, PeekPlace, Protocol, Route, Routing};
 
 use super::sysctl::{is_on, kernel_offers};
 use crate::datapath::cut::program_ports;
@@ -204,7 +204,7 @@ impl PeekObstacle {
     pub fn without_program(listener: &Listener, snapshot: &Snapshot, is_logged: bool) -> Self {
         let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
         let is_filtered = || listener.datapath.peek == PeekPlace::Auto && has_filter();
-        Self::of_configuration(listener, snapshot)
+        Self::of_configuration(listener, &snapshot.model)
             .or_else(|| is_logged.then_some(Self::ConnectionLog))
             .or_else(|| is_filtered().then_some(Self::PacketFilter))
             .unwrap_or(Self::NotAvailable)
@@ -221,12 +221,13 @@ impl PeekObstacle {
                 Self::PacketFilter,
             ),
         ];
-        Self::of_configuration(listener, snapshot).or_else(|| first(&obstacles))
+        Self::of_configuration(listener, &snapshot.model).or_else(|| first(&obstacles))
     }
 
     /// Why the configuration leaves the connections of a listener to userspace.
-    fn of_configuration(listener: &Listener, snapshot: &Snapshot) -> Option<Self> {
-        let limits = &snapshot.model.limits;
+    #[must_use]
+    pub fn of_configuration(listener: &Listener, model: &Model) -> Option<Self> {
+        let limits = &model.limits;
         let per_source = limits.per_source;
         let limits_concurrent = |shield: &signalbox_core::model::shield::ShieldPolicy| shield.limits.concurrent != 0;
         let obstacles = [

@@ -1,4 +1,4 @@
-//! What the machine has beside the program that decides where it may be used: packet filters, packet sockets, routes.
+//! Packet filters, packet sockets and routes of the machine: they decide where the program may be used.
 
 use std::io;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! What the program's maps hold, and which of their elements are given to what.
+//! Contents of the program's maps, and the elements that hosts, clusters and names have been given.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

@@ -2,7 +2,8 @@
 
 use crate::lab;
 
-use lab::{Router, SOON, Signalbox, cut, eventually, http};
+use lab::cut::{self, CutLab};
+use lab::{Router, SOON, Signalbox, eventually, http};
 
 use super::{PEEK, exits, start_with};
 
@@ -11,6 +12,14 @@ fn delivered(sb: &Signalbox, work: impl FnOnce()) -> u64 {
     let before = exits(sb, "delivered");
     work();
     exits(sb, "delivered") - before
+}
+
+/// A router host of `a.test`, and signalbox in front of it.
+fn begin(lab: &CutLab) -> (Router, Signalbox) {
+    let router = Router::start(lab, "east-1");
+    let sb = start_with(lab, &cut::body(PEEK), 2);
+    sb.wait_healthy(&["east-1"]);
+    (router, sb)
 }
 
 fn text(output: std::process::Output) -> String {
@@ -23,9 +32,7 @@ fn curl_openssl_and_python_are_routed_in_the_kernel() {
     let Some(lab) = super::lab("curl_openssl_and_python_are_routed_in_the_kernel") else {
         return;
     };
-    let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body(PEEK), 2);
-    sb.wait_healthy(&["east-1"]);
+    let (_router, sb) = begin(&lab);
     for url in ["http://a.test/", "https://a.test/"] {
         let count = delivered(&sb, || {
             let answer = http::curl(&lab, "10.1.0.1", &["-k", url]);
@@ -58,9 +65,7 @@ fn a_browser_is_routed_in_the_kernel() {
     let Some(lab) = super::lab("a_browser_is_routed_in_the_kernel") else {
         return;
     };
-    let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body(PEEK), 2);
-    sb.wait_healthy(&["east-1"]);
+    let (_router, sb) = begin(&lab);
     for url in ["http://a.test/", "https://a.test/"] {
         let count = delivered(&sb, || {
             let profile = lab.dir().join("profile");
