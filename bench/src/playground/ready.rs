@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::balancer::Balancer;
@@ -53,14 +53,32 @@ pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, rout
             );
         }
     }
-    tell_what_is_missing(site)
+    // Connections are served a moment before the admin socket is open.
+    let mut status = ask_status(site);
+    while status.is_err() && Instant::now() < limit {
+        interrupt::check()?;
+        std::thread::sleep(Duration::from_millis(50));
+        status = ask_status(site);
+    }
+    tell_what_is_missing(&status?);
+    Ok(())
+}
+
+/// What `signalbox status` says of the balancer.
+fn ask_status(site: &Site) -> Result<Value> {
+    let mut status = Command::new(site.program());
+    status.args(["status", "-o", "json", "--socket"]).arg(site.socket());
+    let output = status.output()?;
+    ensure!(
+        output.status.success(),
+        "signalbox status: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).context("signalbox status")
 }
 
 /// Says what is missing on a machine that cannot do all that the lab promises.
-fn tell_what_is_missing(site: &Site) -> Result<()> {
-    let mut status = Command::new(site.program());
-    status.args(["status", "-o", "json", "--socket"]).arg(site.socket());
-    let status: Value = serde_json::from_slice(&status.output()?.stdout).context("signalbox status")?;
+fn tell_what_is_missing(status: &Value) {
     for missing in status["degraded"].as_array().into_iter().flatten() {
         let word = |key: &str| missing[key].as_str().unwrap_or_default().to_owned();
         say(&format!(
@@ -69,5 +87,4 @@ fn tell_what_is_missing(site: &Site) -> Result<()> {
             word("why")
         ));
     }
-    Ok(())
 }
