@@ -128,6 +128,10 @@ pub const LAST_REQUEST: u32 = 131_072;
 /// The program has the client's first data, and sends it when the host's SYN-ACK comes. A flag of the client's direction.
 pub const FIRST_DATA_HELD: u32 = 262_144;
 
+/// Userspace is taking the flow's entry out of `CUT_CT`: nobody else does, or the entry of a later connection might be
+/// taken out in its place. Never together with [`SUPERSEDED`].
+pub const BEING_REMOVED: u32 = 524_288;
+
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
 /// Mark of [`CutFlow::marks`]: the flow counts against the limits that its listener sets for a source.
@@ -210,6 +214,30 @@ pub struct DirState {
     pub macs: [u32; 3],
     /// [`FIN_SEEN`] and the other bits of a direction.
     pub flags: u32,
+}
+
+impl DirState {
+    /// Sets [`SUPERSEDED`]: the caller takes this direction's tuple out of `CUT_CT`, for another connection has it now.
+    /// False where another CPU or userspace is doing so: who comes again finds it gone.
+    #[inline(always)]
+    #[must_use]
+    pub fn supersede(&mut self) -> bool {
+        /// Attempts to change the flags, which packets on other CPUs change, too.
+        const MAX_TRIES: u32 = 4;
+        let mut tries = 0;
+        while tries < MAX_TRIES {
+            tries += 1;
+            // SAFETY: whole and aligned.
+            let flags = unsafe { (&raw const self.flags).read_volatile() };
+            if flags & (SUPERSEDED | BEING_REMOVED) != 0 {
+                return false;
+            }
+            if atomic::exchange(&mut self.flags, flags, flags | SUPERSEDED) {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// A flow in its carried phase: value of `CUT_FLOWS`. Until the host's SYN-ACK the entry is a

@@ -10,8 +10,7 @@ use signalbox_common::{
         CutFlow, PendingFlow,
         flow::{
             FlowRef, HANDED_OFF, HANDOFF_KNOWN, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE,
-            ORPHANED, RESYNC, SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible,
-            state,
+            ORPHANED, RESYNC, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -90,9 +89,8 @@ fn parse<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
         return Some(Verdict::new(Reason::CutNextHopLearned, PASS));
     }
     if tcp.has(SYN) && entry.dir == 1 && !tcp.has(ACK) {
-        if flow.ended() {
-            // The ports of a flow that is over: free for whoever wants them.
-            atomic::set(&mut flow.dirs[1].flags, SUPERSEDED);
+        // The ports of a flow that is over: free for whoever wants them, unless they are being freed at this moment.
+        if flow.ended() && flow.dirs[1].supersede() {
             let _ = CUT_CT.remove(&arriving);
             return Some(rewrite_leg_b_syn::<F>(ctx, &view, &arriving, &tcp));
         }

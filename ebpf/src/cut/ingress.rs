@@ -6,8 +6,8 @@ use signalbox_common::{
     cut::{
         Handshake,
         flow::{
-            CLIENT_FIN_SEEN, CutFlow, FlowRef, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SUPERSEDED, SYN_ACK_SEEN,
-            SYN_ON_LIVE_FLOW, state,
+            CLIENT_FIN_SEEN, CutFlow, FlowRef, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW,
+            state,
         },
         handshake, track,
     },
@@ -159,12 +159,16 @@ fn on_cut_packet<F: Family>(
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let mut now = unsafe { (&raw const flow.state).read_volatile() };
+    // Comes again, and finds the entry gone.
+    let closing = Verdict::new(Reason::CutClosing, DROP);
     if now == state::SHADOW {
         now = promote(ctx, entry, flow);
     }
     // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
     if entry.dir == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
-        supersede(tuple, flow);
+        if !supersede(tuple, flow) {
+            return closing;
+        }
         // SAFETY: aligned, whole; userspace writes it through its mapping.
         if unsafe { (&raw const flow.handoff_state).read_volatile() } != SOCKETS_CLOSED {
             return reset_stale_socket::<F>(ctx, tcp, flow.handoff_end.wrapping_sub(flow.seq_delta_in));
@@ -187,7 +191,7 @@ fn on_cut_packet<F: Family>(
             let dir = &mut flow.dirs[(entry.dir & 1) as usize];
             dir.ack = seq::later(tcp.ack, dir.ack);
         }
-        return Verdict::new(Reason::CutClosing, DROP);
+        return closing;
     }
     if tcp.has(SYN) {
         if entry.dir == 1 {
@@ -202,12 +206,10 @@ fn on_cut_packet<F: Family>(
         // The client has given up the old connection.
         atomic::set(&mut flow.dirs[0].flags, RESET);
         notify_ended(entry.index);
-        supersede(tuple, flow);
-        return Verdict::new(Reason::CutSuperseded, PASS);
+        return superseded_or(closing, supersede(tuple, flow));
     }
     if entry.dir == 0 && is_of_new_connection(tcp, flow) {
-        supersede(tuple, flow);
-        return Verdict::new(Reason::CutSuperseded, PASS);
+        return superseded_or(closing, supersede(tuple, flow));
     }
     if entry.dir == 1 && share::socket_needs(ctx, tcp, flow) {
         return share::send_ack_to_socket::<F>(ctx, tcp, flow);
@@ -220,6 +222,15 @@ fn on_cut_packet<F: Family>(
         return too_big::send_too_big::<F>(ctx, tuple, mtu);
     }
     forward::forward_packet::<F>(ctx, view, tcp, entry, flow)
+}
+
+#[inline(always)]
+fn superseded_or(closing: Verdict, is_superseded: bool) -> Verdict {
+    if is_superseded {
+        Verdict::new(Reason::CutSuperseded, PASS)
+    } else {
+        closing
+    }
 }
 
 /// Makes another balancer's flow one of ours, with a packet that is addressed to this machine: the flow's addresses have
@@ -262,11 +273,14 @@ fn is_of_new_connection(tcp: &Tcp, flow: &CutFlow) -> bool {
         )
 }
 
-/// Removes the client's entry of `CUT_CT`: free for another flow.
+/// Removes the client's entry of `CUT_CT`: free for another flow. False where that is being done elsewhere.
 #[inline(always)]
-fn supersede(tuple: &Tuple, flow: &mut CutFlow) {
-    atomic::set(&mut flow.dirs[0].flags, SUPERSEDED);
-    let _ = CUT_CT.remove(tuple);
+fn supersede(tuple: &Tuple, flow: &mut CutFlow) -> bool {
+    let is_ours = flow.dirs[0].supersede();
+    if is_ours {
+        let _ = CUT_CT.remove(tuple);
+    }
+    is_ours
 }
 
 /// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the packet

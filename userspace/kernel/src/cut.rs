@@ -25,7 +25,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SUPERSEDED, SYN_ACK_SEEN, state};
+use signalbox_common::cut::flow::{CutConfig, CutFlow, Handshake, SYN_ACK_SEEN, state};
 use signalbox_common::cut::moving::MovingAddress;
 use signalbox_common::net::Tuple;
 use signalbox_common::steer::SteerKey;
@@ -331,7 +331,7 @@ impl Cut {
                 let flow = self.table.read(index);
                 // From here on no program gives the entry to another flow; one may have done so already.
                 self.table.set_state(index, state::DELETING);
-                let is_ours = |way: &usize| self.table.flags(index, *way) & SUPERSEDED == 0;
+                let is_ours = |way: &usize| self.table.begin_removal(index, *way);
                 tuples.extend((0..2).filter(is_ours).map(|way| flow.tuple(way as u32)));
             }
             if let Err(error) = self.tuples.delete_all(&tuples) {

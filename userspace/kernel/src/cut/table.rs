@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{
-    CutFlow, DirState, EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, PENDING_PORTS, SOCKETS_CLOSED, state,
+    BEING_REMOVED, CutFlow, DirState, EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, PENDING_PORTS, SOCKETS_CLOSED, SUPERSEDED,
+    state,
 };
 
 use super::entry_set::EntrySet;
@@ -270,6 +271,17 @@ impl FlowTable {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].flags)) }
             .load(Ordering::Acquire)
+    }
+
+    /// Announces that a direction's entry of `CUT_CT` is being removed: no program takes it out from here on, and another
+    /// connection's stays. False where a program has taken it out already.
+    pub(super) fn begin_removal(&self, index: u32, way: usize) -> bool {
+        // SAFETY: as above.
+        let flags = unsafe { AtomicU32::from_ptr(ptr::addr_of_mut!((*self.entries.at(index)).dirs[way].flags)) };
+        let begun = flags.fetch_update(Ordering::AcqRel, Ordering::Acquire, |flags| {
+            (flags & SUPERSEDED == 0).then_some(flags | BEING_REMOVED)
+        });
+        begun.is_ok()
     }
 }
 

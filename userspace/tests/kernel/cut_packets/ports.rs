@@ -2,8 +2,8 @@
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{
-    CutFlow, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED, RESET, SOCKETS_CLOSED, SUPERSEDED,
-    SYN_ON_LIVE_FLOW, ineligible, state,
+    BEING_REMOVED, CutFlow, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED, RESET, SOCKETS_CLOSED,
+    SUPERSEDED, SYN_ON_LIVE_FLOW, ineligible, state,
 };
 use signalbox_common::net::header::{RST, SYN};
 
@@ -90,6 +90,42 @@ fn a_syn_on_a_flow_that_has_ended_frees_its_ports() {
         assert_eq!(scene.flow_now().dirs[0].flags, PEER_FIN_ACKED | SUPERSEDED);
         assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, true]);
         assert_eq!(scene.shake().unwrap().isn_client, NEW_CLIENT);
+    });
+}
+
+/// Userspace would remove the new connection's entry in place of the old one's, if it found the tuple taken over.
+#[test]
+fn a_tuple_that_userspace_is_removing_is_not_taken_over() {
+    over_both(|mut scene| {
+        scene.bind();
+        let mut ended = scene.flow();
+        ended.dirs[0].flags = PEER_FIN_ACKED | BEING_REMOVED;
+        ended.dirs[1].flags = PEER_FIN_ACKED | BEING_REMOVED;
+        scene.put(&ended);
+        scene.arrives(&scene.new_syn()).dropped(Reason::CutClosing);
+        let behind = Packet {
+            seq: scene.client_sends(0, 0).seq + 1_000_000,
+            ..scene.client_sends(0, 0)
+        };
+        scene.arrives(&behind).dropped(Reason::CutClosing);
+        let other = INDEX + 1;
+        let wanted = CutFlow {
+            state: state::REQUESTED,
+            ..scene.flow()
+        };
+        scene.programs.flows.set(other, wanted, 0).unwrap();
+        scene.programs.expect_from(scene.local.port(), other);
+        scene.leaves(&scene.our_syn()).dropped(Reason::CutRefused);
+        let refused = scene.programs.flows.get(&other, 0).unwrap();
+        assert_eq!(
+            (refused.state, refused.ineligible),
+            (state::INELIGIBLE, ineligible::PORT_BUSY)
+        );
+        assert_eq!(
+            scene.flow_now().dirs.map(|way| way.flags),
+            ended.dirs.map(|way| way.flags)
+        );
+        assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [true, true]);
     });
 }
 
