@@ -104,7 +104,7 @@ fn a_tuple_that_userspace_is_removing_is_not_taken_over() {
         scene.put(&ended);
         scene.arrives(&scene.new_syn()).dropped(Reason::CutClosing);
         let behind = Packet {
-            seq: scene.client_sends(0, 0).seq + 1_000_000,
+            seq: scene.client_sends(0, 0).seq.wrapping_add(1_000_000),
             ..scene.client_sends(0, 0)
         };
         scene.arrives(&behind).dropped(Reason::CutClosing);
