@@ -64,7 +64,7 @@ pub(super) fn wait(site: &Site, network: &Network, balancer: &mut Balancer, rout
     Ok(())
 }
 
-/// What `signalbox status` says of the balancer.
+/// Asks `signalbox status` about the balancer.
 fn ask_status(site: &Site) -> Result<Value> {
     let mut status = Command::new(site.program());
     status.args(["status", "-o", "json", "--socket"]).arg(site.socket());
