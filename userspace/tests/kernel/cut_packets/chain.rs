@@ -167,6 +167,9 @@ fn packets_of_this_machines_sockets_do_not_go_on() {
         let nodad = if scene.is_ipv4() { "" } else { " nodad" };
         let length = if scene.is_ipv4() { 32 } else { 128 };
         for address in [scene.client.ip(), scene.vip.ip()] {
+            // The kernel itself adds the route of an IPv6 address a moment after `addr add` has returned
+            // (net/ipv6/addrconf.c, addrconf_dad_work).
+            ip(&format!("route add local {address}/{length} dev lo"));
             ip(&format!("addr add {address}/{length} dev lo{nodad}"));
         }
         let stranger = stranger(&scene);
