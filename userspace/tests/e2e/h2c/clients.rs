@@ -26,7 +26,7 @@ pub(crate) fn is_installed(program: &str, package: &str) -> bool {
 fn missing(package: &str) {
     let required = std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|value| value == "1");
     assert!(!required, "apt-get install {package}");
-    println!("SKIP HTTP/2 client: apt-get install {package}");
+    println!("SKIP client: apt-get install {package}");
 }
 
 /// Has h2load make so many requests for `a.test`, so many at a time on each of four connections.
@@ -139,6 +139,22 @@ fn grpc_for_an_unknown_name_is_unimplemented() {
     );
 }
 
+/// Builds a program in Go, of Go's own packages and Debian's. Returns its path.
+pub(crate) fn built_go(lab: &Lab, source: &str) -> String {
+    let program = lab.dir().join("go-client").display().to_string();
+    let mut go = Command::new("go");
+    // Debian's libraries are sources under this path.
+    go.env("GO111MODULE", "off")
+        .env("GOPATH", "/usr/share/gocode")
+        .env("GOFLAGS", "");
+    go.env("GOCACHE", lab.dir().join("go-cache"))
+        .args(["build", "-o", &program])
+        .arg(script(lab, "client.go", source));
+    let built = go.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
 /// Only `cargo xtask nightly` runs it: Go's packages are large, and compiling them takes a while.
 #[test]
 fn grpc_go_is_served() {
@@ -147,21 +163,9 @@ fn grpc_go_is_served() {
     }
     let lab = cut::lab();
     let (_health, _server, sb) = start(&lab);
-    let source = script(&lab, "client.go", include_str!("client.go"));
-    let program = lab.dir().join("grpc-go");
-    let mut go = Command::new("go");
-    // Debian's libraries are sources under this path.
-    go.env("GO111MODULE", "off")
-        .env("GOPATH", "/usr/share/gocode")
-        .env("GOFLAGS", "");
-    go.env("GOCACHE", lab.dir().join("go-cache"))
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg(source);
-    let built = go.output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let program = built_go(&lab, include_str!("client.go"));
     for (at, tier) in TIERS.into_iter().chain([(BY_REQUEST, "request by request")]) {
-        let output = lab.client.output(&[program.to_str().unwrap(), at, "a.test"]);
+        let output = lab.client.output(&[&program, at, "a.test"]);
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
             "all there\n",

@@ -5,6 +5,8 @@ use crate::lab;
 use lab::cut::{self, CutLab};
 use lab::{Router, SOON, Signalbox, eventually, http};
 
+use crate::h2c::clients::{built_go, is_installed, script};
+
 use super::{PEEK, exits, start_with};
 
 /// How often the program has delivered first data to a host while `work` was done.
@@ -57,6 +59,52 @@ fn curl_openssl_and_python_are_routed_in_the_kernel() {
         assert_eq!(shown.matches("host=east-1").count(), 2, "{shown}");
     });
     assert_eq!(count, 2, "python");
+}
+
+const URLS: [&str; 2] = ["http://a.test/", "https://a.test/"];
+
+/// Runs a client that asks for both URLs.
+fn asks_for_both(lab: &CutLab, sb: &Signalbox, words: &[&str]) {
+    let count = delivered(sb, || {
+        let shown = text(lab.client.output(&[words, &URLS].concat()));
+        assert_eq!(shown.matches("host=east-1").count(), 2, "{shown}");
+    });
+    assert_eq!(count, 2, "{words:?}");
+}
+
+#[test]
+fn java_is_routed_in_the_kernel() {
+    let Some(lab) = super::lab("java_is_routed_in_the_kernel") else {
+        return;
+    };
+    if !is_installed("java", "default-jre-headless") {
+        return;
+    }
+    let (_router, sb) = begin(&lab);
+    let names = script(&lab, "names", "10.1.0.1 a.test\n");
+    let source = script(&lab, "Client.java", include_str!("programs/Client.java"));
+    // The certificate is of another name, too.
+    let words = [
+        "java",
+        &format!("-Djdk.net.hosts.file={}", names.display()),
+        "-Djdk.internal.httpclient.disableHostnameVerification=true",
+        source.to_str().unwrap(),
+    ];
+    asks_for_both(&lab, &sb, &words);
+}
+
+/// Only `cargo xtask nightly` runs it: compiling Go's packages takes a while.
+#[test]
+fn go_is_routed_in_the_kernel() {
+    let Some(lab) = super::lab("go_is_routed_in_the_kernel") else {
+        return;
+    };
+    if !is_installed("go", "golang-go") {
+        return;
+    }
+    let program = built_go(&lab, include_str!("programs/client.go"));
+    let (_router, sb) = begin(&lab);
+    asks_for_both(&lab, &sb, &[&program, "10.1.0.1"]);
 }
 
 /// A browser opens connections to spare, and sends hellos with post-quantum keys, in two segments.

@@ -8,6 +8,7 @@ mod hosts;
 mod left_out;
 mod life;
 mod parts;
+mod repeats;
 mod routing;
 mod soak;
 mod waiting;
