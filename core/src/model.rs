@@ -373,6 +373,8 @@ pub struct Datapath {
     pub cuts_long_answers: bool,
     /// Place where connections are peeked at.
     pub peek: PeekPlace,
+    /// Whether the kernel goes on routing connections when the process has died. The same for all listeners.
+    pub serves_orphaned: bool,
 }
 
 /// Place where a connection's first data is read, and its host chosen.

@@ -472,6 +472,7 @@ pub(crate) mod tests {
                 cuts_last_requests: true,
                 cuts_long_answers: false,
                 peek: crate::model::PeekPlace::Userspace,
+                serves_orphaned: false,
             },
             store: "/nowhere/state.redb".into(),
             etcd: None,

@@ -27,7 +27,7 @@ use crate::control::{Control, Facts, degraded, file_watch};
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, peek};
 use crate::l4::Services;
 use crate::state::Shared;
 use crate::sync;
@@ -272,10 +272,11 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
 
 /// Ends the predecessor, and takes over the flows that are there.
 async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow::Result<()> {
-    // Clients of a predecessor that has the same flows may have cookies: from the moment that it stops somebody else has to
-    // believe these.
+    // Clients of a predecessor that has the same flows, or of a program that it has left, may have cookies: from the moment
+    // that it stops somebody else has to believe these.
     let shares_flows = control.cut.as_ref().is_some_and(|(cut, _)| !cut.pins.is_locked());
-    let starts_early = predecessor.is_some() && shares_flows;
+    let is_orphaned = predecessor.is_none() && peek::has_orphans().unwrap_or_default();
+    let starts_early = is_orphaned || predecessor.is_some() && shares_flows;
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
             // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
@@ -289,10 +290,13 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
             .await?
             .context("relieving the running signalbox")?;
         tracing::info!(pid, "Took over from a running signalbox, which drains.");
+    } else if starts_early {
+        start_kernel_peek(control).await?;
     }
+    replace_orphans(control);
     if let Some(flow_gc) = control.flow_gc.clone() {
         let (started, shared) = (Arc::clone(&flow_gc), Arc::clone(&control.shared));
-        tokio::task::spawn_blocking(move || started.start())
+        tokio::task::spawn_blocking(move || started.start(starts_early))
             .await?
             .context("starting the garbage collection of the flow table")?;
         match &control.kernel_peek {
@@ -307,6 +311,25 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
         }
     }
     Ok(())
+}
+
+/// Detaches programs of the kernel peek that an earlier process has left: this one's stands behind them, if it has one.
+fn replace_orphans(control: &Control) {
+    let detached = match &control.kernel_peek {
+        Some(kernel_peek) => kernel_peek.replace_orphans(),
+        None => peek::detach_orphans(),
+    };
+    match detached {
+        Ok(0) => {}
+        Ok(programs) => tracing::info!(
+            programs,
+            "Programs of the kernel peek that an earlier process has left are detached."
+        ),
+        Err(error) => tracing::warn!(
+            %error,
+            "Programs of the kernel peek that an earlier process has left could not be detached: `signalbox detach` does."
+        ),
+    }
 }
 
 /// Starts the kernel peek, and waits until its program knows the listeners.

@@ -380,8 +380,32 @@ pub struct PeekConfig {
     /// Interfaces that SYNs may be answered by, of those that they come by, where the kernel tells programs no routes
     /// because it does not forward: of IPv4, and of IPv6. 0 for none.
     pub answering: [[u32; MAX_ANSWERING]; 2],
-    /// Always zero.
-    pub _pad: u32,
+    /// 1: the program goes on when userspace has died.
+    pub outlives: u32,
+}
+
+/// Ticks after a sign of life of userspace's from which on it is not alive: three seconds.
+pub const LIFE_TICKS: u32 = 2861;
+/// Ticks after a sign of life from which on a program that outlives userspace frees flows by itself: 0.75 s.
+pub const ORPHAN_TICKS: u32 = 716;
+/// Ticks after the last sign of life for which a program goes on that outlives userspace: 26 days, half of what ticks count.
+pub const MAX_ORPHAN_TICKS: u32 = u32::MAX / 2;
+
+impl PeekConfig {
+    /// Value of [`alive_until`](Self::alive_until) that is a sign of life at a tick.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sign_of_life(now: u32, outlives: bool) -> u32 {
+        now.wrapping_add(if outlives { MAX_ORPHAN_TICKS } else { LIFE_TICKS })
+    }
+
+    /// Whether the program goes on without userspace, which has died or stands still.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_orphaned(&self, now: u32) -> bool {
+        let left = self.alive_until.wrapping_sub(now);
+        self.outlives != 0 && left < MAX_ORPHAN_TICKS - ORPHAN_TICKS
+    }
 }
 
 /// Places of a CPU in the ranges that it claims from: the one element of `PEEK_CURSOR`.
@@ -440,4 +464,31 @@ mod user {
     unsafe impl aya::Pod for PeekConfig {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekCursor {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_orphaned_a_while_after_the_last_sign_of_life_across_the_clocks_wrap() {
+        let beaten = u32::MAX - 700;
+        let config = |outlives: bool| PeekConfig {
+            alive_until: PeekConfig::sign_of_life(beaten, outlives),
+            outlives: outlives.into(),
+            ..PeekConfig::default()
+        };
+        let at = |later: u32| config(true).is_orphaned(beaten.wrapping_add(later));
+        assert_eq!([0, 500, ORPHAN_TICKS].map(at), [false; 3]);
+        assert_eq!(
+            [ORPHAN_TICKS + 1, LIFE_TICKS, 1 << 30, MAX_ORPHAN_TICKS].map(at),
+            [true; 4]
+        );
+        let never = [0, ORPHAN_TICKS + 1, LIFE_TICKS, LIFE_TICKS + 1, 1 << 30];
+        assert!(
+            !never
+                .iter()
+                .any(|later| config(false).is_orphaned(beaten.wrapping_add(*later)))
+        );
+    }
 }

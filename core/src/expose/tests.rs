@@ -166,6 +166,7 @@ fn what_the_configuration_has_is_not_given_away() {
             cuts_last_requests: false,
             cuts_long_answers: false,
             peek: crate::model::PeekPlace::Userspace,
+            serves_orphaned: false,
         },
         shield: None,
     });

@@ -36,6 +36,7 @@ use super::{
     parts::{goes_on, wait_for_rest},
     pass_up::{find_socket, pass_up, passed_up, socket, swapped_macs},
     read::read_name,
+    release::reclaim,
     segment::{Checksum, Segment},
     settings::{OUR_SCALE, config, is_alive, our_mss, scale_factor},
 };
@@ -47,6 +48,8 @@ use crate::{
 
 /// Entries, and ports, that are tried for one connection.
 const MAX_CLAIMS: u32 = 8;
+/// Factor by which each of these tries goes farther than the one before: what was taken together lies side by side.
+const STRIDE_FACTOR: u32 = 4;
 /// Window of a SYN to a host: of the client's, which is not known to the program, the least that is usual.
 const SYN_WINDOW: u16 = 64_240;
 /// Ticks for which the way to the client is taken for known: it has just come by it.
@@ -366,12 +369,18 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
     if config.flows == 0 || cpu >= config.cpus {
         return None;
     }
+    let is_orphaned = config.is_orphaned(tick());
+    let mut stride = 1;
     let mut tried = 0;
     while tried < MAX_CLAIMS {
         tried = hide_from_compiler(tried + 1);
         let index = config.first_flow + cpu * config.flows + cursor.flow % config.flows;
-        cursor.flow = cursor.flow.wrapping_add(1);
+        cursor.flow = cursor.flow.wrapping_add(stride);
+        stride *= STRIDE_FACTOR;
         let flow = CUT_FLOWS.get_ptr_mut(index)?;
+        if is_orphaned {
+            reclaim(index);
+        }
         // SAFETY: an element of the array, changed atomically.
         if atomic::exchange(unsafe { &mut (*flow).state }, state::FREE, state::ALLOCATED) {
             return Some(index);
@@ -397,11 +406,13 @@ fn claim_free_port<F: Family>(
         return None;
     }
     let host_port = arriving.ports;
+    let mut stride = 1;
     let mut tried = 0;
     while tried < MAX_CLAIMS {
         tried = hide_from_compiler(tried + 1);
         let mut port = config.first_port + cpu * config.ports + cursor.port.wrapping_mul(nodes) % config.ports;
-        cursor.port = cursor.port.wrapping_add(1);
+        cursor.port = cursor.port.wrapping_add(stride);
+        stride *= STRIDE_FACTOR;
         if nodes > 1 {
             port = port - port % nodes + config.slot;
             if port < config.first_port {
@@ -412,6 +423,11 @@ fn claim_free_port<F: Family>(
         }
         port &= 0xffff;
         arriving.ports = host_port | port;
+        // SAFETY: the value is copied at once.
+        let taken = unsafe { CUT_CT.get(&*arriving) }.copied();
+        if let Some(entry) = taken {
+            reclaim(entry.index);
+        }
         // SAFETY: only looked whether it is there.
         let is_free = unsafe { CUT_CT.get(&*arriving) }.is_none() && find_socket::<F>(ctx, arriving) == socket::NONE;
         if is_free && claim_port(port, flow) {

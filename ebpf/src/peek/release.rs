@@ -1,12 +1,18 @@
 //! End of a connection that never came to be: its flow, port and waiting data are given back.
 
 use signalbox_common::{
-    cut::{PendingFlow, flow::state},
+    cut::{
+        DirState, PendingFlow,
+        flow::{IS_PEEKED, SOCKETS_CLOSED, state},
+    },
     net::{Tuple, atomic},
     peek::abi::{NO_FLOW, PeekPending},
 };
 
-use super::maps::{PEEK_HOSTS, PEEK_PENDING, notify, release_port};
+use super::{
+    maps::{CUT_CT, CUT_FLOWS, PEEK_HOSTS, PEEK_PENDING, notify, release_port},
+    settings::config,
+};
 use crate::cut::skb::tick;
 
 /// Ticks for which a host is left alone that has refused a connection: about a second.
@@ -57,4 +63,34 @@ pub fn give_up_waiting(client: &Tuple) -> u32 {
         }
         None => 0,
     }
+}
+
+/// Ticks without packets after which an ended flow gives its tuples away: late packets still find it.
+const ENDED_TICKS: u32 = 286;
+
+/// Takes the tuples of a program's flow that has ended, for another connection. Frees its entry, too, while userspace is
+/// dead, which does so otherwise. The entry of a flow that userspace has counted is left to it: it may only have stood
+/// still. 1 where the entry is free.
+#[inline(never)]
+pub fn reclaim(index: u32) -> u32 {
+    let (Some(flow), Some(config)) = (CUT_FLOWS.get_ptr_mut(index), config()) else {
+        return 0;
+    };
+    // SAFETY: an element of the array, each field of which is read or written whole.
+    let flow = unsafe { &mut *flow };
+    let now = tick();
+    let is_silent = |way: &DirState| now.wrapping_sub(way.last_seen) >= ENDED_TICKS;
+    let is_over = flow.state == state::CUT && flow.handoff_state == SOCKETS_CLOSED && flow.ended();
+    if !is_over || !is_silent(&flow.dirs[0]) || !is_silent(&flow.dirs[1]) {
+        return 0;
+    }
+    if flow.dirs[0].supersede() {
+        let _ = CUT_CT.remove(&flow.tuple(0));
+    }
+    if flow.dirs[1].supersede() {
+        let _ = CUT_CT.remove(&flow.tuple(1));
+    }
+    // Userspace changes the marks where it counts the flow.
+    let is_uncounted = flow.marks == IS_PEEKED && config.is_orphaned(now);
+    u32::from(is_uncounted && atomic::exchange(&mut flow.state, state::CUT, state::FREE))
 }

@@ -121,7 +121,7 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
     let admin = settings::admin(admin.as_ref(), &mut taken, report);
     let timeouts = settings::timeouts(timeouts.as_ref(), report);
     let limits = settings::limits(limits.as_ref(), report);
-    let datapath = settings::datapath(datapath.as_ref(), settings::DEFAULT_DATAPATH, report);
+    let datapath = settings::datapath(datapath.as_ref(), report);
     let (store, etcd) = settings::store(store.as_ref(), report);
     let balancers = balancers::decode_all(balancers_at.as_ref(), report);
     let subset = subset::common(subset.as_ref(), balancers.as_deref().unwrap_or_default(), report);

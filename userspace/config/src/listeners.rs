@@ -122,7 +122,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     });
     let is_per_request = is_https || matches!(routing, Some(Some(Routing::Request)));
     let http = http_keys.decode(is_per_request || routing.is_none(), report);
-    let datapath = settings::datapath(datapath.as_ref(), context.datapath, report);
+    let datapath = settings::listener_datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {
         name: name?,

@@ -39,6 +39,7 @@ pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
     cuts_last_requests: false,
     cuts_long_answers: false,
     peek: PeekPlace::Auto,
+    serves_orphaned: false,
 };
 
 const TIERS: [(&str, Option<Tier>); 4] = [
@@ -55,6 +56,7 @@ const PEEK: [(&str, PeekPlace); 3] = [
     ("kernel", PeekPlace::Kernel),
     ("userspace", PeekPlace::Userspace),
 ];
+const PEEK_ORPHAN: [(&str, bool); 2] = [("end", false), ("serve", true)];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
@@ -214,11 +216,30 @@ fn admin_socket(place: &NodeRef<'_>, report: &mut Report) -> Option<PathBuf> {
     Some(PathBuf::from(text))
 }
 
-/// Decodes tiers; `inherited` applies to keys that are left out.
-pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
+/// Decodes tiers where a listener says nothing else.
+pub(super) fn datapath(place: Option<&NodeRef<'_>>, report: &mut Report) -> Datapath {
     let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
-        return inherited;
+        return DEFAULT_DATAPATH;
     };
+    let peek_orphan = map.take("peek_orphan");
+    let serves_orphaned = or_default(peek_orphan.as_ref(), DEFAULT_DATAPATH.serves_orphaned, |place| {
+        place.keyword("a setting of peek_orphan", &PEEK_ORPHAN, report)
+    });
+    Datapath {
+        serves_orphaned,
+        ..tiers(map, DEFAULT_DATAPATH, report)
+    }
+}
+
+/// Decodes tiers of a listener; `inherited` applies to keys that are left out.
+pub(super) fn listener_datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report: &mut Report) -> Datapath {
+    match place.and_then(|place| MapDecoder::open(place, report)) {
+        Some(map) => tiers(map, inherited, report),
+        None => inherited,
+    }
+}
+
+fn tiers(mut map: MapDecoder<'_>, inherited: Datapath, report: &mut Report) -> Datapath {
     let tier = map.take("tier");
     let cut = map.take("cut");
     let last_requests = map.take("last_requests");
@@ -246,6 +267,7 @@ pub(super) fn datapath(place: Option<&NodeRef<'_>>, inherited: Datapath, report:
         cuts_last_requests,
         cuts_long_answers,
         peek,
+        ..inherited
     }
 }
 

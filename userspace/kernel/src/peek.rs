@@ -1,21 +1,20 @@
 //! Program and maps of the kernel peek: loaded, and attached behind `cut_in`. All of it ends with the process, but for
-//! the key of its cookies.
+//! the key of its cookies; and the whole outlives it where its links are pinned.
 //!
 //! Minimum kernel: 6.9, for the function `bpf_sk_assign_tcp_reqsk` (net/core/filter.c) and for tcx links.
 
+mod hooks;
 mod kernel_function;
+mod orphan;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
-use aya::programs::links::{FdLink, LinkOrder};
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
@@ -24,12 +23,13 @@ use signalbox_common::peek::abi::{
 };
 use signalbox_common::steer::SteerKey;
 
-use crate::attach::{attach_error, has_tcx};
+use crate::attach::has_tcx;
 use crate::cut::Cut;
 use crate::error::KernelError;
-use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, map_fd, program, refused_for_tests};
+use hooks::PeekHooks;
+pub use orphan::{detach_orphans, has_orphans};
 
 const PROGRAM: &str = "peek_in";
 
@@ -59,12 +59,6 @@ pub fn linked_object() -> Result<Vec<u8>, KernelError> {
         kernel_function::link(&mut object, placeholder, kernel_function::find(name)?);
     }
     Ok(object)
-}
-
-struct PeekHooks {
-    ebpf: Ebpf,
-    /// Links by interface: dropped, they detach.
-    attached: BTreeMap<u32, (Interface, FdLink)>,
 }
 
 impl Peek {
@@ -112,10 +106,7 @@ impl Peek {
                 name: "COUNTERS",
                 source: Box::new(e),
             })?,
-            hooks: Mutex::new(PeekHooks {
-                ebpf,
-                attached: BTreeMap::new(),
-            }),
+            hooks: Mutex::new(PeekHooks::new(ebpf, cut.pins.clone())),
             key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,
             cpus,
         })
@@ -239,51 +230,25 @@ impl Peek {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
     }
 
-    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins.
-    pub fn follow_interfaces(&self, cut: &Cut) {
+    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins. `outlives`: the
+    /// program stays there when the process has died.
+    pub fn follow_interfaces(&self, cut: &Cut, outlives: bool) {
         let wanted = cut.attached_interfaces();
-        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-        hooks.reconcile(&wanted);
-    }
-}
-
-impl PeekHooks {
-    fn reconcile(&mut self, wanted: &[Interface]) {
-        self.attached
-            .retain(|_, (interface, _)| wanted.iter().any(|other| other == interface));
-        for interface in wanted {
-            if self.attached.contains_key(&interface.index) {
-                continue;
-            }
-            match self.attach(interface) {
-                Ok(link) => {
-                    tracing::info!(
-                        interface = interface.name,
-                        "The kernel peek is attached to an interface."
-                    );
-                    self.attached.insert(interface.index, (interface.clone(), link));
-                }
-                Err(error) => tracing::warn!(
-                    interface = interface.name,
-                    error = signalbox_sys::error_chain(&error),
-                    "The kernel peek cannot be attached to an interface."
-                ),
-            }
-        }
+        self.hooks().reconcile(&wanted, outlives);
     }
 
-    fn attach(&mut self, interface: &Interface) -> Result<FdLink, KernelError> {
-        let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
-        // Behind `cut_in`, which is the first.
-        let options = TcAttachOptions::TcxOrder(LinkOrder::last());
-        let id = program
-            .attach_with_options(&interface.name, TcAttachType::Ingress, options)
-            .map_err(attach_error(PROGRAM))?;
-        program
-            .take_link(id)
-            .map_err(attach_error(PROGRAM))?
-            .try_into()
-            .map_err(|error: aya::programs::links::LinkError| crate::attach::pin_error(&error))
+    /// Has the program end with the process, which ends.
+    pub fn end(&self) {
+        self.hooks().end();
+    }
+
+    /// Detaches programs that an earlier process has left: from here on this one may outlive its own. Returns how many.
+    pub fn replace_orphans(&self, outlives: bool) -> io::Result<usize> {
+        self.hooks().replace_orphans(outlives)
+    }
+
+    fn hooks(&self) -> MutexGuard<'_, PeekHooks> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

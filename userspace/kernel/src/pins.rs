@@ -171,7 +171,7 @@ pub(crate) fn make_root() -> io::Result<(PathBuf, bool)> {
 }
 
 /// Names this network namespace: by its cookie, which is never used again until the next boot (an inode is).
-pub(super) fn namespace(kind: PinKind) -> io::Result<String> {
+pub(crate) fn namespace(kind: PinKind) -> io::Result<String> {
     Ok(format!("{}-{}", kind.prefix(), own_cookie()?))
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::CutFlow;
 use signalbox_common::peek::abi::{
-    MAX_ANSWERING, MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
+    MAX_ANSWERING, MAX_PEEK_SOURCES, ORPHAN_TICKS, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
 use signalbox_common::peek::cookie;
 use signalbox_common::peek::name::MAX_NAME_BYTES;
@@ -51,8 +51,8 @@ const ROUTES_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that a start waits for the tables.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time after the last sign of life from which on SYNs are left to the kernel.
-const LIFE_TTL: Duration = Duration::from_secs(3);
+/// Time without a sign of life from which on a program that outlives the process frees flows by itself.
+const STANDSTILL_TIMEOUT: Duration = Duration::from_nanos((ORPHAN_TICKS as u64) << 20);
 
 /// Time for which clients may have a cookie of a listener that is routed in the kernel no more: two epochs.
 const COOKIE_TTL: Duration = Duration::from_nanos(2 << cookie::EPOCH_SHIFT_NS);
@@ -111,6 +111,10 @@ impl KernelPeek {
             let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
             while !this.stopping.load(Relaxed) {
                 if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
+                    if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
+                        // The program may have freed flows by itself, which nobody counts any more.
+                        this.settle_all();
+                    }
                     beaten = Some(Instant::now());
                     if routes_read.is_none_or(|read| read.elapsed() > ROUTES_INTERVAL) {
                         routes_read = beaten;
@@ -127,7 +131,7 @@ impl KernelPeek {
                     drop(written);
                     this.look_for_filter();
                     this.look_for_packet_sockets();
-                    this.peek.follow_interfaces(&this.cut);
+                    this.peek.follow_interfaces(&this.cut, this.outlives_process());
                     this.attached.store(true, Relaxed);
                 }
                 this.follow();
@@ -146,6 +150,9 @@ impl KernelPeek {
     pub fn stop(&self, has_successor: bool) {
         self.stopping.store(true, Relaxed);
         let mut written = self.lock();
+        if !has_successor {
+            self.peek.end();
+        }
         let mut bindings: Vec<_> = written.bindings.drain().map(|(key, _)| key).collect();
         bindings.extend(written.passing_up.drain().map(|(key, _)| key));
         let gone = if has_successor {
@@ -186,15 +193,24 @@ impl KernelPeek {
         }
     }
 
+    fn outlives_process(&self) -> bool {
+        self.shared.snapshot.load().model.datapath.serves_orphaned
+    }
+
+    /// Detaches programs that an earlier process has left; this one's tables are written by now. Returns how many.
+    pub fn replace_orphans(&self) -> io::Result<usize> {
+        self.peek.replace_orphans(self.outlives_process())
+    }
+
     fn config(&self) -> PeekConfig {
         let cpus = self.peek.cpus();
         let (first, last) = program_ports().map_or((0, 0), std::ops::RangeInclusive::into_inner);
         let table = &self.cut.table;
         let of_programs = table.own_len() - table.worker_len();
-        let life = u32::try_from(duration_ticks(LIFE_TTL)).unwrap_or(u32::MAX);
+        let outlives = self.outlives_process();
         PeekConfig {
             key: [0; 2],
-            alive_until: tick().wrapping_add(life),
+            alive_until: PeekConfig::sign_of_life(tick(), outlives),
             first_flow: table.worker_len(),
             flows: of_programs / cpus,
             first_port: u32::from(first),
@@ -210,7 +226,7 @@ impl KernelPeek {
             nodes: self.shared.node.nodes.into(),
             slot: self.shared.node.slot.into(),
             answering: *self.answering.lock().unwrap_or_else(PoisonError::into_inner),
-            _pad: 0,
+            outlives: outlives.into(),
         }
     }
 
@@ -451,9 +467,4 @@ impl KernelPeek {
     pub fn routes(&self) -> usize {
         self.lock().names.len()
     }
-}
-
-/// Ticks of a duration.
-fn duration_ticks(duration: Duration) -> u64 {
-    (duration.as_nanos() >> 20) as u64
 }

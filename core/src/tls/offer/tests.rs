@@ -42,6 +42,7 @@ fn offer(
             cuts_last_requests: true,
             cuts_long_answers: false,
             peek: crate::model::PeekPlace::Userspace,
+            serves_orphaned: false,
         },
         shield: None,
         tls: Some(ListenerTls {

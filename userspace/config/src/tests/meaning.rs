@@ -6,7 +6,7 @@ use signalbox_core::model::{
     Balance, CheckProxyHeader, HttpProbe, PeekPlace, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
 };
 
-use super::{EXAMPLE, bent, documented, plus, right};
+use super::{EXAMPLE, bent, documented, mistakes_of, plus, right};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -342,4 +342,30 @@ fn a_listener_says_where_its_connections_are_peeked_at_or_inherits_it() {
         places(&text),
         [PeekPlace::Userspace, PeekPlace::Kernel, PeekPlace::Userspace]
     );
+}
+
+#[test]
+fn the_kernel_peek_outlives_its_process_for_all_listeners_or_for_none() {
+    let text = |common: &str, own: &str| {
+        format!(
+            "version: 1\ndatapath: {{ {common} }}\nlisteners:\n  - {{ name: a, protocol: http, listen: [\":81\"]{own} }}\n\
+             clusters: [{{ name: east, hosts: [{{ name: h, address: 10.2.0.2, http: 80 }}] }}]\n"
+        )
+    };
+    let outlives = |text: &str| {
+        let model = right(text).model;
+        (
+            model.datapath.serves_orphaned,
+            model.listeners[0].datapath.serves_orphaned,
+        )
+    };
+    assert_eq!(outlives(&text("cut: auto", "")), (false, false));
+    assert_eq!(outlives(&text("peek_orphan: end", "")), (false, false));
+    let own = ", datapath: { peek: kernel }";
+    assert_eq!(outlives(&text("peek_orphan: serve", own)), (true, true));
+    let of_one = text("peek_orphan: serve", ", datapath: { peek_orphan: serve }");
+    for (text, part) in [(of_one, "peek_orphan"), (text("peek_orphan: on", ""), "serve")] {
+        let mistakes = mistakes_of(&text);
+        assert!(mistakes.len() == 1 && mistakes[0].contains(part), "{mistakes:?}");
+    }
 }

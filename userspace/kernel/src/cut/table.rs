@@ -317,10 +317,13 @@ impl PendingPorts {
             .is_ok()
     }
 
-    /// Frees the ports that an ended process has left taken.
-    pub fn clear(&self) {
+    /// Frees the ports that an ended process has left taken, but for those of flows that are `kept`.
+    pub fn clear(&self, kept: impl Fn(u32) -> bool) {
         for port in 0..=u16::MAX {
-            self.give_back(port);
+            let taken = self.of(port).load(Ordering::Acquire);
+            if taken != 0 && !kept((taken - 1) as u32) {
+                self.give_back_of(port, (taken - 1) as u32);
+            }
         }
     }
 }

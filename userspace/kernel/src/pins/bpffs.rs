@@ -11,7 +11,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use crate::map;
 
 /// Mount point of the bpf file system.
-pub(super) const ROOT: &str = "/sys/fs/bpf";
+pub(crate) const ROOT: &str = "/sys/fs/bpf";
 
 /// Mounts the bpf file system where it is not mounted.
 pub fn mount_bpf() -> io::Result<()> {

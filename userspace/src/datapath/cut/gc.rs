@@ -7,6 +7,7 @@ mod replicas;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -92,6 +93,8 @@ pub struct FlowGc {
     takes_over_until: AtomicU32,
     /// Groups of virtual addresses whose shadows have been taken over.
     taken_over: ArcSwap<OwnedGroups>,
+    /// Source ports that programs claim, read anew with each sweep.
+    program_ports: ArcSwap<Option<RangeInclusive<u16>>>,
 }
 
 /// State of the flow GC's thread, kept from one pass to the next.
@@ -126,21 +129,24 @@ impl FlowGc {
             retired: AtomicBool::new(false),
             takes_over_until: AtomicU32::new(tick()),
             taken_over: ArcSwap::default(),
+            program_ports: ArcSwap::from_pointee(program_ports()),
         })
     }
 
-    /// Adopts existing flows, permits the workers to cut, and starts its thread.
-    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Adopts existing flows, permits the workers to cut, and starts its thread. `has_programs`: programs have begun flows
+    /// already, of which some wait for their hosts.
+    pub fn start(self: &Arc<Self>, has_programs: bool) -> std::io::Result<()> {
         // Flows of another version are carried over, unless its process still has them.
         self.cut.carry_over();
         {
             let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
             let others = self.cut.flows_not_carried_over();
             let reserved: Vec<_> = others.iter().map(|flow| self.port_of(flow)).collect();
-            self.adopt(0..self.cut.table.len(), &reserved);
+            let waits = |index| has_programs && self.cut.table.is_of_programs(index);
+            self.adopt(0..self.cut.table.len(), &reserved, waits);
             *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = reserved;
             if self.cut.pins.is_locked() {
-                self.cut.pending.clear();
+                self.cut.pending.clear(waits);
             }
         }
         let Some(ring) = self.cut.take_ended_ring() else {
@@ -162,6 +168,7 @@ impl FlowGc {
             while let Some(looked_at) = flow_gc.pass(&mut gc) {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
+                    flow_gc.program_ports.store(Arc::new(program_ports()));
                     flow_gc.cut.follow_interfaces();
                     flow_gc.cut.flush_log();
                 }
@@ -251,9 +258,9 @@ impl FlowGc {
         }
     }
 
-    /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones. Workers are
-    /// told not to use the source ports of these flows, nor those that are `reserved`.
-    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[PlacedPort]) {
+    /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones, unless they are
+    /// somebody's that `waits`. Workers are told not to use the source ports of these flows, nor those that are `reserved`.
+    fn adopt(&self, indices: impl IntoIterator<Item = u32>, reserved: &[PlacedPort], waits: impl Fn(u32) -> bool) {
         let snapshot = self.shared.snapshot.load_full();
         let alone = self.cut.pins.is_locked();
         let mut taken = reserved.to_vec();
@@ -268,6 +275,8 @@ impl FlowGc {
                 }
                 state::CUT | state::CLOSING | state::DELETING => {}
                 state::HELD if alone && self.cut.abandon_held(index) => {}
+                // Its host answers, or it is forgotten later.
+                _ if waits(index) => continue,
                 _ => {
                     if alone && self.cut.table.read(index).marks & IS_REPLICA != 0 {
                         // Tuples may lead to it already.
@@ -280,7 +289,8 @@ impl FlowGc {
             }
             let flow = self.cut.table.read(index);
             taken.push(port_of(&flow, &snapshot.floating));
-            if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF) {
+            // A flow of a program's has no sockets, whatever the entry says until its host has got the first data.
+            if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF && !waits(index)) {
                 // The process that had to hand off what it had received has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
@@ -340,7 +350,7 @@ impl FlowGc {
             .iter()
             .map(|&index| self.port_of(&self.cut.table.read(index)))
             .collect();
-        self.adopt(carried, &[]);
+        self.adopt(carried, &[], |_| false);
         self.return_ports(reserved.into_iter().filter(|port| !live.contains(port)));
     }
 
@@ -658,9 +668,9 @@ impl FlowGc {
         }
         // Ports of programs are nobody's: each is taken when it is free. A flow of an earlier process may have an entry of
         // theirs and a worker's port.
-        let programs = program_ports();
+        let programs = self.program_ports.load();
         let is_of_programs = |(index, (_, port)): &(u32, PlacedPort)| {
-            let has = programs.as_ref().is_some_and(|ports| ports.contains(port));
+            let has = programs.as_ref().as_ref().is_some_and(|ports| ports.contains(port));
             has && self.cut.table.is_of_programs(*index)
         };
         let of_workers = gone.into_iter().filter(|gone| !is_of_programs(gone));

@@ -78,8 +78,8 @@ pub fn service_ports() -> RangeInclusive<u16> {
     *SERVICE_PORTS.start()..=last
 }
 
-/// Source ports that programs claim by themselves, where they do: in one piece, and none of the kernel's range. `None`
-/// where there is no such piece.
+/// Source ports that programs claim by themselves, where they do: in one piece, and none of the kernel's range, which is
+/// read anew. `None` where there is no such piece.
 #[must_use]
 pub fn program_ports() -> Option<RangeInclusive<u16>> {
     program_ports_beside(&ephemeral_range())

@@ -7,6 +7,7 @@ mod guesses;
 mod hosts;
 mod left_out;
 mod life;
+mod orphan;
 mod parts;
 mod repeats;
 mod routing;

@@ -1,0 +1,167 @@
+//! Keeps the program of the kernel peek on the interfaces that have those of tier `cut`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use aya::Ebpf;
+use aya::programs::links::{FdLink, LinkError, LinkOrder};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{SchedClassifier, TcAttachType};
+
+use super::PROGRAM;
+use super::orphan::detach_orphans;
+use crate::attach::{attach_error, link_name, pin_error};
+use crate::error::KernelError;
+use crate::interfaces::Interface;
+use crate::object::program;
+use crate::pins::Pins;
+
+/// Link of the program to an interface. Dropped, it detaches, unless it is pinned.
+struct PeekLink {
+    interface: Interface,
+    link: FdLink,
+    is_pinned: bool,
+}
+
+/// Program of the kernel peek, and the interfaces that it is attached to.
+pub(super) struct PeekHooks {
+    ebpf: Ebpf,
+    pins: Pins,
+    attached: BTreeMap<u32, PeekLink>,
+    /// Whether links may be pinned: not before those of an earlier process are gone, which have the same names, and not
+    /// when the process ends.
+    may_pin: bool,
+}
+
+impl PeekHooks {
+    pub(super) const fn new(ebpf: Ebpf, pins: Pins) -> Self {
+        Self {
+            ebpf,
+            pins,
+            attached: BTreeMap::new(),
+            may_pin: false,
+        }
+    }
+
+    /// Attaches to the interfaces in `wanted`, and to no other. `outlives`: links are pinned, as soon as they may be.
+    pub(super) fn reconcile(&mut self, wanted: &[Interface], outlives: bool) {
+        let unwanted: Vec<u32> = self
+            .attached
+            .iter()
+            .filter(|(_, link)| !wanted.contains(&link.interface))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in unwanted {
+            self.unpin(index);
+            self.attached.remove(&index);
+        }
+        for interface in wanted {
+            if self.attached.contains_key(&interface.index) {
+                continue;
+            }
+            match self.attach(interface) {
+                Ok(link) => {
+                    tracing::info!(
+                        interface = interface.name,
+                        "The kernel peek is attached to an interface."
+                    );
+                    self.attached.insert(interface.index, link);
+                }
+                Err(error) => tracing::warn!(
+                    interface = interface.name,
+                    error = signalbox_sys::error_chain(&error),
+                    "The kernel peek cannot be attached to an interface."
+                ),
+            }
+        }
+        self.follow_pins(outlives);
+    }
+
+    /// Detaches the programs of earlier processes, and pins this one's links in their place, if it `outlives` its process.
+    /// Returns how many were detached.
+    pub(super) fn replace_orphans(&mut self, outlives: bool) -> io::Result<usize> {
+        let detached = detach_orphans()?;
+        self.may_pin = true;
+        self.follow_pins(outlives);
+        Ok(detached)
+    }
+
+    /// Removes the pins: the program stays as long as the process, which ends.
+    pub(super) fn end(&mut self) {
+        self.follow_pins(false);
+        self.may_pin = false;
+    }
+
+    fn follow_pins(&mut self, outlives: bool) {
+        let indices: Vec<u32> = self.attached.keys().copied().collect();
+        for index in indices {
+            if !outlives {
+                self.unpin(index);
+            } else if self.may_pin
+                && let Err(error) = self.pin(index)
+            {
+                self.may_pin = false;
+                tracing::warn!(
+                    error = signalbox_sys::error_chain(&error),
+                    "The kernel peek's program will end with this process: its link could not be pinned."
+                );
+            }
+        }
+    }
+
+    fn pin(&mut self, index: u32) -> Result<(), KernelError> {
+        let Some(link) = self.attached.remove(&index) else {
+            return Ok(());
+        };
+        let link = if link.is_pinned {
+            link
+        } else {
+            // A link that cannot be pinned is dropped, and attached anew with the next pass.
+            let pinned = link.link.pin(self.path(index)).map_err(|error| pin_error(&error))?;
+            PeekLink {
+                link: pinned.into(),
+                is_pinned: true,
+                ..link
+            }
+        };
+        self.attached.insert(index, link);
+        Ok(())
+    }
+
+    fn unpin(&mut self, index: u32) {
+        let path = self.path(index);
+        let Some(link) = self.attached.get_mut(&index).filter(|link| link.is_pinned) else {
+            return;
+        };
+        match std::fs::remove_file(&path) {
+            Ok(()) => link.is_pinned = false,
+            Err(error) => {
+                tracing::warn!(%error, pin = %path.display(), "The kernel peek's program could not be unpinned.");
+            }
+        }
+    }
+
+    fn path(&self, index: u32) -> PathBuf {
+        self.pins.path(&link_name(index, PROGRAM))
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<PeekLink, KernelError> {
+        let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
+        // Behind `cut_in`, which is the first.
+        let options = TcAttachOptions::TcxOrder(LinkOrder::last());
+        let id = program
+            .attach_with_options(&interface.name, TcAttachType::Ingress, options)
+            .map_err(attach_error(PROGRAM))?;
+        let link = program
+            .take_link(id)
+            .map_err(attach_error(PROGRAM))?
+            .try_into()
+            .map_err(|error: LinkError| pin_error(&error))?;
+        Ok(PeekLink {
+            interface: interface.clone(),
+            link,
+            is_pinned: false,
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! `peek_orphan: serve`: names are routed though the process has died.
+
+use crate::lab;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use lab::cut::{self, CutLab};
+use lab::{Router, SOON, Signalbox, eventually, http};
+
+use super::{PEEK, exits, expect_routes, start_with};
+
+const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
+const VIP: &str = "10.1.0.1:80";
+/// Longer than the program answers without a sign of life where it does not outlive its process.
+const SILENCE: Duration = Duration::from_secs(4);
+
+fn ask(client: &mut TcpStream, name: &str) -> std::io::Result<u16> {
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes())?;
+    http::read_response(client).map(|response| response.status)
+}
+
+fn is_refused(lab: &CutLab) -> bool {
+    lab.client.run(|| TcpStream::connect(VIP)).is_err()
+}
+
+/// The orphan's answers are none that this process counts.
+fn is_served_by(lab: &CutLab, sb: &Signalbox) -> bool {
+    let delivered = exits(sb, "delivered");
+    assert_eq!(http::ask(lab, VIP, "a.test").status, 200);
+    exits(sb, "delivered") == delivered + 1
+}
+
+#[test]
+fn names_are_served_without_a_process_and_the_next_one_takes_over() {
+    let Some(lab) = super::lab("names_are_served_without_a_process_and_the_next_one_takes_over") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(SERVE), 2);
+    sb.wait_healthy(&["east-1"]);
+    let mut before = lab.client.connect(VIP);
+    assert_eq!(ask(&mut before, "a.test").unwrap(), 200);
+    sb.kill9();
+    std::thread::sleep(SILENCE);
+    for _ in 0..20 {
+        assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
+    }
+    let mut meanwhile = lab.client.connect(VIP);
+    assert_eq!(ask(&mut meanwhile, "a.test").unwrap(), 200);
+    // A name that userspace would have to decide about.
+    let mut unknown = lab.client.connect(VIP);
+    unknown.set_read_timeout(Some(SOON)).unwrap();
+    let refused = ask(&mut unknown, "nobody.test").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionReset);
+
+    sb = Signalbox::start(&lab, &cut::body(SERVE));
+    expect_routes(&sb, 2);
+    assert!(is_served_by(&lab, &sb), "{}", sb.get("/metrics").1);
+    // Flows of its predecessor, and of the time between.
+    for client in [&mut before, &mut meanwhile] {
+        assert_eq!(ask(client, "a.test").unwrap(), 200);
+        let from = client.local_addr().unwrap().to_string();
+        let known = sb.flows("limit=1000");
+        assert!(
+            known.iter().any(|flow| flow["client"] == from.as_str()),
+            "{from}: {known:?}"
+        );
+    }
+    sb.wait_healthy(&["east-1"]);
+    sb.term();
+    assert_eq!(sb.proc.exit_code(4 * SOON), 0);
+    assert!(
+        is_refused(&lab),
+        "the program has outlived a process that was told to end"
+    );
+}
+
+#[test]
+fn no_request_is_lost_when_the_process_dies_and_comes_back() {
+    let Some(lab) = super::lab("no_request_is_lost_when_the_process_dies_and_comes_back") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(SERVE), 2);
+    sb.wait_healthy(&["east-1"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            lab.client.run(|| {
+                let (mut count, mut lost) = (0, Vec::new());
+                while !stop.load(Relaxed) {
+                    if let Err(error) = http::ask_here(VIP, "a.test") {
+                        lost.push(format!("request {count}: {error}"));
+                    }
+                    count += 1;
+                    // The ports have to last until the program frees them by itself.
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+                (count, lost)
+            })
+        });
+        let restarted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for waits in [200, 6000, 200] {
+                std::thread::sleep(Duration::from_millis(200));
+                sb.kill9();
+                std::thread::sleep(Duration::from_millis(waits));
+                sb = Signalbox::start(&lab, &cut::body(SERVE));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }));
+        stop.store(true, Relaxed);
+        let (count, lost) = asking.join().unwrap();
+        restarted.unwrap();
+        println!("{} of {count} requests lost: {lost:?}", lost.len());
+        assert!(count > 20 && lost.is_empty(), "of {count} requests: {lost:#?}");
+    });
+    assert!(is_served_by(&lab, &sb), "{}", sb.get("/metrics").1);
+}
+
+#[test]
+fn a_program_that_is_not_to_outlive_its_process_does_not() {
+    let Some(lab) = super::lab("a_program_that_is_not_to_outlive_its_process_does_not") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(PEEK), 2);
+    sb.wait_healthy(&["east-1"]);
+    // Switched on and off while it serves.
+    sb.reload(&cut::body(SERVE));
+    std::thread::sleep(Duration::from_secs(1));
+    sb.reload(&cut::body(PEEK));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(is_served_by(&lab, &sb));
+    sb.kill9();
+    assert!(is_refused(&lab));
+}
+
+#[test]
+fn a_successor_decides_whether_its_own_program_outlives_it() {
+    let Some(lab) = super::lab("a_successor_decides_whether_its_own_program_outlives_it") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let mut sb = start_with(&lab, &cut::body(SERVE), 2);
+    sb.wait_healthy(&["east-1"]);
+    sb.be_replaced("second");
+    expect_routes(&sb, 2);
+    assert!(eventually(SOON, || is_served_by(&lab, &sb)));
+    sb.kill9();
+    std::thread::sleep(SILENCE);
+    assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
+    // The next process does not use the kernel peek: nothing stands in front of its sockets.
+    sb = Signalbox::start(&lab, &cut::body("datapath: { peek: userspace }"));
+    assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
+    let mut unknown = lab.client.connect(VIP);
+    unknown.set_read_timeout(Some(SOON)).unwrap();
+    unknown.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    assert!(eventually(SOON, || sb.metric("signalbox_connections_current") >= 1.0));
+    drop(unknown);
+    sb.kill9();
+    assert!(is_refused(&lab));
+}
