@@ -143,7 +143,8 @@ fn ask(from: SocketAddr, to: SocketAddr, count: usize) {
         Ok::<_, std::io::Error>(stream)
     };
     let use_it = |n: usize, mut stream: &TcpStream| {
-        let message = format!("{from} {n:05}");
+        // Begins as a request, for listeners that look for a name; a host of the test echoes whatever comes.
+        let message = format!("GET / HTTP/1.1\r\nHost: a.test\r\nFrom: {from} {n:05}\r\n\r\n");
         let mut answer = vec![0; message.len()];
         stream.write_all(message.as_bytes())?;
         stream.read_exact(&mut answer)?;
