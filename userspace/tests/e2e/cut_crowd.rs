@@ -15,6 +15,8 @@ struct Crowd {
     helpers: usize,
     /// Connections of each.
     each: usize,
+    /// Protocol of the listener and of its hosts.
+    protocol: &'static str,
     at: &'static str,
     /// Configuration but for the cluster.
     body: &'static str,
@@ -29,6 +31,7 @@ struct Crowd {
 const CUT: Crowd = Crowd {
     helpers: 7,
     each: 14_300,
+    protocol: "tcp",
     at: "10.1.0.1:3306",
     body: "listeners:\n  - { name: crowd, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: crowd }\n",
     apart: 20,
@@ -39,6 +42,7 @@ const CUT: Crowd = Crowd {
 const PEEKED: Crowd = Crowd {
     helpers: 12,
     each: 8400,
+    protocol: "http",
     at: "10.1.0.1:80",
     body: "datapath: { peek: kernel }\n\
            limits: { cut_flows: 262144 }\n\
@@ -99,8 +103,10 @@ fn idle_and_answer(crowd: &Crowd, expect: impl Fn(&Signalbox, usize)) {
         .collect();
     servers.iter_mut().for_each(|server| drop(server.expect("listening")));
     let hosts: Vec<_> = (0..helpers)
-        .map(|n| format!("{{ name: h{n}, address: \"10.2.0.2\", PORT: {} }}", 4000 + n))
-        .map(|host| host.replace("PORT", if crowd.at.ends_with(":80") { "http" } else { "tcp" }))
+        .map(|n| {
+            let protocol = crowd.protocol;
+            format!("{{ name: h{n}, address: \"10.2.0.2\", {protocol}: {} }}", 4000 + n)
+        })
         .collect();
     let [health, ejection] = cut::PATIENT;
     let cluster = config::cluster_of("crowd", &["balance: least-connections", health, ejection], &hosts);

@@ -131,11 +131,7 @@ fn clients_of_a_host_that_says_nothing_are_served_by_another_or_once_it_speaks()
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let sb = start_with(&lab, &body(), 2);
     sb.wait_healthy(&["east-1", "east-2"]);
-    let nothing = Odds {
-        drop: 1.0,
-        ..Odds::GOOD
-    };
-    let link = Impaired::host_link(&lab, "east-1", nothing);
+    let link = Impaired::host_link(&lab, "east-1", Odds::SILENT);
     // A request of the two waits for the silent host.
     let clients = [begin(&lab), begin(&lab)];
     assert!(eventually(SOON, || exits(&sb, "syn_repeated") >= 1));

@@ -15,7 +15,7 @@ use super::{PEEK, exits, expect_routes, start_with};
 const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
 const VIP: &str = "10.1.0.1:80";
 /// Longer than the program answers without a sign of life where it does not outlive its process.
-const SILENCE: Duration = Duration::from_secs(4);
+const DEAD_INTERVAL: Duration = Duration::from_secs(4);
 
 fn ask(client: &mut TcpStream, name: &str) -> std::io::Result<u16> {
     client.write_all(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes())?;
@@ -44,7 +44,7 @@ fn names_are_served_without_a_process_and_the_next_one_takes_over() {
     let mut before = lab.client.connect(VIP);
     assert_eq!(ask(&mut before, "a.test").unwrap(), 200);
     sb.kill9();
-    std::thread::sleep(SILENCE);
+    std::thread::sleep(DEAD_INTERVAL);
     for _ in 0..20 {
         assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
     }
@@ -150,7 +150,7 @@ fn a_successor_decides_whether_its_own_program_outlives_it() {
     expect_routes(&sb, 2);
     assert!(eventually(SOON, || is_served_by(&lab, &sb)));
     sb.kill9();
-    std::thread::sleep(SILENCE);
+    std::thread::sleep(DEAD_INTERVAL);
     assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
     // The next process does not use the kernel peek: nothing stands in front of its sockets.
     sb = Signalbox::start(&lab, &cut::body("datapath: { peek: userspace }"));

@@ -210,11 +210,7 @@ fn long_first_data_outlives_a_lost_syn_to_its_host() {
     let (_health, hosts, sb) = start(&lab);
     stay_on_this_cpu();
     for (n, door) in (1..).zip(doors()) {
-        let silent = Odds {
-            drop: 1.0,
-            ..Odds::GOOD
-        };
-        let link = Impaired::host_link(&lab, door.host, silent);
+        let link = Impaired::host_link(&lab, door.host, Odds::SILENT);
         let mut client = lab.client.connect(door.at);
         client.write_all(&door.first).unwrap();
         assert!(eventually(SOON, || exits(&sb, "routed") == n));

@@ -22,11 +22,6 @@ const PORTS: usize = 16_384;
 /// Old connections.
 const OLD: u16 = 3;
 
-const SILENT: Odds = Odds {
-    drop: 1.0,
-    ..Odds::GOOD
-};
-
 /// Number of CPUs that the ports are divided among.
 fn cpus() -> usize {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
@@ -98,7 +93,7 @@ fn what_a_client_says_behind_its_first_data_waits_with_it() {
     };
     let (_health, hosts, sb) = start(&lab);
     let door = &doors()[0];
-    let link = Impaired::host_link(&lab, door.host, SILENT);
+    let link = Impaired::host_link(&lab, door.host, Odds::SILENT);
     stay_on_this_cpu();
     let mut client = lab.client.connect(door.at);
     client.set_nodelay(true).unwrap();
@@ -154,7 +149,7 @@ fn a_client_that_gives_up_may_come_again_from_its_port() {
         finish(&client, &host);
     };
 
-    let link = Impaired::host_link(&lab, door.host, SILENT);
+    let link = Impaired::host_link(&lab, door.host, Odds::SILENT);
     reset(begin(20_001));
     assert!(
         eventually(SOON, || exits(&sb, "given_up") == 1),
@@ -163,7 +158,7 @@ fn a_client_that_gives_up_may_come_again_from_its_port() {
     );
     come_again(20_001, link);
 
-    let link = Impaired::host_link(&lab, door.host, SILENT);
+    let link = Impaired::host_link(&lab, door.host, Odds::SILENT);
     abandon(&lab.client, "tcp sport 20002", vec![begin(20_002)]);
     come_again(20_002, link);
     assert_eq!(exits(&sb, "given_up"), 1);
@@ -179,7 +174,7 @@ fn a_client_that_ends_behind_its_first_data_is_heard_out() {
     };
     let (_health, hosts, sb) = start(&lab);
     let door = &doors()[0];
-    let link = Impaired::host_link(&lab, door.host, SILENT);
+    let link = Impaired::host_link(&lab, door.host, Odds::SILENT);
     let mut client = lab.client.connect(door.at);
     client.set_nodelay(true).unwrap();
     client.write_all(&door.first).unwrap();

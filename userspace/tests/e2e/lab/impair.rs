@@ -23,6 +23,8 @@ pub(crate) struct Odds {
 impl Odds {
     /// No impairment.
     pub(crate) const GOOD: Self = Self::of(0.0, 0.0, 0.0);
+    /// Everything is lost.
+    pub(crate) const SILENT: Self = Self::of(1.0, 0.0, 0.0);
     /// A hundredth is lost.
     pub(crate) const LOSS: Self = Self::of(0.01, 0.0, 0.0);
     /// A hundredth comes twice.
