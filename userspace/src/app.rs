@@ -2,6 +2,7 @@
 
 mod kernel_parts;
 mod limits;
+mod restart;
 mod run;
 mod successor;
 
@@ -33,6 +34,7 @@ use crate::state::Shared;
 use crate::sync;
 use kernel_parts::KernelParts;
 pub use limits::connection_limit;
+pub use restart::kept_sockets;
 use run::Signals;
 pub use successor::{SuccessorCommand, launch as launch_successor};
 
@@ -55,6 +57,8 @@ pub struct Options {
     pub steering: SteeringChoice,
     pub workers: usize,
     pub takeover: bool,
+    /// Listening sockets that the service manager has kept since an earlier process.
+    pub kept: Option<Offer>,
     /// Command line of a successor that this process starts when it is told to; `None`: it starts none.
     pub successor: Option<SuccessorCommand>,
 }
@@ -80,6 +84,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         steering,
         workers,
         takeover: take_over,
+        kept,
         successor,
     } = options;
     let (socket, admin_addr) = (model.admin.socket.clone(), model.admin.listen);
@@ -89,6 +94,8 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let (predecessor, inherited) = ask_predecessor(&socket, take_over)?;
 
     let mut parts = KernelParts::load(&model, steering, inherited.as_ref())?;
+    // Sockets that addresses are bound to are of no use to a process that steers, nor the other way around.
+    let kept = kept.filter(|kept| kept.steered == parts.steering.is_some());
     let max_connections = limits::connection_budget(model.admin.max_connections);
     let shared = Arc::new(Shared::new(&model));
     let (events, inbox) = mpsc::unbounded_channel();
@@ -104,7 +111,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         },
     )?;
     let kernel_cut = parts.cut.as_ref().map(|(cut, _)| Arc::clone(cut));
-    let listener_set = ListenerSet::new(workers.clone(), parts.steering.take(), kernel_cut, inherited)
+    let listener_set = ListenerSet::new(workers.clone(), parts.steering.take(), kernel_cut, inherited.or(kept))
         .context("opening the listening sockets")?;
 
     let jobs = Arc::<Jobs>::default();

@@ -447,6 +447,8 @@ fn config_exit_code(error: &config::LoadError) -> ExitCode {
 }
 
 fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
+    // First of all: they must not stay open, with nobody behind them, where this process does not come to serve.
+    let kept = app::kept_sockets();
     let parsed = match config::load(&run.config) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -463,6 +465,7 @@ fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
         steering: run.steering,
         workers: run.workers.map_or_else(default_workers, usize::from),
         takeover: run.takeover,
+        kept,
         successor: Some(app::SuccessorCommand::of_this_process()?),
     };
     let runtime = runtime()?;

@@ -2,17 +2,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
-use aya::programs::SkLookup;
-use aya::programs::sk_lookup::SkLookupLink;
+use aya::programs::{ProgramError, SkLookup};
+use aya::sys::SyscallError;
 use signalbox_common::steer::{MAX_LISTENER_SLOTS, SteerKey, SteerValue};
 use signalbox_core::plan::{self, BindingOp, Bindings};
 
 use crate::error::KernelError;
-use crate::map::MapFd;
+use crate::map::{MapFd, bpf};
 use crate::object::{map_fd, program};
 
 /// The attached program and its maps. Dropping it detaches the program: connections go where they would without us.
@@ -20,8 +20,8 @@ pub struct Steering {
     bindings: MapFd,
     listeners: MapFd,
     bindings_now: Bindings,
-    /// Link that keeps the program attached.
-    _link: SkLookupLink,
+    /// Link that keeps the program attached: aya's does not give away its descriptor.
+    link: OwnedFd,
 }
 
 /// Error of writing the bindings.
@@ -43,15 +43,26 @@ impl Steering {
         let wrong = |e| KernelError::of_program("steer", e);
         let steer: &mut SkLookup = program(ebpf, "steer")?;
         steer.load().map_err(wrong)?;
-        let id = steer.attach(&netns).map_err(wrong)?;
-        let link = steer.take_link(id).map_err(wrong)?;
+        let program = steer.fd().map_err(wrong)?.as_fd().as_raw_fd();
+        let link = attach(program, &netns).map_err(|io_error| {
+            wrong(ProgramError::SyscallError(SyscallError {
+                call: "bpf_link_create",
+                io_error,
+            }))
+        })?;
         let (bindings, listeners) = (map_fd(ebpf, "STEER_BINDINGS")?, map_fd(ebpf, "STEER_LISTENERS")?);
         Ok(Self {
             bindings,
             listeners,
             bindings_now: Bindings::new(),
-            _link: link,
+            link,
         })
+    }
+
+    /// Returns the link: the program steers for as long as somebody has it open.
+    #[must_use]
+    pub fn into_link(self) -> OwnedFd {
+        self.link
     }
 
     /// Puts a listening socket into a slot. Any one socket of a SO_REUSEPORT group stands for the whole group.
@@ -88,4 +99,31 @@ impl Steering {
         };
         Ok(())
     }
+}
+
+/// Attaches a program of type `sk_lookup` to a network namespace (`BPF_LINK_CREATE`, kernel 5.9).
+fn attach(program: RawFd, netns: &File) -> io::Result<OwnedFd> {
+    let mut attr = LinkAttr {
+        prog_fd: program as u32,
+        target_fd: netns.as_raw_fd() as u32,
+        attach_type: BPF_SK_LOOKUP,
+        flags: 0,
+    };
+    let fd = bpf(BPF_LINK_CREATE, &mut attr)?;
+    // SAFETY: the kernel has just made the descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Command of `bpf(2)`.
+const BPF_LINK_CREATE: libc::c_long = 28;
+/// `enum bpf_attach_type` of include/uapi/linux/bpf.h.
+const BPF_SK_LOOKUP: u32 = 36;
+
+/// Part of `union bpf_attr` that creating a link uses.
+#[repr(C)]
+struct LinkAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
 }

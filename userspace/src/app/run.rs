@@ -9,13 +9,18 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::RunningBalancer;
+use super::restart;
 use super::successor::Successor;
+use crate::control::Control;
 use crate::control::event::StoreEvent;
 use crate::state::Shared;
 use crate::sync;
 
 /// Time that the end of the process waits for the connection log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time behind a restart's last answer to a SYN in which clients send their first data.
+const COOKIE_GRACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Signals that control the process.
 pub(super) struct Signals {
@@ -102,6 +107,7 @@ impl RunningBalancer {
         if !relieved {
             hand_groups_over(&shared, period).await;
         }
+        let is_restart = !relieved && restart::is_under_way().await;
         shared.stopping.store(true, Relaxed);
         if let Some(kernel_peek) = &self.control.kernel_peek {
             kernel_peek.stop(relieved);
@@ -111,10 +117,8 @@ impl RunningBalancer {
             connections = shared.totals.with_sockets.get(),
             "Stopping: no new connections."
         );
-        let (done, stopped) = oneshot::channel();
-        let _ = self.control.events.send(StoreEvent::StopListening(done));
         let drained = async {
-            let _ = tokio::time::timeout_at(deadline.into(), stopped).await;
+            let _ = tokio::time::timeout_at(deadline.into(), stop_listening(&self.control, is_restart)).await;
             while shared.totals.with_sockets.get() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -141,6 +145,29 @@ impl RunningBalancer {
         shared.log.flush(LOG_TIMEOUT);
         tracing::info!("Stopped.");
         Ok(())
+    }
+}
+
+/// Stops listening. Where this is a restart, systemd keeps the sockets, and new connections wait for the next process.
+async fn stop_listening(control: &Control, is_restart: bool) {
+    if !is_restart {
+        let (done, stopped) = oneshot::channel();
+        let _ = control.events.send(StoreEvent::StopListening(done));
+        let _ = stopped.await;
+        return;
+    }
+    let (reply, left) = oneshot::channel();
+    let _ = control.events.send(StoreEvent::LeaveSockets(reply));
+    let Ok(offer) = left.await else { return };
+    match restart::keep(&offer) {
+        Ok(()) => tracing::info!("systemd keeps the listening sockets for the restart: new connections wait."),
+        Err(error) => {
+            tracing::warn!(%error, "systemd does not keep the listening sockets: new connections are refused.")
+        }
+    }
+    // Clients whose SYN the kernel peek has answered: their first data is passed up by it, and by nobody later.
+    if control.kernel_peek.is_some() {
+        tokio::time::sleep(COOKIE_GRACE_INTERVAL).await;
     }
 }
 

@@ -93,6 +93,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         steering: SteeringChoice::Auto,
         workers: cli::default_workers(),
         takeover: false,
+        kept: None,
         successor: None,
     };
     let running = app::start(options)

@@ -47,6 +47,8 @@ pub enum StoreEvent {
     MigrationChanged(u64, oneshot::Sender<Result<(), String>>),
     /// Stops listening: everything queued is accepted first.
     StopListening(oneshot::Sender<()>),
+    /// Stops accepting, and returns the sockets for a process to come.
+    LeaveSockets(oneshot::Sender<Offer>),
     /// Hands the listening sockets to another process.
     HandOver(oneshot::Sender<Offer>),
     /// Failure of the process that was to take over.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::TcpListener;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use signalbox_common::steer::{MAX_BINDINGS, SLOT_V4, SLOT_V6};
@@ -26,6 +27,8 @@ pub struct Offer {
     pub steered: bool,
     pub binds: Vec<Bind>,
     pub sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
+    /// Link of the program that steers to these sockets, where it stays attached without its process.
+    pub link: Option<OwnedFd>,
 }
 
 pub struct ListenerSet {
@@ -37,6 +40,8 @@ pub struct ListenerSet {
     /// Duplicates of the workers' listening sockets, to be handed to another process.
     sockets: HashMap<ListenSocketKey, Vec<TcpListener>>,
     binds: HashSet<Bind>,
+    /// Link of a former process' program, which steers until this one's does.
+    former_link: Option<OwnedFd>,
     /// True once the workers have been given the sockets.
     accepting: bool,
 }
@@ -81,6 +86,7 @@ impl ListenerSet {
             cut,
             sockets: HashMap::new(),
             binds: HashSet::new(),
+            former_link: None,
             accepting: false,
         };
         // No worker accepts yet: before a configuration is in force, a connection could not be served.
@@ -88,6 +94,7 @@ impl ListenerSet {
             (Some(offer), _) => {
                 set.binds.extend(offer.binds);
                 set.sockets.extend(offer.sockets);
+                set.former_link = offer.link;
                 set.add_sockets()?;
             }
             (None, Some(_)) => {
@@ -230,6 +237,7 @@ impl ListenerSet {
                 }
             }
         }
+        self.former_link = None;
         self.binds = wanted;
         Ok(self.binds.len())
     }
@@ -262,7 +270,17 @@ impl ListenerSet {
                 .iter()
                 .map(|(socket, listeners)| (*socket, duplicate(listeners)))
                 .collect(),
+            link: None,
         }
+    }
+
+    /// Stops accepting, and returns the sockets with what waits in their queues. Whoever has them keeps them open, and the
+    /// program that steers to them attached.
+    pub async fn leave(&mut self) -> Offer {
+        let mut offer = self.offer();
+        offer.link = self.steering.take().map(Steering::into_link);
+        self.stop_workers(StopMode::Leave).await;
+        offer
     }
 
     /// Stops listening and steering, because another process has the sockets now.

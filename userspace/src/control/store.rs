@@ -291,6 +291,9 @@ impl Store {
                 self.listener_set.stop().await;
                 let _ = done.send(());
             }
+            StoreEvent::LeaveSockets(reply) => {
+                let _ = reply.send(self.listener_set.leave().await);
+            }
             StoreEvent::HandOver(reply) => {
                 // Closed first: the successor reads the database before it serves.
                 self.watchers.release_ledger();

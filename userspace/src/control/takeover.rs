@@ -120,6 +120,7 @@ pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> 
             steered: manifest.steered,
             binds,
             sockets,
+            link: None,
         },
     )))
 }

@@ -22,6 +22,8 @@ pub enum StopMode {
     Drain,
     /// The socket lives on in another process, which accepts what is queued.
     HandOver,
+    /// The socket is kept open by the service manager, and a later process accepts what is queued.
+    Leave,
 }
 
 /// Pause when there is no room for connections, or when the kernel refuses one.
@@ -52,7 +54,7 @@ pub async fn run(
             match how {
                 StopMode::Running => {}
                 StopMode::Drain => return drain(&worker, &listener, local).await,
-                StopMode::HandOver => return Ok(()),
+                StopMode::HandOver | StopMode::Leave => return Ok(()),
             }
         }
         if !worker.has_room() {

@@ -66,6 +66,7 @@ mod peek;
 mod pins;
 mod prometheus;
 mod refused;
+mod restart;
 mod rights;
 mod rotate;
 mod rotate_machine;

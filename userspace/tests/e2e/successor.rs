@@ -1,6 +1,5 @@
 //! A successor that the running process starts by itself, as a unit of systemd has it: the test is the service manager.
 
-use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::signal::{Signal, kill};
@@ -8,6 +7,7 @@ use nix::unistd::Pid;
 
 use crate::lab;
 use crate::lifecycle::status_pid;
+use lab::service_manager::ServiceManager;
 use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -23,35 +23,6 @@ fn body() -> String {
     )
 }
 
-/// The service manager, which gets messages at a socket.
-struct Manager {
-    socket: UnixDatagram,
-    heard: Vec<String>,
-}
-
-impl Manager {
-    fn new(lab: &Lab) -> (Self, String) {
-        let path = lab.dir().join("notify.sock");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let manager = Self {
-            socket,
-            heard: Vec::new(),
-        };
-        (manager, path.display().to_string())
-    }
-
-    /// Messages so far, line by line.
-    fn heard(&mut self) -> &[String] {
-        let mut buffer = [0; 4096];
-        while let Ok(n) = self.socket.recv(&mut buffer) {
-            let text = String::from_utf8_lossy(&buffer[..n]);
-            self.heard.extend(text.lines().map(str::to_owned));
-        }
-        &self.heard
-    }
-}
-
 /// A process that is no child of the test's: it ends with the test.
 struct Orphan(u32);
 
@@ -65,12 +36,8 @@ fn serving_pid(sb: &Signalbox) -> Option<u32> {
     u32::try_from(status_pid(sb)?).ok()
 }
 
-/// Starts it with the manager's variables, as systemd does.
-fn start(lab: &Lab, path: &str) -> Signalbox {
-    let (notify, period) = (format!("NOTIFY_SOCKET={path}"), "WATCHDOG_USEC=600000");
-    // The shell's pid becomes that of signalbox.
-    let script = format!("exec env {notify} {period} WATCHDOG_PID=$$ \"$@\"");
-    Signalbox::start_under(lab, &body(), &["sh", "-c", &script, "sh"])
+fn start(lab: &Lab, manager: &mut ServiceManager) -> Signalbox {
+    manager.start(|under| Signalbox::start_under(lab, &body(), under))
 }
 
 #[test]
@@ -80,8 +47,8 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let (mut manager, path) = Manager::new(&lab);
-    let mut old = start(&lab, &path);
+    let mut manager = ServiceManager::new(&lab);
+    let mut old = start(&lab, &mut manager);
     old.wait_healthy(&["east-1"]);
     let long = lab.client.connect(HTTP);
     let ask_long = || http::get(&long, "a.test", "/").is_ok_and(|r| r.status == 200);
@@ -125,19 +92,19 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
     assert!(
         eventually(SOON, || manager.heard().contains(&wanted)),
         "{:?}",
-        manager.heard
+        manager.heard()
     );
     assert!(
-        !manager.heard.iter().any(|line| line == "STOPPING=1"),
+        !manager.heard().iter().any(|line| line == "STOPPING=1"),
         "{:?}",
-        manager.heard
+        manager.heard()
     );
     // The manager listens to the main process alone: the watchdog's messages are the successor's.
     let before = manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count();
     let goes_on = eventually(SOON, || {
         manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count() > before + 2
     });
-    assert!(goes_on, "{:?}", manager.heard);
+    assert!(goes_on, "{:?}", manager.heard());
     assert!(ask_long(), "the old process stays for its flow");
     drop(long);
     assert_eq!(old.proc.exit_code(SOON), 0, "and ends with it");
@@ -145,7 +112,7 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
     let goes_on = eventually(SOON, || {
         manager.heard().iter().filter(|line| *line == "WATCHDOG=1").count() > before + 2
     });
-    assert!(goes_on, "the watchdog is the successor's: {:?}", manager.heard);
+    assert!(goes_on, "the watchdog is the successor's: {:?}", manager.heard());
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
 }
 
@@ -156,8 +123,8 @@ fn a_successor_that_cannot_start_changes_nothing() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let (mut manager, path) = Manager::new(&lab);
-    let old = start(&lab, &path);
+    let mut manager = ServiceManager::new(&lab);
+    let old = start(&lab, &mut manager);
     old.wait_healthy(&["east-1"]);
     let config = lab.dir().join("signalbox.yaml");
     std::fs::write(&config, "version: 1\nlisteners: 7\n").unwrap();
@@ -177,6 +144,6 @@ fn a_successor_that_cannot_start_changes_nothing() {
     assert!(
         !manager.heard().iter().any(|line| line.starts_with("MAINPID=")),
         "{:?}",
-        manager.heard
+        manager.heard()
     );
 }

@@ -18,6 +18,7 @@ pub(crate) mod load;
 pub(crate) mod raw;
 pub(crate) mod router;
 pub(crate) mod servers;
+pub(crate) mod service_manager;
 pub(crate) mod services;
 pub(crate) mod signalbox;
 pub(crate) mod syn;

@@ -116,7 +116,7 @@ impl Signalbox {
         std::mem::replace(&mut self.proc, Proc::spawn(name, command, dir))
     }
 
-    fn wait_ready(mut self) -> Self {
+    pub(crate) fn wait_ready(mut self) -> Self {
         let mut ended = None;
         let ready = eventually(START_TIMEOUT, || {
             ended = self.proc.wait_exit(Duration::ZERO);
@@ -138,7 +138,7 @@ impl Signalbox {
         Self::spawn_under(lab, name, config, words, &[])
     }
 
-    fn spawn_under(lab: &Lab, name: &str, config: &Path, words: &[&str], under: &[&str]) -> Self {
+    pub(crate) fn spawn_under(lab: &Lab, name: &str, config: &Path, words: &[&str], under: &[&str]) -> Self {
         let mut command = under_command(lab, under);
         command.arg("run").arg("--config").arg(config).args(words);
         // The whole suite by another way of steering: SIGNALBOX_E2E_STEERING=bind.

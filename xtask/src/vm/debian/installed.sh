@@ -165,17 +165,30 @@ t03_a_reload_checks_the_file_first() {
     ask -f http://10.1.0.1/small
 }
 
-t04_a_restart_keeps_a_download_that_is_cut() {
+t04_a_restart_keeps_a_download_that_is_cut_and_refuses_no_connection() {
     begin_download cut 80
+    begin_calls
     until_so sh -c 'signalbox flows | grep -w cut'
     pid=$(main_pid)
     systemctl restart signalbox
     [ "$(main_pid)" != "$pid" ]
+    journalctl --unit signalbox | grep 'systemd keeps the listening sockets'
+    no_call_has_failed
+    # They are the process' alone again, and end with it.
+    [ "$(systemctl show --property=NFileDescriptorStore --value signalbox)" = 0 ]
     download_is_whole cut
     ask -f http://10.1.0.1/small
 }
 
-t05_killed_it_is_started_again_and_the_download_goes_on() {
+t05_a_stop_refuses_connections() {
+    systemctl stop signalbox
+    fails ask -f http://10.1.0.1/small 2>/run/said
+    grep -i refused /run/said || { cat /run/said; return 1; }
+    systemctl start signalbox
+    until_so ready
+}
+
+t06_killed_it_is_started_again_and_the_download_goes_on() {
     begin_download cut 80
     until_so sh -c 'signalbox flows | grep -w cut'
     pid=$(main_pid)
@@ -185,7 +198,7 @@ t05_killed_it_is_started_again_and_the_download_goes_on() {
     download_is_whole cut
 }
 
-t06_an_upgrade_loses_neither_downloads_nor_connections() {
+t07_an_upgrade_loses_neither_downloads_nor_connections() {
     begin_calls
     begin_download cut 80
     begin_download uncut 81
@@ -209,7 +222,7 @@ t06_an_upgrade_loses_neither_downloads_nor_connections() {
     ask -f http://10.1.0.1/small
 }
 
-t07_a_version_that_does_not_start_leaves_the_one_before() {
+t08_a_version_that_does_not_start_leaves_the_one_before() {
     pid=$(main_pid)
     cp /etc/signalbox/signalbox.yaml /run/good.yaml
     echo 'listners: []' >>/etc/signalbox/signalbox.yaml
@@ -226,7 +239,7 @@ t07_a_version_that_does_not_start_leaves_the_one_before() {
     ask -f http://10.1.0.1/small
 }
 
-t08_what_an_administrator_has_stopped_and_disabled_stays_so() {
+t09_what_an_administrator_has_stopped_and_disabled_stays_so() {
     systemctl disable --now signalbox
     dpkg --install /job/next/*.deb
     [ "$(systemctl is-enabled signalbox || true)" = disabled ]
@@ -236,7 +249,7 @@ t08_what_an_administrator_has_stopped_and_disabled_stays_so() {
     ask -f http://10.1.0.1/small
 }
 
-t09_virtual_addresses_come_and_go_by_the_unit_of_an_ordinary_user() {
+t10_virtual_addresses_come_and_go_by_the_unit_of_an_ordinary_user() {
     cat >>/etc/signalbox/signalbox.yaml <<END
 ha:
   name: test
@@ -267,7 +280,7 @@ END
     fails pgrep -f keepalived
 }
 
-t10_removed_it_has_stopped_and_nothing_is_pinned() {
+t11_removed_it_has_stopped_and_nothing_is_pinned() {
     systemctl start signalbox-ha
     dpkg --remove signalbox
     [ "$(systemctl is-active signalbox || true)" != active ]
@@ -277,7 +290,7 @@ t10_removed_it_has_stopped_and_nothing_is_pinned() {
     [ -e /etc/signalbox/signalbox.yaml ]
 }
 
-t11_purged_it_has_left_nothing_but_its_user() {
+t12_purged_it_has_left_nothing_but_its_user() {
     rm /etc/signalbox/signalbox.yaml
     dpkg --purge signalbox
     state >/run/after

@@ -21,7 +21,7 @@ pub(super) const KERNEL: &str = "6.1";
 
 /// Packages beside the essential ones: what the tutorial installs cannot be fetched in a machine without a network.
 const INCLUDED: &str =
-    "systemd-sysv,passwd,procps,iproute2,ca-certificates,curl,openssl,haproxy,nginx-light,keepalived,nftables";
+    "systemd-sysv,dbus,passwd,procps,iproute2,ca-certificates,curl,openssl,haproxy,nginx-light,keepalived,nftables";
 
 /// Files of the root. An emulated processor takes thirty times as long as the one that it runs on, which is no reason to
 /// end a unit.

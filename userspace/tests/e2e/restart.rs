@@ -1,0 +1,152 @@
+//! A restart of the unit: systemd keeps the listening sockets, and clients wait for the next process. The test is systemd.
+
+use nix::sys::signal::Signal;
+
+use crate::lab;
+use lab::service_manager::ServiceManager;
+use lab::signalbox::write_config;
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+
+const HTTP: &str = "10.1.0.1:80";
+
+fn body() -> String {
+    let east = config::cluster("east", &[], &["east-1"]);
+    format!(
+        "{}clusters:\n{east}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
+        config::WEB_LISTENERS
+    )
+}
+
+/// Starts it as a unit's process, whose descriptors the manager passes.
+fn spawn(lab: &Lab, manager: &mut ServiceManager, body: &str, words: &[&str]) -> Signalbox {
+    let config = write_config(lab, "signalbox.yaml", body);
+    manager.start(|under| Signalbox::spawn_under(lab, "signalbox", &config, words, under))
+}
+
+/// Ends it as systemd does for a job of this kind.
+fn end(manager: &ServiceManager, kind: &str, sb: &mut Signalbox) {
+    manager.begin_job(kind);
+    sb.proc.signal(Signal::SIGTERM);
+    assert_eq!(sb.proc.exit_code(SOON), 0, "{}", sb.proc.log());
+}
+
+fn is_refused(lab: &Lab) -> bool {
+    let connected = lab.client.run(|| std::net::TcpStream::connect(HTTP));
+    connected.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+/// A restart with sockets that are opened with `words`; the unit's next process is started with `words_later`.
+fn clients_wait(words: &[&str], words_later: &[&str], names: &[&str]) {
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let mut manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &mut manager, &body(), words).wait_ready();
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+
+    end(&manager, "restart", &mut sb);
+    assert_eq!(manager.kept(), names);
+    let waiting: Vec<_> = (0..20).map(|_| lab.client.connect(HTTP)).collect();
+    let mut sb = spawn(&lab, &mut manager, &body(), words_later).wait_ready();
+    sb.wait_healthy(&["east-1"]);
+    for client in &waiting {
+        let answer = http::get(client, "a.test", "/").unwrap();
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+    // The sockets are the process' alone from now on.
+    assert!(eventually(SOON, || manager.kept().is_empty()), "{:?}", manager.kept());
+
+    drop(waiting);
+    end(&manager, "stop", &mut sb);
+    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert!(is_refused(&lab));
+}
+
+#[test]
+fn clients_wait_for_a_process_that_steers() {
+    if !privileged("clients_wait_for_a_process_that_steers") {
+        return;
+    }
+    let mut names = vec!["signalbox-link"];
+    // A socket of each version of IP.
+    names.extend(["signalbox-steered"; 2]);
+    clients_wait(&["--steering", "sk-lookup"], &["--steering", "sk-lookup"], &names);
+}
+
+#[test]
+fn clients_wait_for_a_process_that_binds() {
+    if !privileged("clients_wait_for_a_process_that_binds") {
+        return;
+    }
+    let names = [
+        "signalbox-at-10.1.0.1/32-443",
+        "signalbox-at-10.1.0.1/32-80",
+        "signalbox-at-fd00_1__1/128-443",
+        "signalbox-at-fd00_1__1/128-80",
+    ];
+    // More workers share more sockets.
+    clients_wait(
+        &["--steering", "bind", "--workers", "1"],
+        &["--steering", "bind", "--workers", "10"],
+        &names,
+    );
+}
+
+#[test]
+fn sockets_of_another_way_to_steer_are_closed() {
+    if !privileged("sockets_of_another_way_to_steer_are_closed") {
+        return;
+    }
+    for (before, after) in [("bind", "sk-lookup"), ("sk-lookup", "bind")] {
+        let lab = Lab::new();
+        let _router = Router::start(&lab, "east-1");
+        let mut manager = ServiceManager::new(&lab);
+        let mut sb = spawn(&lab, &mut manager, &body(), &["--steering", before]).wait_ready();
+        end(&manager, "restart", &mut sb);
+        assert!(!manager.kept().is_empty());
+        let sb = spawn(&lab, &mut manager, &body(), &["--steering", after]);
+        // Before it looks whether addresses are free.
+        assert!(eventually(SOON, || manager.kept().is_empty()), "{:?}", manager.kept());
+        let mut sb = sb.wait_ready();
+        sb.wait_healthy(&["east-1"]);
+        assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+        end(&manager, "stop", &mut sb);
+        assert!(is_refused(&lab), "{before}, {after}");
+    }
+}
+
+#[test]
+fn a_restart_with_a_wrong_file_leaves_nothing_open() {
+    if !privileged("a_restart_with_a_wrong_file_leaves_nothing_open") {
+        return;
+    }
+    let lab = Lab::new();
+    let mut manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &mut manager, &body(), &[]).wait_ready();
+    end(&manager, "restart", &mut sb);
+    let client = lab.client.connect(HTTP);
+    let mut sb = spawn(&lab, &mut manager, "listners: 7\n", &[]);
+    assert_eq!(sb.proc.exit_code(SOON), 2, "{}", sb.proc.log());
+    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert!(is_refused(&lab));
+    assert!(http::get(&client, "a.test", "/").is_err());
+}
+
+#[test]
+fn without_an_answer_of_systemd_an_end_is_a_stop() {
+    if !privileged("without_an_answer_of_systemd_an_end_is_a_stop") {
+        return;
+    }
+    let lab = Lab::new();
+    let mut manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &mut manager, &body(), &[]).wait_ready();
+    manager.break_systemctl();
+    sb.proc.signal(Signal::SIGTERM);
+    assert_eq!(sb.proc.exit_code(SOON), 0, "{}", sb.proc.log());
+    let log = sb.proc.log();
+    assert!(log.contains("does not say whether this is a restart"), "{log}");
+    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert!(is_refused(&lab));
+}
