@@ -159,7 +159,7 @@ fn on_cut_packet<F: Family>(
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let mut now = unsafe { (&raw const flow.state).read_volatile() };
-    // Comes again, and finds the entry gone.
+    // A packet that is dropped comes again, and finds the entry gone.
     let closing = Verdict::new(Reason::CutClosing, DROP);
     if now == state::SHADOW {
         now = promote(ctx, entry, flow);

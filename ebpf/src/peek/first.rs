@@ -423,18 +423,23 @@ fn claim_free_port<F: Family>(
         }
         port &= 0xffff;
         arriving.ports = host_port | port;
-        // SAFETY: the value is copied at once.
-        let taken = unsafe { CUT_CT.get(&*arriving) }.copied();
-        if let Some(entry) = taken {
-            reclaim(entry.index);
-        }
-        // SAFETY: only looked whether it is there.
-        let is_free = unsafe { CUT_CT.get(&*arriving) }.is_none() && find_socket::<F>(ctx, arriving) == socket::NONE;
-        if is_free && claim_port(port, flow) {
+        if is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE && claim_port(port, flow) {
             return Some(port);
         }
     }
     None
+}
+
+/// Whether no flow has a tuple; one that has ended gives it away.
+#[inline(always)]
+fn is_free_tuple(tuple: &Tuple) -> bool {
+    // SAFETY: the value is copied at once.
+    let Some(entry) = (unsafe { CUT_CT.get(tuple) }).copied() else {
+        return true;
+    };
+    reclaim(entry.index);
+    // SAFETY: only looked whether it is there.
+    unsafe { CUT_CT.get(tuple) }.is_none()
 }
 
 /// Turns the packet into the SYN to a flow's host.

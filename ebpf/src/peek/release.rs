@@ -1,4 +1,5 @@
-//! End of a connection that never came to be: its flow, port and waiting data are given back.
+//! What a connection has is given back: of one that never came to be its flow, port and waiting data, of one that has
+//! ended its tuples, and its flow while userspace is dead.
 
 use signalbox_common::{
     cut::{
@@ -70,19 +71,20 @@ const ENDED_TICKS: u32 = 286;
 
 /// Takes the tuples of a program's flow that has ended, for another connection. Frees its entry, too, while userspace is
 /// dead, which does so otherwise. The entry of a flow that userspace has counted is left to it: it may only have stood
-/// still. 1 where the entry is free.
+/// still.
 #[inline(never)]
-pub fn reclaim(index: u32) -> u32 {
+pub fn reclaim(index: u32) {
     let (Some(flow), Some(config)) = (CUT_FLOWS.get_ptr_mut(index), config()) else {
-        return 0;
+        return;
     };
     // SAFETY: an element of the array, each field of which is read or written whole.
     let flow = unsafe { &mut *flow };
     let now = tick();
     let is_silent = |way: &DirState| now.wrapping_sub(way.last_seen) >= ENDED_TICKS;
-    let is_over = flow.state == state::CUT && flow.handoff_state == SOCKETS_CLOSED && flow.ended();
+    let is_ours = flow.marks & IS_PEEKED != 0 && flow.state == state::CUT;
+    let is_over = is_ours && flow.handoff_state == SOCKETS_CLOSED && flow.ended();
     if !is_over || !is_silent(&flow.dirs[0]) || !is_silent(&flow.dirs[1]) {
-        return 0;
+        return;
     }
     if flow.dirs[0].supersede() {
         let _ = CUT_CT.remove(&flow.tuple(0));
@@ -91,6 +93,7 @@ pub fn reclaim(index: u32) -> u32 {
         let _ = CUT_CT.remove(&flow.tuple(1));
     }
     // Userspace changes the marks where it counts the flow.
-    let is_uncounted = flow.marks == IS_PEEKED && config.is_orphaned(now);
-    u32::from(is_uncounted && atomic::exchange(&mut flow.state, state::CUT, state::FREE))
+    if flow.marks == IS_PEEKED && config.is_orphaned(now) {
+        atomic::exchange(&mut flow.state, state::CUT, state::FREE);
+    }
 }
