@@ -2,6 +2,7 @@
 
 mod access;
 mod axe;
+mod keyboard;
 mod many_hosts;
 mod migrate;
 mod pictures;
