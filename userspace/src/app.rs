@@ -94,8 +94,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let (predecessor, inherited) = ask_predecessor(&socket, take_over)?;
 
     let mut parts = KernelParts::load(&model, steering, inherited.as_ref())?;
-    // Sockets that addresses are bound to are of no use to a process that steers, nor the other way around.
-    let kept = kept.filter(|kept| kept.steered == parts.steering.is_some());
+    let kept = kept.and_then(|kept| restart::usable(kept, &model, parts.steering.is_some()));
     let max_connections = limits::connection_budget(model.admin.max_connections);
     let shared = Arc::new(Shared::new(&model));
     let (events, inbox) = mpsc::unbounded_channel();

@@ -331,9 +331,12 @@ impl Services {
     }
 
     /// Ends the threads and removes all services. Established flows go on without the process, until `signalbox
-    /// detach`.
-    pub fn stop(&self) {
+    /// detach`. `is_restart`: listening sockets stay open for the next process, and the shield in front of them.
+    pub fn stop(&self, is_restart: bool) {
         self.end(true);
+        if is_restart {
+            return;
+        }
         let Some(kernel) = self.view.load().kernel.clone() else {
             return;
         };

@@ -59,10 +59,9 @@ impl Steering {
         })
     }
 
-    /// Returns the link: the program steers for as long as somebody has it open.
-    #[must_use]
-    pub fn into_link(self) -> OwnedFd {
-        self.link
+    /// Returns a duplicate of the link: the program steers for as long as somebody has it open.
+    pub fn link(&self) -> io::Result<OwnedFd> {
+        self.link.try_clone()
     }
 
     /// Puts a listening socket into a slot. Any one socket of a SO_REUSEPORT group stands for the whole group.

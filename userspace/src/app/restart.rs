@@ -7,138 +7,194 @@
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use sd_notify::NotifyState;
-use signalbox_core::model::Bind;
+use signalbox_core::model::{Bind, Model};
 use tokio::process::Command;
+use tokio::sync::oneshot;
 
+use crate::control::Control;
+use crate::control::event::StoreEvent;
 use crate::control::listener_set::Offer;
 use crate::datapath::worker::ListenSocketKey;
 use crate::sys;
 
 /// Variable in which the unit says its own name (`%n`).
 const UNIT: &str = "SIGNALBOX_UNIT";
+/// Variable that is there under a service manager.
+const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Beginning of the names of all descriptors that systemd keeps for us.
-const NAMES: &str = "signalbox-";
-/// Name of sockets that connections are steered to.
-const STEERED: &str = "signalbox-steered";
-/// Name of the link of the program that steers.
-const LINK: &str = "signalbox-link";
-/// Beginning of the name of sockets that are bound to an address, which follows.
-const BOUND: &str = "signalbox-at-";
+/// Name of all descriptors that systemd keeps for us. A short one: systemd passes the names of all in one variable.
+const NAME: &str = "signalbox";
 
-/// Time that systemd has to say what it does with the unit.
+/// Time that systemd has for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between two looks at what systemd keeps.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns whether systemd stops this unit in order to start it again.
-pub(super) async fn is_under_way() -> bool {
-    let Ok(unit) = std::env::var(UNIT) else {
+/// Leaves the sockets with systemd, if it ends this process in order to start another one. Returns whether it keeps them.
+pub(super) async fn leave_sockets(control: &Control) -> bool {
+    let (Ok(unit), true) = (std::env::var(UNIT), std::env::var_os(NOTIFY_SOCKET).is_some()) else {
         return false;
     };
-    let mut systemctl = Command::new("systemctl");
-    systemctl.args(["list-jobs", "--no-legend", "--no-pager", &unit]);
-    systemctl.kill_on_drop(true);
-    let why = match tokio::time::timeout(ANSWER_TIMEOUT, systemctl.output()).await {
-        Ok(Ok(answer)) if answer.status.success() => {
-            return names_restart(&String::from_utf8_lossy(&answer.stdout), &unit);
+    match is_under_way(&unit).await {
+        Ok(true) => {}
+        Ok(false) => return false,
+        Err(why) => {
+            tracing::warn!(
+                why,
+                "`systemctl list-jobs` does not say whether this is a restart: new connections are refused from now on."
+            );
+            return false;
         }
-        Ok(Ok(answer)) => String::from_utf8_lossy(&answer.stderr).trim().to_owned(),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()),
-    };
-    tracing::warn!(
-        why,
-        "`systemctl list-jobs` does not say whether this is a restart: new connections are refused from now on."
-    );
-    false
+    }
+    match keep(control, &unit).await {
+        Ok(()) => {
+            tracing::info!("systemd keeps the listening sockets for the restart: new connections wait.");
+            true
+        }
+        Err(why) => {
+            forget();
+            tracing::warn!(
+                why,
+                "systemd does not keep the listening sockets: new connections are refused until the restart is over."
+            );
+            false
+        }
+    }
+}
+
+/// Returns whether systemd stops this unit in order to start it again.
+async fn is_under_way(unit: &str) -> Result<bool, String> {
+    let jobs = ask(&["list-jobs", "--no-legend", "--no-pager", unit]).await?;
+    Ok(names_restart(&jobs, unit))
+}
+
+/// Runs `systemctl`; returns what it prints.
+async fn ask(words: &[&str]) -> Result<String, String> {
+    let mut systemctl = Command::new("systemctl");
+    systemctl.args(words).kill_on_drop(true);
+    match tokio::time::timeout(ANSWER_TIMEOUT, systemctl.output()).await {
+        Ok(Ok(answer)) if answer.status.success() => Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
+        Ok(Ok(answer)) => Err(String::from_utf8_lossy(&answer.stderr).trim().to_owned()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs())),
+    }
 }
 
 /// Whether a table of jobs (number, unit, kind, state) has a restart of the unit.
 fn names_restart(jobs: &str, unit: &str) -> bool {
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    jobs.lines()
-        .map(words)
-        .any(|job| job.get(1).is_some_and(|name| name == unit) && job.get(2).is_some_and(|kind| kind == "restart"))
+    let mut jobs = jobs.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    jobs.any(|job| job.get(1..3) == Some(&[unit, "restart"]))
 }
 
-/// Leaves the sockets with systemd, for the next process of the unit.
-pub(super) fn keep(offer: &Offer) -> std::io::Result<()> {
-    let mut by_name: HashMap<String, Vec<BorrowedFd<'_>>> = HashMap::new();
-    for (key, listeners) in &offer.sockets {
-        let fds = listeners.iter().map(TcpListener::as_fd);
-        by_name.entry(name_of(key)).or_default().extend(fds);
+/// Gives systemd duplicates of the sockets, and waits until it has all of them.
+async fn keep(control: &Control, unit: &str) -> Result<(), String> {
+    let (reply, duplicates) = oneshot::channel();
+    let _ = control.events.send(StoreEvent::DuplicateSockets(reply));
+    let offer = duplicates.await.map_err(|_| "the store has ended".to_owned())?;
+    let offer = offer.map_err(|error| error.to_string())?;
+    let sockets = offer.sockets.iter().flat_map(|(_, all)| all).map(TcpListener::as_fd);
+    let all: Vec<BorrowedFd<'_>> = sockets.chain(offer.link.iter().map(OwnedFd::as_fd)).collect();
+    for some in all.chunks(sys::MAX_DESCRIPTORS) {
+        sd_notify::notify_with_fds(&[NotifyState::FdStore, NotifyState::FdName(NAME)], some)
+            .map_err(|error| error.to_string())?;
     }
-    let link = offer.link.iter().map(OwnedFd::as_fd);
-    by_name.entry(LINK.to_owned()).or_default().extend(link);
-    for (name, fds) in &by_name {
-        for some in fds.chunks(sys::MAX_DESCRIPTORS) {
-            sd_notify::notify_with_fds(&[NotifyState::FdStore, NotifyState::FdName(name)], some)?;
+    let begun = Instant::now();
+    loop {
+        let kept = ask(&["show", "--property=NFileDescriptorStore", "--value", unit]).await?;
+        if kept.trim() == all.len().to_string() {
+            return Ok(());
         }
+        if begun.elapsed() > ANSWER_TIMEOUT {
+            return Err(format!(
+                "it has {} of {}: FileDescriptorStoreMax= of the unit says how many it may have",
+                kept.trim(),
+                all.len()
+            ));
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
-    Ok(())
+}
+
+/// Has systemd close what it keeps.
+fn forget() {
+    let _ = sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(NAME)]);
 }
 
 /// Takes the sockets that systemd has kept since the last process of the unit; `None` where there are none. From now on
 /// they end with this process.
 #[must_use]
 pub fn kept_sockets() -> Option<Offer> {
-    let fds = match sys::take_descriptors(NAMES) {
+    let fds = match sys::take_descriptors(NAME) {
         Ok(fds) => fds,
         Err(error) => {
             tracing::warn!(%error, "The descriptors that the service manager passes cannot be taken.");
             return None;
         }
     };
-    for (name, _) in &fds {
-        let _ = sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
-    }
-    let mut link = None;
-    let (mut steered, mut bound) = (Vec::new(), HashMap::<Bind, Vec<TcpListener>>::new());
-    for (name, fd) in fds {
-        if name == LINK {
-            link = Some(fd);
-        } else if name == STEERED {
-            steered.push(TcpListener::from(fd));
-        } else if let Some(bind) = bind_of(&name) {
-            bound.entry(bind).or_default().push(TcpListener::from(fd));
-        }
-    }
-    if steered.is_empty() && bound.is_empty() {
+    if fds.is_empty() {
         return None;
     }
-    // As they were opened: sockets of IPv4 first.
-    steered.sort_by_key(|socket| socket.local_addr().is_ok_and(|addr| addr.is_ipv6()));
-    let numbered = steered.into_iter().enumerate();
-    let steered = numbered.map(|(index, socket)| (ListenSocketKey::Steered(index), vec![socket]));
-    let binds: Vec<Bind> = bound.keys().copied().collect();
-    let bound = bound.into_iter().map(|(bind, all)| (ListenSocketKey::Bound(bind), all));
-    Some(Offer {
-        steered: binds.is_empty(),
-        sockets: steered.chain(bound).collect(),
-        binds,
-        link,
-    })
+    forget();
+    let (sockets, others): (Vec<_>, Vec<_>) = fds.into_iter().partition(sys::is_listening);
+    let link = others.into_iter().next();
+    let sockets = sockets.into_iter().map(TcpListener::from);
+    // Sockets that connections are steered to are not bound to the addresses that clients know.
+    let steered = link.is_some();
+    let mut by_key = HashMap::<ListenSocketKey, Vec<TcpListener>>::new();
+    for (index, socket) in sockets.enumerate() {
+        let key = if steered {
+            ListenSocketKey::Steered(index)
+        } else {
+            ListenSocketKey::Bound(bind_of(&socket)?)
+        };
+        by_key.entry(key).or_default().push(socket);
+    }
+    Some(offer(by_key, link))
 }
 
-/// Name that sockets are kept by: systemd takes no colon in it.
-fn name_of(key: &ListenSocketKey) -> String {
-    match key {
-        ListenSocketKey::Steered(_) => STEERED.to_owned(),
-        ListenSocketKey::Bound(bind) => {
-            let address = bind.prefix.to_string().replace(':', "_");
-            format!("{BOUND}{address}-{}", bind.port)
-        }
+fn offer(sockets: HashMap<ListenSocketKey, Vec<TcpListener>>, link: Option<OwnedFd>) -> Offer {
+    let bind = |key: &ListenSocketKey| match key {
+        ListenSocketKey::Bound(bind) => Some(*bind),
+        ListenSocketKey::Steered(_) => None,
+    };
+    Offer {
+        steered: link.is_some(),
+        binds: sockets.keys().filter_map(bind).collect(),
+        sockets: sockets.into_iter().collect(),
+        link,
     }
 }
 
-/// Address that sockets of this name are bound to.
-fn bind_of(name: &str) -> Option<Bind> {
-    let (address, port) = name.strip_prefix(BOUND)?.rsplit_once('-')?;
+/// Leaves of kept sockets those that this process can use: it steers or not, and listens on what its configuration says.
+/// The others are closed, for one would be in the way of another address at the same port.
+pub(super) fn usable(kept: Offer, model: &Model, steers: bool) -> Option<Offer> {
+    if kept.steered != steers {
+        return None;
+    }
+    let is_wanted = |key: &ListenSocketKey| match key {
+        ListenSocketKey::Steered(_) => true,
+        ListenSocketKey::Bound(bind) => model.listeners.iter().any(|listener| listener.listen.contains(bind)),
+    };
+    let sockets = kept.sockets.into_iter().filter(|(key, _)| is_wanted(key)).collect();
+    Some(offer(sockets, kept.link))
+}
+
+/// Address that a socket is bound to; an unspecified one stands for all of its family.
+fn bind_of(socket: &TcpListener) -> Option<Bind> {
+    let addr = socket.local_addr().ok()?;
+    let host = IpNet::from(addr.ip());
+    let prefix_len = if addr.ip().is_unspecified() {
+        0
+    } else {
+        host.prefix_len()
+    };
     Some(Bind {
-        prefix: address.replace('_', ":").parse().ok()?,
-        port: port.parse().ok()?,
+        prefix: IpNet::new(addr.ip(), prefix_len).ok()?,
+        port: addr.port(),
     })
 }
 
@@ -147,21 +203,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_for_addresses() {
-        for (prefix, port, name) in [
-            ("10.1.0.1/32", 80, "signalbox-at-10.1.0.1/32-80"),
-            ("0.0.0.0/0", 443, "signalbox-at-0.0.0.0/0-443"),
-            ("2001:db8::1/128", 8443, "signalbox-at-2001_db8__1/128-8443"),
+    fn addresses_of_sockets_are_those_of_a_configuration() {
+        for (addr, prefix) in [
+            ("127.0.0.1:0", "127.0.0.1/32"),
+            ("0.0.0.0:0", "0.0.0.0/0"),
+            ("[::1]:0", "::1/128"),
+            ("[::]:0", "::/0"),
         ] {
-            let bind = Bind {
-                prefix: prefix.parse().unwrap(),
-                port,
+            let Ok(socket) = TcpListener::bind(addr) else {
+                println!("SKIP {addr}: no such address here");
+                continue;
             };
-            assert_eq!(name_of(&ListenSocketKey::Bound(bind)), name);
-            assert_eq!(bind_of(name), Some(bind));
-        }
-        for other in ["signalbox-steered", "signalbox-link", "signalbox-at-10.1.0.1/32", "x"] {
-            assert_eq!(bind_of(other), None, "{other}");
+            let expected = Bind {
+                prefix: prefix.parse().unwrap(),
+                port: socket.local_addr().unwrap().port(),
+            };
+            assert_eq!(bind_of(&socket), Some(expected));
         }
     }
 

@@ -13,6 +13,7 @@ use super::restart;
 use super::successor::Successor;
 use crate::control::Control;
 use crate::control::event::StoreEvent;
+use crate::datapath::accept::StopMode;
 use crate::state::Shared;
 use crate::sync;
 
@@ -107,7 +108,7 @@ impl RunningBalancer {
         if !relieved {
             hand_groups_over(&shared, period).await;
         }
-        let is_restart = !relieved && restart::is_under_way().await;
+        let are_kept = !relieved && restart::leave_sockets(&self.control).await;
         shared.stopping.store(true, Relaxed);
         if let Some(kernel_peek) = &self.control.kernel_peek {
             kernel_peek.stop(relieved);
@@ -118,7 +119,7 @@ impl RunningBalancer {
             "Stopping: no new connections."
         );
         let drained = async {
-            let _ = tokio::time::timeout_at(deadline.into(), stop_listening(&self.control, is_restart)).await;
+            let _ = tokio::time::timeout_at(deadline.into(), stop_listening(&self.control, are_kept)).await;
             while shared.totals.with_sockets.get() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -140,7 +141,7 @@ impl RunningBalancer {
             flow_gc.stop();
         }
         if !relieved {
-            self.control.services.stop();
+            self.control.services.stop(are_kept);
         }
         shared.log.flush(LOG_TIMEOUT);
         tracing::info!("Stopped.");
@@ -148,25 +149,14 @@ impl RunningBalancer {
     }
 }
 
-/// Stops listening. Where this is a restart, systemd keeps the sockets, and new connections wait for the next process.
-async fn stop_listening(control: &Control, is_restart: bool) {
-    if !is_restart {
-        let (done, stopped) = oneshot::channel();
-        let _ = control.events.send(StoreEvent::StopListening(done));
-        let _ = stopped.await;
-        return;
-    }
-    let (reply, left) = oneshot::channel();
-    let _ = control.events.send(StoreEvent::LeaveSockets(reply));
-    let Ok(offer) = left.await else { return };
-    match restart::keep(&offer) {
-        Ok(()) => tracing::info!("systemd keeps the listening sockets for the restart: new connections wait."),
-        Err(error) => {
-            tracing::warn!(%error, "systemd does not keep the listening sockets: new connections are refused.")
-        }
-    }
+/// Stops listening. What waits in the queues is accepted, or left to the next process where systemd keeps the sockets.
+async fn stop_listening(control: &Control, are_kept: bool) {
+    let how = if are_kept { StopMode::Leave } else { StopMode::Drain };
+    let (done, stopped) = oneshot::channel();
+    let _ = control.events.send(StoreEvent::StopListening(how, done));
+    let _ = stopped.await;
     // Clients whose SYN the kernel peek has answered: their first data is passed up by it, and by nobody later.
-    if control.kernel_peek.is_some() {
+    if are_kept && control.kernel_peek.is_some() {
         tokio::time::sleep(COOKIE_GRACE_INTERVAL).await;
     }
 }

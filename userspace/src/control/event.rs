@@ -1,6 +1,7 @@
 //! Events for the store: every change of configuration, health, rotation and discovery, in order.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -13,6 +14,7 @@ use super::etcd::SharedRecords;
 use super::listener_set::Offer;
 use super::rotation_jobs::{Job, RotateError, RotationRequest};
 use super::store::persistent_state::ConfigOverride;
+use crate::datapath::accept::StopMode;
 use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::PendingRotation;
 use crate::state::{CheckResult, HostState};
@@ -45,10 +47,10 @@ pub enum StoreEvent {
     JobChanged(u64),
     /// Progress of a migration; answered when it is on disk.
     MigrationChanged(u64, oneshot::Sender<Result<(), String>>),
-    /// Stops listening: everything queued is accepted first.
-    StopListening(oneshot::Sender<()>),
-    /// Stops accepting, and returns the sockets for a process to come.
-    LeaveSockets(oneshot::Sender<Offer>),
+    /// Stops listening: everything queued is accepted first, or left to who has duplicates of the sockets.
+    StopListening(StopMode, oneshot::Sender<()>),
+    /// Returns duplicates of the listening sockets, and of the link of the program that steers to them.
+    DuplicateSockets(oneshot::Sender<io::Result<Offer>>),
     /// Hands the listening sockets to another process.
     HandOver(oneshot::Sender<Offer>),
     /// Failure of the process that was to take over.

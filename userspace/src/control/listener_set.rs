@@ -95,6 +95,10 @@ impl ListenerSet {
                 set.binds.extend(offer.binds);
                 set.sockets.extend(offer.sockets);
                 set.former_link = offer.link;
+                for listeners in set.sockets.values() {
+                    // The length of their queues is what the machine allows by now.
+                    listen::listen_all(listeners)?;
+                }
                 set.add_sockets()?;
             }
             (None, Some(_)) => {
@@ -135,27 +139,24 @@ impl ListenerSet {
                 listeners.push(another);
             }
         }
-        for v4 in [true, false] {
-            let of_family = |listeners: &Vec<TcpListener>| {
-                listeners
-                    .first()
-                    .is_some_and(|l| l.local_addr().is_ok_and(|addr| addr.is_ipv4() == v4))
-            };
-            let steered = |(socket, listeners): &(&ListenSocketKey, &Vec<TcpListener>)| {
-                matches!(socket, ListenSocketKey::Steered(_)) && of_family(listeners)
-            };
-            let group: Vec<_> = self.sockets.iter().filter(steered).map(|(socket, _)| *socket).collect();
-            let Some(first) = group.first().and_then(|socket| self.sockets.get(socket)?.first()) else {
-                continue;
-            };
-            let more: Vec<_> = (group.len()..wanted)
-                .map(|_| listen::open_sibling(first))
-                .collect::<io::Result<_>>()?;
-            for another in more {
-                let index = self.sockets.len();
-                self.sockets.insert(ListenSocketKey::Steered(index), vec![another]);
-            }
+        if self.steering.is_none() {
+            return Ok(());
         }
+        let is_steered = |socket: &ListenSocketKey| matches!(socket, ListenSocketKey::Steered(_));
+        let (steered, bound) = std::mem::take(&mut self.sockets)
+            .into_iter()
+            .partition(|(socket, _)| is_steered(socket));
+        self.sockets = bound;
+        let steered: HashMap<ListenSocketKey, Vec<TcpListener>> = steered;
+        let mut steered: Vec<_> = steered.into_iter().collect();
+        steered.sort_by_key(|(socket, _)| match socket {
+            ListenSocketKey::Steered(index) => *index,
+            ListenSocketKey::Bound(_) => 0,
+        });
+        let inherited = steered.into_iter().flat_map(|(_, listeners)| listeners).collect();
+        let numbered = listen::complete_steered(inherited, wanted)?.into_iter().enumerate();
+        self.sockets
+            .extend(numbered.map(|(index, socket)| (ListenSocketKey::Steered(index), vec![socket])));
         Ok(())
     }
 
@@ -242,11 +243,11 @@ impl ListenerSet {
         Ok(self.binds.len())
     }
 
-    /// Stops listening: new connections are refused by the kernel; those in the queues are still served.
-    pub async fn stop(&mut self) {
+    /// Stops listening: connections that come later are not ours any more.
+    pub async fn stop(&mut self, how: StopMode) {
         // Detached first: a connection that is steered to a closed socket would be dropped, not refused.
         self.steering = None;
-        self.stop_workers(StopMode::Drain).await;
+        self.stop_workers(how).await;
     }
 
     async fn stop_workers(&mut self, how: StopMode) {
@@ -274,19 +275,20 @@ impl ListenerSet {
         }
     }
 
-    /// Stops accepting, and returns the sockets with what waits in their queues. Whoever has them keeps them open, and the
+    /// Returns duplicates of all listening sockets and of the link. Whoever has them keeps the sockets open, and the
     /// program that steers to them attached.
-    pub async fn leave(&mut self) -> Offer {
+    pub fn duplicates(&self) -> io::Result<Offer> {
         let mut offer = self.offer();
-        offer.link = self.steering.take().map(Steering::into_link);
-        self.stop_workers(StopMode::Leave).await;
-        offer
-    }
-
-    /// Stops listening and steering, because another process has the sockets now.
-    pub async fn stop_after_handover(&mut self) {
-        self.steering = None;
-        self.stop_workers(StopMode::HandOver).await;
+        let count = |sockets: &mut dyn Iterator<Item = usize>| sockets.sum::<usize>();
+        let has_all = count(&mut offer.sockets.iter().map(|(_, all)| all.len()))
+            == count(&mut self.sockets.values().map(Vec::len));
+        if !has_all {
+            return Err(io::Error::other(
+                "there are too few descriptors left to duplicate the sockets",
+            ));
+        }
+        offer.link = self.steering.as_ref().map(Steering::link).transpose()?;
+        Ok(offer)
     }
 }
 

@@ -37,6 +37,7 @@ use crate::control::listener_set::{ListenerSet, PreparedSockets};
 use crate::control::routing::CurrentSource;
 use crate::control::state_db::StateDbError;
 use crate::control::watchers::Watchers;
+use crate::datapath::accept::StopMode;
 use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::l4::Services;
@@ -287,12 +288,12 @@ impl Store {
                 }
                 let _ = reply.send(outcome.map_err(|error| crate::sys::error_chain(&error)));
             }
-            StoreEvent::StopListening(done) => {
-                self.listener_set.stop().await;
+            StoreEvent::StopListening(how, done) => {
+                self.listener_set.stop(how).await;
                 let _ = done.send(());
             }
-            StoreEvent::LeaveSockets(reply) => {
-                let _ = reply.send(self.listener_set.leave().await);
+            StoreEvent::DuplicateSockets(reply) => {
+                let _ = reply.send(self.listener_set.duplicates());
             }
             StoreEvent::HandOver(reply) => {
                 // Closed first: the successor reads the database before it serves.
@@ -310,7 +311,7 @@ impl Store {
                 self.persistent.migrations.hand_over();
                 let services = Arc::clone(&self.services);
                 tokio::task::block_in_place(|| services.retire());
-                self.listener_set.stop_after_handover().await;
+                self.listener_set.stop(StopMode::HandOver).await;
                 let _ = done.send(());
             }
         }

@@ -62,26 +62,33 @@ pub fn listen_all(sockets: &[TcpListener]) -> io::Result<()> {
 /// Opens sockets for `sk_lookup` to steer to: one per group of workers in each family, on a loopback address and a port
 /// that nobody is told. Where IPv6 is switched off, IPv4 alone is served.
 pub fn open_steered(count: usize) -> io::Result<Vec<TcpListener>> {
-    let open = |addr: SocketAddr| -> io::Result<TcpListener> {
-        let socket = socket(addr, true)?;
-        socket.bind(&addr.into())?;
-        listening(socket)
-    };
-    let group = |loopback: IpAddr| -> io::Result<Vec<TcpListener>> {
-        let first = open((loopback, 0).into())?;
-        let addr = first.local_addr()?;
-        let mut all = vec![first];
-        while all.len() < count {
-            all.push(open(addr)?);
-        }
-        Ok(all)
-    };
-    let mut all = group(Ipv4Addr::LOCALHOST.into())?;
-    match group(Ipv6Addr::LOCALHOST.into()) {
+    complete_steered(Vec::new(), count)
+}
+
+/// Adds to inherited sockets what is missing of `count` in each family, and puts those of IPv4 first: groups of workers
+/// have them in turn.
+pub fn complete_steered(inherited: Vec<TcpListener>, count: usize) -> io::Result<Vec<TcpListener>> {
+    let is_v4 = |socket: &TcpListener| socket.local_addr().is_ok_and(|addr| addr.is_ipv4());
+    let (v4, v6) = inherited.into_iter().partition(is_v4);
+    let mut all = complete_group(v4, Ipv4Addr::LOCALHOST.into(), count)?;
+    match complete_group(v6, Ipv6Addr::LOCALHOST.into(), count) {
         Ok(v6) => all.extend(v6),
         Err(error) => tracing::warn!(%error, "IPv6 is not served: it is switched off on this machine."),
     }
     Ok(all)
+}
+
+/// Adds to sockets of one family what is missing of `count`.
+fn complete_group(mut group: Vec<TcpListener>, loopback: IpAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    while group.len() < count {
+        let addr = group
+            .first()
+            .map_or(Ok((loopback, 0).into()), TcpListener::local_addr)?;
+        let socket = socket(addr, true)?;
+        socket.bind(&addr.into())?;
+        group.push(listening(socket)?);
+    }
+    Ok(group)
 }
 
 /// Opens another socket of the SO_REUSEPORT group that `listener` belongs to.
@@ -210,6 +217,28 @@ mod tests {
             prefix: IpNet::from(addr.ip()),
             port: addr.port(),
         }
+    }
+
+    #[test]
+    fn sockets_of_both_families_are_completed_in_their_order() {
+        let families = |sockets: &[TcpListener]| -> Vec<bool> {
+            let addrs = sockets.iter().map(|socket| socket.local_addr().unwrap());
+            addrs.map(|addr| addr.is_ipv4()).collect()
+        };
+        let few = open_steered(1).unwrap();
+        let has_v6 = families(&few) == [true, false];
+        let first = few[0].local_addr().unwrap();
+        let all = complete_steered(few, 3).unwrap();
+        let expected = if has_v6 {
+            vec![true, true, true, false, false, false]
+        } else {
+            vec![true; 3]
+        };
+        assert_eq!(families(&all), expected);
+        assert!(all[..3].iter().all(|socket| socket.local_addr().unwrap() == first));
+        // Those of a family that was switched off before.
+        let v4_alone = all.into_iter().take(3).collect();
+        assert_eq!(families(&complete_steered(v4_alone, 3).unwrap()), expected);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use clock::unix_ms;
 pub use error::error_chain;
 pub use private_file::{private_directory, sync_directory, write_private};
 pub use process::{end_with_parent, host_name};
-pub use service_manager::take_descriptors;
+pub use service_manager::{is_listening, take_descriptors};
 pub use tcp_info::{TCP_CLOSE, TcpInfo, tcp_info};
 pub use window::{MIN_LIMITED_WINDOW, differing_window_scale, limit_window, unlimit_window, window_scale_up_to};
 

@@ -18,7 +18,7 @@ fn body() -> String {
 }
 
 /// Starts it as a unit's process, whose descriptors the manager passes.
-fn spawn(lab: &Lab, manager: &mut ServiceManager, body: &str, words: &[&str]) -> Signalbox {
+fn spawn(lab: &Lab, manager: &ServiceManager, body: &str, words: &[&str]) -> Signalbox {
     let config = write_config(lab, "signalbox.yaml", body);
     manager.start(|under| Signalbox::spawn_under(lab, "signalbox", &config, words, under))
 }
@@ -36,19 +36,19 @@ fn is_refused(lab: &Lab) -> bool {
 }
 
 /// A restart with sockets that are opened with `words`; the unit's next process is started with `words_later`.
-fn clients_wait(words: &[&str], words_later: &[&str], names: &[&str]) {
+fn clients_wait(words: &[&str], words_later: &[&str], descriptors: usize) {
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let mut manager = ServiceManager::new(&lab);
-    let mut sb = spawn(&lab, &mut manager, &body(), words).wait_ready();
+    let manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &manager, &body(), words).wait_ready();
     sb.wait_healthy(&["east-1"]);
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
-    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert_eq!(manager.kept(), 0);
 
     end(&manager, "restart", &mut sb);
-    assert_eq!(manager.kept(), names);
+    assert_eq!(manager.kept(), descriptors);
     let waiting: Vec<_> = (0..20).map(|_| lab.client.connect(HTTP)).collect();
-    let mut sb = spawn(&lab, &mut manager, &body(), words_later).wait_ready();
+    let mut sb = spawn(&lab, &manager, &body(), words_later).wait_ready();
     sb.wait_healthy(&["east-1"]);
     for client in &waiting {
         let answer = http::get(client, "a.test", "/").unwrap();
@@ -56,11 +56,11 @@ fn clients_wait(words: &[&str], words_later: &[&str], names: &[&str]) {
     }
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
     // The sockets are the process' alone from now on.
-    assert!(eventually(SOON, || manager.kept().is_empty()), "{:?}", manager.kept());
+    assert!(eventually(SOON, || manager.kept() == 0), "{}", manager.kept());
 
     drop(waiting);
     end(&manager, "stop", &mut sb);
-    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert_eq!(manager.kept(), 0);
     assert!(is_refused(&lab));
 }
 
@@ -69,10 +69,12 @@ fn clients_wait_for_a_process_that_steers() {
     if !privileged("clients_wait_for_a_process_that_steers") {
         return;
     }
-    let mut names = vec!["signalbox-link"];
-    // A socket of each version of IP.
-    names.extend(["signalbox-steered"; 2]);
-    clients_wait(&["--steering", "sk-lookup"], &["--steering", "sk-lookup"], &names);
+    // A socket of each version of IP, and the link. More workers share more sockets.
+    clients_wait(
+        &["--steering", "sk-lookup", "--workers", "2"],
+        &["--steering", "sk-lookup", "--workers", "10"],
+        3,
+    );
 }
 
 #[test]
@@ -80,17 +82,11 @@ fn clients_wait_for_a_process_that_binds() {
     if !privileged("clients_wait_for_a_process_that_binds") {
         return;
     }
-    let names = [
-        "signalbox-at-10.1.0.1/32-443",
-        "signalbox-at-10.1.0.1/32-80",
-        "signalbox-at-fd00_1__1/128-443",
-        "signalbox-at-fd00_1__1/128-80",
-    ];
-    // More workers share more sockets.
+    // Two ports of an address of each version of IP.
     clients_wait(
         &["--steering", "bind", "--workers", "1"],
         &["--steering", "bind", "--workers", "10"],
-        &names,
+        4,
     );
 }
 
@@ -102,13 +98,13 @@ fn sockets_of_another_way_to_steer_are_closed() {
     for (before, after) in [("bind", "sk-lookup"), ("sk-lookup", "bind")] {
         let lab = Lab::new();
         let _router = Router::start(&lab, "east-1");
-        let mut manager = ServiceManager::new(&lab);
-        let mut sb = spawn(&lab, &mut manager, &body(), &["--steering", before]).wait_ready();
+        let manager = ServiceManager::new(&lab);
+        let mut sb = spawn(&lab, &manager, &body(), &["--steering", before]).wait_ready();
         end(&manager, "restart", &mut sb);
-        assert!(!manager.kept().is_empty());
-        let sb = spawn(&lab, &mut manager, &body(), &["--steering", after]);
+        assert_ne!(manager.kept(), 0);
+        let sb = spawn(&lab, &manager, &body(), &["--steering", after]);
         // Before it looks whether addresses are free.
-        assert!(eventually(SOON, || manager.kept().is_empty()), "{:?}", manager.kept());
+        assert!(eventually(SOON, || manager.kept() == 0), "{}", manager.kept());
         let mut sb = sb.wait_ready();
         sb.wait_healthy(&["east-1"]);
         assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
@@ -123,13 +119,13 @@ fn a_restart_with_a_wrong_file_leaves_nothing_open() {
         return;
     }
     let lab = Lab::new();
-    let mut manager = ServiceManager::new(&lab);
-    let mut sb = spawn(&lab, &mut manager, &body(), &[]).wait_ready();
+    let manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &manager, &body(), &[]).wait_ready();
     end(&manager, "restart", &mut sb);
     let client = lab.client.connect(HTTP);
-    let mut sb = spawn(&lab, &mut manager, "listners: 7\n", &[]);
+    let mut sb = spawn(&lab, &manager, "listners: 7\n", &[]);
     assert_eq!(sb.proc.exit_code(SOON), 2, "{}", sb.proc.log());
-    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert_eq!(manager.kept(), 0);
     assert!(is_refused(&lab));
     assert!(http::get(&client, "a.test", "/").is_err());
 }
@@ -140,13 +136,74 @@ fn without_an_answer_of_systemd_an_end_is_a_stop() {
         return;
     }
     let lab = Lab::new();
-    let mut manager = ServiceManager::new(&lab);
-    let mut sb = spawn(&lab, &mut manager, &body(), &[]).wait_ready();
+    let manager = ServiceManager::new(&lab);
+    let mut sb = spawn(&lab, &manager, &body(), &[]).wait_ready();
     manager.break_systemctl();
     sb.proc.signal(Signal::SIGTERM);
     assert_eq!(sb.proc.exit_code(SOON), 0, "{}", sb.proc.log());
     let log = sb.proc.log();
     assert!(log.contains("does not say whether this is a restart"), "{log}");
-    assert!(manager.kept().is_empty(), "{:?}", manager.kept());
+    assert_eq!(manager.kept(), 0);
     assert!(is_refused(&lab));
+}
+
+#[test]
+fn where_systemd_keeps_too_few_connections_are_refused() {
+    if !privileged("where_systemd_keeps_too_few_connections_are_refused") {
+        return;
+    }
+    let lab = Lab::new();
+    let manager = ServiceManager::new(&lab);
+    manager.limit(2);
+    let mut sb = spawn(&lab, &manager, &body(), &[]).wait_ready();
+    end(&manager, "restart", &mut sb);
+    let log = sb.proc.log();
+    assert!(log.contains("it has 2 of 3: FileDescriptorStoreMax="), "{log}");
+    assert!(eventually(SOON, || manager.kept() == 0), "{}", manager.kept());
+    assert!(is_refused(&lab));
+}
+
+#[test]
+fn an_address_may_become_that_of_the_whole_port() {
+    if !privileged("an_address_may_become_that_of_the_whole_port") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let manager = ServiceManager::new(&lab);
+    let words = ["--steering", "bind"];
+    let mut sb = spawn(&lab, &manager, &body(), &words).wait_ready();
+    end(&manager, "restart", &mut sb);
+    let whole = body().replace("10.1.0.1:80", "0.0.0.0:80");
+    assert_ne!(whole, body());
+    let sb = spawn(&lab, &manager, &whole, &words);
+    assert!(eventually(SOON, || manager.kept() == 0), "{}", manager.kept());
+    let sb = sb.wait_ready();
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+}
+
+#[test]
+fn the_shield_stands_in_front_of_sockets_that_are_kept() {
+    if !privileged("the_shield_stands_in_front_of_sockets_that_are_kept") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let manager = ServiceManager::new(&lab);
+    let body = format!("shield: {{ deny: [\"10.1.0.2\"] }}\n{}", body());
+    let mut sb = spawn(&lab, &manager, &body, &[]).wait_ready();
+    let is_denied = || {
+        let address = HTTP.parse().unwrap();
+        let limit = std::time::Duration::from_secs(1);
+        lab.client
+            .run(|| std::net::TcpStream::connect_timeout(&address, limit))
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+    };
+    assert!(is_denied());
+    end(&manager, "restart", &mut sb);
+    assert_ne!(manager.kept(), 0);
+    assert!(is_denied(), "the shield has gone with its process");
+    let _sb = spawn(&lab, &manager, &body, &[]).wait_ready();
+    assert!(is_denied());
 }

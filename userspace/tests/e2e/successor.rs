@@ -36,7 +36,7 @@ fn serving_pid(sb: &Signalbox) -> Option<u32> {
     u32::try_from(status_pid(sb)?).ok()
 }
 
-fn start(lab: &Lab, manager: &mut ServiceManager) -> Signalbox {
+fn start(lab: &Lab, manager: &ServiceManager) -> Signalbox {
     manager.start(|under| Signalbox::start_under(lab, &body(), under))
 }
 
@@ -47,8 +47,8 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let mut manager = ServiceManager::new(&lab);
-    let mut old = start(&lab, &mut manager);
+    let manager = ServiceManager::new(&lab);
+    let mut old = start(&lab, &manager);
     old.wait_healthy(&["east-1"]);
     let long = lab.client.connect(HTTP);
     let ask_long = || http::get(&long, "a.test", "/").is_ok_and(|r| r.status == 200);
@@ -123,8 +123,8 @@ fn a_successor_that_cannot_start_changes_nothing() {
     }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
-    let mut manager = ServiceManager::new(&lab);
-    let old = start(&lab, &mut manager);
+    let manager = ServiceManager::new(&lab);
+    let old = start(&lab, &manager);
     old.wait_healthy(&["east-1"]);
     let config = lab.dir().join("signalbox.yaml");
     std::fs::write(&config, "version: 1\nlisteners: 7\n").unwrap();
