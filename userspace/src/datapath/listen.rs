@@ -83,7 +83,7 @@ fn complete_group(mut group: Vec<TcpListener>, loopback: IpAddr, count: usize) -
     while group.len() < count {
         let addr = group
             .first()
-            .map_or(Ok((loopback, 0).into()), TcpListener::local_addr)?;
+            .map_or_else(|| Ok((loopback, 0).into()), TcpListener::local_addr)?;
         let socket = socket(addr, true)?;
         socket.bind(&addr.into())?;
         group.push(listening(socket)?);
