@@ -1,5 +1,5 @@
-//! What a connection has is given back: of one that never came to be its flow, port and waiting data, of one that has
-//! ended its tuples, and its flow while userspace is dead.
+//! Ends of connections. One that never came to be gives back its flow, its port and its waiting data; one that has ended
+//! gives back its tuples, and its flow where userspace is dead.
 
 use signalbox_common::{
     cut::{

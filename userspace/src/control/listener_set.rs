@@ -142,18 +142,7 @@ impl ListenerSet {
         if self.steering.is_none() {
             return Ok(());
         }
-        let is_steered = |socket: &ListenSocketKey| matches!(socket, ListenSocketKey::Steered(_));
-        let (steered, bound) = std::mem::take(&mut self.sockets)
-            .into_iter()
-            .partition(|(socket, _)| is_steered(socket));
-        self.sockets = bound;
-        let steered: HashMap<ListenSocketKey, Vec<TcpListener>> = steered;
-        let mut steered: Vec<_> = steered.into_iter().collect();
-        steered.sort_by_key(|(socket, _)| match socket {
-            ListenSocketKey::Steered(index) => *index,
-            ListenSocketKey::Bound(_) => 0,
-        });
-        let inherited = steered.into_iter().flat_map(|(_, listeners)| listeners).collect();
+        let inherited = self.sockets.drain().flat_map(|(_, listeners)| listeners).collect();
         let numbered = listen::complete_steered(inherited, wanted)?.into_iter().enumerate();
         self.sockets
             .extend(numbered.map(|(index, socket)| (ListenSocketKey::Steered(index), vec![socket])));
@@ -279,10 +268,9 @@ impl ListenerSet {
     /// program that steers to them attached.
     pub fn duplicates(&self) -> io::Result<Offer> {
         let mut offer = self.offer();
-        let count = |sockets: &mut dyn Iterator<Item = usize>| sockets.sum::<usize>();
-        let has_all = count(&mut offer.sockets.iter().map(|(_, all)| all.len()))
-            == count(&mut self.sockets.values().map(Vec::len));
-        if !has_all {
+        let duplicated: usize = offer.sockets.iter().map(|(_, all)| all.len()).sum();
+        let open: usize = self.sockets.values().map(Vec::len).sum();
+        if duplicated < open {
             return Err(io::Error::other(
                 "there are too few descriptors left to duplicate the sockets",
             ));

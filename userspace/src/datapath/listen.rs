@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!(families(&all), expected);
         assert!(all[..3].iter().all(|socket| socket.local_addr().unwrap() == first));
-        // Those of a family that was switched off before.
+        // IPv6 was switched off when the sockets were opened.
         let v4_alone = all.into_iter().take(3).collect();
         assert_eq!(families(&complete_steered(v4_alone, 3).unwrap()), expected);
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Browser, PAGES, TOKEN, UI, may_run, start, unlock};
 
-/// What can be reached by Tab, in the order of the document (HTML, 6.6.3).
+/// Elements that can be reached by Tab, in the order of the document (HTML, 6.6.3).
 const REACHABLE: &str = "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')]\
                          .filter((e) => e.tabIndex >= 0 && !e.disabled && e.checkVisibility())";
 
