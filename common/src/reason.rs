@@ -76,7 +76,7 @@ reasons! {
     CutHops = 23, "cut_in", "hop_limit";
     /// A SYN on the addresses and ports of a flow that has ended: the entry is freed for the new connection.
     CutSuperseded = 24, "cut_in", "superseded";
-    /// A SYN from a host on a live flow: dropped.
+    /// A SYN from a host on a live flow, or a SYN-ACK that another CPU has in hand, too: dropped.
     CutStray = 25, "cut_in", "stray";
     /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link
     /// does not take was told.

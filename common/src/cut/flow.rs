@@ -43,6 +43,8 @@ pub mod state {
     /// The flow is another balancer's, kept here for the case that its addresses move to this machine: the first packet
     /// that arrives for it makes it `CUT`.
     pub const SHADOW: u32 = 9;
+    /// A CPU has the host's SYN-ACK in hand, and completes the flow; a copy of it at another CPU is dropped.
+    pub const PAIRING: u32 = 10;
 }
 
 /// Why a flow was not cut. The number stands in [`CutFlow::ineligible`].

@@ -16,7 +16,7 @@ use signalbox_common::{
 };
 
 use super::{
-    PASS, Verdict,
+    DROP, PASS, Verdict,
     ingress::may_be_fragmented,
     maps::{CUT_CT, pending_flow},
     skb::{Family, PacketView, monotonic_ms, tick},
@@ -59,6 +59,10 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     // The client was told our own scale before we knew the host.
     if !handshake::fits_scale(tcp.window, offer.scale, pending.scale_a >> 4) {
         return ineligible_for(pending.as_carried(), ineligible::WINDOW_SCALE);
+    }
+    // Another CPU with a copy of this packet would undo what the flow's next packets have changed by then.
+    if !atomic::exchange(&mut pending.state, state::CONNECTING, state::PAIRING) {
+        return Verdict::new(Reason::CutStray, DROP);
     }
     let (a, b) = (pending.tuple(0), pending.tuple(1));
     let now = tick();

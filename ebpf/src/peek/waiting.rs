@@ -73,6 +73,12 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u32) 
     action.unwrap_or_else(|| exit(Reason::PeekEarly, DROP))
 }
 
+/// Whether a flow waits for its host, or has just got its answer.
+#[inline(always)]
+const fn is_begun(state: u32) -> bool {
+    state == state::CONNECTING || state == state::PAIRING || state == state::CUT
+}
+
 /// Judges a segment, and leaves the connection that waits in `PEEK_READING`.
 #[inline(never)]
 fn judge(segment: &Segment) -> u32 {
@@ -106,12 +112,12 @@ fn try_judge(segment: &Segment) -> Option<u32> {
     let flow = unsafe { &mut *flow.cast::<PendingFlow>() };
     // SAFETY: aligned, whole.
     let state = unsafe { (&raw const flow.state).read_volatile() };
-    if flow.tuple(0) != segment.tuple || state != state::CONNECTING && state != state::CUT {
+    if flow.tuple(0) != segment.tuple || !is_begun(state) {
         // The next repetition is first data again.
         give_up(&segment.tuple, pending);
         return Some(fate::GIVEN_UP);
     }
-    if state == state::CUT {
+    if state != state::CONNECTING {
         // The host's answer is at another CPU.
         return None;
     }
@@ -321,7 +327,7 @@ fn try_is_repeated(segment: &Segment) -> Option<bool> {
     // SAFETY: an element of the array, of which numbers are read. The flow of a client that has fallen silent is gone.
     let is_there = unsafe {
         let state = (*flow).state;
-        (state == state::CONNECTING || state == state::CUT) && (*flow).tuple(0) == segment.tuple
+        is_begun(state) && (*flow).tuple(0) == segment.tuple
     };
     Some(is_there && first == segment.tcp.seq.wrapping_add(1))
 }

@@ -12,6 +12,7 @@ mod parts;
 mod repeats;
 mod routing;
 mod soak;
+mod two_cpus;
 mod waiting;
 mod wildcards;
 

@@ -72,13 +72,23 @@ impl Flood {
     }
 }
 
-/// A socket for whole frames of an interface; what the interface receives is not copied to it.
-fn packets(device: &str) -> Socket {
+/// A socket to send whole frames of an interface by; what the interface receives is not copied to it.
+pub(crate) fn packets(device: &str) -> Socket {
+    frames(device, 0)
+}
+
+/// A socket for whole frames of an interface, those that it receives and those that it sends.
+pub(crate) fn all_packets(device: &str) -> Socket {
+    frames(device, libc::ETH_P_ALL as u16)
+}
+
+fn frames(device: &str, protocol: u16) -> Socket {
     let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: the storage is large enough for any address, and all zero is a valid sockaddr_ll.
     let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
     address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = nix::net::if_::if_nametoindex(device).unwrap().cast_signed();
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: a sockaddr_ll of this length has been written to it.

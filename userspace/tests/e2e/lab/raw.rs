@@ -62,7 +62,8 @@ impl Segment<'_> {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u16 {
+/// The Internet checksum (RFC 1071).
+pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
         .map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));

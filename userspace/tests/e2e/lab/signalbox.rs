@@ -356,7 +356,7 @@ fn socket(lab: &Lab) -> PathBuf {
     lab.dir().join("admin.sock")
 }
 
-/// The program under test: the optimised one that `SIGNALBOX_BIN` names, or the one that was built beside the tests.
+/// The program under test: the one that `SIGNALBOX_BIN` names, or the one that was built beside the tests.
 pub(crate) fn binary() -> &'static str {
     static BINARY: OnceLock<String> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var("SIGNALBOX_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_signalbox").to_owned()))
