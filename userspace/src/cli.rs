@@ -2,6 +2,7 @@
 
 mod agent;
 mod certificates;
+mod check;
 mod client;
 pub mod demo;
 mod dns;
@@ -15,6 +16,7 @@ pub mod logging;
 mod man;
 mod migrate;
 mod rotate;
+mod serve;
 mod services;
 mod shield;
 mod show;
@@ -22,16 +24,14 @@ mod show;
 mod top;
 mod weight;
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::app::{Options, SteeringChoice};
-use crate::control::store::file_problems;
+use crate::app;
+use crate::app::SteeringChoice;
 use crate::source::client::percent_encoded;
-use crate::{app, config};
 
 /// A kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
 #[derive(Parser)]
@@ -263,6 +263,7 @@ struct ShowArgs {
     socket: PathBuf,
 }
 
+pub use serve::default_workers;
 pub use show::{emit, table};
 
 /// A form of output.
@@ -316,13 +317,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(run) => {
             logging::init(&cli.log).map_err(anyhow::Error::msg)?;
-            serve(run)
+            serve::serve(run)
         }
         Command::Agent(args) => {
             logging::init(&cli.log).map_err(anyhow::Error::msg)?;
             agent::run(args)
         }
-        Command::Check { config, strict, output } => check(&config, strict, output),
+        Command::Check { config, strict, output } => check::check(&config, strict, output),
         Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
         Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
         Command::Routes { show, selector } => {
@@ -400,7 +401,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Demo(args) => {
             logging::init(if args.verbose { &cli.log } else { "warn" }).map_err(anyhow::Error::msg)?;
-            runtime()?.block_on(demo::run(args))?;
+            serve::runtime()?.block_on(demo::run(args))?;
             std::process::exit(0)
         }
         Command::Completions { shell } => {
@@ -409,121 +410,4 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Man(args) => man::run(&args, Cli::command()),
     }
-}
-
-/// Nice value of the control plane: against busy workers it gets about a third of a processor.
-const NICE_INCREMENT: i32 = 5;
-
-/// Time that tasks have to end with the process. Programs that they wait for are killed in that time; a thread that
-/// blocks, as in the look-up of a name, is left behind.
-const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// Makes the control plane's runtime: one thread, apart from the workers' own.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("control")
-        // The control plane is niced: making a table of many thousand routes must not keep a worker from its
-        // connections.
-        .on_thread_start(|| crate::sys::set_nice(NICE_INCREMENT))
-        .enable_all()
-        .build()?)
-}
-
-/// Returns the number of CPUs that the process may run on: one worker for each.
-pub fn default_workers() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, std::num::NonZero::get)
-        .min(64)
-}
-
-/// Exit code for a configuration that cannot be used: 2 if it is wrong, 3 if it cannot be read.
-fn config_exit_code(error: &config::LoadError) -> ExitCode {
-    ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
-        2
-    } else {
-        3
-    })
-}
-
-fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
-    // First of all: they must not stay open, with nobody behind them, where this process does not come to serve.
-    let kept = app::kept_sockets();
-    let parsed = match config::load(&run.config) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(config_exit_code(&error));
-        }
-    };
-    for warning in &parsed.warnings {
-        tracing::warn!(line = warning.line, path = warning.path, "{}", warning.message);
-    }
-    let options = Options {
-        model: parsed.model,
-        file: Some((run.config, parsed.text)),
-        steering: run.steering,
-        workers: run.workers.map_or_else(default_workers, usize::from),
-        takeover: run.takeover,
-        kept,
-        successor: Some(app::SuccessorCommand::of_this_process()?),
-    };
-    let runtime = runtime()?;
-    let ended = runtime.block_on(async { app::start(options).await?.run().await });
-    runtime.shutdown_timeout(STOP_TIMEOUT);
-    ended?;
-    // Remaining flows end with the process.
-    std::process::exit(0)
-}
-
-/// Whether files that the configuration names for TLS cannot be used; the mistakes are left in `problems`.
-fn has_wrong_files(model: &signalbox_core::model::Model, problems: &mut Vec<String>) -> bool {
-    *problems = file_problems(model);
-    !problems.is_empty()
-}
-
-fn check(file: &std::path::Path, strict: bool, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let mut files = Vec::new();
-    let (code, errors, warnings) = match config::load(file) {
-        Ok(parsed) if has_wrong_files(&parsed.model, &mut files) => (2, Vec::new(), parsed.warnings),
-        Ok(parsed) if strict && !parsed.warnings.is_empty() => (1, Vec::new(), parsed.warnings),
-        Ok(parsed) => (0, Vec::new(), parsed.warnings),
-        Err(config::LoadError::Config(errors)) => {
-            if output == OutputFormat::Table {
-                // A terminal gets the lines of the file with each error; other readers get one line for each error.
-                if std::io::stderr().is_terminal() {
-                    eprint!("{}", errors.render());
-                } else {
-                    eprintln!("{errors}");
-                }
-            }
-            (2, errors.iter().cloned().collect(), Vec::new())
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(ExitCode::from(3));
-        }
-    };
-    if output == OutputFormat::Table {
-        for problem in &files {
-            eprintln!("{}: {problem}", file.display());
-        }
-        for warning in &warnings {
-            eprintln!(
-                "{}:{}:{}: warning: {}: {}",
-                file.display(),
-                warning.line,
-                warning.column,
-                warning.path,
-                warning.message
-            );
-        }
-        if code == 0 {
-            println!("{}: ok", file.display());
-        }
-    } else {
-        let report = serde_json::json!({ "file": file, "ok": code == 0, "errors": errors, "files": files, "warnings": warnings });
-        show::emit(&report, output)?;
-    }
-    Ok(ExitCode::from(code))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::{STOP_TIMEOUT, runtime};
+use super::serve::{STOP_TIMEOUT, runtime};
 use crate::config;
 use crate::source::agent::{self, Agent};
 

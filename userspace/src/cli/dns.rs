@@ -14,9 +14,10 @@ use signalbox_core::dns::{self, DnsTable, MAX_TTL, NameServer, OwnerNames, ZoneH
 use signalbox_core::hostname::{Hostname, HostnamePattern};
 
 use self::routed::RoutedNames;
+use super::OutputFormat;
 use super::client::SocketArgs;
+use super::serve::config_exit_code;
 use super::show::{emit, print_text, table};
-use super::{OutputFormat, config_exit_code};
 
 /// Most names that a message lists.
 const MAX_NAMED: usize = 10;

@@ -201,7 +201,7 @@ mod tests {
             assert!(
                 lacking.is_empty() && gone.is_empty(),
                 "{file} lacks the pages of {lacking:?}, and has those of {gone:?}, which are no commands: `cargo xtask \
-                 dist --check --update --profile e2e` writes the lists"
+                 dist --check --update --profile dev` writes the lists"
             );
         }
     }

@@ -1,16 +1,17 @@
 //! Tables of the kernel peek for a snapshot: bindings, routes, clusters and hosts; of all that it cannot decide as
 //! userspace would, nothing but the reason, so that userspace decides.
 
+mod turns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::peek::abi::{
-    MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster,
-    PeekHost, PeekMaglev, PeekName, PeekRoute, balance, protocol,
+    MAGLEV_SLOTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster, PeekHost, PeekMaglev,
+    PeekName, PeekRoute, protocol,
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
-use signalbox_core::balance::HostTurns;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::model::{Bind, Listener, Protocol, Route, ipv4_mapped};
 
@@ -21,6 +22,8 @@ use crate::kernel::address::{from_words, to_words};
 use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::{HostState, Snapshot};
+pub(super) use turns::{cluster_turns, is_of_other_family, obstacle_of_route, route_turns};
+use turns::{maglev_of, speaks_both_families};
 
 /// A host, by cluster and name, with its address for one protocol.
 pub(super) type PeekHostKey = (String, String, SocketAddr);
@@ -48,7 +51,7 @@ pub(super) struct PeekTables {
 
 /// How a cluster's host is chosen.
 pub(super) struct ClusterTurns {
-    /// A constant of [`balance`].
+    /// A constant of [`signalbox_common::peek::abi::balance`].
     balance: u32,
     /// Turns, or hosts.
     turns: Vec<PeekHostKey>,
@@ -411,82 +414,6 @@ fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> V
     keys
 }
 
-/// Turns of a route among clusters of the model.
-pub(super) fn route_turns<'a>(
-    snapshot: &'a Snapshot,
-    id: usize,
-    route: &Route,
-    protocol: Protocol,
-) -> Result<&'a [u16], PeekObstacle> {
-    if let Some(obstacle) = PeekObstacle::of_route(route, protocol, snapshot) {
-        return Err(obstacle);
-    }
-    let turns = snapshot
-        .view
-        .routes
-        .get(id)
-        .map_or(&[][..], |schedule| schedule.turns());
-    match turns.len() {
-        0 => Err(PeekObstacle::NoUsableHost),
-        len if len > MAX_TURNS => Err(PeekObstacle::ManyTurns),
-        _ => Ok(turns),
-    }
-}
-
-/// How a cluster's host is chosen, as the snapshot says.
-pub(super) struct TurnsOf<'a> {
-    balance: u32,
-    /// Hosts of each turn, or all that are compared.
-    hosts: Vec<u16>,
-    maglev: Option<&'a [u16]>,
-}
-
-/// How the hosts of a cluster are chosen.
-pub(super) fn cluster_turns(snapshot: &Snapshot, at: usize, protocol: Protocol) -> Result<TurnsOf<'_>, PeekObstacle> {
-    let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
-    if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
-        return Err(obstacle);
-    }
-    let all = |hosts: &[(u16, u32)]| hosts.iter().map(|(host, _)| *host).collect();
-    let turns = snapshot
-        .view
-        .host_turns(at, protocol)
-        .ok_or(PeekObstacle::NoUsableHost)?;
-    let (balance, hosts, maglev, most): (u32, Vec<u16>, Option<&[u16]>, usize) = match turns {
-        HostTurns::ByTurn(turns) => (balance::TURNS, turns.to_vec(), None, MAX_TURNS),
-        HostTurns::RandomTwo(turns) => (balance::RANDOM_TWO, turns.to_vec(), None, MAX_TURNS),
-        HostTurns::ByLoad(hosts) => (balance::LEAST_CONNECTIONS, all(hosts), None, MAX_CLUSTER_HOSTS),
-        HostTurns::Maglev(table, hosts) => (balance::MAGLEV, all(hosts), Some(table), MAX_TURNS),
-    };
-    match hosts.len() {
-        0 => Err(PeekObstacle::NoUsableHost),
-        len if len > most => Err(PeekObstacle::ManyHosts),
-        _ => Ok(TurnsOf { balance, hosts, maglev }),
-    }
-}
-
-/// A Maglev table whose slots have places in `hosts`.
-fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
-    let places: HashMap<u16, u8> = hosts.iter().zip(0..).map(|(host, place)| (*host, place)).collect();
-    let mut entry = Box::new(PeekMaglev {
-        slot: [0; MAGLEV_SLOTS],
-        _pad: [0; 7],
-    });
-    for (slot, host) in entry.slot.iter_mut().zip(table) {
-        *slot = places.get(host).copied().unwrap_or_default();
-    }
-    entry
-}
-
-/// Whether clusters have hosts of both versions of IP. The program connects none to clients of the other version: what it
-/// left to userspace for that would spoil the turns.
-fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
-    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
-    let mut hosts = clusters.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
-    let first = hosts.next().map(|host| host.address.is_ipv4());
-    hosts.any(|host| Some(host.address.is_ipv4()) != first)
-}
-
 /// Key of a route's name.
 pub(super) fn name_of(route: &Route, protocol: Protocol) -> Option<PeekName> {
     let (_, number) = PROTOCOLS.iter().find(|(known, _)| *known == protocol)?;
@@ -497,34 +424,6 @@ fn key_of(number: u8, hostname: &HostnamePattern) -> Option<PeekName> {
     match hostname {
         HostnamePattern::Exact(name) => PeekName::new(number, name.as_str()),
         HostnamePattern::Wildcard(suffix) => PeekName::wildcard(number, suffix.as_str()),
-    }
-}
-
-/// Whether a client's version of IP is that of no host of a route's clusters.
-pub(super) fn is_of_other_family(snapshot: &Snapshot, route: usize, client: IpAddr) -> bool {
-    let turns = snapshot
-        .view
-        .routes
-        .get(route)
-        .map_or(&[][..], |schedule| schedule.turns());
-    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
-    let mut hosts = turns.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
-    hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
-}
-
-/// Why connections for a route are left to userspace, by what the snapshot says.
-pub(super) fn obstacle_of_route(snapshot: &Snapshot, route: Option<usize>, protocol: Protocol) -> Option<PeekObstacle> {
-    let found = route.and_then(|id| Some((id, snapshot.model.routes.get(id)?)));
-    let Some((id, route)) = found else {
-        return Some(PeekObstacle::NoRoute);
-    };
-    match route_turns(snapshot, id, route, protocol) {
-        Err(obstacle) => Some(obstacle),
-        Ok(_) if key_of(protocol::HTTP, &route.hostname).is_none() => Some(PeekObstacle::LongName),
-        Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
-        Ok(turns) => turns
-            .iter()
-            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol).err()),
     }
 }
 

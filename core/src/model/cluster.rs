@@ -1,0 +1,117 @@
+//! Clusters and their hosts, where traffic goes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::kubernetes::KubernetesSource;
+use super::tls::BackendTls;
+use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, Protocol, SubsetSize};
+
+/// Cluster: the router hosts that serve the same applications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Name of the cluster.
+    pub name: String,
+    /// Role of the hosts.
+    pub role: ClusterRole,
+    /// Balancing algorithm among the hosts.
+    pub balance: Balance,
+    /// Health check of the hosts.
+    pub health: HealthCheck,
+    /// Ejection of hosts whose real connects fail.
+    pub ejection: Ejection,
+    /// Whether hosts are sent a PROXY protocol v2 header.
+    pub proxy_protocol: bool,
+    /// Drain time of flows when the cluster or a host is taken out of rotation; `None`: [`Timeouts::drain`].
+    pub drain: Option<Duration>,
+    /// Hosts that the configuration names.
+    pub hosts: Vec<Host>,
+    /// Whether hosts and names may also be told by an agent or the API.
+    pub learn: bool,
+    /// API server that signalbox itself watches for hosts and names.
+    pub kubernetes: Option<KubernetesSource>,
+    /// Number of hosts that this balancer uses; `None`: [`Subset::size`].
+    pub subset: Option<SubsetSize>,
+    /// Share that the cluster gets of a discovered hostname that another cluster has served before.
+    pub join: JoinPolicy,
+    /// TLS to the hosts, for names whose TLS is [`Termination::Reencrypt`].
+    pub backend_tls: BackendTls,
+    /// Whether requests without TLS go to its hosts in HTTP/2 with prior knowledge (RFC 9113, section 3.3).
+    pub h2c: bool,
+    /// Most connections that a host has at once, and requests where they are routed one by one; `None`: any number.
+    pub max_host_connections: Option<u32>,
+}
+
+impl Cluster {
+    /// Whether the cluster may have hosts and names that the configuration does not know.
+    #[must_use]
+    pub const fn accepts_discovery(&self) -> bool {
+        self.learn || self.kubernetes.is_some()
+    }
+}
+
+/// Host: a router host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Name of the host.
+    pub name: String,
+    /// Address of the host.
+    pub address: IpAddr,
+    /// Port for `http` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<u16>,
+    /// Port for `tls` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub https: Option<u16>,
+    /// Port for `tcp` listeners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<u16>,
+    /// Ports for layer-4 services, by the services' names; for other services the port is the one listened on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
+    /// Weight of the host, 1 to 100.
+    pub weight: u32,
+    /// Page that a check by HTTP asks for, where the source knows better than the cluster's check. An API never sets
+    /// this field, because the page goes into requests as it is.
+    #[serde(skip)]
+    pub health_page: Option<HealthPage>,
+}
+
+impl Host {
+    /// Port of the host for a listener's protocol.
+    #[must_use]
+    pub const fn port(&self, protocol: Protocol) -> Option<u16> {
+        match protocol {
+            Protocol::Http => self.http,
+            Protocol::Tls => self.https,
+            Protocol::Tcp => self.tcp,
+        }
+    }
+}
+
+/// Balancing algorithm: how a host of a cluster is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// Host with the fewest established connections for its weight.
+    LeastConnections,
+    /// Hosts in weighted turns.
+    RoundRobin,
+    /// Better of two hosts drawn at random.
+    RandomTwo,
+    /// Host by the hash of the client's address: a client stays with its host while that is up.
+    Maglev,
+}
+
+impl Balance {
+    /// All algorithms, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("least-connections", Self::LeastConnections),
+        ("round-robin", Self::RoundRobin),
+        ("random-two", Self::RandomTwo),
+        ("maglev", Self::Maglev),
+    ];
+}

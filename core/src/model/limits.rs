@@ -1,0 +1,72 @@
+//! Time limits, and limits against greedy clients.
+
+use std::time::Duration;
+
+/// Time limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Limit of one connect to a host.
+    pub connect: Duration,
+    /// Wait for a host with room, where hosts have a limit of connections.
+    pub queue: Duration,
+    /// Limit for the head of an HTTP request to arrive.
+    pub peek_http: Duration,
+    /// Limit for a ClientHello to arrive.
+    pub peek_tls: Duration,
+    /// Time without a byte either way after which a flow is ended.
+    pub idle: Duration,
+    /// Time for flows to end by themselves when signalbox is told to stop.
+    pub shutdown: Duration,
+    /// Time for flows to end by themselves when their route, cluster or host is taken out of rotation.
+    pub drain: Duration,
+    /// Longest wait, from the start, for watched clusters to be read; signalbox is not ready until the wait ends.
+    pub first_read: Duration,
+    /// Time limits of requests that are routed one by one ([`Routing::Request`]).
+    pub http: HttpTimeouts,
+}
+
+/// Time limits of requests that are routed one by one. [`Timeouts::peek_http`] is that of a request's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpTimeouts {
+    /// Time that a client's connection is kept for the next request.
+    pub keep_alive: Duration,
+    /// Time in which a body must make progress, in either direction.
+    pub body: Duration,
+    /// Time from the end of a request to the head of its answer.
+    pub answer: Duration,
+    /// Time without a byte either way after which a tunnel (WebSocket) is ended.
+    pub tunnel: Duration,
+}
+
+/// Limits against greedy clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at once in all; `None`: what the descriptor limit allows.
+    pub max_connections: Option<u32>,
+    /// Number of entries in the flow table of tier `cut`.
+    pub cut_flows: u32,
+    /// Limits of each source address.
+    pub per_source: PerSource,
+    /// Limits of TLS handshakes in progress.
+    pub handshakes: HandshakeLimits,
+}
+
+/// Limits of TLS handshakes in progress at a worker; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandshakeLimits {
+    /// Most handshakes at once.
+    pub per_worker: u32,
+    /// Most handshakes at once with one source address (/32, /64).
+    pub per_source: u32,
+}
+
+/// Limits for each source address (/32, /64); 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerSource {
+    /// Most connections at once.
+    pub concurrent: u32,
+    /// Most new connections in a second.
+    pub per_second: u32,
+    /// Most connections at once that are still being peeked at.
+    pub peeking: u32,
+}

@@ -1,0 +1,199 @@
+//! Operations of the API that change state.
+
+use super::{DELETE, POST, PUT};
+use crate::admin::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change};
+use crate::admin::{applications, certificates, discovery, explain, ha, log, mutate, rotations, shield, weights};
+
+/// Adds the operations that change state.
+pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
+    api.with(
+        &change(POST, "/api/v1/diff", "What a configuration would change", RequestKind::Configuration),
+        explain::diff_config,
+    )
+    .with(
+        &change(POST, "/api/v1/reload", "Read the configuration file again", RequestKind::Nothing),
+        mutate::reload,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/log/reopen",
+            "Open the file of the log of connections anew: it has been renamed",
+            RequestKind::Nothing,
+        ),
+        log::reopen,
+    )
+    .with(
+        &change(PUT, "/api/v1/config", "Put a configuration in force", RequestKind::Configuration),
+        mutate::config,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/routes/{host}",
+            "Weights of a route, until they are taken back",
+            RequestKind::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
+        ),
+        weights::put_one,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/weights",
+            "Weights of many routes, by name, namespace or label selector, all or none; null takes them back; dry_run shows what \
+             would change",
+            RequestKind::Json(
+                r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } },
+                     "selectors": { "app=shop,tier!=batch": { "east": 50, "west": 50 } }, "dry_run": true }"#,
+            ),
+        ),
+        weights::put_many,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/shield/prefixes/{name}",
+            "Prefixes of a listener or a service, or of all (*), in place of those before",
+            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
+        ),
+        shield::replace,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/shield/prefixes/{name}",
+            "More prefixes, or fewer",
+            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
+        ),
+        shield::edit,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/certificates/{name}",
+            "Keep a certificate, in place of that of the name; PEM texts, of which one may hold both",
+            RequestKind::Json(
+                r#"{ "certificate": "-----BEGIN CERTIFICATE-----...", "key": "-----BEGIN PRIVATE KEY-----...",
+                     "pass_phrase": null }"#,
+            ),
+        ),
+        certificates::put,
+    )
+    .with(
+        &change(
+            DELETE,
+            "/api/v1/certificates/{name}",
+            "Forget a certificate that has come by API",
+            RequestKind::Nothing,
+        ),
+        certificates::delete,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/ha/groups/{name}",
+            "The state of a group of virtual addresses on this node: master, backup or fault",
+            RequestKind::Json(r#"{ "state": "master", "priority": 250 }"#),
+        ),
+        ha::put_group,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/ha/groups/{name}/hand-over",
+            "Prepare to give a group up by plan: its connections drain here for timeouts.drain, and the node that gets the \
+             group sends their packets here. The group has to leave within 10 s",
+            RequestKind::Nothing,
+        ),
+        ha::hand_over,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/ha/reclaim",
+            "Have the nodes that have groups of virtual addresses hand them over: this node takes them next, within some \
+             seconds",
+            RequestKind::Json(r#"{ "groups": ["g1"] }"#),
+        ),
+        ha::reclaim,
+    )
+    .with(
+        &Operation {
+            response: ResponseKind::Events,
+            ..change(
+                POST,
+                "/api/v1/ha/follow",
+                "Whether this node may have virtual addresses, as it changes; for the supervisor alone",
+                RequestKind::Nothing,
+            )
+        },
+        ha::follow,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/rotations",
+            "Take something out of rotation, or in; timeout is in seconds",
+            RequestKind::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
+        ),
+        rotations::start,
+    )
+    .with(
+        &change(DELETE, "/api/v1/jobs/{id}", "Call a job off: what it took out is in again", RequestKind::Nothing),
+        rotations::cancel,
+    )
+    .with(
+        &change(
+            PUT,
+            "/api/v1/clusters/{cluster}/learned",
+            "All that an agent knows of a cluster",
+            RequestKind::Json(
+                r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
+                     "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web", "labels": { "app": "shop" } }] }"#,
+            ),
+        ),
+        discovery::put_by_agent,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/cluster/{cluster}",
+            "All that a plugin of the prototype knows of a cluster",
+            RequestKind::Json(
+                r#"{ "routes": { "app.example.com": { "url": "app.example.com", "weight": 1 } },
+                     "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }"#,
+            ),
+        ),
+        discovery::put_by_plugin,
+    )
+    .with(
+        &Operation {
+            query: &[("dry_run", "true: only say what would change")],
+            ..change(
+                POST,
+                "/api/v1/routing-events",
+                "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
+                RequestKind::Configuration,
+            )
+        },
+        applications::post,
+    )
+    .with(
+        &change(
+            POST,
+            "/api/v1/routing-events/skip",
+            "Pass over the message from the broker that cannot be recorded; it is one of the dead letters then",
+            RequestKind::Nothing,
+        ),
+        applications::skip,
+    )
+    .with(
+        &change(
+            DELETE,
+            "/api/v1/sources/{source}/clusters/{cluster}",
+            "Forget what a source has reported of a cluster",
+            RequestKind::Nothing,
+        ),
+        discovery::forget,
+    )
+}

@@ -1,0 +1,238 @@
+//! Examination of one entry of the flow table: counts what it has carried, and ends the flow if it is time.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use signalbox_common::cut::flow::{
+    CutFlow, FAILURE_IS_COUNTED, HANDED_OFF, IS_PEEKED, IS_REPLICA, LAST_REQUEST, RESET, RESET_TENTATIVE, RESYNC,
+    SOCKETS_CLOSED, state,
+};
+
+use super::places::PlacedPort;
+use super::{FlowGc, UNFINISHED_TTL, idle_for};
+use crate::kernel::cut::table::duration_between;
+use crate::state::outcome::{Direction, FlowEnd};
+
+/// Time without packets after which the entry of an ended flow is freed: late packets still find it.
+const ENDED_TTL: Duration = Duration::from_secs(1);
+
+/// Time like [`ENDED_TTL`], for flows that programs have made: they begin more of them in a second than there are ports.
+const PEEKED_ENDED_TTL: Duration = Duration::from_millis(300);
+
+/// Age at which a flow is forgotten that a program has begun, and whose host has not answered.
+const PEEKED_TTL: Duration = Duration::from_secs(10);
+
+/// Time like [`ENDED_TTL`], after a reset that may not have been accepted.
+const RESET_TTL: Duration = Duration::from_secs(30);
+
+/// Time that an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
+const CLOSING_TTL: Duration = Duration::from_secs(2);
+
+/// Fate of an entry that was examined.
+enum Fate {
+    Stays,
+    /// It is free already, or its worker's again.
+    IsFree,
+    /// It is to be freed, and nothing is counted for it any more.
+    Gone,
+    /// Its flow has ended: what it counts for is to be given back, and the entry to be freed.
+    Ended(FlowEnd),
+}
+
+impl FlowGc {
+    /// Updates a flow's counts, and ends the flow if it is time. Returns true if its entry is free, or is to be freed.
+    pub(super) fn examine(
+        &self,
+        index: u32,
+        now: u32,
+        closing: &mut HashMap<u32, Instant>,
+        gone: &mut Vec<(u32, PlacedPort)>,
+    ) -> bool {
+        let flow = self.cut.table.read(index);
+        let fate = match flow.state {
+            state::FREE => Fate::IsFree,
+            state::CUT => self.examine_carried(index, &flow, now, closing),
+            state::CLOSING => self.examine_closing(index, &flow, closing),
+            state::SHADOW => {
+                self.take_over(index, &flow);
+                Fate::Stays
+            }
+            _ => self.examine_unfinished(index, &flow, duration_between(flow.started, now)),
+        };
+        match fate {
+            Fate::Stays => return false,
+            Fate::IsFree => return true,
+            Fate::Gone => {}
+            Fate::Ended(end) => self.release(index, &flow, end),
+        }
+        gone.push((index, self.port_of(&flow)));
+        true
+    }
+
+    /// Examines a flow that is carried.
+    fn examine_carried(&self, index: u32, flow: &CutFlow, now: u32, closing: &mut HashMap<u32, Instant>) -> Fate {
+        let idle = idle_for(flow, now);
+        if flow.marks & IS_PEEKED != 0 {
+            self.count_peeked(index, flow);
+        }
+        if flow.marks & IS_REPLICA != 0 {
+            if self.settle_replica(index, flow, idle) {
+                return Fate::Gone;
+            }
+        } else if self.leave(index, flow) {
+            return Fate::Stays;
+        }
+        self.count_bytes(index, flow);
+        if flow.handoff_state == SOCKETS_CLOSED && !self.cut.table.announced.contains(index) {
+            // Another process has cut it.
+            self.cut.table.changes.add(index);
+        }
+        let flags = flow.dirs[0].flags | flow.dirs[1].flags;
+        if flow.ended() {
+            return self.examine_ended(index, flow, idle);
+        }
+        if flags & RESET_TENTATIVE != 0 && idle >= RESET_TTL {
+            return Fate::Ended(whose_reset(flow, RESET_TENTATIVE));
+        }
+        if flow.handoff_state >= HANDED_OFF && self.is_over_idle(flow, idle) && self.owns(flow) {
+            self.cut.reset_both(index, flow);
+            closing.insert(index, Instant::now());
+            self.release(index, flow, FlowEnd::Idle);
+        }
+        Fate::Stays
+    }
+
+    /// Examines a flow that both ends have closed, or one has reset.
+    fn examine_ended(&self, index: u32, flow: &CutFlow, idle: Duration) -> Fate {
+        let end = if (flow.dirs[0].flags | flow.dirs[1].flags) & RESET == 0 {
+            FlowEnd::Finished
+        } else {
+            whose_reset(flow, RESET)
+        };
+        // The flow is no load of its host any more, though its entry is kept for a while.
+        self.release(index, flow, end);
+        // The flow's sockets need the entry as long as they have bytes to deliver.
+        let is_left = flow.handoff_state == SOCKETS_CLOSED || idle >= UNFINISHED_TTL;
+        let ttl = if self.cut.table.is_of_programs(index) {
+            PEEKED_ENDED_TTL
+        } else {
+            ENDED_TTL
+        };
+        if is_left && idle >= ttl {
+            Fate::Ended(end)
+        } else {
+            Fate::Stays
+        }
+    }
+
+    /// Examines a flow that userspace has reset.
+    fn examine_closing(&self, index: u32, flow: &CutFlow, closing: &mut HashMap<u32, Instant>) -> Fate {
+        let since = *closing.entry(index).or_insert_with(Instant::now);
+        if since.elapsed() < CLOSING_TTL {
+            // Repeated, because the first RST may have been lost or not have had the right sequence number any more.
+            self.cut.reset_both(index, flow);
+            return Fate::Stays;
+        }
+        closing.remove(&index);
+        Fate::Ended(FlowEnd::Failed)
+    }
+
+    /// Examines an entry that is no flow yet, and may never become one.
+    fn examine_unfinished(&self, index: u32, flow: &CutFlow, age: Duration) -> Fate {
+        match flow.state {
+            // A program has made it, and its host has failed it: counted now, and freed below, later.
+            state::INELIGIBLE if flow.marks & (IS_PEEKED | FAILURE_IS_COUNTED) == IS_PEEKED => {
+                self.count_failure(index, flow);
+                Fate::Stays
+            }
+            // A program has made it, and its host is silent; nobody waits for it any more.
+            _ if flow.marks & IS_PEEKED != 0 && age >= PEEKED_TTL && flow.state != state::ALLOCATED => {
+                if self.forget_peeked(index, flow) {
+                    Fate::IsFree
+                } else {
+                    Fate::Stays
+                }
+            }
+            // A program is filling in the entry, and runs to its end.
+            state::ALLOCATED if self.cut.table.is_of_programs(index) => Fate::Stays,
+            // Being entered.
+            state::ALLOCATED if flow.marks & IS_REPLICA != 0 => Fate::Stays,
+            // Its worker has it, unless that worker's process has ended.
+            _ if age < UNFINISHED_TTL => Fate::Stays,
+            state::HELD if self.cut.abandon_held(index) => Fate::Stays,
+            state::HELD => {
+                self.return_entries(vec![(index, self.port_of(flow))]);
+                Fate::IsFree
+            }
+            _ => {
+                self.cut.table.set_state(index, state::FREE);
+                Fate::IsFree
+            }
+        }
+    }
+
+    /// Whether a flow has carried nothing for too long: by its own limit, that of answers, that of its route, or the
+    /// common one.
+    fn is_over_idle(&self, flow: &CutFlow, idle: Duration) -> bool {
+        if let Some(ticks) = flow.idle_limit() {
+            return idle >= duration_between(0, ticks);
+        }
+        let snapshot = self.shared.snapshot.load();
+        if flow.dirs[0].flags & LAST_REQUEST != 0 {
+            let timeouts = &snapshot.model.timeouts.http;
+            let has_answered = flow.dirs[1].bytes > 0 || flow.dirs[1].flags & RESYNC != 0;
+            return idle >= if has_answered { timeouts.body } else { timeouts.answer };
+        }
+        let limits = &snapshot.idle_timeouts;
+        // Names are looked up only for flows that may be over their limit.
+        if idle < limits.least {
+            return false;
+        }
+        let name = (!limits.of_routes.is_empty())
+            .then(|| self.registry.route_of(flow.route))
+            .flatten();
+        let own = name.and_then(|name| limits.of_routes.get(&name).copied());
+        idle >= own.unwrap_or(limits.common)
+    }
+
+    /// Adds the bytes carried since the last call to the totals.
+    pub(super) fn count_bytes(&self, index: u32, flow: &CutFlow) {
+        let carried = [0, 1].map(|way: usize| {
+            let way_now = &flow.dirs[way];
+            let more = way_now.bytes.wrapping_sub(way_now.accounted);
+            if more > 0 {
+                self.cut.table.set_accounted(index, way, way_now.bytes);
+            }
+            more
+        });
+        if carried != [0, 0]
+            && let Some((host, cluster)) = self.registry.host_of(flow.host)
+        {
+            host.bytes_in.add(carried[0]);
+            host.bytes_out.add(carried[1]);
+            cluster.bytes_in.add(carried[0]);
+            cluster.bytes_out.add(carried[1]);
+            if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
+                share.add_bytes(Direction::In, carried[0]);
+                share.add_bytes(Direction::Out, carried[1]);
+            }
+        }
+    }
+
+    /// Whether a flow is carried, and nothing speaks of its end.
+    pub(super) fn is_live(&self, index: u32) -> bool {
+        let flow = self.cut.table.read(index);
+        let flags = flow.dirs[0].flags | flow.dirs[1].flags;
+        let is_own = flow.state == state::CUT && flow.marks & IS_REPLICA == 0;
+        is_own && !flow.ended() && flags & RESET_TENTATIVE == 0
+    }
+}
+
+/// End of a flow that one side has reset, as `flag` of its direction says.
+fn whose_reset(flow: &CutFlow, flag: u32) -> FlowEnd {
+    if flow.dirs[0].flags & flag != 0 {
+        FlowEnd::ClientReset
+    } else {
+        FlowEnd::HostReset
+    }
+}

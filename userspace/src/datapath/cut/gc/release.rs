@@ -1,0 +1,101 @@
+//! Ends of flows: what a flow counts for is given back, and the connection log has its line.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use signalbox_common::cut::flow::{CutFlow, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE};
+use signalbox_core::hostname::HostnamePattern;
+use signalbox_core::limit::SourceCells;
+use signalbox_core::model::Tier;
+
+use super::{FlowGc, idle_for};
+use crate::kernel::address::from_words;
+use crate::kernel::cut::table::{duration_between, tick};
+use crate::state::connection_log;
+use crate::state::outcome::FlowEnd;
+use crate::sys::unix_ms;
+
+impl FlowGc {
+    /// Gives back all counts that the flow holds, and logs its end.
+    pub(super) fn release(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
+        // Only once, for the first caller: the copy of the flow may be old.
+        let marks = self.cut.table.take_marks(index);
+        if marks & OWNS_CONN == 0 {
+            return;
+        }
+        self.log_end(index, flow, end);
+        self.shared.totals.current.leave();
+        if let Some((host, cluster)) = self.registry.host_of(flow.host) {
+            cluster.leave_host(&host);
+            self.follow_load(flow);
+            cluster.active[Tier::Cut as usize].leave();
+            cluster.closed[end as usize].inc();
+            if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
+                share.active.leave();
+                share.quality.flow_ended(end, flow.dirs[0].bytes, flow.dirs[1].bytes);
+            }
+        }
+        if let Some(listener) = self.registry.listener_of(flow.listener) {
+            listener.active.leave();
+            if marks & OWNS_LISTENER_SOURCE != 0
+                && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
+            {
+                self.shared.limiter.connection_closed(source);
+            }
+        }
+        if marks & OWNS_ROUTE_SOURCE != 0
+            && let Some(route) = self.registry.route_of(flow.route)
+            && let Ok(hostname) = HostnamePattern::parse(&route)
+        {
+            let source = self.shared.route_source(&hostname, from_words(flow.client));
+            self.shared.request_limiter.ended(source);
+        }
+        if marks & OWNS_SOURCE != 0 {
+            let source = SourceCells::new(self.shared.seed, from_words(flow.client));
+            self.shared.limiter.connection_closed(source);
+        }
+    }
+
+    /// Logs a flow's end in the connection log, with what the flow table knows.
+    fn log_end(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
+        self.shared.log.log_end(
+            connection_log::ConnectionEnd::Flow(end),
+            Some((index, flow.started)),
+            || {
+                let now = tick();
+                let life = duration_between(flow.started, now);
+                // The flow may have ended some time before this pass noticed it.
+                let since = match end {
+                    FlowEnd::Idle | FlowEnd::Drained => Duration::ZERO,
+                    _ => idle_for(flow, now),
+                };
+                let listener = self.registry.listener_of(flow.listener);
+                let snapshot = self.shared.snapshot.load();
+                let mut configured = snapshot.model.listeners.iter();
+                let protocol = listener
+                    .as_ref()
+                    .and_then(|state| configured.find(|known| known.name == state.name));
+                let at = |words, port| SocketAddr::new(from_words(words), port);
+                connection_log::ConnectionRecord {
+                    at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
+                    client: at(flow.client, (flow.ports_a >> 16) as u16),
+                    local: at(flow.vip, flow.ports_a as u16),
+                    protocol: protocol.map(|listener| listener.protocol),
+                    listener,
+                    name: None,
+                    route: self.registry.route_of(flow.route).map(Into::into),
+                    host: self.registry.host_of(flow.host),
+                    backend: Some(at(flow.host_addr, (flow.ports_b >> 16) as u16)),
+                    tier: Some(Tier::Cut),
+                    bytes_in: flow.dirs[0].bytes,
+                    bytes_out: flow.dirs[1].bytes,
+                    duration: life.saturating_sub(since),
+                    connect: None,
+                    end: connection_log::ConnectionEnd::Flow(end),
+                    closed_by: None,
+                    request: None,
+                }
+            },
+        );
+    }
+}

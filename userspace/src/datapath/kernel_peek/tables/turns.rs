@@ -1,0 +1,125 @@
+//! Turns of routes among clusters, and of clusters among hosts; or why the kernel cannot take them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
+use signalbox_core::balance::HostTurns;
+use signalbox_core::model::{Protocol, Route};
+
+use super::key_of;
+use crate::datapath::kernel_peek::obstacle::PeekObstacle;
+use crate::state::Snapshot;
+
+/// Turns of a route among clusters of the model.
+pub(in super::super) fn route_turns<'a>(
+    snapshot: &'a Snapshot,
+    id: usize,
+    route: &Route,
+    protocol: Protocol,
+) -> Result<&'a [u16], PeekObstacle> {
+    if let Some(obstacle) = PeekObstacle::of_route(route, protocol, snapshot) {
+        return Err(obstacle);
+    }
+    let turns = snapshot
+        .view
+        .routes
+        .get(id)
+        .map_or(&[][..], |schedule| schedule.turns());
+    match turns.len() {
+        0 => Err(PeekObstacle::NoUsableHost),
+        len if len > MAX_TURNS => Err(PeekObstacle::ManyTurns),
+        _ => Ok(turns),
+    }
+}
+
+/// How a cluster's host is chosen, as the snapshot says.
+pub(in super::super) struct TurnsOf<'a> {
+    /// A constant of [`balance`].
+    pub(super) balance: u32,
+    /// Hosts of each turn, or all that are compared.
+    pub(super) hosts: Vec<u16>,
+    pub(super) maglev: Option<&'a [u16]>,
+}
+
+/// How the hosts of a cluster are chosen.
+pub(in super::super) fn cluster_turns(
+    snapshot: &Snapshot,
+    at: usize,
+    protocol: Protocol,
+) -> Result<TurnsOf<'_>, PeekObstacle> {
+    let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
+    if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
+        return Err(obstacle);
+    }
+    let all = |hosts: &[(u16, u32)]| hosts.iter().map(|(host, _)| *host).collect();
+    let turns = snapshot
+        .view
+        .host_turns(at, protocol)
+        .ok_or(PeekObstacle::NoUsableHost)?;
+    let (balance, hosts, maglev, most): (u32, Vec<u16>, Option<&[u16]>, usize) = match turns {
+        HostTurns::ByTurn(turns) => (balance::TURNS, turns.to_vec(), None, MAX_TURNS),
+        HostTurns::RandomTwo(turns) => (balance::RANDOM_TWO, turns.to_vec(), None, MAX_TURNS),
+        HostTurns::ByLoad(hosts) => (balance::LEAST_CONNECTIONS, all(hosts), None, MAX_CLUSTER_HOSTS),
+        HostTurns::Maglev(table, hosts) => (balance::MAGLEV, all(hosts), Some(table), MAX_TURNS),
+    };
+    match hosts.len() {
+        0 => Err(PeekObstacle::NoUsableHost),
+        len if len > most => Err(PeekObstacle::ManyHosts),
+        _ => Ok(TurnsOf { balance, hosts, maglev }),
+    }
+}
+
+/// A Maglev table whose slots have places in `hosts`.
+pub(super) fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
+    let places: HashMap<u16, u8> = hosts.iter().zip(0..).map(|(host, place)| (*host, place)).collect();
+    let mut entry = Box::new(PeekMaglev {
+        slot: [0; MAGLEV_SLOTS],
+        _pad: [0; 7],
+    });
+    for (slot, host) in entry.slot.iter_mut().zip(table) {
+        *slot = places.get(host).copied().unwrap_or_default();
+    }
+    entry
+}
+
+/// Whether clusters have hosts of both versions of IP. The program connects none to clients of the other version: what it
+/// left to userspace for that would spoil the turns.
+pub(super) fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
+    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
+    let mut hosts = clusters.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
+    let first = hosts.next().map(|host| host.address.is_ipv4());
+    hosts.any(|host| Some(host.address.is_ipv4()) != first)
+}
+
+/// Whether a client's version of IP is that of no host of a route's clusters.
+pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, client: IpAddr) -> bool {
+    let turns = snapshot
+        .view
+        .routes
+        .get(route)
+        .map_or(&[][..], |schedule| schedule.turns());
+    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
+    let mut hosts = turns.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
+    hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
+}
+
+/// Why connections for a route are left to userspace, by what the snapshot says.
+pub(in super::super) fn obstacle_of_route(
+    snapshot: &Snapshot,
+    route: Option<usize>,
+    protocol: Protocol,
+) -> Option<PeekObstacle> {
+    let found = route.and_then(|id| Some((id, snapshot.model.routes.get(id)?)));
+    let Some((id, route)) = found else {
+        return Some(PeekObstacle::NoRoute);
+    };
+    match route_turns(snapshot, id, route, protocol) {
+        Err(obstacle) => Some(obstacle),
+        Ok(_) if key_of(protocol::HTTP, &route.hostname).is_none() => Some(PeekObstacle::LongName),
+        Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
+        Ok(turns) => turns
+            .iter()
+            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol).err()),
+    }
+}
