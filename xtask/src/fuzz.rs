@@ -75,7 +75,7 @@ pub(crate) fn install() -> Result<()> {
             .run()?;
     }
     if find_program("cargo-fuzz").is_none() {
-        let cargo = Run::cargo(["install", "cargo-fuzz", "--locked"])?;
+        let cargo = Run::cargo(["install", "cargo-fuzz", "--locked", "--debug"])?;
         cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }
     Ok(())

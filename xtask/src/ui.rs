@@ -142,7 +142,6 @@ fn draw_pictures() -> Result<()> {
     let root = root()?;
     let pictures = root.join(PICTURES);
     fs::create_dir_all(&pictures)?;
-    Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?.run()?;
     let words = [
         "nextest",
         "run",
@@ -154,7 +153,6 @@ fn draw_pictures() -> Result<()> {
         "test(/^ui::pictures::/)",
     ];
     Run::cargo(words)?
-        .env("SIGNALBOX_BIN", root.join("target/e2e/signalbox"))
         .env("SIGNALBOX_UI_PICTURES", &pictures)
         .env("REQUIRE_PRIVILEGED_TESTS", "1")
         .run()

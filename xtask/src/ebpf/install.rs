@@ -23,8 +23,10 @@ pub(crate) fn ensure() -> Result<()> {
     if find_program("bpf-linker").is_none() {
         let cargo = Run::cargo(["install", "bpf-linker", "--version", BPF_LINKER, "--locked"])?;
         // The toolchain's own flags are for our code, not for tools.
+        // LLVM does the work, and comes with the compiler: bpf-linker itself is built as quickly as it can be.
         cargo
             .args(BPF_LINKER_FEATURES)
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .without_env("RUSTFLAGS")
             .without_env("CARGO_TARGET_DIR")
             .run()?;

@@ -67,7 +67,7 @@ enum Stage {
     Packets,
     /// Tests that load eBPF programs
     Kernel,
-    /// Tests of the optimised binary over the network
+    /// Tests of the product over the network
     E2e,
     /// Packages, made of the same binary, and installed
     Packages,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         vm::debian::can_run()?;
         let built = match &args.program {
             Some(program) => program.canonicalize()?,
-            None => crate::dist::build("e2e", None)?,
+            None => vm::build::build_product(&crate::root::root()?, None)?,
         };
         let passed = vm::debian::run(&built, steps)?;
         println!("debian: {passed} passed");

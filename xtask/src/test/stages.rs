@@ -1,6 +1,6 @@
 //! Stages of `test`: the commands that each runs.
 
-use std::{fs, path::PathBuf};
+use std::{env, fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -92,19 +92,18 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn kernel(context: &mut Context) -> Result<()> {
-    nextest(context, "signalbox", "kernel", &[])?;
-    // Tests of tier sockmap take a minute, and need no more rights than the others.
-    let words: &[_] = if context.nightly {
-        &[]
-    } else {
-        &["-E", "not test(/^relay::/)"]
-    };
-    nextest_as(Some(AS_USER), context, "signalbox", "kernel", words)
+    if context.nightly {
+        nextest(context, "kernel", &[])?;
+        return nextest_as(Some(AS_USER), context, "kernel", &[]);
+    }
+    // What an ordinary user can, root can. Tests of tier sockmap take a minute, and need no more rights than the others.
+    nextest(context, "kernel", &["-E", "test(/^relay::/)"])?;
+    nextest_as(Some(AS_USER), context, "kernel", &["-E", "not test(/^relay::/)"])
 }
 
 /// Runs the eBPF programs on packets that tests describe: of the kernel's tests those that take no time.
 pub(super) fn packets(context: &mut Context) -> Result<()> {
-    nextest(context, "signalbox", "kernel", &["-E", "test(/^(cut|l4)_packets::/)"])
+    nextest(context, "kernel", &["-E", "test(/^(cut|l4)_packets::/)"])
 }
 
 pub(super) fn e2e(context: &mut Context) -> Result<()> {
@@ -112,8 +111,8 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
     if let Err(error) = &next {
         println!("there is no product with other maps for the tests of upgrades: {error:#}");
     }
-    let build = Run::cargo(["build", "--profile", "e2e", "-p", "signalbox"])?;
-    with_objects(context, build).run()?;
+    // Every run of the tests puts the program without that feature in its place.
+    vm::build::build_product(&root()?, context.objects.as_deref())?;
     context.next_version = next.ok();
     // Storms take minutes, and find something once in months.
     let profile = if context.nightly { "default" } else { "merge" };
@@ -125,21 +124,13 @@ pub(super) fn e2e(context: &mut Context) -> Result<()> {
         context.kube_apiserver = server.ok();
     }
     context.suites = suites::find(context.nightly);
-    nextest(context, "signalbox", "e2e", &["-P", profile])?;
+    nextest(context, "e2e", &["-P", profile])?;
     if context.nightly {
         let variable = Some(("SIGNALBOX_E2E_PEEK", "kernel"));
-        nextest_as(
-            variable,
-            context,
-            "signalbox",
-            "e2e",
-            &["-P", profile, "-E", ON_KERNEL_PEEK],
-        )?;
+        nextest_as(variable, context, "e2e", &["-P", profile, "-E", ON_KERNEL_PEEK])?;
     }
-    nextest(context, "signalbox-ha", "keepalived", &[])?;
-    // A separate command for this package: cargo unites the features of one command's packages, and would build the
-    // balancer again.
-    nextest(context, "signalbox-bench", "e2e_by_hand", &[])
+    nextest(context, "keepalived", &[])?;
+    nextest(context, "e2e_by_hand", &[])
 }
 
 /// Tests that the nightly runs once more, on the kernel peek: those of connections, which must end the same on both paths.
@@ -156,19 +147,19 @@ fn next_version() -> Result<PathBuf> {
         next_abi: true,
         ..ebpf::EbpfArgs::default()
     })?;
-    let build = Run::cargo(["build", "-p", "signalbox", "--features", "next_abi"])?;
+    // Built for a test, the program has the features of the others' builds, and their libraries.
+    let features = ["--features", "signalbox/next_abi"];
+    let build = Run::cargo(["test", "--no-run", "--workspace", "--test", "kernel"])?.args(features);
     build.env(OBJECTS, &objects).run()?;
-    let product = vm::build::product(&root);
-    let built = product.with_file_name("../debug/signalbox");
-    let kept = product.with_file_name("signalbox-next-abi");
-    fs::create_dir_all(kept.parent().unwrap_or(&root))?;
+    let built = vm::build::product(&root);
+    let kept = built.with_file_name("signalbox-next-abi");
     fs::copy(&built, &kept).with_context(|| format!("{} cannot be copied", built.display()))?;
     Ok(kept)
 }
 
 /// Packages the program of the end-to-end tests: with another one the packages have the same files.
 pub(super) fn packages(context: &mut Context) -> Result<()> {
-    let built = dist::build("e2e", context.objects.as_deref())?;
+    let built = vm::build::build_product(&root()?, context.objects.as_deref())?;
     dist::check(&built, false, &mut |line| {
         println!("{line}");
         context.counts.read(line);
@@ -195,14 +186,15 @@ pub(super) fn machines(context: &mut Context) -> Result<()> {
     if let Err(why) = vm::debian::can_run() {
         return skip(context, &format!("a machine with systemd: {why:#}"));
     }
-    let passed = vm::debian::run(&dist::build("e2e", context.objects.as_deref())?, &[])?;
+    let built = vm::build::build_product(&root()?, context.objects.as_deref())?;
+    let passed = vm::debian::run(&built, &[])?;
     context.counts.add(passed);
     Ok(())
 }
 
 /// Says what is left out, and why; fails where nothing may be.
 fn skip(context: &mut Context, what: &str) -> Result<()> {
-    if std::env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
+    if env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
         bail!("cannot run: {what}");
     }
     let skip = format!("SKIP {what}");
@@ -225,20 +217,20 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
 
 /// Runs a program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as
 /// hold.
-fn nextest(context: &mut Context, package: &str, test: &str, words: &[&str]) -> Result<()> {
-    nextest_as(None, context, package, test, words)
+fn nextest(context: &mut Context, test: &str, words: &[&str]) -> Result<()> {
+    nextest_as(None, context, test, words)
 }
 
 /// Runs nextest with a variable that says how tests run, such as with which rights.
-fn nextest_as(
-    variable: Option<(&str, &str)>,
-    context: &mut Context,
-    package: &str,
-    test: &str,
-    words: &[&str],
-) -> Result<()> {
-    let run = Run::cargo(["nextest", "run", "-p", package, "--test", test])?.args(words);
-    let mut run = as_root(run)?.env("SIGNALBOX_BIN", vm::build::product(&root()?));
+fn nextest_as(variable: Option<(&str, &str)>, context: &mut Context, test: &str, words: &[&str]) -> Result<()> {
+    // Of the whole workspace: cargo unites the features of the packages that a command names, and builds all libraries
+    // again for a command that names others.
+    let run = Run::cargo(["nextest", "run", "--workspace", "--test", test])?.args(words);
+    let product = match env::var_os("SIGNALBOX_BIN") {
+        Some(given) => PathBuf::from(given),
+        None => vm::build::product(&root()?),
+    };
+    let mut run = as_root(run)?.env("SIGNALBOX_BIN", product);
     if let Some((name, value)) = variable {
         run = run.env(name, value);
     }

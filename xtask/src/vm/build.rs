@@ -9,10 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::store::quietly;
-use crate::{
-    exec::{Run, without_package_env},
-    test::OBJECTS,
-};
+use crate::{exec::without_package_env, test::OBJECTS};
 
 /// Paths of the built programs, without debugging information.
 pub(super) struct Built {
@@ -37,11 +34,6 @@ impl Built {
 pub(super) fn build(root: &Path, objects: Option<&Path>) -> Result<Built> {
     let dir = super::logs()?.join("programs");
     fs::create_dir_all(&dir)?;
-    let product_built = Run::cargo(["build", "-q", "--profile", "e2e", "-p", "signalbox"])?;
-    match objects {
-        Some(objects) => product_built.env(OBJECTS, objects).run()?,
-        None => product_built.run()?,
-    }
     let (e2e, kernel) = (executable(root, "e2e", objects)?, executable(root, "kernel", objects)?);
     let strip = |from: &Path, name: &str| {
         let to = dir.join(name);
@@ -54,10 +46,17 @@ pub(super) fn build(root: &Path, objects: Option<&Path>) -> Result<Built> {
     })
 }
 
-/// Path of the product, as end-to-end tests run it.
+/// Path of the product, as end-to-end tests run it: cargo builds it beside them.
 pub(crate) fn product(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("e2e/signalbox")
+    target.join("debug/signalbox")
+}
+
+/// Builds the product of the end-to-end tests, and returns its path. `objects` are the eBPF objects to embed, where they
+/// are not the checked-in ones.
+pub(crate) fn build_product(root: &Path, objects: Option<&Path>) -> Result<PathBuf> {
+    executable(root, "kernel", objects)?;
+    Ok(product(root))
 }
 
 /// Builds a test program, and returns its path.
@@ -73,8 +72,7 @@ fn executable(root: &Path, test: &str, objects: Option<&Path>) -> Result<PathBuf
     command.args([
         "test",
         "-q",
-        "-p",
-        "signalbox",
+        "--workspace",
         "--no-run",
         "--message-format",
         "json",

@@ -55,7 +55,7 @@ pub(crate) const NIGHTLY: [&str; 9] = ["5.10", "6.1", "6.12", "6.16", "6.17", "6
 pub(crate) enum Depth {
     /// The verifier's verdicts, packets through the programs, one scenario, links.
     Gate,
-    /// Likewise, but that every other kernel has the links, and every other one the packets.
+    /// Of these what there is time for before a merge: of two kernels one has the scenario, and one the packets.
     Divided,
     /// All kernel tests, and two machines.
     Whole,
