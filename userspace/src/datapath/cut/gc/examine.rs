@@ -31,9 +31,9 @@ const CLOSING_TTL: Duration = Duration::from_secs(2);
 /// Fate of an entry that was examined.
 enum Fate {
     Stays,
-    /// It is free already, or its worker's again.
+    /// The entry is free already, or its worker's again.
     IsFree,
-    /// It is to be freed, and nothing is counted for it any more.
+    /// The entry is to be freed, and nothing is counted for it any more.
     Gone,
     /// Its flow has ended: what it counts for is to be given back, and the entry to be freed.
     Ended(FlowEnd),
