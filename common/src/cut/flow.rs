@@ -332,11 +332,12 @@ impl CutFlow {
         arriving_tuple!(self, dir)
     }
 
-    /// Marks the flow as one that cannot be cut; its sockets carry it. `reason` is a constant of [`ineligible`].
+    /// Marks the flow as one that cannot be cut, if it is still in the state `from`: its sockets carry it. `reason` is a
+    /// constant of [`ineligible`].
     #[inline(always)]
-    pub const fn mark_ineligible(&mut self, reason: u8) {
+    pub fn mark_ineligible(&mut self, from: u32, reason: u8) {
         self.ineligible = reason;
-        self.state = state::INELIGIBLE;
+        atomic::exchange(&mut self.state, from, state::INELIGIBLE);
     }
 
     /// Marks the flow as [`HANDED_OFF`] where it is [`HANDOFF_KNOWN`]. A worker that has seen the host's acknowledgement
@@ -435,7 +436,7 @@ pub struct FlowEnded {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CutConfig {
-    /// MSS that fits all interfaces that carry legs, over IPv4 (20 more than over IPv6). 0: no limit.
+    /// MSS that fits all interfaces that carry legs, and all hosts, over IPv4 (20 more than over IPv6). 0: no limit.
     pub mss: u32,
     /// 1 while `CUT_CHAIN` has entries; otherwise it is not looked into.
     pub has_moving_addresses: u32,

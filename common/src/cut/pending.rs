@@ -97,8 +97,8 @@ impl PendingFlow {
 
     /// See [`CutFlow::mark_ineligible`].
     #[inline(always)]
-    pub fn mark_ineligible(&mut self, reason: u8) {
-        self.as_carried().mark_ineligible(reason);
+    pub fn mark_ineligible(&mut self, from: u32, reason: u8) {
+        self.as_carried().mark_ineligible(from, reason);
     }
 
     /// The value for the map `CUT_FLOWS`.

@@ -368,7 +368,7 @@ pub struct PeekConfig {
     pub cpus: u32,
     /// `OFFERED_*` bits: options that this machine's own sockets would take.
     pub offers: u32,
-    /// MSS that fits all interfaces of legs, over IPv4.
+    /// MSS that fits all interfaces of legs and all hosts, over IPv4.
     pub mss: u32,
     /// Number of changes of the tables, odd while one is being made: routes, clusters and hosts that are read while it
     /// changes do not belong together.

@@ -9,8 +9,9 @@ use signalbox_common::{
     cut::{
         CutFlow, PendingFlow,
         flow::{
-            FlowRef, HANDED_OFF, HANDOFF_KNOWN, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT, OFFERED_SCALE,
-            ORPHANED, RESYNC, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN, ineligible, state,
+            CLIENT_FIN_SEEN, FlowRef, HANDED_OFF, HANDOFF_KNOWN, LAST_REQUEST, MAX_COOKIE_TS_LAG_MS, MAY_FRAGMENT,
+            OFFERED_SCALE, ORPHANED, RESYNC, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW, TS_DELTA_KNOWN,
+            ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -108,9 +109,7 @@ fn refuse_port(tcp: &Tcp) -> Verdict {
     if let Some((_, flow)) = pending_flow(u32::from(tcp.source)) {
         // SAFETY: as above.
         let flow = unsafe { &mut *flow };
-        if flow.state == state::REQUESTED {
-            flow.mark_ineligible(ineligible::PORT_BUSY);
-        }
+        flow.mark_ineligible(state::REQUESTED, ineligible::PORT_BUSY);
     }
     Verdict::new(Reason::CutRefused, DROP)
 }
@@ -264,7 +263,14 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
         let diff = handshake::limit_options(&mut packet, &offsets, u8::MAX, limit)?;
         update_checksum::<F>(ctx, diff);
     }
-    handshake.isn_vip = tcp.seq.wrapping_add(1);
+    let isn_vip = tcp.seq.wrapping_add(1);
+    // Repeated, it does not undo what the client has said since.
+    let kept = if handshake.isn_vip == isn_vip {
+        MAY_FRAGMENT | CLIENT_FIN_SEEN
+    } else {
+        MAY_FRAGMENT
+    };
+    handshake.isn_vip = isn_vip;
     handshake.ts_clock = offer.ts_val.wrapping_sub(monotonic_ms());
     handshake.mss_vip = if offer.mss > limit { limit } else { offer.mss };
     handshake.scale_vip = offer.scale;
@@ -272,7 +278,7 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
     if offer.offered & OFFERED_SCALE == 0 {
         handshake.scale_client = 0;
     }
-    handshake.progress = SYN_ACK_SEEN | handshake.progress & MAY_FRAGMENT;
+    handshake.progress = SYN_ACK_SEEN | handshake.progress & kept;
     Some(Verdict::new(Reason::CutSynAckRecorded, PASS))
 }
 
@@ -308,12 +314,14 @@ fn try_rewrite_leg_b_syn<F: Family>(
     let (_, flow) = pending_flow(u32::from(tcp.source))?;
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
     let flow = unsafe { &mut *flow };
-    let first = flow.state == state::REQUESTED;
-    if !first && flow.state != state::CONNECTING || flow.tuple(1) != *arriving {
+    // SAFETY: aligned, whole. Userspace and other CPUs change it: nothing is done to a flow that is not in this state any more.
+    let seen = unsafe { (&raw const flow.state).read_volatile() };
+    let first = seen == state::REQUESTED;
+    if !first && seen != state::CONNECTING || flow.tuple(1) != *arriving {
         return None;
     }
     let refused = |flow: &mut PendingFlow, reason: u8| {
-        flow.mark_ineligible(reason);
+        flow.mark_ineligible(seen, reason);
         Some(Verdict::new(Reason::CutRefused, PASS))
     };
     let client = flow.tuple(0);
@@ -376,7 +384,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
         flow.dirs[1].hop_ifindex = handshake.ifindex;
         flow.dirs[1].macs = handshake.macs;
         flow.dirs[1].hop_expires = now.wrapping_add(HOP_LIFETIME_TICKS);
-        flow.state = state::CONNECTING;
+        atomic::exchange(&mut flow.state, state::REQUESTED, state::CONNECTING);
     }
     Some(Verdict::new(Reason::CutSynRewritten, PASS))
 }

@@ -80,7 +80,7 @@ pub static CUT_CHAIN: HashMap<[u32; 4], MovingAddress> = HashMap::pinned(MAX_MOV
 
 /// Settings that all flows share.
 ///
-/// - Entry: 0 -> largest segment size that fits all interfaces of legs; whether `CUT_CHAIN` has entries
+/// - Entry: 0 -> largest segment size that fits all interfaces of legs and all hosts; whether `CUT_CHAIN` has entries
 /// - Writer: kernel/src/cut.rs, every two seconds; kernel/src/cut/moving.rs
 /// - Reader: cut_out, at the balancer's SYN-ACKs and SYNs; cut_in, for packets of no cut flow
 /// - Size: 1; not pinned: flows that are cut do not need it

@@ -6,8 +6,8 @@ use signalbox_common::{
     cut::{
         CutFlow,
         flow::{
-            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, OFFERED_SACK, OFFERED_SCALE,
-            OFFERED_TIMESTAMPS, PAIRED, SYN_ACK_SEEN, ineligible, state,
+            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, IS_PEEKED, OFFERED_SACK,
+            OFFERED_SCALE, OFFERED_TIMESTAMPS, PAIRED, SOCKETS_CLOSED, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -36,8 +36,16 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     };
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
     let pending = unsafe { &mut *pending };
-    if pending.state != state::CONNECTING || pending.tuple(1) != *tuple || tcp.ack != pending.isn_b {
+    // SAFETY: aligned, whole; userspace and other CPUs change it.
+    let seen = unsafe { (&raw const pending.state).read_volatile() };
+    let is_answered = seen == state::CONNECTING || seen == state::PAIRING;
+    if !is_answered || pending.tuple(1) != *tuple || tcp.ack != pending.isn_b {
         return miss;
+    }
+    // Whoever claims the flow completes it. Another CPU with a copy of this packet would undo what the flow's next packets
+    // have changed by then; and the kernel must not see the answer before the flow is complete.
+    if !atomic::exchange(&mut pending.state, state::CONNECTING, state::PAIRING) {
+        return Verdict::new(Reason::CutStray, DROP);
     }
     let Some(offer) = handshake::read_options(view, F::TCP, &tcp) else {
         return ineligible_for(pending.as_carried(), ineligible::MALFORMED);
@@ -60,10 +68,6 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if !handshake::fits_scale(tcp.window, offer.scale, pending.scale_a >> 4) {
         return ineligible_for(pending.as_carried(), ineligible::WINDOW_SCALE);
     }
-    // Another CPU with a copy of this packet would undo what the flow's next packets have changed by then.
-    if !atomic::exchange(&mut pending.state, state::CONNECTING, state::PAIRING) {
-        return Verdict::new(Reason::CutStray, DROP);
-    }
     let (a, b) = (pending.tuple(0), pending.tuple(1));
     let now = tick();
     let isn_host = tcp.seq.wrapping_add(1);
@@ -82,7 +86,12 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     // The first packet of the client says which clock leg B's host has to see.
     flow.ts_delta_in = 0;
     flow.ts_delta_out = ts_clock_a.wrapping_add(monotonic_ms()).wrapping_sub(offer.ts_val);
-    flow.handoff_state = HANDOFF_UNKNOWN;
+    // A program's flow has no sockets.
+    flow.handoff_state = if flow.marks & IS_PEEKED == 0 {
+        HANDOFF_UNKNOWN
+    } else {
+        SOCKETS_CLOSED
+    };
     flow.handoff_end = flow.isn_b;
     flow.snd_nxt_b = flow.isn_b;
     flow.isn_host = isn_host;
@@ -95,16 +104,22 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.dirs[1].last_seen = now;
     if holds {
         // Last of all: userspace writes to the entry from now on.
-        flow.state = state::HELD;
-        return Verdict::new(Reason::CutHeld, PASS);
+        return match atomic::exchange(&mut flow.state, state::PAIRING, state::HELD) {
+            true => Verdict::new(Reason::CutHeld, PASS),
+            false => miss,
+        };
     }
     if let Err(errno) = CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST) {
-        return no_room(flow, errno);
+        return no_room(flow, state::PAIRING, errno);
     }
-    flow.state = state::CUT;
+    // Before the client's tuple leads here: its packets are not dropped. Userspace has given up the flow, or not.
+    if !atomic::exchange(&mut flow.state, state::PAIRING, state::CUT) {
+        let _ = CUT_CT.remove(&b);
+        return miss;
+    }
     if let Err(errno) = CUT_CT.insert(&a, &FlowRef::new(index, 0), BPF_NOEXIST) {
         let _ = CUT_CT.remove(&b);
-        return no_room(flow, errno);
+        return no_room(flow, state::CUT, errno);
     }
     // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
     // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
@@ -117,24 +132,26 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
         // The handshake was evicted, or begun anew by a SYN.
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
-    // Last of all: before this, userspace must neither read leg A's queue nor close a socket.
+    // Last of all: before this, userspace must neither read leg A's queue nor close a socket, and the kernel peek must not
+    // send the first data.
     atomic::set(&mut flow.dirs[0].flags, PAIRED);
     Verdict::new(Reason::CutPaired, PASS)
 }
 
 #[inline(always)]
-fn no_room(flow: &mut CutFlow, errno: i32) -> Verdict {
+fn no_room(flow: &mut CutFlow, from: u32, errno: i32) -> Verdict {
     if clock::may_log() {
         warn!(
             (),
             "A connection is not cut, because CUT_CT takes no entry: errno={}", errno
         );
     }
-    ineligible_for(flow, ineligible::TABLE_FULL)
+    flow.mark_ineligible(from, ineligible::TABLE_FULL);
+    Verdict::new(Reason::CutIneligible, PASS)
 }
 
 #[inline(always)]
 fn ineligible_for(flow: &mut CutFlow, reason: u8) -> Verdict {
-    flow.mark_ineligible(reason);
+    flow.mark_ineligible(state::PAIRING, reason);
     Verdict::new(Reason::CutIneligible, PASS)
 }

@@ -11,7 +11,7 @@ use signalbox_common::{
     Reason,
     cut::{
         CutFlow,
-        flow::{EARLY_FIN, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED},
+        flow::{EARLY_FIN, FIRST_DATA_HELD, HANDED_OFF, HANDOFF_KNOWN, HANDOFF_UNKNOWN, PEER_FIN_ACKED},
         track,
     },
     net::{
@@ -116,7 +116,8 @@ pub fn is_clone(ctx: &TcContext) -> bool {
 #[inline(never)]
 pub fn on_host_syn<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &CutFlow) -> Verdict {
     let is_ours = tcp.ack == flow.isn_b && tcp.seq.wrapping_add(1) == flow.isn_host;
-    if tcp.has(ACK) && flow.handoff_state < HANDED_OFF {
+    // Without a socket, it is the kernel peek's, which still has the first data.
+    if tcp.has(ACK) && (flow.handoff_state < HANDED_OFF || flow.dirs[0].flags & FIRST_DATA_HELD != 0) {
         return Verdict::new(Reason::CutToSocket, PASS);
     }
     if tcp.flags & (SYN | ACK | RST | FIN) == SYN | ACK && is_ours && clear_syn::<F>(ctx, tcp) {

@@ -9,7 +9,7 @@ use signalbox_common::{
     cut::{
         CutFlow, PendingFlow,
         flow::{
-            FIRST_DATA_HELD, IS_PEEKED, OFFERED_TIMESTAMPS, RESET, SOCKETS_CLOSED, SUPERSEDED, TS_DELTA_KNOWN,
+            FIRST_DATA_HELD, IS_PEEKED, OFFERED_TIMESTAMPS, PAIRED, RESET, SOCKETS_CLOSED, SUPERSEDED, TS_DELTA_KNOWN,
             ineligible, state,
         },
         handshake,
@@ -35,7 +35,10 @@ use super::{
     segment::{Checksum, Segment, segment_room},
     settings::{config, is_alive},
 };
-use crate::cut::skb::{Family, PacketView, context_field, micros, monotonic_ms};
+use crate::{
+    cut::skb::{Family, PacketView, context_field, micros, monotonic_ms},
+    packet_view::hide_from_compiler,
+};
 
 const BPF_EXIST: u64 = 2;
 
@@ -57,8 +60,10 @@ pub fn on_syn_ack<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if is_of_successor(flow, entry.index) {
         return miss();
     }
-    if !take_first_data(flow) {
-        // Another CPU has another copy of the SYN-ACK, and sends the data.
+    // SAFETY: aligned, whole.
+    let is_paired = unsafe { (&raw const flow.dirs[0].flags).read_volatile() } & PAIRED != 0;
+    if !is_paired || !take_first_data(flow) {
+        // Another CPU has another copy of the SYN-ACK, completes the flow, and sends the data.
         return exit(Reason::PeekEarly, DROP);
     }
     match deliver::<F>(ctx, segment, flow, entry.index) {
@@ -109,7 +114,10 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     // Both sockets of the flow are none: the flow GC may end it, and nothing is handed off.
     flow.handoff_state = SOCKETS_CLOSED;
     release_port(flow.ports_b & 0xffff, index);
-    let Some(pending) = pending.filter(|pending| pending.flow == index) else {
+    let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
+    // Both are compared in one word that the compiler does not look into: it would compare before it knows that there is one.
+    let is_of_flow = |pending: &PeekPending| hide_from_compiler(pending.flow ^ index | pending.seq ^ first) == 0;
+    let Some(pending) = pending.filter(is_of_flow) else {
         notify(index, 0);
         return LOST;
     };
@@ -125,7 +133,6 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     }
     match send_data::<F>(ctx, segment, flow, &pending, payload) {
         Some(action) => {
-            let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
             let _ = PEEK_DONE.insert(&client, &first, 0);
             exit(Reason::PeekDelivered, action)
         }

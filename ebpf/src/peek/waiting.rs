@@ -73,10 +73,10 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u32) 
     action.unwrap_or_else(|| exit(Reason::PeekEarly, DROP))
 }
 
-/// Whether a flow waits for its host, or has just got its answer.
+/// Whether a flow is about to wait for its host, waits for it, or has just got its answer.
 #[inline(always)]
 const fn is_begun(state: u32) -> bool {
-    state == state::CONNECTING || state == state::PAIRING || state == state::CUT
+    state == state::ALLOCATED || state == state::CONNECTING || state == state::PAIRING || state == state::CUT
 }
 
 /// Judges a segment, and leaves the connection that waits in `PEEK_READING`.
@@ -118,7 +118,7 @@ fn try_judge(segment: &Segment) -> Option<u32> {
         return Some(fate::GIVEN_UP);
     }
     if state != state::CONNECTING {
-        // The host's answer is at another CPU.
+        // The first data, or the host's answer, is at another CPU.
         return None;
     }
     let waited = tick().wrapping_sub(flow.started);

@@ -61,6 +61,8 @@ pub struct Cut {
     /// Content of `config`: the largest segment size, and whether `chain` has entries.
     mss: AtomicU32,
     has_moving: AtomicBool,
+    /// Largest segment that all hosts take; 0 where it is not known.
+    hosts_mss: AtomicU32,
     chain_lock: Mutex<()>,
     counters: PerCpuArray<MapData, u64>,
     current_bindings: Mutex<Vec<(u32, SteerKey)>>,
@@ -157,6 +159,7 @@ impl Cut {
             chain,
             mss: AtomicU32::new(0),
             has_moving: AtomicBool::new(false),
+            hosts_mss: AtomicU32::new(0),
             chain_lock: Mutex::default(),
             counters,
             current_bindings: Mutex::default(),
@@ -217,8 +220,10 @@ impl Cut {
             // Programs that are attached stay.
             Err(error) => tracing::warn!(%error, "The kernel could not be asked for interfaces and routes."),
         }
-        let mss = hooks.smallest_mtu().map_or(0, |mtu| mtu.saturating_sub(40));
-        self.mss.store(mss, Relaxed);
+        let of_interfaces = hooks.smallest_mtu().map(|mtu| mtu.saturating_sub(40));
+        let of_hosts = Some(self.hosts_mss.load(Relaxed)).filter(|mss| *mss != 0);
+        let mss = [of_interfaces, of_hosts].into_iter().flatten().min();
+        self.mss.store(mss.unwrap_or(0), Relaxed);
         if let Err(error) = self.write_config() {
             tracing::warn!(%error, "The largest segment size could not be written for the programs of tier cut.");
         }
@@ -232,7 +237,13 @@ impl Cut {
         hooks.attached().cloned().collect()
     }
 
-    /// Returns the MSS that fits all interfaces of legs, over IPv4; 0 where it is not known.
+    /// Says which is the largest segment that all hosts take, as an MSS over IPv4; [`Self::follow_interfaces`] has clients
+    /// told of it. `None`: nothing is known of hosts.
+    pub fn set_hosts_mss(&self, mss: Option<u32>) {
+        self.hosts_mss.store(mss.unwrap_or(0), Relaxed);
+    }
+
+    /// Returns the MSS that fits all interfaces of legs and all hosts, over IPv4; 0 where it is not known.
     #[must_use]
     pub fn mss(&self) -> u32 {
         self.mss.load(Relaxed)

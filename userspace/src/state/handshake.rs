@@ -1,24 +1,42 @@
 //! TCP options of a host, as its answers to health checks show them.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use signalbox_common::cut::flow::{OFFERED_SACK, OFFERED_TIMESTAMPS};
 
 use crate::sys::TcpInfo;
 
-/// Bit that says that a host has answered; its options (`OFFERED_*`) are beside it.
-const IS_KNOWN: u8 = 1 << 7;
+/// Bit that says that a host has answered; its options (`OFFERED_*`) are beside it, and its MSS in the upper half.
+const IS_KNOWN: u32 = 1 << 7;
+
+/// Bytes that timestamps take in each segment (RFC 7323, appendix A).
+const TIMESTAMP_BYTES: u32 = 12;
+
+/// Bytes by which an IPv6 header is longer than one of IPv4.
+const IPV6_EXTRA_BYTES: u32 = 20;
+
+/// Least MSS, over IPv4, that clients are told for a host's sake: one host with a narrow link must not make the segments of
+/// all clients small.
+pub const MIN_COMMON_MSS: u32 = 1200;
 
 /// Options of a host's SYN-ACK.
 #[derive(Debug, Default)]
-pub struct HostHandshake(AtomicU8);
+pub struct HostHandshake(AtomicU32);
 
 impl HostHandshake {
     /// Notes what a connection to the host says of it.
-    pub fn note(&self, info: &TcpInfo) {
+    pub fn note(&self, info: &TcpInfo, is_ipv6: bool) {
         let stamps = if info.has_timestamps { OFFERED_TIMESTAMPS } else { 0 };
         let sack = if info.has_sack { OFFERED_SACK } else { 0 };
-        self.0.store(IS_KNOWN | stamps | sack, Relaxed);
+        let mut mss = info.send_mss;
+        if info.has_timestamps {
+            mss += TIMESTAMP_BYTES;
+        }
+        if is_ipv6 {
+            mss += IPV6_EXTRA_BYTES;
+        }
+        let options = IS_KNOWN | u32::from(stamps | sack);
+        self.0.store(options | mss.min(0xffff) << 16, Relaxed);
     }
 
     /// Takes over what another one has noted since the last call.
@@ -29,13 +47,21 @@ impl HostHandshake {
         }
     }
 
-    /// Whether the host lacks an option that this machine offers (`OFFERED_*`): a client that was offered it before its
-    /// host was known cannot be carried to it in the kernel.
+    /// Whether the host lacks an option that this machine offers (`OFFERED_*`), or takes only small segments: a client that
+    /// was told otherwise before its host was known cannot be carried to it in the kernel.
     #[must_use]
     pub fn lacks(&self, offered: u8) -> bool {
         let known = self.0.load(Relaxed);
-        let wanted = offered & (OFFERED_TIMESTAMPS | OFFERED_SACK);
-        known != 0 && known & wanted != wanted
+        let wanted = u32::from(offered & (OFFERED_TIMESTAMPS | OFFERED_SACK));
+        known != 0 && (known & wanted != wanted || known >> 16 < MIN_COMMON_MSS)
+    }
+
+    /// Largest segment that the host takes, as its MSS would be over IPv4; `None` where it is not known, or too small for
+    /// what clients are told to depend on it.
+    #[must_use]
+    pub fn mss(&self) -> Option<u32> {
+        let mss = self.0.load(Relaxed) >> 16;
+        (mss >= MIN_COMMON_MSS).then_some(mss)
     }
 }
 
@@ -71,15 +97,36 @@ mod tests {
             (info(true, false), all, true),
             (info(false, false), 0, false),
         ] {
-            host.note(&known);
+            host.note(&known, false);
             assert_eq!(host.lacks(offered), lacks, "{known:?}");
         }
         let check = HostHandshake::default();
-        check.note(&info(true, true));
+        check.note(&info(true, true), false);
         host.take_from(&check);
         assert!(!host.lacks(all));
-        host.note(&info(false, false));
+        host.note(&info(false, false), false);
         host.take_from(&check);
         assert!(host.lacks(all), "what was noted before says nothing any more");
+    }
+
+    #[test]
+    fn an_mss_is_told_as_ipv4_has_it_unless_it_is_tiny() {
+        let host = HostHandshake::default();
+        assert_eq!(host.mss(), None, "nothing is known");
+        for (has_timestamps, is_ipv6, send_mss, mss) in [
+            (true, false, 1448, Some(1460)),
+            (false, false, 1460, Some(1460)),
+            (true, true, 1328, Some(1360)),
+            (true, false, 1187, None),
+            (true, false, 65_483, Some(65_495)),
+        ] {
+            let info = TcpInfo {
+                send_mss,
+                ..info(has_timestamps, true)
+            };
+            host.note(&info, is_ipv6);
+            assert_eq!(host.mss(), mss, "{info:?}");
+            assert_eq!(host.lacks(OFFERED_SACK), mss.is_none(), "{info:?}");
+        }
     }
 }

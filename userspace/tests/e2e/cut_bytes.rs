@@ -41,7 +41,17 @@ fn hundreds_of_flows_of_every_size_through_every_door() {
         let finished = sb.metric(&format!(
             "signalbox_connections_closed_total{{cluster=\"{cluster}\",reason=\"finished\"}}"
         ));
-        assert_eq!(finished as u64, count / 2, "{cluster}: each end is counted once");
+        let ends = sb.get("/metrics").1;
+        let ends: Vec<_> = ends
+            .lines()
+            .filter(|line| line.contains("_connections_closed_total"))
+            .collect();
+        assert_eq!(
+            finished as u64,
+            count / 2,
+            "{cluster}: each end is counted once\n{}",
+            ends.join("\n")
+        );
         assert_eq!(sb.host(host)["active_connections"], 0);
     }
 }

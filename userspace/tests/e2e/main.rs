@@ -26,6 +26,7 @@ mod cut_lab;
 mod cut_life;
 mod cut_limits;
 mod cut_loss;
+mod cut_mss;
 mod cut_options;
 mod cut_path;
 mod cut_peek;

@@ -96,12 +96,18 @@ impl FlowTable {
         self.state_of(index).store(state, Ordering::Release);
     }
 
+    /// Has an entry go from one state to another; false if it is not in that state any more: a program, or another process,
+    /// has changed it.
+    pub fn change_state(&self, index: u32, from: u32, to: u32) -> bool {
+        self.state_of(index)
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Claims an entry; false if it is not free. Other processes may try at the same time.
     #[must_use]
     pub fn claim(&self, index: u32) -> bool {
-        self.state_of(index)
-            .compare_exchange(state::FREE, state::ALLOCATED, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.change_state(index, state::FREE, state::ALLOCATED)
     }
 
     /// Fills in a claimed entry, and offers it to the programs.

@@ -110,7 +110,7 @@ impl Prober {
         match connected.await {
             Ok(stream) => {
                 if let Ok(info) = sys::tcp_info(stream.as_raw_fd()) {
-                    self.handshake.note(&info);
+                    self.handshake.note(&info, target.is_ipv6());
                 }
                 Some(self.exchange(stream).await)
             }

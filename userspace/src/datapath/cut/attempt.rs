@@ -61,12 +61,7 @@ impl Drop for CutAttempt {
             EntryOwner::NextAttempt | EntryOwner::CutFlow | EntryOwner::HeldFlow => return,
             EntryOwner::Attempt => {}
         }
-        let table = &self.cutter.kernel.table;
-        if table.state(self.index) == state::CUT {
-            // The flow was cut in the moment in which it was given up: packets find it, so the flow GC must remove it.
-            table.set_state(self.index, state::CLOSING);
-        } else {
-            table.set_state(self.index, state::FREE);
+        if self.give_up() {
             self.cutter.give_back(vec![self.index], &[(self.pool, self.port)]);
         }
     }
@@ -185,6 +180,21 @@ impl CutAttempt {
         self.pool.is_floating
     }
 
+    /// Gives the entry up. Returns whether it is free; otherwise the flow was cut at this moment: packets find it, so the
+    /// flow GC must remove it.
+    fn give_up(&self) -> bool {
+        let table = &self.cutter.kernel.table;
+        loop {
+            match table.state(self.index) {
+                state::CUT if table.change_state(self.index, state::CUT, state::CLOSING) => return false,
+                // A program is at work at another CPU, for a microsecond, and says next what has become of the flow.
+                state::CUT | state::PAIRING => std::thread::yield_now(),
+                other if table.change_state(self.index, other, state::FREE) => return true,
+                _ => {}
+            }
+        }
+    }
+
     /// Leaves entry and port to a held flow.
     #[must_use]
     pub fn hold(mut self) -> HeldFlow {
@@ -230,7 +240,7 @@ impl CutAttempt {
             match table.state(self.index) {
                 state::CLOSING | state::HELD => return Ok(()),
                 state::CUT if self.is_paired() || began.elapsed() > PAIRING_TIMEOUT => return Ok(()),
-                state::CUT => tokio::time::sleep(PAIRING_CHECK_INTERVAL).await,
+                state::PAIRING | state::CUT => tokio::time::sleep(PAIRING_CHECK_INTERVAL).await,
                 state::INELIGIBLE => return Err(Ineligible::FoundByProgram(table.ineligible(self.index))),
                 _ => return Err(Ineligible::NoHook),
             }

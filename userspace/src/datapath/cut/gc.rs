@@ -149,6 +149,7 @@ impl FlowGc {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
                     flow_gc.program_ports.store(Arc::new(program_ports()));
+                    flow_gc.cut.set_hosts_mss(flow_gc.hosts_mss());
                     flow_gc.cut.follow_interfaces();
                     flow_gc.cut.flush_log();
                 }
@@ -159,6 +160,17 @@ impl FlowGc {
             }
         })?;
         Ok(())
+    }
+
+    /// Largest segment that all hosts take, of those that health checks have said it of.
+    fn hosts_mss(&self) -> Option<u32> {
+        let snapshot = self.shared.snapshot.load();
+        snapshot
+            .hosts
+            .iter()
+            .flatten()
+            .filter_map(|host| host.handshake.mss())
+            .min()
     }
 
     fn pass_interval(&self) -> Duration {

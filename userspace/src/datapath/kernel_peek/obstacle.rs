@@ -194,7 +194,9 @@ impl PeekObstacle {
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
-            Self::HostOptions => "a host has no timestamps or no selective acknowledgements",
+            Self::HostOptions => {
+                "a host has no timestamps or no selective acknowledgements, or takes small segments only"
+            }
             Self::TableFull => "a table of the program is full",
         }
     }

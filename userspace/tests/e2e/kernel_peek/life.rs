@@ -109,7 +109,9 @@ fn a_draining_predecessor_leaves_its_successor_s_connections_alone() {
         return;
     };
     let _router = Router::start(&lab, "east-1");
-    let mut sb = start_with(&lab, &cut::body(PEEK), 2);
+    // The client's head is not whole for as long as a successor takes to start.
+    let extra = format!("{PEEK}\ntimeouts: {{ peek_http: 60s }}");
+    let mut sb = start_with(&lab, &cut::body(&extra), 2);
     sb.wait_healthy(&["east-1"]);
     let mut slow = lab.client.connect("10.1.0.1:80");
     slow.write_all(b"GET / HTTP/1.1\r\n").unwrap();

@@ -37,12 +37,12 @@ impl FlowGc {
                 state::HELD if alone && self.cut.abandon_held(index) => {}
                 // Its host answers, or it is forgotten later.
                 _ if waits(index) => continue,
-                _ => {
+                seen => {
                     if alone && self.cut.table.read(index).marks & IS_REPLICA != 0 {
                         // Tuples may lead to it already.
                         self.cut.remove(&[index]);
                     } else if alone {
-                        self.cut.table.set_state(index, state::FREE);
+                        self.cut.table.change_state(index, seen, state::FREE);
                     }
                     continue;
                 }

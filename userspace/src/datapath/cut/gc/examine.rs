@@ -164,10 +164,9 @@ impl FlowGc {
                 self.return_entries(vec![(index, self.port_of(flow))]);
                 Fate::IsFree
             }
-            _ => {
-                self.cut.table.set_state(index, state::FREE);
-                Fate::IsFree
-            }
+            // A worker may have claimed it, and begun a flow, at this moment.
+            seen if self.cut.table.change_state(index, seen, state::FREE) => Fate::IsFree,
+            _ => Fate::Stays,
         }
     }
 

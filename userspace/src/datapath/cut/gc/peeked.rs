@@ -112,6 +112,9 @@ impl FlowGc {
         if self.cut.pending.give_back_of(flow.ports_b as u16, index) {
             return false;
         }
+        if !self.cut.table.change_state(index, flow.state, state::DELETING) {
+            return false;
+        }
         self.cut.table.set_marks(index, 0);
         self.cut.table.set_state(index, state::FREE);
         if flow.marks & FAILURE_IS_COUNTED == 0 {
