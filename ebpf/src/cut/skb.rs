@@ -24,13 +24,6 @@ pub fn monotonic_ms() -> u32 {
     (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
 }
 
-/// `CLOCK_MONOTONIC` in units of 1024 ns, modulo 2^32.
-#[inline(always)]
-pub fn micros() -> u32 {
-    // SAFETY: reads a clock.
-    (unsafe { bpf_ktime_get_ns() } >> 10) as u32
-}
-
 /// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that will send it
 /// again, and a program that writes in place would make the kernel copy each of them: so this type writes by a helper,
 /// for the few that are edited.

@@ -38,10 +38,10 @@ use super::{
     read::read_name,
     release::reclaim,
     segment::{Checksum, Segment},
-    settings::{OUR_SCALE, config, is_alive, our_mss, scale_factor},
+    settings::{OUR_SCALE, config, is_alive, micros, our_mss, scale_factor},
 };
 use crate::{
-    cut::skb::{Family, PacketView, context_field, micros, monotonic_ms, tick},
+    cut::skb::{Family, PacketView, context_field, monotonic_ms, tick},
     handshakes::CUT_HANDSHAKES,
     packet_view::hide_from_compiler,
 };

@@ -33,10 +33,10 @@ use super::{
     pass_up::swapped_macs,
     release::{REFUSED_TICKS, UNFIT_TICKS, give_up, note_failure, set_aside},
     segment::{Checksum, Segment, segment_room},
-    settings::{config, is_alive},
+    settings::{config, is_alive, micros},
 };
 use crate::{
-    cut::skb::{Family, PacketView, context_field, micros, monotonic_ms},
+    cut::skb::{Family, PacketView, context_field, monotonic_ms},
     packet_view::hide_from_compiler,
 };
 

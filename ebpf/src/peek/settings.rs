@@ -1,5 +1,6 @@
 //! Settings that userspace writes, and options that clients are told.
 
+use aya_ebpf::helpers::bpf_ktime_get_ns;
 use signalbox_common::{
     cut::flow::OFFERED_SCALE,
     net::seq,
@@ -51,4 +52,11 @@ pub fn our_mss<F: Family>() -> Option<u16> {
 #[inline(always)]
 pub fn room_for_first_data<F: Family>(has_timestamps: bool) -> Option<u16> {
     Some(2 * segment_room(our_mss::<F>()?, has_timestamps))
+}
+
+/// `CLOCK_MONOTONIC` in units of 1024 ns, modulo 2^32.
+#[inline(always)]
+pub fn micros() -> u32 {
+    // SAFETY: reads a clock.
+    (unsafe { bpf_ktime_get_ns() } >> 10) as u32
 }
