@@ -147,9 +147,9 @@ fn next_version() -> Result<PathBuf> {
         next_abi: true,
         ..ebpf::EbpfArgs::default()
     })?;
-    // Built for a test, the program has the features of the others' builds, and their libraries.
-    let features = ["--features", "signalbox/next_abi"];
-    let build = Run::cargo(["test", "--no-run", "--workspace", "--test", "kernel"])?.args(features);
+    // With a test, whichever: built so, the program has the features of the tests' builds, and their libraries.
+    let build = Run::cargo(["build", "--workspace", "--bin", "signalbox", "--test", "handshake"])?;
+    let build = build.args(["--features", "signalbox/next_abi"]);
     build.env(OBJECTS, &objects).run()?;
     let built = vm::build::product(&root);
     let kept = built.with_file_name("signalbox-next-abi");

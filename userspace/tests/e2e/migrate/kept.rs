@@ -2,6 +2,8 @@
 
 use crate::lab;
 
+use std::time::Duration;
+
 use lab::{Router, Signalbox, cut, http, privileged, servers};
 use serde_json::json;
 
@@ -22,6 +24,8 @@ fn a_migration_goes_on_after_the_balancer_was_killed() {
     under_load(&lab, || {
         wait_for(&sb, "the second step", |migration| migration["step"] == 1);
         let id = newest(&sb)["id"].clone();
+        // A step is shown a moment before it is on the disk; without it the migration goes on from the one before.
+        std::thread::sleep(Duration::from_millis(300));
         sb.kill9();
         sb = Signalbox::start(&lab, &body("connection", &[]));
         assert_eq!(newest(&sb)["id"], id);
