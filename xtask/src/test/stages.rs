@@ -96,7 +96,8 @@ pub(super) fn kernel(context: &mut Context) -> Result<()> {
         nextest(context, "kernel", &[])?;
         return nextest_as(Some(AS_USER), context, "kernel", &[]);
     }
-    // What an ordinary user can, root can. Tests of tier sockmap take a minute, and need no more rights than the others.
+    // Root has all rights of an ordinary user: each test runs once. Tests of tier sockmap take a minute, and need no more
+    // rights than the others.
     nextest(context, "kernel", &["-E", "test(/^relay::/)"])?;
     nextest_as(Some(AS_USER), context, "kernel", &["-E", "not test(/^relay::/)"])
 }

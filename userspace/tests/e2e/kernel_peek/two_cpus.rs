@@ -37,7 +37,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Those of a namespace's `eth0`; the senders end with what this returns.
+    /// Opens the sockets of a namespace's `eth0`, and starts the senders, which end with what this returns.
     fn of<'scope>(ns: &Ns, scope: &'scope Scope<'scope, '_>) -> Self {
         let socket = ns.run(|| all_packets("eth0"));
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -105,7 +105,7 @@ fn flags(frame: &[u8]) -> u8 {
     frame[TCP + 13]
 }
 
-/// What a frame carries behind its headers, without what fills it up.
+/// Bytes of TCP that a frame carries, without padding.
 fn payload(frame: &[u8]) -> &[u8] {
     let end = ETHERNET + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
     &frame[TCP + usize::from(frame[TCP + 12] >> 4) * 4..end]
