@@ -109,7 +109,10 @@ fn refuse_port(tcp: &Tcp) -> Verdict {
     if let Some((_, flow)) = pending_flow(u32::from(tcp.source)) {
         // SAFETY: as above.
         let flow = unsafe { &mut *flow };
-        flow.mark_ineligible(state::REQUESTED, ineligible::PORT_BUSY);
+        // A reason that was found before stays.
+        if flow.state == state::REQUESTED {
+            flow.mark_ineligible(state::REQUESTED, ineligible::PORT_BUSY);
+        }
     }
     Verdict::new(Reason::CutRefused, DROP)
 }
@@ -264,7 +267,7 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
         update_checksum::<F>(ctx, diff);
     }
     let isn_vip = tcp.seq.wrapping_add(1);
-    // Repeated, it does not undo what the client has said since.
+    // A repeated SYN-ACK does not undo what the client has said since.
     let kept = if handshake.isn_vip == isn_vip {
         MAY_FRAGMENT | CLIENT_FIN_SEEN
     } else {

@@ -46,7 +46,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth, index: usize) -> Job {
         "syn::",
     ][..];
     if depth == Depth::Divided {
-        // An emulated processor takes two minutes for a single load of all programs.
+        // Each step has the kernel verify the programs anew, which is most of what an emulated processor does here.
         return job(&if index.is_multiple_of(2) {
             vec![doctor, scenario, peek]
         } else {

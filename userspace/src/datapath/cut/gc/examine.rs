@@ -35,7 +35,7 @@ enum Fate {
     IsFree,
     /// The entry is to be freed, and nothing is counted for it any more.
     Gone,
-    /// Its flow has ended: what it counts for is to be given back, and the entry to be freed.
+    /// The entry's flow has ended: what it counts for is to be given back, and the entry to be freed.
     Ended(FlowEnd),
 }
 
