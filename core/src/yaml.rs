@@ -4,8 +4,10 @@
 
 mod anchors;
 mod build;
+mod json;
 
 pub use build::read;
+pub use json::read_json;
 
 /// Deepest nesting; keeps recursion over the tree (dropping it, copying it) off the stack's end. The configuration's
 /// schema needs 7, an event 3.

@@ -20,12 +20,14 @@ mod diagnosis;
 mod feed;
 mod follow;
 mod hub;
+mod kubeconfig;
 mod malformed;
 mod program;
 mod proxy;
 mod reachability;
 mod read;
 mod resource_kind;
+mod server_tls;
 mod watch_error;
 
 use std::collections::BTreeSet;

@@ -3,14 +3,14 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts logging to standard error. `filter` is an `EnvFilter` directive: `info`, `signalbox=debug`.
+/// Starts logging to standard error. `filter` names levels, of all or of crates: `info`, `warn,signalbox=debug`.
 pub fn init(filter: &str) -> Result<(), String> {
-    // The kube crate logs each failed request as an error; its caller reports it once.
-    let filter = EnvFilter::try_new(format!("kube_client=off,{filter}"))
+    let filter: Targets = filter
+        .parse()
         .map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = if std::io::stderr().is_terminal() {

@@ -171,7 +171,12 @@ pub(crate) fn identity(cert: &Path, key: &Path) -> Result<Certificate, BackendTl
     })?)
 }
 
-fn system_roots() -> Result<RootCertStore, BackendTlsError> {
+/// Reads the certificate authorities of the system.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn system_roots() -> Result<RootCertStore, BackendTlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);

@@ -1,12 +1,9 @@
-//! Rules for sources, by where they stand: who may name aya and kube, and use unsafe.
+//! Rules for sources, by where they stand: who may name aya and rustls, and use unsafe.
 
 use super::code::only_code;
 
 /// Paths where aya may be named. They are prefixes.
 const AYA: [&str; 4] = ["bench/src/bpf.rs", "common/", "userspace/kernel/", "userspace/tests/"];
-
-/// Paths where the kube crates may be named.
-const KUBE: [&str; 1] = ["userspace/sources/src/kube"];
 
 /// Paths where rustls and tokio-rustls may be named: keys and sessions are to be found in few places.
 const RUSTLS: [&str; 7] = [
@@ -40,11 +37,6 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
                 "{at}: aya is used only by userspace/kernel (and common for feature `user`, and bench to count runs of programs)"
             ));
         }
-        if names_kube(line) && !may(&KUBE) {
-            faults.push(format!(
-                "{at}: the kube crates are used only by userspace/sources/src/kube (a module that is written with `source::` or `crate::`)"
-            ));
-        }
         if names_rustls(line) && !may(&RUSTLS) {
             faults.push(format!(
                 "{at}: rustls is used only by userspace/tls, by sources, admin and health, which speak TLS of their own, and by the demo"
@@ -73,18 +65,6 @@ fn names_aya(line: &str) -> bool {
 
 fn names_rustls(line: &str) -> bool {
     ["rustls", "tokio_rustls"].into_iter().any(|name| has_word(line, name))
-}
-
-/// Whether a line names the crate `kube`. Our own module has the same name: `source::kube::spawn` is that.
-fn names_kube(line: &str) -> bool {
-    let crates = ["kube", "kube_client", "kube_core", "kube_runtime", "k8s_openapi"];
-    let import = line.trim_start().trim_start_matches("pub ").strip_prefix("use ");
-    crates.into_iter().any(|name| {
-        let imported = import.is_some_and(|path| words(path, name).next() == Some(name.len()));
-        let named = |end: usize| line[end..].starts_with("::") && !line[..end - name.len()].ends_with("::");
-        // In braces (`use signalbox::source::{kube::Pace}`) nobody can tell without parsing: not done there.
-        imported || (import.is_none() && words(line, name).any(named))
-    })
 }
 
 fn has_word(line: &str, word: &str) -> bool {
@@ -135,33 +115,6 @@ mod tests {
                 Vec::<String>::new(),
                 "{line}"
             );
-        }
-    }
-
-    #[test]
-    fn the_kube_crates_are_for_their_source_alone() {
-        for line in [
-            "use kube::Client;",
-            "    pub use kube::Api;",
-            "use kube as client;",
-            "use kube_client::Client;",
-            "let client = kube::Client::try_from(config);",
-            "fn f(pod: k8s_openapi::api::core::v1::Pod) {}",
-        ] {
-            assert_eq!(check("userspace/src/store.rs", line).len(), 1, "{line}");
-            assert_eq!(
-                check("userspace/sources/src/kube/connect.rs", line),
-                Vec::<String>::new()
-            );
-        }
-        for line in [
-            "use crate::source::kube::Settings;",
-            "let task = source::kube::spawn(settings);",
-            "pub mod kube;",
-            "let name = \"kube::Client\";",
-            "let kube = 1;",
-        ] {
-            assert_eq!(check("userspace/src/store.rs", line), Vec::<String>::new(), "{line}");
         }
     }
 

@@ -1,21 +1,24 @@
 //! Connection settings for an API server, from a service account, a kubeconfig or an address.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
-use kube::Config;
-use kube::config::{AuthInfo, ExecAuthCluster, ExecConfig, Kubeconfig};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use signalbox_core::model::kubernetes::ApiServerAccess;
 
+use super::kubeconfig::{Exec, Impersonation, Kubeconfig, User};
 use super::proxy::Proxy;
+use super::server_tls::{ServerTls, certificates};
+
+/// Directory of the service account in a pod.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Settings of a connection.
 pub(super) struct ResolvedAccess {
-    /// Address and TLS. Its `auth_info` holds only a certificate and whom to impersonate: for all other credentials
-    /// the kube crate would run programs and keep files by itself.
-    pub(super) config: Config,
+    pub(super) server: Uri,
+    pub(super) tls: ServerTls,
+    pub(super) impersonation: Impersonation,
     pub(super) proxy: Option<Proxy>,
     pub(super) identity: Identity,
     /// Files that the settings were read from, so that a change is noticed.
@@ -31,37 +34,37 @@ pub(super) enum Identity {
     /// Path of a bearer token, which is read for each request, because it may be replaced at any time.
     File(PathBuf),
     /// Program that prints credentials.
-    Program(Box<ExecConfig>),
+    Program(Box<Exec>),
 }
 
 /// Reads the settings. Errors say what is to be mended.
 pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAccess, String> {
     match connection {
-        ApiServerAccess::InCluster => in_cluster(),
+        ApiServerAccess::InCluster => in_cluster().await,
         ApiServerAccess::Kubeconfig { path, context } => {
             let shown = path.display();
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
-                format!(
-                    "the kubeconfig {shown} cannot be read: {}",
-                    signalbox_sys::error_chain(&error)
-                )
-            })?;
-            let mut way = from_kubeconfig(kubeconfig, context.as_deref())
+            let kubeconfig =
+                Kubeconfig::read(path).map_err(|error| format!("the kubeconfig {shown} cannot be read: {error}"))?;
+            let mut access = from_kubeconfig(kubeconfig, context.as_deref())
                 .map_err(|error| format!("the kubeconfig {shown} is not usable: {error}"))?;
-            way.files.push(path.clone());
-            Ok(way)
+            access.files.push(path.clone());
+            Ok(access)
         }
         ApiServerAccess::Url { url, ca, token } => {
-            let url: Uri = url
+            let server: Uri = url
                 .parse()
                 .map_err(|error| format!("`{url}` is not an address: {error}"))?;
-            let mut config = Config::new(url);
-            config.root_cert = match ca {
+            let authorities = match ca {
                 Some(path) => Some(authorities(path).await?),
                 None => None,
             };
             Ok(ResolvedAccess {
-                config,
+                server,
+                tls: ServerTls {
+                    authorities,
+                    ..ServerTls::default()
+                },
+                impersonation: Impersonation::default(),
                 proxy: None,
                 identity: token.clone().map_or(Identity::Anonymous, Identity::File),
                 files: ca.iter().chain(token).cloned().collect(),
@@ -70,18 +73,42 @@ pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAcce
     }
 }
 
-fn in_cluster() -> Result<ResolvedAccess, String> {
-    let mut config = Config::incluster().map_err(|error| {
-        let error = signalbox_sys::error_chain(&error);
+/// Settings of a pod: the address that the kubelet puts into the environment, and the files of its service account.
+async fn in_cluster() -> Result<ResolvedAccess, String> {
+    let hint = |error: String| {
         format!("there is no service account: {error}: run in a pod that has one, or set `kubeconfig` or `url`")
-    })?;
-    let token = std::mem::take(&mut config.auth_info).token_file.map(PathBuf::from);
+    };
+    let variable = |name: &str| std::env::var(name).map_err(|error| hint(format!("{name}: {error}")));
+    let (host, port) = (
+        variable("KUBERNETES_SERVICE_HOST")?,
+        variable("KUBERNETES_SERVICE_PORT")?,
+    );
+    let (ca, token) = (
+        Path::new(SERVICE_ACCOUNT).join("ca.crt"),
+        Path::new(SERVICE_ACCOUNT).join("token"),
+    );
     Ok(ResolvedAccess {
+        server: service_address(&host, &port).map_err(hint)?,
+        tls: ServerTls {
+            authorities: Some(authorities(&ca).await.map_err(hint)?),
+            ..ServerTls::default()
+        },
+        impersonation: Impersonation::default(),
         proxy: None,
-        files: token.iter().chain(&config.root_cert_file).cloned().collect(),
-        identity: token.map_or(Identity::Anonymous, Identity::File),
-        config,
+        files: vec![token.clone(), ca],
+        identity: Identity::File(token),
     })
+}
+
+fn service_address(host: &str, port: &str) -> Result<Uri, String> {
+    let host = match host.parse() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        _ => host.to_owned(),
+    };
+    let address = format!("https://{host}:{port}");
+    address
+        .parse()
+        .map_err(|error| format!("`{address}` is not an address: {error}"))
 }
 
 fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<ResolvedAccess, String> {
@@ -100,25 +127,22 @@ fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Reso
     })?;
     // A missing user is anonymous, as for kubectl.
     let user = kubeconfig
-        .auth_infos
+        .users
         .into_iter()
         .find(|one| found.user.as_ref() == Some(&one.name));
-    let user = user.and_then(|one| one.auth_info).unwrap_or_default();
+    let user = user.and_then(|one| one.user).unwrap_or_default();
 
-    let server = cluster.server.as_deref().unwrap_or_default();
-    let url: Uri = server
+    let address = cluster.server.as_deref().unwrap_or_default();
+    let server: Uri = address
         .parse()
-        .map_err(|error| format!("its server {server:?} is not an address: {error}"))?;
-    let described = ExecAuthCluster::try_from(&cluster).map_err(|error| signalbox_sys::error_chain(&error))?;
-    let mut config = Config::new(url);
-    if let Some(pem) = &described.certificate_authority_data {
-        config.root_cert = Some(certificates(pem).map_err(|error| format!("its certificate authority {error}"))?);
-    }
-    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
-    config.tls_server_name = cluster.tls_server_name;
-    let proxy = match cluster.proxy_url.filter(|url| !url.is_empty()) {
-        Some(url) => Some(Proxy::named(&url, &config.cluster_url)?),
-        None => Proxy::of_environment(&config.cluster_url),
+        .map_err(|error| format!("its server {address:?} is not an address: {error}"))?;
+    let authorities = cluster.authorities()?;
+    let identity = match &user.exec {
+        Some(exec) if has_no_other_credential(&user) => {
+            let exec = exec.clone().for_cluster(&cluster, authorities.as_deref());
+            Identity::Program(Box::new(exec))
+        }
+        _ => identity(&user)?,
     };
     let files = [
         &cluster.certificate_authority,
@@ -126,27 +150,36 @@ fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Reso
         &user.client_certificate,
         &user.client_key,
     ];
-    let files = files.into_iter().flatten().map(PathBuf::from).collect();
-    let who = identity(&user, described)?;
-    config.auth_info = AuthInfo {
-        exec: None,
-        token: None,
-        token_file: None,
-        password: None,
-        auth_provider: None,
-        ..user
-    };
+    let files = files.into_iter().flatten().cloned().collect();
+    let authorities = authorities.map(|pem| certificates(&pem)).transpose();
     Ok(ResolvedAccess {
-        config,
-        proxy,
-        identity: who,
+        proxy: match cluster.proxy_url.filter(|url| !url.is_empty()) {
+            Some(url) => Some(Proxy::named(&url, &server)?),
+            None => Proxy::of_environment(&server),
+        },
+        server,
+        tls: ServerTls {
+            authorities: authorities.map_err(|error| format!("its certificate authority {error}"))?,
+            is_unverified: cluster.insecure_skip_tls_verify.unwrap_or(false),
+            server_name: cluster.tls_server_name,
+            identity: user.certificate()?,
+        },
+        impersonation: user.impersonation,
+        identity,
         files,
     })
 }
 
-fn identity(user: &AuthInfo, cluster: ExecAuthCluster) -> Result<Identity, String> {
+/// Whether a program is asked for credentials: as for kubectl, all others come first.
+const fn has_no_other_credential(user: &User) -> bool {
+    user.auth_provider.is_none()
+        && (user.username.is_none() || user.password.is_none())
+        && user.token.is_none()
+        && user.token_file.is_none()
+}
+
+fn identity(user: &User) -> Result<Identity, String> {
     use base64::Engine as _;
-    use secrecy::ExposeSecret as _;
     if let Some(provider) = &user.auth_provider {
         let token = provider.config.get("id-token").ok_or_else(|| {
             let name = &provider.name;
@@ -155,40 +188,21 @@ fn identity(user: &AuthInfo, cluster: ExecAuthCluster) -> Result<Identity, Strin
         return Ok(Identity::Header(format!("Bearer {token}")));
     }
     if let (Some(name), Some(password)) = (&user.username, &user.password) {
-        let pair = format!("{name}:{}", password.expose_secret());
-        let pair = base64::engine::general_purpose::STANDARD.encode(pair);
+        let pair = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
         return Ok(Identity::Header(format!("Basic {pair}")));
     }
     if let Some(token) = &user.token {
-        return Ok(Identity::Header(format!("Bearer {}", token.expose_secret().trim())));
+        return Ok(Identity::Header(format!("Bearer {}", token.trim())));
     }
-    if let Some(path) = &user.token_file {
-        return Ok(Identity::File(PathBuf::from(path)));
-    }
-    Ok(match user.exec.clone() {
-        Some(exec) => Identity::Program(Box::new(ExecConfig {
-            cluster: exec.provide_cluster_info.then_some(cluster),
-            ..exec
-        })),
-        None => Identity::Anonymous,
-    })
+    Ok(user.token_file.clone().map_or(Identity::Anonymous, Identity::File))
 }
 
-async fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, String> {
+async fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let shown = path.display();
     let pem = tokio::fs::read(path)
         .await
         .map_err(|error| format!("the authorities in {shown} cannot be read: {error}"))?;
     certificates(&pem).map_err(|error| format!("{shown} {error}"))
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found.iter().map(|one| one.to_vec()).collect()),
-        Ok(_) => Err("holds no certificate in PEM: give the file of the authorities".to_owned()),
-        Err(error) => Err(format!("is not PEM: {error}")),
-    }
 }
 
 #[cfg(test)]
@@ -226,13 +240,20 @@ mod tests {
                     proxy-url: 'socks5://proxy.test:1080' } }]\n\
                     users: [{ name: u, user: { tokenFile: /t, as: admin } }]\n\
                     contexts: [{ name: x, context: { cluster: c, user: u } }, { name: y, context: { cluster: d } }]\n";
-        let read = || Kubeconfig::from_yaml(text).unwrap();
+        let read = || Kubeconfig::parse(text).unwrap();
         let way = from_kubeconfig(read(), Some("x")).unwrap();
-        assert_eq!(way.config.tls_server_name.as_deref(), Some("b.test"));
-        assert_eq!(way.config.auth_info.impersonate.as_deref(), Some("admin"));
+        assert_eq!(way.tls.server_name.as_deref(), Some("b.test"));
+        assert_eq!(way.impersonation.user.as_deref(), Some("admin"));
         assert!(way.proxy.unwrap().is_socks());
         assert!(matches!(way.identity, Identity::File(path) if path == Path::new("/t")));
         assert_eq!(way.files, [PathBuf::from("/t")]);
+        for (host, address) in [
+            ("10.0.0.1", "https://10.0.0.1:443/"),
+            ("fd00::1", "https://[fd00::1]:443/"),
+            ("api.test", "https://api.test:443/"),
+        ] {
+            assert_eq!(service_address(host, "443").unwrap().to_string(), address);
+        }
         for (context, part) in [
             (None, "no `current-context`"),
             (Some("z"), r#"no context "z""#),

@@ -7,15 +7,15 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::{Client as Pool, ResponseFuture};
 use hyper_util::rt::TokioExecutor;
-use kube::client::ConfigExt as _;
-use kube::config::AuthInfo;
 
 use super::access::ResolvedAccess;
+use super::kubeconfig::Impersonation;
 use crate::client::percent_encoded;
 
 /// Time limit of a connect, with its proxy and TLS handshake.
@@ -40,11 +40,11 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(access: &ResolvedAccess) -> Result<Self, String> {
-        let mut headers = impersonation(&access.config.auth_info)?;
+        let mut headers = impersonation(&access.impersonation)?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         Ok(Self {
             send: sender(access)?,
-            server: access.config.cluster_url.clone(),
+            server: access.server.clone(),
             headers,
         })
     }
@@ -73,12 +73,17 @@ fn sender(access: &ResolvedAccess) -> Result<Sender, String> {
     http.set_keepalive(Some(KEEPALIVE_IDLE_TIMEOUT));
     http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     http.set_keepalive_retries(Some(MAX_KEEPALIVE_PROBES));
-    let config = &access.config;
-    // A macro, because the connectors' types differ, and the kube crate keeps the name of its own private.
+    let (config, name) = (access.tls.client_config()?, access.tls.name()?);
+    // Macros, because the connectors' types differ.
     macro_rules! with_tls {
         ($connector:expr) => {{
-            let tls = config.rustls_https_connector_with_connector($connector);
-            tls.map_err(|error| signalbox_sys::error_chain(&error))?
+            let mut builder = HttpsConnectorBuilder::new()
+                .with_tls_config(config.clone())
+                .https_or_http();
+            if let Some(name) = name.clone() {
+                builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+            }
+            builder.enable_http1().wrap_connector($connector)
         }};
     }
     macro_rules! pool {
@@ -110,7 +115,7 @@ fn sender(access: &ResolvedAccess) -> Result<Sender, String> {
 }
 
 /// Returns the headers for `as`, `as-uid`, `as-groups` and `as-user-extra`.
-fn impersonation(user: &AuthInfo) -> Result<HeaderMap, String> {
+fn impersonation(asked: &Impersonation) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let mut add = |name: &str, value: &str| {
         let name = name.parse::<HeaderName>().map_err(|error| error.to_string())?;
@@ -119,18 +124,15 @@ fn impersonation(user: &AuthInfo) -> Result<HeaderMap, String> {
         headers.append(name, value);
         Ok::<_, String>(())
     };
-    for (name, value) in [
-        ("impersonate-user", &user.impersonate),
-        ("impersonate-uid", &user.impersonate_uid),
-    ] {
+    for (name, value) in [("impersonate-user", &asked.user), ("impersonate-uid", &asked.uid)] {
         if let Some(value) = value {
             add(name, value)?;
         }
     }
-    for group in user.impersonate_groups.iter().flatten() {
+    for group in &asked.groups {
         add("impersonate-group", group)?;
     }
-    for (key, values) in user.impersonate_user_extra.iter().flatten() {
+    for (key, values) in &asked.extra {
         for value in values {
             add(&format!("impersonate-extra-{}", percent_encoded(key)), value)?;
         }

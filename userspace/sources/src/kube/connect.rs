@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use base64::Engine as _;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Response, StatusCode};
@@ -15,6 +14,7 @@ use tokio::time::timeout;
 use super::Timings;
 use super::access::{Identity, ResolvedAccess, resolve};
 use super::client::Client;
+use super::kubeconfig::Exec;
 use super::program::{self, ExecCredentialStatus};
 use super::reachability::Reachability;
 use super::watch_error::WatchError;
@@ -36,7 +36,7 @@ pub(super) struct Connector {
 struct ConnectorState {
     ready: Option<ReadyClient>,
     /// Credentials from the program, and which program: it is not run again only because a connection was lost.
-    exec_credential: Option<(String, ExecCredentialStatus)>,
+    exec_credential: Option<(Exec, ExecCredentialStatus)>,
     /// Last failure to get ready: requests that waited for it fail with it, instead of trying again themselves.
     failed: Option<(Instant, String)>,
     /// Number of clients made so far.
@@ -178,12 +178,11 @@ impl Connector {
             Identity::Header(value) => RequestAuth::Header(secret_header(value, "the kubeconfig")?),
             Identity::File(path) => RequestAuth::File(path.clone()),
             Identity::Program(exec) => {
-                let program = serde_json::to_string(exec).map_err(|error| error.to_string())?;
                 let given = match state.exec_credential.take() {
-                    Some((of, given)) if of == program && !given.has_expired() => given,
+                    Some((of, given)) if of == **exec && !given.has_expired() => given,
                     _ => program::run(exec, self.timings.program_timeout).await?,
                 };
-                state.exec_credential = Some((program, given.clone()));
+                state.exec_credential = Some(((**exec).clone(), given.clone()));
                 apply_credential(&mut way, given)?
             }
         };
@@ -231,10 +230,7 @@ impl Connector {
 /// Presents what a program gave: a token in a header, or a certificate in the TLS handshake.
 fn apply_credential(way: &mut ResolvedAccess, given: ExecCredentialStatus) -> Result<RequestAuth, String> {
     if let (Some(certificate), Some(key)) = (given.client_certificate_data, given.client_key_data) {
-        // A kubeconfig has both in base64.
-        let encoded = |pem: String| base64::engine::general_purpose::STANDARD.encode(pem);
-        way.config.auth_info.client_certificate_data = Some(encoded(certificate));
-        way.config.auth_info.client_key_data = Some(encoded(key).into());
+        way.tls.identity = Some((certificate.into_bytes(), key.into_bytes()));
     }
     match given.token {
         Some(token) => Ok(RequestAuth::Header(secret_header(

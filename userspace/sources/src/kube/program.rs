@@ -7,14 +7,16 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
-use kube::config::ExecConfig;
+use jiff::Timestamp;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::Deserialize;
 use serde_json::json;
+use signalbox_core::yaml;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
+
+use super::kubeconfig::Exec;
 
 /// Longest output that is read: two certificates and a token are a few kilobytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -63,7 +65,7 @@ impl Drop for RunningProgram {
 }
 
 /// Runs the program for at most `limit`.
-pub(super) async fn run(exec: &ExecConfig, limit: Duration) -> Result<ExecCredentialStatus, String> {
+pub(super) async fn run(exec: &Exec, limit: Duration) -> Result<ExecCredentialStatus, String> {
     let Some(name) = &exec.command else {
         return Err("the kubeconfig's `exec` names no `command`".to_owned());
     };
@@ -90,33 +92,29 @@ pub(super) async fn run(exec: &ExecConfig, limit: Duration) -> Result<ExecCreden
     }
     let credential = std::str::from_utf8(&output)
         .ok()
-        .and_then(|text| serde_saphyr::from_str::<ExecCredential>(text).ok());
+        .and_then(|text| yaml::read_json(text).ok())
+        .and_then(|answer| serde_json::from_value::<ExecCredential>(answer).ok());
     let given = credential.and_then(|credential| credential.status);
     let given = given.filter(|given| given.token.is_some() || given.client_certificate_data.is_some());
     given.ok_or_else(|| format!("{shown} has ended well but printed no ExecCredential with a token or a certificate"))
 }
 
-fn start(exec: &ExecConfig, name: &str) -> std::io::Result<RunningProgram> {
+fn start(exec: &Exec, name: &str) -> std::io::Result<RunningProgram> {
     let mut spec = json!({ "interactive": false });
-    if exec.provide_cluster_info {
-        spec["cluster"] = json!(exec.cluster);
+    if let Some(cluster) = &exec.cluster {
+        spec["cluster"] = json!(cluster);
     }
     let info = json!({ "kind": "ExecCredential", "apiVersion": exec.api_version, "spec": spec });
     let mut command = Command::new(name);
     command
-        .args(exec.args.iter().flatten())
+        .args(&exec.args)
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .process_group(0);
-    for variable in exec.env.iter().flatten() {
-        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
-            command.env(name, value);
-        }
-    }
-    for name in exec.drop_env.iter().flatten() {
-        command.env_remove(name);
+    for variable in &exec.env {
+        command.env(&variable.name, &variable.value);
     }
     command.spawn().map(RunningProgram)
 }
@@ -147,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn shell(script: &str) -> ExecConfig {
+    fn shell(script: &str) -> Exec {
         let exec = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script],
             "env": [{ "name": "GIVEN", "value": "secret" }],

@@ -90,7 +90,7 @@ mod tests {
             ..HaConfigArgs::default()
         };
         let text = kubernetes(&args, &ha).unwrap();
-        let parsed: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let parsed = signalbox_core::yaml::read_json(&text).unwrap();
         let pod = &parsed["spec"]["template"]["spec"];
         assert_eq!(
             pod["nodeSelector"],

@@ -87,7 +87,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
             file.display()
         );
     };
-    let document: Value = serde_saphyr::from_str(&text).with_context(|| format!("reading {}", file.display()))?;
+    let document = signalbox_core::yaml::read_json(&text).with_context(|| format!("reading {}", file.display()))?;
     Ok((document.get("ha").cloned().unwrap_or_default(), ha))
 }
 
