@@ -1,10 +1,11 @@
 //! `check-deps`: the dependency rules of the architecture, checked instead of remembered.
 //!
-//! [`edges`] looks at manifests, [`ranks`] at imports between modules, [`words`] at names and comments, [`rules`] at
+//! [`edges`] looks at manifests, [`ranks`] at imports between modules, [`libraries`] at libraries of others, [`words`] at names and comments, [`rules`] at
 //! lines, of which [`code`] leaves comments and strings out.
 
 mod code;
 mod edges;
+mod libraries;
 mod modules;
 mod pages;
 mod ranks;
@@ -59,7 +60,7 @@ pub(crate) struct DepsArgs {
     /// List which module of the product imports which, circles among its files, and names and comments to mend
     #[arg(long)]
     list: bool,
-    /// Write the table of ranks into docs/architecture.md
+    /// Write the table of ranks into docs/architecture.md, and the numbers of docs/dependencies.md
     #[arg(long)]
     update_docs: bool,
 }
@@ -76,11 +77,13 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
 
     let root = root()?;
     if args.update_docs {
-        return update_page(&root);
+        update_page(&root)?;
+        return libraries::update(&root);
     }
     let mut faults = edges::check(&edges::read(&root)?);
     faults.extend(check_page(&root)?);
     faults.extend(pages::check(&root)?);
+    faults.extend(libraries::check(&root)?);
     for crate_root in CRATES {
         let sources = sources(&root, crate_root)?;
         let modules = Modules::of(&sources);
@@ -185,7 +188,7 @@ fn sources(root: &Path, crate_root: &str) -> Result<Vec<Source>> {
         .collect()
 }
 
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     if path.is_dir() {
         if path.file_name().is_some_and(|name| name == "target") {
             return Ok(());
