@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use crate::campaign::programs;
 use crate::contender::{Contender, Setup};
 use crate::playground;
-use crate::product::signalbox;
+use crate::product::{MEASURED, signalbox};
 use crate::scenario::Scenario;
 use crate::suite::Suite;
 
@@ -138,11 +138,15 @@ impl RunArgs {
         ensure!(!threads.contains(&0), "--threads: at least 1");
         let ours = contenders.iter().any(|c| c.is_signalbox() && *c != Contender::Other);
         let ours = if ours {
-            signalbox(self.signalbox.as_deref())?
+            signalbox(self.signalbox.as_deref(), MEASURED)?
         } else {
             PathBuf::new()
         };
-        let against = self.against.as_deref().map(|path| signalbox(Some(path))).transpose()?;
+        let against = self
+            .against
+            .as_deref()
+            .map(|path| signalbox(Some(path), MEASURED))
+            .transpose()?;
         let others = against.iter().map(|_| &Contender::Other);
         let mut setups = Vec::new();
         for contender in contenders.iter().filter(|c| **c != Contender::Other).chain(others) {

@@ -17,17 +17,22 @@ pub(crate) fn workspace() -> &'static Path {
     bench.parent().unwrap_or(bench)
 }
 
-/// Path of the signalbox to run: the given one, or one built from this checkout.
-pub(crate) fn signalbox(given: Option<&Path>) -> Result<PathBuf> {
-    let path = given.map_or_else(build, |path| Ok(std::path::absolute(path)?))?;
+/// Profile of packages: figures are of what users run.
+pub(crate) const MEASURED: &str = "dist";
+/// Profile that is built in a third of the time.
+pub(crate) const TRIED: &str = "release";
+
+/// Path of the signalbox to run: the given one, or one built from this checkout in a profile of cargo.
+pub(crate) fn signalbox(given: Option<&Path>, profile: &str) -> Result<PathBuf> {
+    let path = given.map_or_else(|| build(profile), |path| Ok(std::path::absolute(path)?))?;
     ensure!(path.is_file(), "there is no {}", path.display());
     Ok(path)
 }
 
-fn build() -> Result<PathBuf> {
+fn build(profile: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "signalbox"]);
+    command.args(["build", "--profile", profile, "-p", "signalbox"]);
     // ring's build script asks for the variables that `cargo run` has set for signalbox-bench: with other values than in a
     // shell, cargo would build ring again, and all crates that depend on ring.
     for (name, _) in std::env::vars_os() {
@@ -39,7 +44,7 @@ fn build() -> Result<PathBuf> {
     let status = command.current_dir(workspace()).status().context("cargo")?;
     ensure!(status.success(), "signalbox cannot be built");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    Ok(workspace().join(target).join("release/signalbox"))
+    Ok(workspace().join(target).join(profile).join("signalbox"))
 }
 
 /// Writes a configuration, all but `version`, `admin` and `store`, and returns the command that runs `program` with it

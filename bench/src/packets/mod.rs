@@ -71,7 +71,7 @@ struct PacketBench {
 pub(crate) fn run(plan: &PacketPlan<'_>) -> Result<()> {
     ensure!(plan.rounds > 0, "--rounds: at least 1");
     packages::ensure_installed(&packages::PACKETS, plan.may_install)?;
-    let signalbox = product::signalbox(plan.signalbox)?;
+    let signalbox = product::signalbox(plan.signalbox, product::MEASURED)?;
     interrupt::install()?;
     let lab = Lab::new()?;
     // A veth takes nothing from XDP at the other end unless it polls, as network cards do. All contenders have it so.

@@ -47,7 +47,7 @@ pub(crate) struct PlaygroundArgs {
 pub(crate) fn run(args: &PlaygroundArgs) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     packages::ensure_installed(&packages::LAB, !args.no_install)?;
-    let signalbox = product::signalbox(args.signalbox.as_deref())?;
+    let signalbox = product::signalbox(args.signalbox.as_deref(), product::TRIED)?;
     interrupt::install()?;
     // Declared in this order: what is dropped last was there first.
     let site = Site::take(&args.name, &signalbox)?;
