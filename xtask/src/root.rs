@@ -20,14 +20,14 @@ pub(crate) fn root() -> Result<PathBuf> {
     })
 }
 
-/// Directory of the eBPF objects that a build leaves if its result goes nowhere else.
-pub(crate) fn fresh_objects(root: &Path) -> PathBuf {
-    root.join("target/ebpf/objects")
-}
-
 /// Directory of the checked-in objects, embedded by `cargo run` on a machine without a BPF toolchain.
 pub(crate) fn prebuilt_objects(root: &Path) -> PathBuf {
     root.join("ebpf/prebuilt")
+}
+
+/// Directory of objects whose pinned maps have another version and layout, for the tests of upgrades.
+pub(crate) fn next_abi_objects(root: &Path) -> PathBuf {
+    root.join("ebpf/prebuilt/next-abi")
 }
 
 /// Path of the record of the checked-in objects: the sources and toolchain that they were built from.

@@ -1,56 +1,74 @@
 //! `build-ebpf --check`: the checked-in objects are what the sources give. CI runs it.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::{
-    Objects, compile, read,
+    NEXT_ABI, Objects, compile, read,
     record::{Record, hashes},
     sources, toolchain,
 };
-use crate::root::{prebuilt_objects, prebuilt_record};
+use crate::root::{next_abi_objects, prebuilt_objects, prebuilt_record};
 
 const REMEDY: &str = "run `cargo xtask build-ebpf` and commit ebpf/prebuilt with the sources";
 
 pub(super) fn run(root: &Path) -> Result<()> {
-    let record = Record::read(&prebuilt_record(root))?;
-    let objects = read(&prebuilt_objects(root)).context(REMEDY)?;
-    compare(&record, &sources::hash(root)?, &objects)?;
+    let record = compare_hashes(root)?;
     let toolchain = match toolchain::choose(Some(&record)) {
         Ok(toolchain) => toolchain,
         Err(lacks) => {
-            println!("ebpf/prebuilt is of these sources; not rebuilt to compare bytes: {lacks}");
+            println!("not rebuilt to compare bytes: {lacks}");
             return Ok(());
         }
     };
     if !record.is_by(&toolchain) {
-        println!("ebpf/prebuilt is of these sources; not rebuilt to compare bytes: it was built by");
+        println!("not rebuilt to compare bytes: the objects were built by");
         println!("  {}, {}; here is", record.rustc, record.bpf_linker);
         println!("  {}, {}", toolchain.rustc_version, toolchain.linker_version);
         return Ok(());
     }
-    for (name, rebuilt) in hashes(&compile::build(&toolchain, root, &[])?) {
-        let recorded = record.objects_sha256.get(&name).map_or("none", String::as_str);
-        if rebuilt != recorded {
-            bail!(
-                "the checked-in object {name} ({recorded}) is not what its sources and toolchain give ({rebuilt}); \
-                 {REMEDY}"
-            );
+    for (features, recorded) in [(&[][..], &record.objects_sha256), (NEXT_ABI, &record.next_abi_sha256)] {
+        compare_bytes(recorded, &compile::build(&toolchain, root, features)?)?;
+    }
+    println!("ebpf/prebuilt: a rebuild of the sources gives the same bytes");
+    Ok(())
+}
+
+/// Compares the checked-in objects with the hashes of their record, and that with the sources. It takes no toolchain.
+pub(super) fn compare_hashes(root: &Path) -> Result<Record> {
+    let record = Record::read(&prebuilt_record(root))?;
+    if record.sources_sha256 != sources::hash(root)? {
+        bail!("the sources of the eBPF programs have moved on since ebpf/prebuilt was built; {REMEDY}");
+    }
+    for (dir, recorded) in [
+        (prebuilt_objects(root), &record.objects_sha256),
+        (next_abi_objects(root), &record.next_abi_sha256),
+    ] {
+        compare(recorded, &read(&dir).context(REMEDY)?)?;
+    }
+    println!("ebpf/prebuilt is of these sources");
+    Ok(record)
+}
+
+/// Compares objects with their recorded hashes.
+fn compare(recorded: &BTreeMap<String, String>, objects: &Objects) -> Result<()> {
+    for (name, hash) in hashes(objects) {
+        if recorded.get(&name) != Some(&hash) {
+            bail!("object {name} in ebpf/prebuilt is not the one that its record describes; {REMEDY}");
         }
-        println!("ebpf/prebuilt: {name} is of these sources, and a rebuild gives the same bytes ({rebuilt})");
     }
     Ok(())
 }
 
-/// Compares hashes of sources and objects with the record, which takes no toolchain.
-fn compare(record: &Record, sources: &str, objects: &Objects) -> Result<()> {
-    if record.sources_sha256 != sources {
-        bail!("the sources of the eBPF programs have moved on since ebpf/prebuilt was built; {REMEDY}");
-    }
-    for (name, hash) in hashes(objects) {
-        if record.objects_sha256.get(&name) != Some(&hash) {
-            bail!("object {name} in ebpf/prebuilt is not the one that its record describes; {REMEDY}");
+fn compare_bytes(recorded: &BTreeMap<String, String>, rebuilt: &Objects) -> Result<()> {
+    for (name, hash) in hashes(rebuilt) {
+        let expected = recorded.get(&name).map_or("none", String::as_str);
+        if hash != expected {
+            bail!(
+                "the checked-in object {name} ({expected}) is not what its sources and toolchain give ({hash}); \
+                 {REMEDY}"
+            );
         }
     }
     Ok(())
@@ -61,24 +79,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moved_sources_and_a_replaced_object_are_told_apart() {
+    fn an_object_that_was_replaced_without_its_record_is_named() {
         let objects = |bytes: &[u8]| vec![("steering", b"same".to_vec()), ("layer4", bytes.to_vec())];
-        let record = Record {
-            sources_sha256: "aa".into(),
-            objects_sha256: hashes(&objects(b"object")),
-            rustc: String::new(),
-            bpf_linker: String::new(),
-        };
-        compare(&record, "aa", &objects(b"object")).unwrap();
-        let moved = compare(&record, "bb", &objects(b"object")).unwrap_err().to_string();
+        let recorded = hashes(&objects(b"object"));
+        compare(&recorded, &objects(b"object")).unwrap();
+        let replaced = compare(&recorded, &objects(b"other")).unwrap_err().to_string();
         assert!(
-            moved.contains("moved on") && moved.contains("cargo xtask build-ebpf"),
-            "{moved}"
-        );
-        let replaced = compare(&record, "aa", &objects(b"other")).unwrap_err().to_string();
-        assert!(
-            replaced.contains("object layer4") && replaced.contains("is not the one"),
+            replaced.contains("object layer4") && replaced.contains("cargo xtask build-ebpf"),
             "{replaced}"
         );
+        let rebuilt = compare_bytes(&recorded, &objects(b"other")).unwrap_err().to_string();
+        assert!(rebuilt.contains("is not what its sources"), "{rebuilt}");
     }
 }

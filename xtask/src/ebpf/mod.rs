@@ -18,16 +18,20 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::root::{prebuilt_objects, prebuilt_record, root};
+use crate::{
+    root::{next_abi_objects, prebuilt_objects, prebuilt_record, root},
+    vm,
+};
 use record::Record;
-
-pub(crate) use install::ensure as ensure_toolchain;
 
 /// Names of the objects, which are the binaries of `ebpf/Cargo.toml`.
 pub(crate) const OBJECTS: [&str; 6] = ["steering", "cut_through", "kernel_peek", "layer4", "decap", "testing"];
 
 /// Objects that the product embeds; the other one is for tests and benchmarks.
 pub(crate) const SHIPPED: [&str; 5] = ["steering", "cut_through", "kernel_peek", "layer4", "decap"];
+
+/// Features of the objects that tests of upgrades take for those of a later release.
+const NEXT_ABI: &[&str] = &["next_abi"];
 
 /// Bytes of objects, by name.
 type Objects = Vec<(&'static str, Vec<u8>)>;
@@ -59,9 +63,6 @@ pub(crate) struct EbpfArgs {
     /// Write the objects into this directory instead of ebpf/prebuilt
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) out: Option<PathBuf>,
-    /// Build the objects of another version of the maps, for the tests of upgrades
-    #[arg(long, requires = "out")]
-    pub(crate) next_abi: bool,
 }
 
 pub(crate) fn run(args: &EbpfArgs) -> Result<()> {
@@ -76,20 +77,33 @@ pub(crate) fn run(args: &EbpfArgs) -> Result<()> {
     let toolchain = toolchain::choose(recorded.as_ref())?;
     // Before the build: a source edited while it runs must show as "moved on", not as the source of these objects.
     let sources = sources::hash(&root)?;
-    let objects = compile::build(&toolchain, &root, if args.next_abi { &["next_abi"] } else { &[] })?;
-    let out = args.out.clone().unwrap_or_else(|| prebuilt_objects(&root));
-    for (name, bytes) in &objects {
-        write(&out.join(file_name(name)), bytes)?;
-    }
-    if args.out.is_none() {
-        let record = Record::new(sources, &objects, &toolchain);
+    let objects = compile::build(&toolchain, &root, &[])?;
+    if let Some(out) = &args.out {
+        write_all(out, &objects)?;
+    } else {
+        let next_abi = compile::build(&toolchain, &root, NEXT_ABI)?;
+        write_all(&prebuilt_objects(&root), &objects)?;
+        write_all(&next_abi_objects(&root), &next_abi)?;
+        let record = Record::new(sources, [&objects, &next_abi], &toolchain);
         record.write(&prebuilt_record(&root))?;
-    }
-    for (name, bytes) in &objects {
-        println!("built {} ({} bytes)", out.join(file_name(name)).display(), bytes.len());
+        vm::docs::rewrite(&root)?;
     }
     println!("with {}", toolchain.rustc_version);
     Ok(())
+}
+
+fn write_all(dir: &Path, objects: &Objects) -> Result<()> {
+    for (name, bytes) in objects {
+        let path = dir.join(file_name(name));
+        write(&path, bytes)?;
+        println!("built {} ({} bytes)", path.display(), bytes.len());
+    }
+    Ok(())
+}
+
+/// Fails unless the checked-in objects are those of their record, and the record is of the sources as they are.
+pub(crate) fn check_hashes() -> Result<()> {
+    check::compare_hashes(&root()?).map(drop)
 }
 
 /// Writes a file by rename, so that a reader (another build's build.rs) sees the old bytes or the new ones, never half.

@@ -15,16 +15,19 @@ pub(super) struct Record {
     pub(super) sources_sha256: String,
     /// Hashes of the objects themselves, by name: they catch an object that was replaced without its record.
     pub(super) objects_sha256: BTreeMap<String, String>,
+    /// Hashes of the objects with the next version of the maps, which tests of upgrades run.
+    pub(super) next_abi_sha256: BTreeMap<String, String>,
     /// First line and LLVM version of `rustc -vV`.
     pub(super) rustc: String,
     pub(super) bpf_linker: String,
 }
 
 impl Record {
-    pub(super) fn new(sources_sha256: String, objects: &Objects, toolchain: &Toolchain) -> Self {
+    pub(super) fn new(sources_sha256: String, [objects, next_abi]: [&Objects; 2], toolchain: &Toolchain) -> Self {
         Self {
             sources_sha256,
             objects_sha256: hashes(objects),
+            next_abi_sha256: hashes(next_abi),
             rustc: toolchain.rustc_version.clone(),
             bpf_linker: toolchain.linker_version.clone(),
         }

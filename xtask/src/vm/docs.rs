@@ -1,9 +1,14 @@
 //! Documents written from machines' outcomes: docs/kernels.md and the line "Tested on" of README.md; and the verifier's
 //! work compared with what it was.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
@@ -104,8 +109,7 @@ fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
 
 /// Writes new results, beside those known of other kernels.
 pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
-    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
-    let sources = record["sources_sha256"].as_str().unwrap_or_default().to_owned();
+    let sources = shipped(root)?;
     let mut all = read(root)?;
     for outcome in outcomes {
         all.insert(outcome.name.clone(), tested(outcome, &sources));
@@ -113,21 +117,72 @@ pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
     fs::write(root.join("ebpf/kernels.json"), text)?;
-    replace(&root.join("docs/kernels.md"), &page(&all))?;
-    replace(&root.join("README.md"), &readme(&all))
+    rewrite(root)
 }
 
-/// Replaces the text between the marks of a file.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    let whole = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+/// Writes the pages from the results that are known: new eBPF programs make all rows those of older ones.
+pub(crate) fn rewrite(root: &Path) -> Result<()> {
+    for (path, text) in pages(root)? {
+        let whole = read_page(&path)?;
+        let (head, _, tail) = parts(&path, &whole)?;
+        fs::write(&path, format!("{head}{BEGIN}\n{text}{END}{tail}"))?;
+    }
+    Ok(())
+}
+
+/// Fails where a page claims for the programs that ship what was run with others.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    for (path, text) in pages(root)? {
+        let whole = read_page(&path)?;
+        let (_, written, _) = parts(&path, &whole)?;
+        if written.trim_start_matches('\n') != text.trim_start_matches('\n') {
+            bail!(
+                "{} does not say which kernels have run the eBPF programs that ship: `cargo xtask build-ebpf` or \
+                 `cargo xtask test --kernel ... --update-docs` writes it from ebpf/kernels.json",
+                path.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernels of Debian's releases have run the programs that ship.
+pub(crate) fn releases_are_current(root: &Path) -> Result<bool> {
+    let (all, sources) = (read(root)?, shipped(root)?);
+    let is_current = |name: &&str| all.get(*name).is_some_and(|tested| tested.sources_sha256 == sources);
+    Ok(super::RELEASES.iter().all(is_current))
+}
+
+/// Hash of the sources of the programs that ship.
+fn shipped(root: &Path) -> Result<String> {
+    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
+    let hash = record["sources_sha256"].as_str();
+    hash.map(str::to_owned)
+        .context("ebpf/prebuilt/record.json has no hash of sources")
+}
+
+/// The pages, and what belongs between the marks of each.
+fn pages(root: &Path) -> Result<[(PathBuf, String); 2]> {
+    let (all, sources) = (read(root)?, shipped(root)?);
+    Ok([
+        (root.join("docs/kernels.md"), page(&all, &sources)),
+        (root.join("README.md"), readme(&all, &sources)),
+    ])
+}
+
+fn read_page(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// Splits a page into the text before the marks, between and after them.
+fn parts<'a>(path: &Path, whole: &'a str) -> Result<(&'a str, &'a str, &'a str)> {
     let (head, rest) = whole
         .split_once(BEGIN)
         .with_context(|| format!("{} has no line {BEGIN}", path.display()))?;
-    let (_, tail) = rest
+    let (written, tail) = rest
         .split_once(END)
         .with_context(|| format!("{} has no line {END}", path.display()))?;
-    fs::write(path, format!("{head}{BEGIN}\n{text}{END}{tail}"))?;
-    Ok(())
+    Ok((head, written, tail))
 }
 
 /// Kernels from the oldest to the newest.
@@ -150,16 +205,22 @@ fn short(tested: &Tested) -> &str {
     &tested.version[..end.unwrap_or(tested.version.len())]
 }
 
-fn page(all: &All) -> String {
+/// Text of docs/kernels.md. `shipped` is the hash of the programs that ship.
+fn page(all: &All, shipped: &str) -> String {
     let kernels = in_order(all);
     let mut steps: Vec<&String> = kernels.iter().flat_map(|(_, tested)| tested.steps.keys()).collect();
     steps.sort();
     steps.dedup();
-    let mut text = String::from("\n| Kernel | Programs |");
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "\nThe programs that ship are {}.\n\n| Kernel | Run with | Programs |",
+        hash_of(shipped)
+    );
     for step in &steps {
         let _ = write!(text, " {step} |");
     }
-    let _ = write!(text, "\n|---|---|{}\n", "---|".repeat(steps.len()));
+    let _ = write!(text, "\n|---|---|---|{}\n", "---|".repeat(steps.len()));
     for (_, tested) in &kernels {
         let refused: Vec<&str> = tested
             .programs
@@ -172,7 +233,12 @@ fn page(all: &All) -> String {
         } else {
             format!("without {}", refused.join(", "))
         };
-        let _ = write!(text, "| {} | {programs} |", short(tested));
+        let run_with = if tested.sources_sha256 == shipped {
+            "**those that ship**".to_owned()
+        } else {
+            format!("older: {}", hash_of(&tested.sources_sha256))
+        };
+        let _ = write!(text, "| {} | {run_with} | {programs} |", short(tested));
         for step in &steps {
             let cell = match tested.steps.get(*step) {
                 Some(Some(passed)) => format!("{passed} passed"),
@@ -227,15 +293,25 @@ fn page(all: &All) -> String {
     text
 }
 
-fn readme(all: &All) -> String {
+/// Short form of a hash of programs.
+fn hash_of(sources: &str) -> &str {
+    sources.get(..8).unwrap_or(sources)
+}
+
+/// Line of the README: kernels that have passed everything with the programs that ship.
+fn readme(all: &All, shipped: &str) -> String {
     let is_good = |tested: &Tested| {
         tested.programs.values().all(|verdict| verdict.refused.is_none()) && tested.steps.values().all(Option::is_some)
     };
     let good: Vec<&str> = in_order(all)
         .into_iter()
-        .filter(|(_, tested)| is_good(tested))
+        .filter(|(_, tested)| is_good(tested) && tested.sources_sha256 == shipped)
         .map(|(_, tested)| short(tested))
         .collect();
+    if good.is_empty() {
+        return "Not yet tested on other kernels with these eBPF programs ([docs/kernels.md](docs/kernels.md)).\n"
+            .to_owned();
+    }
     format!(
         "Tested on Linux {} ([docs/kernels.md](docs/kernels.md)).\n",
         good.join(", ")
@@ -283,14 +359,32 @@ mod tests {
         ]
         .into();
         assert!(
-            readme(&all).starts_with("Tested on Linux 6.1.192, 6.12.117 ("),
+            readme(&all, "").starts_with("Tested on Linux 6.1.192, 6.12.117 ("),
             "{}",
-            readme(&all)
+            readme(&all, "")
         );
-        let page = page(&all);
+        let page = page(&all, "");
         assert!(
-            page.contains("| 6.16.12 | all | **failed** |") && page.contains("| cut_in | 1 / 100 |"),
+            page.contains("| all | **failed** |") && page.contains("| cut_in | 1 / 100 |"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_row_of_older_programs_says_so_and_is_not_in_the_readme() {
+        let older = Tested {
+            sources_sha256: "0123456789".into(),
+            ..tested("6.12.117", 1, false)
+        };
+        let all: All = [
+            ("6.1".to_owned(), tested("6.1.192", 1, false)),
+            ("6.12".to_owned(), older),
+        ]
+        .into();
+        let text = page(&all, "");
+        assert!(text.contains("| 6.12.117 | older: 01234567 |"), "{text}");
+        assert!(text.contains("| 6.1.192 | **those that ship** |"), "{text}");
+        assert!(readme(&all, "").starts_with("Tested on Linux 6.1.192 ("));
+        assert!(readme(&all, "new").starts_with("Not yet tested"));
     }
 }
