@@ -5,6 +5,7 @@ use anyhow::Result;
 use crate::exec::{Run, find_program, is_root};
 
 /// A package, and alternatives that do as well.
+#[derive(Clone, Copy)]
 pub(crate) struct AptPackage {
     pub(crate) name: &'static str,
     pub(crate) or: &'static [&'static str],

@@ -9,6 +9,7 @@ mod deps;
 mod dist;
 mod ebpf;
 mod exec;
+mod flaky;
 mod fuzz;
 mod kube_apiserver;
 mod lint;
@@ -51,9 +52,9 @@ enum Task {
     Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
     Quick,
-    /// Everything for as long as it takes: all kernels of the mirror, storms, ten minutes of fuzzing a target
-    Nightly,
-    /// Build the API server that `nightly` tests against, and say where it is
+    /// Repeat tests while the machine is loaded, and say how often each failed
+    Flaky(flaky::FlakyArgs),
+    /// Build the API server that the rotation tests against, and say where it is
     KubeApiserver,
     /// Install the suites that the end-to-end tests run, and say where they are
     Suites,
@@ -102,20 +103,21 @@ fn run(task: Task) -> Result<()> {
         Task::Reproduce(args) => dist::reproducible::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Quick => test::run_quick(),
-        Task::Nightly => test::run_nightly(),
+        Task::Flaky(args) => flaky::run(&args),
         Task::KubeApiserver => kube_apiserver::run(),
         Task::Suites => suites::run(),
         Task::Ui(args) => ui::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
-        Task::Bench(pass) => cargo_run("signalbox-bench", &[], pass.args),
-        Task::Lab(pass) => cargo_run("signalbox-bench", &["lab"], pass.args),
-        Task::Demo(pass) => cargo_run("signalbox", &["demo"], pass.args),
+        // The load generator is built as the product is that it measures.
+        Task::Bench(pass) => cargo_run("dist", "signalbox-bench", &[], pass.args),
+        Task::Lab(pass) => cargo_run("release", "signalbox-bench", &["lab"], pass.args),
+        Task::Demo(pass) => cargo_run("release", "signalbox", &["demo"], pass.args),
     }
 }
 
 /// Runs a package in place of this process: a signal meant for the package should not end only us, in front of it.
-fn cargo_run(package: &str, first: &[&str], args: Vec<OsString>) -> Result<()> {
-    Run::cargo(["run", "--release", "-p", package, "--"])?
+fn cargo_run(profile: &str, package: &str, first: &[&str], args: Vec<OsString>) -> Result<()> {
+    Run::cargo(["run", "--profile", profile, "-p", package, "--"])?
         .args(first)
         .args(args)
         .replace()

@@ -10,7 +10,7 @@ use crate::hyper_server;
 use crate::ours::{self, Rest};
 use crate::streams::{requests, right_requests};
 
-/// Number of streams of requests that the nightly compares.
+/// Number of streams of requests that the rotation compares.
 const MANY: u32 = 1_000_000;
 
 /// Length of the pieces that hyper reads.
@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: MANY, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "takes minutes: the nightly runs it, optimised"]
+    #[ignore = "takes minutes: the rotation runs it, optimised"]
     fn hyper_agrees_with_each_accepted_one_of_a_million(stream in requests(), piece in pieces()) {
         compare(&stream, piece)?;
     }

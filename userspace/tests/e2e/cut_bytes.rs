@@ -51,54 +51,58 @@ fn hundreds_of_flows_of_every_size_through_every_door() {
     }
 }
 
-/// Sequence numbers go round: the books know who is where, beyond 2 GiB and beyond 4.
-#[test]
-fn five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end() {
-    if !privileged("five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end") || cut::lenient() {
-        return;
-    }
-    const BYTES: u64 = 5 * 1024 * MIB;
-    let lab = cut::lab();
-    let hosts = cut::Hosts::start(&lab);
-    let (_health, sb) = cut::start(&lab, "");
-    let (at, name) = cut::TCP[0];
-    let client = lab.client.connect(at);
-    let host = hosts.accept(name, 3306);
-    lab::tiers::ping(&client, &host);
-    cut::expect_cut(&sb, &client);
-    let before = [
-        sb.host(name)["bytes_in"].as_u64().unwrap(),
-        sb.host(name)["bytes_out"].as_u64().unwrap(),
-    ];
-    let sends = |mut stream: &TcpStream| {
-        let chunk = vec![1; MIB as usize];
-        (0..BYTES / MIB).for_each(|_| stream.write_all(&chunk).unwrap());
-        stream.shutdown(Shutdown::Write).unwrap();
-    };
-    let receives = |mut stream: &TcpStream| {
-        let (mut chunk, mut count) = (vec![0; MIB as usize], 0);
-        loop {
-            match stream.read(&mut chunk).unwrap() {
-                0 => break count,
-                n => count += n as u64,
-            }
+mod share_4 {
+    use super::*;
+
+    /// Sequence numbers go round: the books know who is where, beyond 2 GiB and beyond 4.
+    #[test]
+    fn five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end() {
+        if !privileged("five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end") || cut::lenient() {
+            return;
         }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| sends(&client));
-        scope.spawn(|| sends(&host));
-        let at_client = scope.spawn(|| receives(&client));
-        assert_eq!(receives(&host), BYTES);
-        assert_eq!(at_client.join().unwrap(), BYTES);
-    });
-    expect_none(&sb);
-    let shown = sb.host(name);
-    assert_eq!(shown["active_connections"], 0, "{shown}");
-    let counted = |key: &str, before: u64| shown[key].as_u64().unwrap() - before;
-    // The bytes of the greetings are counted when the flow is looked at, or at its end.
-    for (key, before) in ["bytes_in", "bytes_out"].into_iter().zip(before) {
-        let more = counted(key, before) - BYTES;
-        assert!(more < 100, "{key}: {more} too many");
+        const BYTES: u64 = 5 * 1024 * MIB;
+        let lab = cut::lab();
+        let hosts = cut::Hosts::start(&lab);
+        let (_health, sb) = cut::start(&lab, "");
+        let (at, name) = cut::TCP[0];
+        let client = lab.client.connect(at);
+        let host = hosts.accept(name, 3306);
+        lab::tiers::ping(&client, &host);
+        cut::expect_cut(&sb, &client);
+        let before = [
+            sb.host(name)["bytes_in"].as_u64().unwrap(),
+            sb.host(name)["bytes_out"].as_u64().unwrap(),
+        ];
+        let sends = |mut stream: &TcpStream| {
+            let chunk = vec![1; MIB as usize];
+            (0..BYTES / MIB).for_each(|_| stream.write_all(&chunk).unwrap());
+            stream.shutdown(Shutdown::Write).unwrap();
+        };
+        let receives = |mut stream: &TcpStream| {
+            let (mut chunk, mut count) = (vec![0; MIB as usize], 0);
+            loop {
+                match stream.read(&mut chunk).unwrap() {
+                    0 => break count,
+                    n => count += n as u64,
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| sends(&client));
+            scope.spawn(|| sends(&host));
+            let at_client = scope.spawn(|| receives(&client));
+            assert_eq!(receives(&host), BYTES);
+            assert_eq!(at_client.join().unwrap(), BYTES);
+        });
+        expect_none(&sb);
+        let shown = sb.host(name);
+        assert_eq!(shown["active_connections"], 0, "{shown}");
+        let counted = |key: &str, before: u64| shown[key].as_u64().unwrap() - before;
+        // The bytes of the greetings are counted when the flow is looked at, or at its end.
+        for (key, before) in ["bytes_in", "bytes_out"].into_iter().zip(before) {
+            let more = counted(key, before) - BYTES;
+            assert!(more < 100, "{key}: {more} too many");
+        }
     }
 }
 

@@ -75,28 +75,32 @@ fn every_combination(lab: &CutLab, sb: &Signalbox, sizes: &[(u64, u64)]) {
     expect_none(sb);
 }
 
-#[test]
-fn timestamps_sack_and_window_scaling_in_every_combination() {
-    if !privileged("timestamps_sack_and_window_scaling_in_every_combination") {
-        return;
-    }
-    let lab = cut::lab();
-    let _servers = transfers::servers(&lab);
-    let (_health, sb) = cut::start(&lab, "");
-    every_combination(&lab, &sb, &[(8, 3), (8, 50_000), (2, 2 * MIB)]);
-}
+mod share_4 {
+    use super::*;
 
-#[test]
-fn timestamps_sack_and_window_scaling_in_every_combination_on_bad_links() {
-    if !privileged("timestamps_sack_and_window_scaling_in_every_combination_on_bad_links") {
-        return;
+    #[test]
+    fn timestamps_sack_and_window_scaling_in_every_combination() {
+        if !privileged("timestamps_sack_and_window_scaling_in_every_combination") {
+            return;
+        }
+        let lab = cut::lab();
+        let _servers = transfers::servers(&lab);
+        let (_health, sb) = cut::start(&lab, "");
+        every_combination(&lab, &sb, &[(8, 3), (8, 50_000), (2, 2 * MIB)]);
     }
-    let lab = cut::lab();
-    let _servers = transfers::servers(&lab);
-    let (_health, sb) = cut::start(&lab, "");
-    let _client = Impaired::client_link(&lab, Odds::ALL);
-    let _hosts = ["east-1", "west-1"].map(|host| Impaired::host_link(&lab, host, Odds::ALL));
-    every_combination(&lab, &sb, &[(8, 50_000)]);
+
+    #[test]
+    fn timestamps_sack_and_window_scaling_in_every_combination_on_bad_links() {
+        if !privileged("timestamps_sack_and_window_scaling_in_every_combination_on_bad_links") {
+            return;
+        }
+        let lab = cut::lab();
+        let _servers = transfers::servers(&lab);
+        let (_health, sb) = cut::start(&lab, "");
+        let _client = Impaired::client_link(&lab, Odds::ALL);
+        let _hosts = ["east-1", "west-1"].map(|host| Impaired::host_link(&lab, host, Odds::ALL));
+        every_combination(&lab, &sb, &[(8, 50_000)]);
+    }
 }
 
 #[test]

@@ -96,73 +96,77 @@ fn ask(door: &Door, seed: u64, len: usize) -> Result<()> {
     expect(&stream, &noise(!seed, len), true)
 }
 
-#[test]
-fn killed_at_random_times_under_a_storm_of_new_connections() {
-    if !privileged("killed_at_random_times_under_a_storm_of_new_connections") {
-        return;
-    }
-    let lab = cut::lab();
-    let outcomes = Outcomes::default();
-    let _servers: Vec<_> = doors()
-        .into_iter()
-        .map(|door| {
-            let (first, outcomes) = (door.first, outcomes.clone());
-            Server::start(lab.host(door.host), &format!("[::]:{}", door.port), move |stream| {
-                let start = Instant::now();
-                let outcome = serve(&stream, &first);
-                judge(&outcomes, "host", start, outcome);
-            })
-        })
-        .collect();
-    let (_health, mut sb) = cut::start(&lab, "");
-    let (storm, next) = (AtomicBool::new(true), AtomicU64::new(1));
-    std::thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| {
-                lab.client.run(|| {
-                    let doors = doors();
-                    while storm.load(Ordering::Relaxed) {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        let len = (seed * 7919 % 30_000) as usize;
-                        let start = Instant::now();
-                        let outcome = ask(&doors[seed as usize % doors.len()], seed, len);
-                        if outcome
-                            .as_ref()
-                            .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
-                        {
-                            std::thread::sleep(Duration::from_millis(1));
-                        }
-                        judge(&outcomes, "client", start, outcome);
-                    }
-                });
-            });
+mod share_4 {
+    use super::*;
+
+    #[test]
+    fn killed_at_random_times_under_a_storm_of_new_connections() {
+        if !privileged("killed_at_random_times_under_a_storm_of_new_connections") {
+            return;
         }
-        let work = std::panic::AssertUnwindSafe(|| {
-            let mut dice = Noise::new(std::process::id().into());
-            for _ in 0..ROUNDS {
-                std::thread::sleep(Duration::from_millis(300) + Duration::from_micros(dice.up_to(200_000)));
-                sb.kill9();
-                sb = Signalbox::start(&lab, &cut::body(""));
+        let lab = cut::lab();
+        let outcomes = Outcomes::default();
+        let _servers: Vec<_> = doors()
+            .into_iter()
+            .map(|door| {
+                let (first, outcomes) = (door.first, outcomes.clone());
+                Server::start(lab.host(door.host), &format!("[::]:{}", door.port), move |stream| {
+                    let start = Instant::now();
+                    let outcome = serve(&stream, &first);
+                    judge(&outcomes, "host", start, outcome);
+                })
+            })
+            .collect();
+        let (_health, mut sb) = cut::start(&lab, "");
+        let (storm, next) = (AtomicBool::new(true), AtomicU64::new(1));
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    lab.client.run(|| {
+                        let doors = doors();
+                        while storm.load(Ordering::Relaxed) {
+                            let seed = next.fetch_add(1, Ordering::Relaxed);
+                            let len = (seed * 7919 % 30_000) as usize;
+                            let start = Instant::now();
+                            let outcome = ask(&doors[seed as usize % doors.len()], seed, len);
+                            if outcome
+                                .as_ref()
+                                .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+                            {
+                                std::thread::sleep(Duration::from_millis(1));
+                            }
+                            judge(&outcomes, "client", start, outcome);
+                        }
+                    });
+                });
             }
+            let work = std::panic::AssertUnwindSafe(|| {
+                let mut dice = Noise::new(std::process::id().into());
+                for _ in 0..ROUNDS {
+                    std::thread::sleep(Duration::from_millis(300) + Duration::from_micros(dice.up_to(200_000)));
+                    sb.kill9();
+                    sb = Signalbox::start(&lab, &cut::body(""));
+                }
+            });
+            let result = std::panic::catch_unwind(work);
+            storm.store(false, Ordering::Relaxed);
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
-        let result = std::panic::catch_unwind(work);
-        storm.store(false, Ordering::Relaxed);
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-    let none = eventually(STUCK + SOON, || sb.flow_count() == 0);
-    let outcomes = outcomes.lock().unwrap().clone();
-    println!("{outcomes:#?}");
-    assert!(none, "flows are left: {:?}", sb.flows("limit=5"));
-    let count = |key: &str| {
-        outcomes
-            .iter()
-            .filter(|(k, _)| k.contains(key))
-            .map(|(_, n)| n)
-            .sum::<u64>()
-    };
-    assert_eq!(count("CORRUPTED") + count("STUCK"), 0);
-    assert!(count("client: whole") > 500 * ROUNDS / 15, "there was a storm");
-    for host in ["east-1", "west-1"] {
-        assert_eq!(sb.host(host)["active_connections"], 0);
+        let none = eventually(STUCK + SOON, || sb.flow_count() == 0);
+        let outcomes = outcomes.lock().unwrap().clone();
+        println!("{outcomes:#?}");
+        assert!(none, "flows are left: {:?}", sb.flows("limit=5"));
+        let count = |key: &str| {
+            outcomes
+                .iter()
+                .filter(|(k, _)| k.contains(key))
+                .map(|(_, n)| n)
+                .sum::<u64>()
+        };
+        assert_eq!(count("CORRUPTED") + count("STUCK"), 0);
+        assert!(count("client: whole") > 500 * ROUNDS / 15, "there was a storm");
+        for host in ["east-1", "west-1"] {
+            assert_eq!(sb.host(host)["active_connections"], 0);
+        }
     }
 }

@@ -128,20 +128,24 @@ async fn storm(seed: u64) {
     );
 }
 
-#[tokio::test]
-async fn after_the_storm_all_is_as_the_server_has_it() {
-    // Other storms for who wants them.
-    let from = std::env::var("STORM").map_or(0, |seed| seed.parse().unwrap());
-    for seed in from..from + 6 {
-        println!("seed {seed}");
-        storm(seed).await;
-    }
-}
+mod share_1 {
+    use super::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn and_with_threads() {
-    for seed in 100..103 {
-        println!("seed {seed}");
-        storm(seed).await;
+    #[tokio::test]
+    async fn after_the_storm_all_is_as_the_server_has_it() {
+        // Other storms for who wants them.
+        let from = std::env::var("STORM").map_or(0, |seed| seed.parse().unwrap());
+        for seed in from..from + 6 {
+            println!("seed {seed}");
+            storm(seed).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn and_with_threads() {
+        for seed in 100..103 {
+            println!("seed {seed}");
+            storm(seed).await;
+        }
     }
 }

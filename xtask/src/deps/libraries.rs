@@ -49,19 +49,17 @@ pub(super) fn update(root: &Path) -> Result<()> {
         .with_context(|| format!("{PAGE} cannot be written"))
 }
 
-fn faults(
-    libraries: &[Library],
-    reasons: &BTreeMap<String, String>,
-    table: &str,
-    crates: usize,
-) -> Vec<String> {
+fn faults(libraries: &[Library], reasons: &BTreeMap<String, String>, table: &str, crates: usize) -> Vec<String> {
     let lacks = libraries
         .iter()
         .filter(|library| reasons.get(&library.name).is_none_or(String::is_empty));
     let mut faults: Vec<String> = lacks
         .map(|library| {
             let by = library.named_by.join(", ");
-            format!("{PAGE}: no reason for {}, which {by} names: what is it for, that nothing here does already?", library.name)
+            format!(
+                "{PAGE}: no reason for {}, which {by} names: what is it for, that nothing here does already?",
+                library.name
+            )
         })
         .collect();
     if faults.is_empty() && table != self::table(libraries, reasons, crates) {
@@ -105,7 +103,16 @@ fn table(libraries: &[Library], reasons: &BTreeMap<String, String>, crates: usiz
 
 /// The crates that the program is built of, as cargo resolves them for this machine.
 fn graph() -> Result<Graph> {
-    let tree = Run::cargo(["tree", "-p", "signalbox", "-e", "normal,build", "--prefix", "depth", "--locked"])?;
+    let tree = Run::cargo([
+        "tree",
+        "-p",
+        "signalbox",
+        "-e",
+        "normal,build",
+        "--prefix",
+        "depth",
+        "--locked",
+    ])?;
     let tree = tree
         .answer()
         .context("`cargo tree -p signalbox --locked` fails: is Cargo.lock up to date?")?;
@@ -218,6 +225,9 @@ mod tests {
         assert_eq!(faults(&libraries, &reasons, &written, 6), [""; 0]);
         assert!(faults(&libraries, &reasons, &written, 7)[0].contains("--update-docs"));
         let without = faults(&libraries, &BTreeMap::new(), &written, 6);
-        assert!(without.len() == 2 && without[0].contains("no reason for a"), "{without:?}");
+        assert!(
+            without.len() == 2 && without[0].contains("no reason for a"),
+            "{without:?}"
+        );
     }
 }

@@ -51,10 +51,10 @@ pub(crate) struct DistArgs {
     /// Formats to make; all of them if none is named
     what: Vec<Format>,
     /// Directory for the packages
-    #[arg(long, value_name = "DIR", default_value = "target/dist")]
+    #[arg(long, value_name = "DIR", default_value = "target/packages")]
     out: PathBuf,
     /// Profile of cargo that the program is built with
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = "dist")]
     profile: String,
     /// Package this program instead of building one; it still has its debug symbols
     #[arg(long, value_name = "PATH", conflicts_with = "profile")]
@@ -76,7 +76,7 @@ impl DistArgs {
         match &self.program {
             Some(program) => Ok(program.canonicalize()?),
             // The check takes the program of the tests; a release has the same bytes wherever it is built.
-            None if self.check => build(&self.profile, None),
+            None if self.check => build(&self.profile),
             None => {
                 let root = root()?;
                 reproducible::build(&root, &root.join("target/dist-build"), "signalbox", &self.profile)

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{notices, release::Release};
-use crate::{exec::Run, root::root, test::OBJECTS, vm::store::quietly};
+use crate::{exec::Run, root::root, vm::store::quietly};
 
 /// Shells, and where Debian has their completions.
 const SHELLS: [(&str, &str); 3] = [
@@ -75,14 +75,9 @@ impl Product {
     }
 }
 
-/// Builds the program, and returns its path. `objects` are the eBPF objects to embed, where they are not the checked-in
-/// ones.
-pub(crate) fn build(profile: &str, objects: Option<&Path>) -> Result<PathBuf> {
-    let mut run = Run::cargo(["build", "--locked", "-p", "signalbox", "--profile", profile])?;
-    if let Some(objects) = objects {
-        run = run.env(OBJECTS, objects);
-    }
-    run.run()?;
+/// Builds the program, and returns its path.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    Run::cargo(["build", "--locked", "-p", "signalbox", "--profile", profile])?.run()?;
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else::<Result<_>, _, _>(|| Ok(root()?.join("target")), |dir| Ok(PathBuf::from(dir)))?;
     let folder = if profile == "dev" { "debug" } else { profile };

@@ -16,7 +16,7 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct ReproduceArgs {
     /// Profile of cargo
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = "dist")]
     profile: String,
 }
 

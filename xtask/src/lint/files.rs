@@ -13,8 +13,10 @@ pub(super) const MANIFEST: &str = "Cargo.toml";
 pub(super) const DENY: &str = "deny.toml";
 /// Workflow of releases.
 pub(super) const RELEASE: &str = ".github/workflows/release.yml";
+/// Workflow of changes, and of everything once a week.
+pub(super) const CI: &str = ".github/workflows/ci.yml";
 
-pub(super) const ALL: [&str; 8] = [
+pub(super) const ALL: [&str; 9] = [
     METRICS,
     RUNBOOK,
     KUBERNETES,
@@ -23,4 +25,5 @@ pub(super) const ALL: [&str; 8] = [
     MANIFEST,
     DENY,
     RELEASE,
+    CI,
 ];

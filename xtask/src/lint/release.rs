@@ -1,4 +1,5 @@
-//! The workflow of releases: actions are named by commits, one job may write, and what is made is made by `cargo xtask`.
+//! Workflows of releases and of changes: actions are named by commits, one job may write, and what is made or tested is so
+//! by `cargo xtask`.
 
 use std::{fs, path::Path};
 
@@ -9,7 +10,7 @@ use super::{
     Lint,
     alerts::{list, text},
     broken::Broken,
-    files::RELEASE,
+    files::{CI, RELEASE},
 };
 
 /// The job that makes the draft.
@@ -64,12 +65,35 @@ pub(super) const LINT: Lint = Lint {
             to: "",
             says: "is no draft",
         },
+        Broken {
+            file: CI,
+            from: "      - run: .ci/run\n",
+            to: "",
+            says: "job change does not run .ci/run",
+        },
+        Broken {
+            file: CI,
+            from: "cargo xtask test --all",
+            to: "cargo xtask test",
+            says: "job everything does not run cargo xtask test --all",
+        },
     ],
 };
 
 fn check(root: &Path) -> Result<Vec<String>> {
-    let source = fs::read_to_string(root.join(RELEASE)).with_context(|| format!("reading {RELEASE}"))?;
-    let workflow: Value = serde_saphyr::from_str(&source).context("the workflow is no YAML")?;
+    let mut problems = Vec::new();
+    for (file, own) in [(RELEASE, of_release as fn(&Value) -> Vec<String>), (CI, of_changes)] {
+        let source = fs::read_to_string(root.join(file)).with_context(|| format!("reading {file}"))?;
+        let workflow: Value = serde_saphyr::from_str(&source).with_context(|| format!("{file} is no YAML"))?;
+        let mut found = of_any(&workflow)?;
+        found.extend(own(&workflow));
+        problems.extend(found.into_iter().map(|problem| format!("{file}: {problem}")));
+    }
+    Ok(problems)
+}
+
+/// Problems that no workflow may have.
+fn of_any(workflow: &Value) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     if workflow["permissions"] != serde_json::json!({ "contents": "read" }) {
         problems.push(format!("the workflow may {}", workflow["permissions"]));
@@ -83,6 +107,22 @@ fn check(root: &Path) -> Result<Vec<String>> {
             problems.extend(step_problems(name, step));
         }
     }
+    Ok(problems)
+}
+
+fn of_changes(workflow: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (job, command) in [("change", ".ci/run"), ("everything", "cargo xtask test --all")] {
+        let steps = list(&workflow["jobs"][job]["steps"]);
+        if !steps.iter().any(|step| text(step, "run") == command) {
+            problems.push(format!("job {job} does not run {command}"));
+        }
+    }
+    problems
+}
+
+fn of_release(workflow: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
     for (job, needed) in [("dist", "test"), (WRITER, "dist")] {
         if text(&workflow["jobs"][job], "needs") != needed {
             problems.push(format!("job {job} does not wait for {needed}"));
@@ -101,10 +141,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
             problems.push(format!("job {job}: {fault}"));
         }
     }
-    Ok(problems
-        .into_iter()
-        .map(|problem| format!("{RELEASE}: {problem}"))
-        .collect())
+    problems
 }
 
 fn step_problems(job: &str, step: &Value) -> Vec<String> {

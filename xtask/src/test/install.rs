@@ -4,9 +4,8 @@ use anyhow::{Result, bail};
 
 use crate::{
     apt::{self, AptPackage, package},
-    dist, ebpf,
     exec::Run,
-    fuzz, lint, suites, vm,
+    lint, suites,
 };
 
 /// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
@@ -55,40 +54,11 @@ const PACKAGES: [AptPackage; 36] = [
     package("python3-venv"),
 ];
 
-/// Debian packages that only `cargo xtask nightly` needs, half a gigabyte: Go and its gRPC, to build clients and a
-/// kube-apiserver; a suite for TLS.
-const NIGHTLY: [AptPackage; 3] = [
-    package("golang-go"),
-    package("golang-google-grpc-dev"),
-    package("testssl.sh"),
-];
-
 /// Version of nextest that `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
 
-pub(super) fn run(nightly: bool) -> Result<()> {
-    if apt::is_there() {
-        let mut missing = apt::missing(&PACKAGES)?;
-        missing.extend(apt::missing(&vm::PACKAGES)?);
-        missing.extend(apt::missing(&dist::PACKAGES)?);
-        if nightly {
-            missing.extend(apt::missing(&NIGHTLY)?);
-        }
-        if missing.is_empty() {
-            println!("all packages are installed");
-        } else if apt::may_install() {
-            apt::install(&missing)?;
-        } else {
-            println!("not root and no sudo without a password; tests that need these packages will skip:");
-            println!("  apt-get install {}", missing.join(" "));
-        }
-    } else {
-        let names: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
-        println!(
-            "not a Debian system; what it takes is, by Debian's names: {}",
-            names.join(" ")
-        );
-    }
+pub(super) fn run() -> Result<()> {
+    packages(&PACKAGES)?;
     for component in ["rustfmt", "clippy"] {
         let tool = if component == "rustfmt" { "fmt" } else { "clippy" };
         if Run::cargo([tool, "--version"])?.answer().is_none() {
@@ -102,10 +72,30 @@ pub(super) fn run(nightly: bool) -> Result<()> {
     }
     lint::install();
     suites::install();
-    ebpf::ensure_toolchain()?;
-    fuzz::install()?;
     if Run::new("cc")?.args(["--version"]).answer().is_none() {
         bail!("there is no C compiler; on Debian: apt-get install build-essential");
+    }
+    Ok(())
+}
+
+/// Installs those of the packages that are missing, or says which tests skip without them.
+pub(super) fn packages(wanted: &[AptPackage]) -> Result<()> {
+    if !apt::is_there() {
+        let names: Vec<&str> = wanted.iter().map(|package| package.name).collect();
+        println!(
+            "not a Debian system; what is needed is, by Debian's names: {}",
+            names.join(" ")
+        );
+        return Ok(());
+    }
+    let missing = apt::missing(wanted)?;
+    if missing.is_empty() {
+        println!("all packages are installed");
+    } else if apt::may_install() {
+        apt::install(&missing)?;
+    } else {
+        println!("not root and no sudo without a password; tests that need these packages will skip:");
+        println!("  apt-get install {}", missing.join(" "));
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
-//! `test`: installs what the tests need and runs all of them, stage after stage, up to the first failure.
+//! `test`: installs what the tests need and runs them, stage after stage, up to the first failure: those of a merge, a
+//! share of the rotation, or all.
 //!
 //! A stage that needs root or a tool runs without it too: each test prints `SKIP name: why`, and the summary shows
 //! those lines, so that nobody takes a skipped test for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
 //! instead.
 
 mod install;
+mod rotation;
 mod stages;
 mod summary;
 
@@ -14,17 +16,20 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::vm;
-pub(crate) use stages::OBJECTS;
+use rotation::Share;
 use summary::{Counts, Summary};
 
 #[derive(clap::Args)]
 pub(crate) struct TestArgs {
-    /// Fuzz for 5 seconds a target instead of 15
-    #[arg(long)]
-    quick: bool,
     /// Run this stage only; may be given several times
-    #[arg(long, value_name = "STAGE", conflicts_with = "kernel")]
+    #[arg(long, value_name = "STAGE", conflicts_with_all = ["kernel", "share", "all"])]
     only: Vec<Stage>,
+    /// Run a share of the rotation instead of a merge's tests: its number, or `of-commit` for the one of this commit
+    #[arg(long, value_name = "N", conflicts_with_all = ["kernel", "all"])]
+    share: Option<Share>,
+    /// Run a merge's tests and the whole rotation, for as long as it takes
+    #[arg(long, conflicts_with = "kernel")]
+    all: bool,
     /// Boot these kernels in virtual machines and test on them, such as `6.1,6.12,newest` or the path of a bzImage
     #[arg(long, value_name = "KERNELS", value_delimiter = ',')]
     kernel: Vec<String>,
@@ -45,10 +50,10 @@ pub(crate) struct TestArgs {
     update_docs: bool,
 }
 
-/// Stages in the order they run: those that fail fast and often come first.
+/// Stages of a merge, in the order they run: those that fail fast and often come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Stage {
-    /// Packages, bpf-linker, cargo-fuzz
+    /// Packages, tools, suites of others
     Install,
     /// rustfmt
     Fmt,
@@ -58,7 +63,7 @@ enum Stage {
     Deps,
     /// Units, rules, dashboards and manifests that are packaged
     Packaging,
-    /// The checked-in eBPF objects, and fresh ones for the stages below
+    /// The checked-in eBPF objects
     Ebpf,
     /// Unit and documentation tests
     Unit,
@@ -69,30 +74,25 @@ enum Stage {
     Kernel,
     /// Tests of the product over the network
     E2e,
-    /// Packages, made of the same binary, and installed
-    Packages,
-    /// Kernels 6.1 and 6.12 in virtual machines, and a Debian with systemd
-    Machines,
-    /// Fuzz targets
-    Fuzz,
 }
 
 /// Results that one stage hands to the later ones.
 #[derive(Default)]
 struct Context {
-    quick: bool,
-    /// Whether to run everything, for as long as it takes.
-    nightly: bool,
-    /// Object that userspace/build.rs embeds instead of the checked-in one, exported to cargo.
-    objects: Option<std::path::PathBuf>,
+    /// Whether to run everything at its whole length.
+    is_whole: bool,
+    /// Share of the rotation that is under way.
+    share: Option<Share>,
     /// Product whose pinned maps have another layout, for tests of upgrades.
-    next_version: Option<std::path::PathBuf>,
+    next_version: Option<PathBuf>,
     /// A real kube-apiserver.
-    kube_apiserver: Option<std::path::PathBuf>,
+    kube_apiserver: Option<PathBuf>,
     /// Programs of suites of others, by the variables that tests read.
-    suites: Vec<(&'static str, std::path::PathBuf)>,
+    suites: Vec<(&'static str, PathBuf)>,
     counts: Counts,
 }
+
+type Step = (String, Box<dyn Fn(&mut Context) -> Result<()>>);
 
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.kernel.is_empty() {
@@ -101,69 +101,101 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             (_, true) => vm::Depth::TwoMachines,
             _ => vm::Depth::Gate,
         };
-        return vm::run(&args.kernel, depth, args.update_docs, None).map(drop);
+        return vm::run(&args.kernel, depth, args.update_docs).map(drop);
     }
     if let Some(steps) = &args.debian {
         vm::debian::can_run()?;
         let built = match &args.program {
             Some(program) => program.canonicalize()?,
-            None => vm::build::build_product(&crate::root::root()?, None)?,
+            None => vm::build::build_product(&crate::root::root()?)?,
         };
         let passed = vm::debian::run(&built, steps)?;
         println!("debian: {passed} passed");
         return Ok(());
     }
-    let stages = Stage::value_variants()
-        .iter()
-        .copied()
-        .filter(|stage| args.only.is_empty() || args.only.contains(stage));
+    if let Some(share) = args.share {
+        println!("{share}");
+        return run_steps(&steps_of_share(share), Context::default());
+    }
+    let stages = Stage::value_variants().iter().copied();
+    let stages = stages.filter(|stage| match args.only.as_slice() {
+        // Those that `kernel` has in it.
+        [] => *stage != Stage::Packets,
+        only => only.contains(stage),
+    });
+    let mut steps: Vec<Step> = stages.map(Stage::step).collect();
+    if args.all {
+        steps.extend(Share::all().flat_map(steps_of_share));
+    }
     let context = Context {
-        quick: args.quick,
+        is_whole: args.all,
         ..Context::default()
     };
-    run_stages(&stages.collect::<Vec<_>>(), context)
+    run_steps(&steps, context)
 }
 
 /// Task `quick`: the stages that a developer waits for, once all is built.
 pub(crate) fn run_quick() -> Result<()> {
     let stages = [Stage::Fmt, Stage::Clippy, Stage::Deps, Stage::Unit, Stage::Packets];
-    run_stages(&stages, Context::default())
+    run_steps(&stages.map(Stage::step), Context::default())
 }
 
-/// Task `nightly`: everything, the kernels of the mirror, storms and long fuzzing.
-pub(crate) fn run_nightly() -> Result<()> {
-    let stages: Vec<Stage> = Stage::value_variants().to_vec();
-    let context = Context {
-        nightly: true,
-        ..Context::default()
-    };
-    run_stages(&stages, context)
+fn steps_of_share(share: Share) -> Vec<Step> {
+    let install: Step = (
+        "install".to_owned(),
+        Box::new(move |context| {
+            install::run()?;
+            context.share = Some(share);
+            share.install()
+        }),
+    );
+    let work = share.work().map(|(name, run)| -> Step { (name, Box::new(run)) });
+    std::iter::once(install).chain(work).collect()
 }
 
-fn run_stages(stages: &[Stage], mut context: Context) -> Result<()> {
+fn run_steps(steps: &[Step], mut context: Context) -> Result<()> {
     let mut summary = Summary::default();
-    for (number, stage) in stages.iter().enumerate() {
-        println!("\n== {}/{} {} ==", number + 1, stages.len(), stage.name());
+    for (number, (name, run)) in steps.iter().enumerate() {
+        println!("\n== {}/{} {name} ==", number + 1, steps.len());
         let start = Instant::now();
-        let result = stage.run(&mut context);
+        let result = run(&mut context);
         let seconds = start.elapsed().as_secs_f64();
         let state = if result.is_ok() { "ok" } else { "FAILED" };
-        println!("== {} {state} in {seconds:.1} s ==", stage.name());
-        summary.add(stage.name(), state, seconds);
+        println!("== {name} {state} in {seconds:.1} s ==");
+        summary.add(name.clone(), state, seconds);
         if let Err(error) = result {
             eprintln!("error: {error:#}");
-            stages[number + 1..]
-                .iter()
-                .for_each(|stage| summary.add(stage.name(), "not run", 0.0));
+            let rest = &steps[number + 1..];
+            rest.iter()
+                .for_each(|(name, _)| summary.add(name.clone(), "not run", 0.0));
             print!("{}", summary.text(&context.counts));
-            bail!(
-                "stage {} failed; `cargo xtask test --only {0}` repeats it",
-                stage.name()
-            );
+            match context.share {
+                Some(share) => bail!("{name} failed, of {share}"),
+                None => bail!("stage {name} failed; `cargo xtask test --only {name}` repeats it"),
+            }
         }
     }
     print!("{}", summary.text(&context.counts));
     Ok(())
+}
+
+/// Programs of tests that are run again and again.
+pub(crate) struct Repeated(Context);
+
+impl Repeated {
+    /// Builds what they need.
+    pub(crate) fn prepare() -> Result<Self> {
+        let mut context = Context::default();
+        stages::prepare(&mut context)?;
+        Ok(Self(context))
+    }
+
+    /// Runs the tests of a program that a filter of nextest's chooses, and passes each line of output on.
+    pub(crate) fn run(&self, program: &str, filter: Option<&str>, each: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut words = vec!["--no-tests", "pass"];
+        words.extend(filter.iter().flat_map(|filter| ["-E", filter]));
+        stages::nextest_command(&self.0, program, &words)?.run_tee(each)
+    }
 }
 
 impl Stage {
@@ -172,9 +204,13 @@ impl Stage {
             .map_or_else(|| "packets".to_owned(), |value| value.get_name().to_owned())
     }
 
+    fn step(self) -> Step {
+        (self.name(), Box::new(move |context| self.run(context)))
+    }
+
     fn run(self, context: &mut Context) -> Result<()> {
         match self {
-            Self::Install => install::run(context.nightly),
+            Self::Install => install::run(),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
             Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()).and_then(|()| crate::ui::check()),
@@ -184,9 +220,6 @@ impl Stage {
             Self::Packets => stages::packets(context),
             Self::Kernel => stages::kernel(context),
             Self::E2e => stages::e2e(context),
-            Self::Packages => stages::packages(context),
-            Self::Machines => stages::machines(context),
-            Self::Fuzz => stages::fuzz(context),
         }
     }
 }

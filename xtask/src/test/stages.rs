@@ -8,18 +8,18 @@ use super::Context;
 use crate::{
     abi, dist, ebpf,
     exec::{Run, is_root},
-    fuzz, kube_apiserver, lint,
-    root::{fresh_objects, root},
+    fuzz as fuzzing, kube_apiserver, lint,
+    root::{next_abi_objects, root},
     suites, vm,
 };
 
-/// Variable with the directory of the eBPF objects to embed, read by userspace/build.rs.
-pub(crate) const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
+/// Variable with the directory of the eBPF objects to embed, read by userspace/kernel/build.rs.
+const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 /// Variables that tests read, and that sudo would remove.
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
                              SIGNALBOX_AUTOBAHN,SIGNALBOX_SSLYZE,SIGNALBOX_AXE,SIGNALBOX_UI_SOAK_SECONDS,\
-                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK";
+                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK";
 /// Has the tests of the kernel run as an ordinary user with the documented capabilities.
 const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
@@ -35,19 +35,19 @@ pub(super) fn clippy() -> Result<()> {
     Run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?.run()
 }
 
-pub(super) fn ebpf(context: &mut Context) -> Result<()> {
+/// The checked-in objects are what users run, and what the stages below test.
+pub(super) fn ebpf(_: &mut Context) -> Result<()> {
+    ebpf::check_hashes()?;
+    vm::docs::check(&root()?)?;
+    abi::run(&abi::AbiArgs::default())
+}
+
+pub(super) fn ebpf_from_source(_: &mut Context) -> Result<()> {
     ebpf::run(&ebpf::EbpfArgs {
         check: true,
+        install: true,
         ..ebpf::EbpfArgs::default()
-    })?;
-    abi::run(&abi::AbiArgs::default())?;
-    let objects = fresh_objects(&root()?);
-    ebpf::run(&ebpf::EbpfArgs {
-        out: Some(objects.clone()),
-        ..ebpf::EbpfArgs::default()
-    })?;
-    context.objects = Some(objects);
-    Ok(())
+    })
 }
 
 pub(super) fn packaging(context: &mut Context) -> Result<()> {
@@ -75,31 +75,35 @@ pub(super) fn unit(context: &mut Context) -> Result<()> {
         "--show-output",
     ];
     cargo_test(context, Run::cargo(workspace)?)?;
-    if context.nightly {
-        let million = [
-            "test",
-            "--release",
-            "-p",
-            "signalbox-core",
-            "--test",
-            "http1",
-            "--",
-            "--ignored",
-        ];
-        cargo_test(context, Run::cargo(million)?)?;
-    }
     cargo_test(context, Run::cargo(["test", "--workspace", "--doc", "--no-fail-fast"])?)
 }
 
+/// A million streams of requests, read by signalbox and by hyper.
+pub(super) fn http1_million(context: &mut Context) -> Result<()> {
+    let words = [
+        "test",
+        "--release",
+        "-p",
+        "signalbox-core",
+        "--test",
+        "http1",
+        "--",
+        "--ignored",
+    ];
+    cargo_test(context, Run::cargo(words)?)
+}
+
+/// Root has all rights of an ordinary user: each test runs once. Tests of tier sockmap take a minute, and need no more
+/// rights than the others.
 pub(super) fn kernel(context: &mut Context) -> Result<()> {
-    if context.nightly {
-        nextest(context, "kernel", &[])?;
-        return nextest_as(Some(AS_USER), context, "kernel", &[]);
-    }
-    // Root has all rights of an ordinary user: each test runs once. Tests of tier sockmap take a minute, and need no more
-    // rights than the others.
     nextest(context, "kernel", &["-E", "test(/^relay::/)"])?;
     nextest_as(Some(AS_USER), context, "kernel", &["-E", "not test(/^relay::/)"])
+}
+
+/// All tests of the kernel as root, and all as an ordinary user.
+pub(super) fn kernel_both_ways(context: &mut Context) -> Result<()> {
+    nextest(context, "kernel", &[])?;
+    nextest_as(Some(AS_USER), context, "kernel", &[])
 }
 
 /// Runs the eBPF programs on packets that tests describe: of the kernel's tests those that take no time.
@@ -108,50 +112,56 @@ pub(super) fn packets(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn e2e(context: &mut Context) -> Result<()> {
-    let next = next_version();
-    if let Err(error) = &next {
-        println!("there is no product with other maps for the tests of upgrades: {error:#}");
-    }
-    // Every run of the tests puts the program without that feature in its place.
-    vm::build::build_product(&root()?, context.objects.as_deref())?;
-    context.next_version = next.ok();
-    // Storms take minutes, and find something once in months.
-    let profile = if context.nightly { "default" } else { "merge" };
-    if context.nightly {
-        let server = kube_apiserver::find();
-        if let Err(error) = &server {
-            println!("there is no API server for the tests of module apiserver: {error:#}");
-        }
-        context.kube_apiserver = server.ok();
-    }
-    context.suites = suites::find(context.nightly);
-    nextest(context, "e2e", &["-P", profile])?;
-    if context.nightly {
-        let variable = Some(("SIGNALBOX_E2E_PEEK", "kernel"));
-        nextest_as(variable, context, "e2e", &["-P", profile, "-E", ON_KERNEL_PEEK])?;
-    }
+    prepare(context)?;
+    nextest(context, "e2e", &[])?;
+    let in_userspace = Some(("SIGNALBOX_E2E_PEEK", "userspace"));
+    nextest_as(in_userspace, context, "e2e", &["-E", ON_BOTH_PATHS])?;
     nextest(context, "keepalived", &[])?;
     nextest(context, "e2e_by_hand", &[])
 }
 
-/// Tests that the nightly runs once more, on the kernel peek: those of connections, which must end the same on both paths.
-const ON_KERNEL_PEEK: &str = "test(/^(cut|cut_.*|peek|thesis|tiers|successor|lifecycle|health|shield::.*|faults|refused|\
-                              rotate|subset|online|upgrades|events|migrate::.*|sync::.*)::/)";
+/// Tests that also run with names peeked at in userspace, as on kernels without the kernel peek or beside a packet
+/// filter: how connections are routed, limited, moved and kept must not depend on the path.
+const ON_BOTH_PATHS: &str = "test(/^(thesis|migrate|migration|sources|cut_limits|rotate|upgrades|peek|cut|cut_peek|\
+                             refused|health|subset|successor|lifecycle)::/)";
 
-/// Builds a product whose pinned maps have another layout, for the tests of upgrades, which skip where that fails: it
-/// takes a toolchain for eBPF programs.
+/// End-to-end tests of a share of the rotation.
+pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
+    let Some(share) = context.share else {
+        bail!("no share of the rotation is under way");
+    };
+    prepare(context)?;
+    context.suites = suites::find(true);
+    let tests = format!("test(/(^|::){}::/)", share.module());
+    // What `.config/nextest.toml` leaves out of a merge is what a share runs; a share may have no such tests.
+    let words = ["--ignore-default-filter", "--no-tests", "pass", "-E", tests.as_str()];
+    nextest(context, "e2e", &words)
+}
+
+/// Builds the products that end-to-end tests run, and finds the suites of others.
+pub(super) fn prepare(context: &mut Context) -> Result<()> {
+    if context.next_version.is_none() {
+        context.next_version = Some(next_version()?);
+    }
+    // The build of the next version has put its program in this place.
+    vm::build::build_product(&root()?)?;
+    context.suites = suites::find(false);
+    Ok(())
+}
+
+/// Finds or builds a real API server. Its end-to-end tests are those of the share.
+pub(super) fn api_server(context: &mut Context) -> Result<()> {
+    context.kube_apiserver = Some(kube_apiserver::find()?);
+    e2e_of_share(context)
+}
+
+/// Builds a product whose pinned maps have another layout, for the tests of upgrades.
 fn next_version() -> Result<PathBuf> {
     let root = root()?;
-    let objects = root.join("target/ebpf/next-abi");
-    ebpf::run(&ebpf::EbpfArgs {
-        out: Some(objects.clone()),
-        next_abi: true,
-        ..ebpf::EbpfArgs::default()
-    })?;
     // With a test, whichever: built so, the program has the features of the tests' builds, and their libraries.
     let build = Run::cargo(["build", "--workspace", "--bin", "signalbox", "--test", "handshake"])?;
     let build = build.args(["--features", "signalbox/next_abi"]);
-    build.env(OBJECTS, &objects).run()?;
+    build.env(OBJECTS, next_abi_objects(&root)).run()?;
     let built = vm::build::product(&root);
     let kept = built.with_file_name("signalbox-next-abi");
     fs::copy(&built, &kept).with_context(|| format!("{} cannot be copied", built.display()))?;
@@ -160,35 +170,42 @@ fn next_version() -> Result<PathBuf> {
 
 /// Packages the program of the end-to-end tests: with another one the packages have the same files.
 pub(super) fn packages(context: &mut Context) -> Result<()> {
-    let built = vm::build::build_product(&root()?, context.objects.as_deref())?;
+    let built = vm::build::build_product(&root()?)?;
     dist::check(&built, false, &mut |line| {
         println!("{line}");
         context.counts.read(line);
     })
 }
 
-/// Runs the tests on other kernels, and in the nightly those of packages where systemd runs, in virtual machines.
-pub(super) fn machines(context: &mut Context) -> Result<()> {
-    let (names, depth) = if context.nightly {
-        (&vm::NIGHTLY[..], vm::Depth::Whole)
-    } else {
-        (&["6.1", "6.12"][..], vm::Depth::Divided)
-    };
-    if let Err(why) = vm::can_run() {
-        return skip(context, &format!("machines: {why}"));
-    }
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let passed = vm::run(&names, depth, false, context.objects.as_deref())?;
-    context.counts.add(passed);
-    // Some twenty minutes, emulated: more than a merge should wait.
-    if !context.nightly {
-        return Ok(());
-    }
+/// Installs packages where systemd runs, and gives the tutorial's commands, in a virtual machine.
+pub(super) fn debian(context: &mut Context) -> Result<()> {
     if let Err(why) = vm::debian::can_run() {
         return skip(context, &format!("a machine with systemd: {why:#}"));
     }
-    let built = vm::build::build_product(&root()?, context.objects.as_deref())?;
+    let built = vm::build::build_product(&root()?)?;
     let passed = vm::debian::run(&built, &[])?;
+    context.counts.add(passed);
+    Ok(())
+}
+
+pub(super) fn kernels_of_releases(context: &mut Context) -> Result<()> {
+    kernels(context, &vm::RELEASES, vm::Depth::Gate)
+}
+
+pub(super) fn newer_kernels(context: &mut Context) -> Result<()> {
+    kernels(context, &vm::NEWER, vm::Depth::Gate)?;
+    kernels(context, &["newest"], vm::Depth::TwoMachines)
+}
+
+/// Runs the tests on other kernels, in virtual machines.
+fn kernels(context: &mut Context, names: &[&str], depth: vm::Depth) -> Result<()> {
+    if let Err(why) = vm::can_run() {
+        return skip(context, &format!("kernels: {why}"));
+    }
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let whole = context.is_whole && depth == vm::Depth::Gate;
+    let depth = if whole { vm::Depth::Whole } else { depth };
+    let passed = vm::run(&names, depth, false)?;
     context.counts.add(passed);
     Ok(())
 }
@@ -205,14 +222,10 @@ fn skip(context: &mut Context, what: &str) -> Result<()> {
 }
 
 pub(super) fn fuzz(context: &mut Context) -> Result<()> {
-    let seconds = match (context.nightly, context.quick) {
-        (true, _) => 600,
-        (false, true) => 5,
-        (false, false) => 8,
-    };
-    fuzz::run(&fuzz::FuzzArgs {
-        seconds,
-        ..fuzz::FuzzArgs::default()
+    fuzzing::run(&fuzzing::FuzzArgs {
+        seconds: if context.is_whole { 600 } else { 30 },
+        install: true,
+        ..fuzzing::FuzzArgs::default()
     })
 }
 
@@ -224,6 +237,15 @@ fn nextest(context: &mut Context, test: &str, words: &[&str]) -> Result<()> {
 
 /// Runs nextest with a variable that says how tests run, such as with which rights.
 fn nextest_as(variable: Option<(&str, &str)>, context: &mut Context, test: &str, words: &[&str]) -> Result<()> {
+    let mut run = nextest_command(context, test, words)?;
+    if let Some((name, value)) = variable {
+        run = run.env(name, value);
+    }
+    cargo_test(context, run)
+}
+
+/// The command that runs a program of integration tests.
+pub(super) fn nextest_command(context: &Context, test: &str, words: &[&str]) -> Result<Run> {
     // Of the whole workspace: cargo unites the features of the packages that a command names, and builds all libraries
     // again for a command that names others.
     let run = Run::cargo(["nextest", "run", "--workspace", "--test", test])?.args(words);
@@ -232,11 +254,11 @@ fn nextest_as(variable: Option<(&str, &str)>, context: &mut Context, test: &str,
         None => vm::build::product(&root()?),
     };
     let mut run = as_root(run)?.env("SIGNALBOX_BIN", product);
-    if let Some((name, value)) = variable {
-        run = run.env(name, value);
-    }
     if let Some(next) = &context.next_version {
         run = run.env("SIGNALBOX_NEXT_BIN", next);
+    }
+    if context.is_whole {
+        run = run.env("SIGNALBOX_E2E_SOAK", "10000000");
     }
     if let Some(server) = &context.kube_apiserver {
         run = run.env(kube_apiserver::VARIABLE, server);
@@ -244,7 +266,7 @@ fn nextest_as(variable: Option<(&str, &str)>, context: &mut Context, test: &str,
     for (variable, program) in &context.suites {
         run = run.env(variable, program);
     }
-    cargo_test(context, run)
+    Ok(run)
 }
 
 /// Has test binaries run as root: cargo builds as the user who called, and only they are run by sudo, where it asks no
@@ -262,14 +284,6 @@ fn as_root(run: Run) -> Result<Run> {
     Ok(run.env(&variable, format!("sudo -n --preserve-env={KEPT_BY_SUDO}")))
 }
 
-fn with_objects(context: &Context, run: Run) -> Run {
-    match &context.objects {
-        Some(objects) => run.env(OBJECTS, objects),
-        None => run,
-    }
-}
-
 fn cargo_test(context: &mut Context, run: Run) -> Result<()> {
-    let run = with_objects(context, run);
     run.run_tee(|line| context.counts.read(line))
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::store::quietly;
-use crate::{exec::without_package_env, test::OBJECTS};
+use crate::exec::without_package_env;
 
 /// Paths of the built programs, without debugging information.
 pub(super) struct Built {
@@ -31,10 +31,10 @@ impl Built {
     }
 }
 
-pub(super) fn build(root: &Path, objects: Option<&Path>) -> Result<Built> {
+pub(super) fn build(root: &Path) -> Result<Built> {
     let dir = super::logs()?.join("programs");
     fs::create_dir_all(&dir)?;
-    let (e2e, kernel) = (executable(root, "e2e", objects)?, executable(root, "kernel", objects)?);
+    let (e2e, kernel) = (executable(root, "e2e")?, executable(root, "kernel")?);
     let strip = |from: &Path, name: &str| {
         let to = dir.join(name);
         quietly(Command::new("strip").arg("-o").arg(&to).arg(from)).map(|_| to)
@@ -52,23 +52,19 @@ pub(crate) fn product(root: &Path) -> PathBuf {
     target.join("debug/signalbox")
 }
 
-/// Builds the product of the end-to-end tests, and returns its path. `objects` are the eBPF objects to embed, where they
-/// are not the checked-in ones.
-pub(crate) fn build_product(root: &Path, objects: Option<&Path>) -> Result<PathBuf> {
-    executable(root, "kernel", objects)?;
+/// Builds the product of the end-to-end tests, and returns its path.
+pub(crate) fn build_product(root: &Path) -> Result<PathBuf> {
+    executable(root, "kernel")?;
     Ok(product(root))
 }
 
 /// Builds a test program, and returns its path.
-fn executable(root: &Path, test: &str, objects: Option<&Path>) -> Result<PathBuf> {
+fn executable(root: &Path, test: &str) -> Result<PathBuf> {
     println!("building the test program {test}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root);
     without_package_env(&mut command);
-    if let Some(objects) = objects {
-        command.env(OBJECTS, objects);
-    }
     command.args([
         "test",
         "-q",

@@ -26,8 +26,8 @@ echo \"@@ kernel $(cat /proc/version)\"
 /// A step: name, time limit in seconds, command.
 type JobStep = (&'static str, u32, String);
 
-/// Job for a kernel, the `index`th of those that are booted.
-pub(super) fn of(kernel: &Kernel, depth: Depth, index: usize) -> Job {
+/// Job for a kernel.
+pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
     let doctor = ("doctor", 300, "/job/signalbox doctor --verbose -o json".to_owned());
     if kernel.is_too_old() {
         return job(&[doctor, ("old", 300, test("e2e", &["machines::old::"]))]);
@@ -45,14 +45,6 @@ pub(super) fn of(kernel: &Kernel, depth: Depth, index: usize) -> Job {
         "steer::",
         "syn::",
     ][..];
-    if depth == Depth::Divided {
-        // Each step has the kernel verify the programs anew, which is most of what an emulated processor does here.
-        return job(&if index.is_multiple_of(2) {
-            vec![doctor, scenario, peek]
-        } else {
-            vec![doctor, peek, ("packets", 600, test("kernel", some))]
-        });
-    }
     let names = &["machines::links::", "machines::offload::", "legs_on_vlans"];
     let mut steps: Vec<JobStep> = vec![doctor, scenario, peek, ("links", 900, test("e2e", names))];
     let all = &[
@@ -65,7 +57,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth, index: usize) -> Job {
         "cut::",
     ][..];
     steps.push(match depth {
-        Depth::Gate | Depth::Divided => ("packets", 600, test("kernel", some)),
+        Depth::Gate => ("packets", 600, test("kernel", some)),
         Depth::Whole | Depth::TwoMachines => ("packets", 1500, test("kernel", all)),
     });
     job(&steps)

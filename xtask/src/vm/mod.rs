@@ -7,7 +7,7 @@
 mod accel;
 pub(crate) mod build;
 pub(crate) mod debian;
-mod docs;
+pub(crate) mod docs;
 mod job;
 mod kernels;
 mod machine;
@@ -16,11 +16,7 @@ mod outcome;
 mod root_fs;
 pub(crate) mod store;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{fs, path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -47,16 +43,16 @@ pub(crate) const PACKAGES: [AptPackage; 9] = [
     },
 ];
 
-/// Kernel lines that `cargo xtask nightly` boots; `newest` is the newest that the mirror has.
-pub(crate) const NIGHTLY: [&str; 9] = ["5.10", "6.1", "6.12", "6.16", "6.17", "6.18", "6.19", "7.0", "newest"];
+/// Kernel lines of Debian's releases, and one that is too old for most programs.
+pub(crate) const RELEASES: [&str; 3] = ["6.1", "6.12", "5.10"];
+/// Kernel lines after these; `newest` is the newest that the mirror has.
+pub(crate) const NEWER: [&str; 2] = ["6.16", "newest"];
 
 /// Extent of the tests on each kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Depth {
     /// The verifier's verdicts, packets through the programs, one scenario, links.
     Gate,
-    /// Of these what there is time for before a merge: of two kernels one has the scenario, and one the packets.
-    Divided,
     /// All kernel tests, and two machines.
     Whole,
     /// Two machines alone.
@@ -65,13 +61,13 @@ pub(crate) enum Depth {
 
 /// Boots each kernel and runs its job; fails if anything fails on one of them.
 ///
-/// `objects` is the directory of what the product embeds instead of the checked-in eBPF objects. Returns how many tests passed.
-pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Option<&Path>) -> Result<usize> {
+/// Returns how many tests passed.
+pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool) -> Result<usize> {
     let root = root()?;
     can_run().map_err(anyhow::Error::msg)?;
     apt::install(&apt::missing(&PACKAGES)?)?;
     let kernels: Vec<Kernel> = names.iter().map(|name| kernels::find(name)).collect::<Result<_>>()?;
-    let built = build::build(&root, objects)?;
+    let built = build::build(&root)?;
     let root_fs = root_fs::make()?;
     let accel = accel::choose(&kernels[0])?;
     println!("machines run on {accel:?}");
@@ -81,9 +77,8 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Op
     for pair in single.chunks(2) {
         let started: Vec<_> = pair
             .iter()
-            .zip(outcomes.len()..)
-            .map(|(kernel, index)| {
-                let job = job::of(kernel, depth, index);
+            .map(|kernel| {
+                let job = job::of(kernel, depth);
                 let machine = machine::Machine::boot(kernel, accel, &root_fs, &built, &job)?;
                 Ok((kernel, job, machine, Instant::now()))
             })
@@ -101,7 +96,7 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool, objects: Op
             outcomes.push(outcome);
         }
     }
-    if !matches!(depth, Depth::Gate | Depth::Divided) {
+    if depth != Depth::Gate {
         let newest = kernels
             .iter()
             .max_by_key(|kernel| kernel.order())

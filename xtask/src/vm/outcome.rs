@@ -204,7 +204,7 @@ mod tests {
 
     fn read(log: &str) -> Outcome {
         let kernel = kernel();
-        Outcome::read(&kernel, &job::of(&kernel, Depth::Gate, 0), log, Duration::from_secs(1))
+        Outcome::read(&kernel, &job::of(&kernel, Depth::Gate), log, Duration::from_secs(1))
     }
 
     const DOCTOR: &str = "@@ begin doctor\n{\"kernel\": \"6.1.192\", \"programs\": [{\"program\": \"steer\", \"accepted\": {\"instructions\": 3, \

@@ -1,5 +1,5 @@
-//! The Kubernetes source against a real kube-apiserver with etcd, RBAC and bound tokens. Only `cargo xtask nightly` has
-//! the program, which takes ten minutes to build: `SIGNALBOX_KUBE_APISERVER` names it.
+//! The Kubernetes source against a real kube-apiserver with etcd, RBAC and bound tokens. Its program takes
+//! ten minutes to build: `SIGNALBOX_KUBE_APISERVER` names it.
 
 mod documented;
 mod objects;

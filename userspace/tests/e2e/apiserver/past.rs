@@ -12,59 +12,63 @@ fn count(view: &Value, event: &str) -> u64 {
     view["events"][event].as_u64().unwrap_or(0)
 }
 
-#[test]
-fn etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup() {
-    const NAME: &str = "etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup";
-    let Some(mut scene) = Scene::start(NAME) else {
-        return;
-    };
-    scene.plane.back_up();
-    scene.plane.put(&route("later", "later.test"));
-    scene.plane.put(&route("web", "renamed.test"));
-    let web = path(&route("web", ""));
-    for at in 0..WRITES {
-        let note = json!({ "metadata": { "annotations": { "at": at.to_string() } } });
-        scene.plane.must("PATCH", &web, Some(&note));
+mod share_1 {
+    use super::*;
+
+    #[test]
+    fn etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup() {
+        const NAME: &str = "etcd_restored_from_an_older_backup_leaves_the_table_of_the_backup";
+        let Some(mut scene) = Scene::start(NAME) else {
+            return;
+        };
+        scene.plane.back_up();
+        scene.plane.put(&route("later", "later.test"));
+        scene.plane.put(&route("web", "renamed.test"));
+        let web = path(&route("web", ""));
+        for at in 0..WRITES {
+            let note = json!({ "metadata": { "annotations": { "at": at.to_string() } } });
+            scene.plane.must("PATCH", &web, Some(&note));
+        }
+        scene.serves(&["renamed.test", "later.test"]);
+        scene.stands(is_connected);
+        let version = |scene: &Scene| -> u64 {
+            let routes = scene.plane.must("GET", "/apis/route.openshift.io/v1/routes", None);
+            routes["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+        };
+        let before = version(&scene);
+
+        scene.plane.kill_server();
+        scene.plane.kill_etcd();
+        scene.stands(|view| !is_connected(view));
+        scene.plane.restore();
+        scene.plane.start_etcd();
+        scene.plane.start_server();
+        let after = version(&scene);
+        assert!(after < before, "{after}, {before}");
+        scene.serves(&["web.test"]);
+        assert!(scene.is_served("web.test") && !scene.is_served("later.test"));
+        scene.plane.put(&route("new", "new.test"));
+        scene.serves(&["web.test", "new.test"]);
+        let view = scene.stands(is_connected);
+        assert!(count(&view, "went_back") > 0, "{view:#}");
     }
-    scene.serves(&["renamed.test", "later.test"]);
-    scene.stands(is_connected);
-    let version = |scene: &Scene| -> u64 {
-        let routes = scene.plane.must("GET", "/apis/route.openshift.io/v1/routes", None);
-        routes["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
-    };
-    let before = version(&scene);
 
-    scene.plane.kill_server();
-    scene.plane.kill_etcd();
-    scene.stands(|view| !is_connected(view));
-    scene.plane.restore();
-    scene.plane.start_etcd();
-    scene.plane.start_server();
-    let after = version(&scene);
-    assert!(after < before, "{after}, {before}");
-    scene.serves(&["web.test"]);
-    assert!(scene.is_served("web.test") && !scene.is_served("later.test"));
-    scene.plane.put(&route("new", "new.test"));
-    scene.serves(&["web.test", "new.test"]);
-    let view = scene.stands(is_connected);
-    assert!(count(&view, "went_back") > 0, "{view:#}");
-}
-
-#[test]
-fn what_is_compacted_while_the_server_is_away_is_listed_anew() {
-    let Some(mut scene) = Scene::start("what_is_compacted_while_the_server_is_away_is_listed_anew") else {
-        return;
-    };
-    scene.plane.put(&route("gone", "gone.test"));
-    scene.serves(&["web.test", "gone.test"]);
-    let expired = count(&scene.source(), "expired");
-    scene.plane.kill_server();
-    scene.stands(|view| !is_connected(view));
-    scene
-        .plane
-        .delete_and_compact("/registry/route.openshift.io/routes/shop/gone");
-    scene.plane.start_server();
-    scene.serves(&["web.test"]);
-    let view = scene.stands(is_connected);
-    assert!(count(&view, "expired") > expired, "{view:#}");
+    #[test]
+    fn what_is_compacted_while_the_server_is_away_is_listed_anew() {
+        let Some(mut scene) = Scene::start("what_is_compacted_while_the_server_is_away_is_listed_anew") else {
+            return;
+        };
+        scene.plane.put(&route("gone", "gone.test"));
+        scene.serves(&["web.test", "gone.test"]);
+        let expired = count(&scene.source(), "expired");
+        scene.plane.kill_server();
+        scene.stands(|view| !is_connected(view));
+        scene
+            .plane
+            .delete_and_compact("/registry/route.openshift.io/routes/shop/gone");
+        scene.plane.start_server();
+        scene.serves(&["web.test"]);
+        let view = scene.stands(is_connected);
+        assert!(count(&view, "expired") > expired, "{view:#}");
+    }
 }

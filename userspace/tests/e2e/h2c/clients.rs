@@ -155,23 +155,28 @@ pub(crate) fn built_go(lab: &Lab, source: &str) -> String {
     program
 }
 
-/// Only `cargo xtask nightly` runs it: Go's packages are large, and compiling them takes a while.
-#[test]
-fn grpc_go_is_served() {
-    if !privileged("grpc_go_is_served") || !has_grpcio() || !is_installed("go", "golang-google-grpc-dev golang-go") {
-        return;
-    }
-    let lab = cut::lab();
-    let (_health, _server, sb) = start(&lab);
-    let program = built_go(&lab, include_str!("client.go"));
-    for (at, tier) in TIERS.into_iter().chain([(BY_REQUEST, "request by request")]) {
-        let output = lab.client.output(&[&program, at, "a.test"]);
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            "all there\n",
-            "{tier}: {}",
-            sb.proc.log()
-        );
+mod share_5 {
+    use super::*;
+
+    /// Go's packages are large, and compiling them takes a while.
+    #[test]
+    fn grpc_go_is_served() {
+        if !privileged("grpc_go_is_served") || !has_grpcio() || !is_installed("go", "golang-google-grpc-dev golang-go")
+        {
+            return;
+        }
+        let lab = cut::lab();
+        let (_health, _server, sb) = start(&lab);
+        let program = built_go(&lab, include_str!("client.go"));
+        for (at, tier) in TIERS.into_iter().chain([(BY_REQUEST, "request by request")]) {
+            let output = lab.client.output(&[&program, at, "a.test"]);
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                "all there\n",
+                "{tier}: {}",
+                sb.proc.log()
+            );
+        }
     }
 }
 

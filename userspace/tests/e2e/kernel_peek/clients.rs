@@ -93,18 +93,22 @@ fn java_is_routed_in_the_kernel() {
     asks_for_both(&lab, &sb, &words);
 }
 
-/// Only `cargo xtask nightly` runs it: compiling Go's packages takes a while.
-#[test]
-fn go_is_routed_in_the_kernel() {
-    let Some(lab) = super::lab("go_is_routed_in_the_kernel") else {
-        return;
-    };
-    if !is_installed("go", "golang-go") {
-        return;
+mod share_5 {
+    use super::*;
+
+    /// Compiling Go's packages takes a while.
+    #[test]
+    fn go_is_routed_in_the_kernel() {
+        let Some(lab) = super::super::lab("go_is_routed_in_the_kernel") else {
+            return;
+        };
+        if !is_installed("go", "golang-go") {
+            return;
+        }
+        let program = built_go(&lab, include_str!("programs/client.go"));
+        let (_router, sb) = begin(&lab);
+        asks_for_both(&lab, &sb, &[&program, "10.1.0.1"]);
     }
-    let program = built_go(&lab, include_str!("programs/client.go"));
-    let (_router, sb) = begin(&lab);
-    asks_for_both(&lab, &sb, &[&program, "10.1.0.1"]);
 }
 
 /// A browser opens connections to spare, and sends hellos with post-quantum keys, in two segments.

@@ -79,44 +79,73 @@ fn no_byte_is_lost_while_adverts_do_not_get_through() {
     });
 }
 
-/// An operator moves the addresses to and fro.
-#[test]
-fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
-    let test = "no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again";
-    let settings = Settings {
-        mover: FAST,
-        ..Settings::of(3)
-    };
-    let Some(mut pair) = Pair::begin_keepalived_with(test, settings) else {
-        return;
-    };
-    while_they_speak(&mut pair, |pair, speakers| {
-        for round in 0..10 {
-            // Now and then the next node is released too, so that each of the three has the addresses.
-            let releases = 1 + round % 2;
-            let mut owner = 0;
-            for _ in 0..releases {
-                pair.ha(owner, "release");
-                let next = pair.wait_other_owner(owner);
-                pair.wait_flows(next, speakers.count());
-                pair.wait_flows(owner, 0);
-                owner = next;
-                // Flows that begin at one node and at the others.
-                speakers.add(2);
-                for other in (0..3).filter(|&node| node != owner) {
+mod share_6 {
+    use super::*;
+
+    /// An operator moves the addresses to and fro.
+    #[test]
+    fn no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again() {
+        let test = "no_flow_is_lost_when_a_node_is_released_and_reclaimed_again_and_again";
+        let settings = Settings {
+            mover: FAST,
+            ..Settings::of(3)
+        };
+        let Some(mut pair) = Pair::begin_keepalived_with(test, settings) else {
+            return;
+        };
+        while_they_speak(&mut pair, |pair, speakers| {
+            for round in 0..10 {
+                // Now and then the next node is released too, so that each of the three has the addresses.
+                let releases = 1 + round % 2;
+                let mut owner = 0;
+                for _ in 0..releases {
+                    pair.ha(owner, "release");
+                    let next = pair.wait_other_owner(owner);
+                    pair.wait_flows(next, speakers.count());
+                    pair.wait_flows(owner, 0);
+                    owner = next;
+                    // Flows that begin at one node and at the others.
+                    speakers.add(2);
+                    for other in (0..3).filter(|&node| node != owner) {
+                        pair.wait_shadows(other, speakers.count());
+                    }
+                }
+                for node in [1, 2, 0] {
+                    pair.ha(node, "reclaim");
+                }
+                pair.wait_sole_owner(0);
+                pair.wait_flows(0, speakers.count());
+                for other in [1, 2] {
                     pair.wait_shadows(other, speakers.count());
                 }
             }
-            for node in [1, 2, 0] {
-                pair.ha(node, "reclaim");
+        });
+    }
+
+    /// A version whose maps have another layout takes over on each node, one after the other, and then the one before again.
+    #[test]
+    fn no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back() {
+        let test = "no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back";
+        let Some(next) = other_version(test) else { return };
+        let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
+            return;
+        };
+        while_they_speak(&mut pair, |pair, speakers| {
+            for program in [next.as_path(), binary().as_ref()] {
+                for node in [1, 0] {
+                    pair.take_over_by(node, program);
+                    pair.wait_synced();
+                    pair.wait_owner(0);
+                    speakers.add(6);
+                    pair.wait_flows(0, speakers.count());
+                    pair.wait_shadows(1, speakers.count());
+                    assert_eq!(pair.times_master(1), 0.0, "the addresses stay:\n{}", pair.logs());
+                }
             }
-            pair.wait_sole_owner(0);
-            pair.wait_flows(0, speakers.count());
-            for other in [1, 2] {
-                pair.wait_shadows(other, speakers.count());
-            }
-        }
-    });
+            pair.kill(0);
+            pair.wait_owner(1);
+        });
+    }
 }
 
 /// A new version of the program takes over on each node, one after the other.
@@ -135,31 +164,6 @@ fn no_flow_is_lost_when_new_processes_take_over_on_both_nodes() {
             pair.wait_flows(0, speakers.count());
             pair.wait_shadows(1, speakers.count());
             assert_eq!(pair.times_master(1), 0.0, "the addresses stay:\n{}", pair.logs());
-        }
-        pair.kill(0);
-        pair.wait_owner(1);
-    });
-}
-
-/// A version whose maps have another layout takes over on each node, one after the other, and then the one before again.
-#[test]
-fn no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back() {
-    let test = "no_flow_is_lost_when_another_version_takes_over_on_both_nodes_and_back";
-    let Some(next) = other_version(test) else { return };
-    let Some(mut pair) = Pair::begin_keepalived(test, FAST) else {
-        return;
-    };
-    while_they_speak(&mut pair, |pair, speakers| {
-        for program in [next.as_path(), binary().as_ref()] {
-            for node in [1, 0] {
-                pair.take_over_by(node, program);
-                pair.wait_synced();
-                pair.wait_owner(0);
-                speakers.add(6);
-                pair.wait_flows(0, speakers.count());
-                pair.wait_shadows(1, speakers.count());
-                assert_eq!(pair.times_master(1), 0.0, "the addresses stay:\n{}", pair.logs());
-            }
         }
         pair.kill(0);
         pair.wait_owner(1);

@@ -223,34 +223,38 @@ fn resident_kib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// As many nodes as there may be.
-#[test]
-fn a_flow_moves_along_eight_nodes() {
-    let Some(pair) = Pair::begin_with("a_flow_moves_along_eight_nodes", Settings::of(8)) else {
-        return;
-    };
-    for node in 0..8 {
-        let ha = pair.balancer(node).json("/api/v1/ha");
-        let peers = ha["sync"]["peers"].as_array().unwrap();
-        assert_eq!(peers.len(), 7);
-        for peer in peers {
-            assert!(peer["sending"] == true && peer["complete"] == true, "{peer:#}");
+mod share_6 {
+    use super::*;
+
+    /// As many nodes as there may be.
+    #[test]
+    fn a_flow_moves_along_eight_nodes() {
+        let Some(pair) = Pair::begin_with("a_flow_moves_along_eight_nodes", Settings::of(8)) else {
+            return;
+        };
+        for node in 0..8 {
+            let ha = pair.balancer(node).json("/api/v1/ha");
+            let peers = ha["sync"]["peers"].as_array().unwrap();
+            assert_eq!(peers.len(), 7);
+            for peer in peers {
+                assert!(peer["sending"] == true && peer["complete"] == true, "{peer:#}");
+            }
+            println!(
+                "{} has {} KiB",
+                node_name(node),
+                resident_kib(pair.balancer(node).proc.pid())
+            );
         }
-        println!(
-            "{} has {} KiB",
-            node_name(node),
-            resident_kib(pair.balancer(node).proc.pid())
-        );
+        let mut flows = enter_at(&pair, 0, &doors());
+        for owner in (1..8).chain([0]) {
+            pair.give(owner);
+            speak(&flows);
+            expect_owner(&pair, owner, flows.len());
+            flows.push(enter_at(&pair, owner, &doors()[..1]).remove(0));
+            flows.drain(..1).for_each(|flow| finish(&flow));
+            expect_owner(&pair, owner, flows.len());
+        }
+        flows.iter().for_each(finish);
+        expect_nothing(&pair, 0);
     }
-    let mut flows = enter_at(&pair, 0, &doors());
-    for owner in (1..8).chain([0]) {
-        pair.give(owner);
-        speak(&flows);
-        expect_owner(&pair, owner, flows.len());
-        flows.push(enter_at(&pair, owner, &doors()[..1]).remove(0));
-        flows.drain(..1).for_each(|flow| finish(&flow));
-        expect_owner(&pair, owner, flows.len());
-    }
-    flows.iter().for_each(finish);
-    expect_nothing(&pair, 0);
 }

@@ -189,42 +189,46 @@ fn connections_of_services_move_to_and_fro_and_end_at_both_nodes() {
     wait_kept(&pair, 1, 0);
 }
 
-#[test]
-fn connections_of_services_move_around_three_nodes() {
-    let settings = Settings {
-        idle: Some("1h"),
-        ..Settings::of(3)
-    };
-    let begun = Pair::begin_prepared("connections_of_services_move_around_three_nodes", settings, |pair| {
-        pair.hand_over(PORT);
-    });
-    let Some(pair) = begun else { return };
-    wait_reachable(&pair);
-    let mut flows = enter_all(&pair, 4);
-    for node in [1, 2] {
-        wait_kept(&pair, node, flows.len());
-    }
-    for owner in [1, 2, 0] {
-        pair.give(owner);
-        speak(&flows);
-        let more = enter_all(&pair, 1);
-        assert!(source_ports(&more).iter().all(|port| usize::from(*port) % 3 == owner));
-        flows.extend(more);
-        finish(&flows.swap_remove(0));
-        for node in 0..3 {
-            let (own, kept) = if node == owner {
-                (flows.len(), 0)
-            } else {
-                (0, flows.len())
-            };
-            wait_own(&pair, node, own);
-            wait_kept(&pair, node, kept);
+mod share_6 {
+    use super::*;
+
+    #[test]
+    fn connections_of_services_move_around_three_nodes() {
+        let settings = Settings {
+            idle: Some("1h"),
+            ..Settings::of(3)
+        };
+        let begun = Pair::begin_prepared("connections_of_services_move_around_three_nodes", settings, |pair| {
+            pair.hand_over(PORT);
+        });
+        let Some(pair) = begun else { return };
+        wait_reachable(&pair);
+        let mut flows = enter_all(&pair, 4);
+        for node in [1, 2] {
+            wait_kept(&pair, node, flows.len());
         }
-    }
-    flows.iter().for_each(finish);
-    for node in 0..3 {
-        wait_own(&pair, node, 0);
-        wait_kept(&pair, node, 0);
+        for owner in [1, 2, 0] {
+            pair.give(owner);
+            speak(&flows);
+            let more = enter_all(&pair, 1);
+            assert!(source_ports(&more).iter().all(|port| usize::from(*port) % 3 == owner));
+            flows.extend(more);
+            finish(&flows.swap_remove(0));
+            for node in 0..3 {
+                let (own, kept) = if node == owner {
+                    (flows.len(), 0)
+                } else {
+                    (0, flows.len())
+                };
+                wait_own(&pair, node, own);
+                wait_kept(&pair, node, kept);
+            }
+        }
+        flows.iter().for_each(finish);
+        for node in 0..3 {
+            wait_own(&pair, node, 0);
+            wait_kept(&pair, node, 0);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::lab::namespace::connect_here;
 use crate::lab::{Ns, SOON, eventually, servers};
 
 /// Connections that a balancer's death is to find younger than [`MAX_YOUNG_AGE`], before a merge (`SIGNALBOX_E2E_YOUNG`
-/// says another number) and in the nightly.
+/// says another number) and in the rotation.
 const YOUNG: usize = 60;
 const NIGHTLY_YOUNG: usize = 2000;
 /// Age from the client's handshake below which a connection is young.
@@ -188,10 +188,14 @@ fn a_connection_that_is_too_young_to_be_known_is_told() {
     die_until("a_connection_that_is_too_young_to_be_known_is_told", young);
 }
 
-#[test]
-fn each_of_thousands_of_young_connections_goes_on_or_is_told() {
-    die_until(
-        "each_of_thousands_of_young_connections_goes_on_or_is_told",
-        NIGHTLY_YOUNG,
-    );
+mod share_6 {
+    use super::*;
+
+    #[test]
+    fn each_of_thousands_of_young_connections_goes_on_or_is_told() {
+        die_until(
+            "each_of_thousands_of_young_connections_goes_on_or_is_told",
+            NIGHTLY_YOUNG,
+        );
+    }
 }

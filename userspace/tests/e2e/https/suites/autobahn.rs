@@ -42,38 +42,42 @@ enum Way {
     Edge,
 }
 
-#[test]
-fn autobahn_finds_a_host_as_good_as_without_the_balancer() {
-    const TEST: &str = "autobahn_finds_a_host_as_good_as_without_the_balancer";
-    if !privileged(TEST) {
-        return;
-    }
-    let Some(program) = program(TEST, PROGRAM) else { return };
-    let lab = cut::lab();
-    let ns = lab.host("east-1");
-    let _health = servers::healthy(ns);
-    let _server = Server::start(ns, "[::]:80", |stream| serve(&stream));
-    let pem = certificate(&lab, "lb", &["a.test"]);
-    let text = body("", &certificates(&pem), &[("east-1", "")], &[ROUTE, COUNTED]);
-    let sb = Signalbox::start(&lab, &text);
-    sb.wait_healthy(&["east-1"]);
-    let dir = lab.dir();
-    let direct = master("direct", |cases| verdicts(&lab.lb, &program, HOST, dir, cases));
-    assert!(direct > 250, "{direct} cases");
-    for (name, way) in [("plain", Way::Plain), ("cut", Way::Cut), ("edge", Way::Edge)] {
-        if way == Way::Cut && cut::lenient() {
-            continue;
+mod share_5 {
+    use super::*;
+
+    #[test]
+    fn autobahn_finds_a_host_as_good_as_without_the_balancer() {
+        const TEST: &str = "autobahn_finds_a_host_as_good_as_without_the_balancer";
+        if !privileged(TEST) {
+            return;
         }
-        let count = master(name, |cases| {
-            let count = if cases.is_empty() { direct } else { cases.len() };
-            let ready = if way == Way::Cut {
-                cut_ahead(&lab, &sb, count)
-            } else {
-                Vec::new()
-            };
-            through(&lab, way, ready, |at| verdicts(&lab.client, &program, at, dir, cases))
-        });
-        assert_eq!(count, direct, "{name}");
+        let Some(program) = program(TEST, PROGRAM) else { return };
+        let lab = cut::lab();
+        let ns = lab.host("east-1");
+        let _health = servers::healthy(ns);
+        let _server = Server::start(ns, "[::]:80", |stream| serve(&stream));
+        let pem = certificate(&lab, "lb", &["a.test"]);
+        let text = body("", &certificates(&pem), &[("east-1", "")], &[ROUTE, COUNTED]);
+        let sb = Signalbox::start(&lab, &text);
+        sb.wait_healthy(&["east-1"]);
+        let dir = lab.dir();
+        let direct = master("direct", |cases| verdicts(&lab.lb, &program, HOST, dir, cases));
+        assert!(direct > 250, "{direct} cases");
+        for (name, way) in [("plain", Way::Plain), ("cut", Way::Cut), ("edge", Way::Edge)] {
+            if way == Way::Cut && cut::lenient() {
+                continue;
+            }
+            let count = master(name, |cases| {
+                let count = if cases.is_empty() { direct } else { cases.len() };
+                let ready = if way == Way::Cut {
+                    cut_ahead(&lab, &sb, count)
+                } else {
+                    Vec::new()
+                };
+                through(&lab, way, ready, |at| verdicts(&lab.client, &program, at, dir, cases))
+            });
+            assert_eq!(count, direct, "{name}");
+        }
     }
 }
 

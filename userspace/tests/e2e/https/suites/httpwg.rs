@@ -51,50 +51,54 @@ const ANSWERED_BEFORE: [&str; 1] =
 /// long as for any head, and the suite mostly does not.
 const UNFINISHED: [&str; 1] = ["8. expressing http semantics in http2 :: client sends push promise frame"];
 
-#[test]
-fn httpwg_finds_no_deviation_from_http2_but_those_that_are_meant() {
-    const TEST: &str = "httpwg_finds_no_deviation_from_http2_but_those_that_are_meant";
-    if !privileged(TEST) {
-        return;
+mod share_5 {
+    use super::*;
+
+    #[test]
+    fn httpwg_finds_no_deviation_from_http2_but_those_that_are_meant() {
+        const TEST: &str = "httpwg_finds_no_deviation_from_http2_but_those_that_are_meant";
+        if !privileged(TEST) {
+            return;
+        }
+        let Some(program) = program(TEST, PROGRAM) else { return };
+        let lab = Lab::new();
+        let _east = WebHost::start(&lab, "east-1");
+        let clusters = config::cluster("east", &[], &["east-1"]);
+        // The suite asks for names of its own.
+        let body = format!(
+            "listeners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"{HTTP}\"] }}\n\
+             clusters:\n{clusters}unmatched: {{ cluster: east }}\n"
+        );
+        let sb = Signalbox::start(&lab, &body);
+        sb.wait_healthy(&["east-1"]);
+        let mut command = lab.client.command(program);
+        let patience = ["--connect-timeout", "5000", "--frame-timeout", "3000"];
+        command.args(["--verbose", "--address", HTTP]).args(patience);
+        // One test after the other, for the suite's time limits.
+        let said = command.env("SEQUENTIAL", "1").output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        let named = |mark: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.split_once(mark));
+            lines.map(|(_, name)| name.trim().to_owned()).collect()
+        };
+        let (begun, passed) = (named("Running test: RFC 9113 :: "), named("Test passed: RFC 9113 :: "));
+        let meant = [
+            &OTHER_CODE[..],
+            &ANSWERED,
+            &LET_GO,
+            &DROPPED,
+            &ANSWERED_BEFORE,
+            &UNFINISHED,
+        ]
+        .concat();
+        // Some of those that are meant pass where the answer is fast.
+        let failed: Vec<_> = begun
+            .difference(&passed)
+            .filter(|name| !meant.contains(&name.as_str()))
+            .collect();
+        assert!(begun.len() > 100, "{} tests: {text}", begun.len());
+        assert!(failed.is_empty(), "{failed:?}: {text}");
+        let refused = sb.metric("signalbox_requests_total{code=\"4xx\"}");
+        assert!(refused >= ANSWERED.len() as f64, "{refused}");
     }
-    let Some(program) = program(TEST, PROGRAM) else { return };
-    let lab = Lab::new();
-    let _east = WebHost::start(&lab, "east-1");
-    let clusters = config::cluster("east", &[], &["east-1"]);
-    // The suite asks for names of its own.
-    let body = format!(
-        "listeners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"{HTTP}\"] }}\n\
-         clusters:\n{clusters}unmatched: {{ cluster: east }}\n"
-    );
-    let sb = Signalbox::start(&lab, &body);
-    sb.wait_healthy(&["east-1"]);
-    let mut command = lab.client.command(program);
-    let patience = ["--connect-timeout", "5000", "--frame-timeout", "3000"];
-    command.args(["--verbose", "--address", HTTP]).args(patience);
-    // One test after the other, for the suite's time limits.
-    let said = command.env("SEQUENTIAL", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&said.stderr);
-    let named = |mark: &str| -> BTreeSet<String> {
-        let lines = text.lines().filter_map(|line| line.split_once(mark));
-        lines.map(|(_, name)| name.trim().to_owned()).collect()
-    };
-    let (begun, passed) = (named("Running test: RFC 9113 :: "), named("Test passed: RFC 9113 :: "));
-    let meant = [
-        &OTHER_CODE[..],
-        &ANSWERED,
-        &LET_GO,
-        &DROPPED,
-        &ANSWERED_BEFORE,
-        &UNFINISHED,
-    ]
-    .concat();
-    // Some of those that are meant pass where the answer is fast.
-    let failed: Vec<_> = begun
-        .difference(&passed)
-        .filter(|name| !meant.contains(&name.as_str()))
-        .collect();
-    assert!(begun.len() > 100, "{} tests: {text}", begun.len());
-    assert!(failed.is_empty(), "{failed:?}: {text}");
-    let refused = sb.metric("signalbox_requests_total{code=\"4xx\"}");
-    assert!(refused >= ANSWERED.len() as f64, "{refused}");
 }

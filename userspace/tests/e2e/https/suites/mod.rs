@@ -1,5 +1,5 @@
-//! Suites of others against listeners that route requests. The nightly runs all of them; before a merge run those that are
-//! installed in seconds.
+//! Suites of others against listeners that route requests. Before a merge run those that are installed in seconds, and
+//! the rotation runs the others.
 
 mod autobahn;
 mod httpwg;
