@@ -16,6 +16,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
 use lab::exchange::Noise;
 use lab::impair::{Impaired, Odds};
+use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::tiers::ping;
 use lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
 
@@ -80,13 +81,10 @@ fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
     if !privileged("a_fin_that_passes_while_its_flow_is_cut_ends_it") {
         return;
     }
-    if lab::signalbox::peeks_in_kernel() {
-        // The record of a handshake, which is changed here, is of connections with a socket.
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
-    let (_health, sb) = cut::start(&lab, "");
+    // The record of a handshake, which is changed here, is of connections with a socket.
+    let (_health, sb) = cut::start(&lab, PEEK_IN_USERSPACE);
     let pinned = cut::pins(&lab).pop().unwrap().join("CUT_HANDSHAKES");
     let shakes = Map::LruHashMap(MapData::from_pin(pinned).unwrap());
     let mut shakes: HashMap<_, Tuple, Handshake> = shakes.try_into().unwrap();

@@ -4,9 +4,12 @@ use crate::lab;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::process::{Child, Command};
 
-use lab::{Lab, Ns, Proc, Router, SOON, eventually, exchange, hello, http, privileged, servers};
+use lab::signalbox::{self, peeks_in_userspace};
+use lab::{Lab, Ns, Proc, Router, SOON, config, cut, eventually, exchange, hello, http, privileged, servers, tiers};
+use serde_json::Value;
 use signalbox_lab::{Kind, namespaces, remove_stale};
 
 #[test]
@@ -150,6 +153,69 @@ fn openssl_understands_our_client_hello() {
         stream.read_exact(&mut head).unwrap();
         assert_eq!((head[0], head[5]), (22, 2), "a ServerHello, not an alert: {head:x?}");
     }
+}
+
+/// What a helper of the lab sets beside what it is named for, every test would run and no user.
+#[test]
+fn no_helper_overrides_a_default_of_the_product() {
+    if peeks_in_userspace() {
+        return;
+    }
+    let route = "{ host: a.test, clusters: { east: 1 } }";
+    let bodies = [
+        config::web(&[route]),
+        config::tcp("", &["east-1"]),
+        cut::body(""),
+        tiers::body(""),
+        format!(
+            "{}clusters:\n{}",
+            config::WEB_LISTENERS,
+            config::cluster("east", &[], &["east-1"])
+        ),
+    ];
+    for body in bodies {
+        let written = signalbox::document(Path::new("/lab/admin.sock"), &body);
+        assert!(
+            written.contains(&body),
+            "the lab has changed what a test wrote:\n{written}"
+        );
+        let document: Value = serde_saphyr::from_str(&written).unwrap();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        for key in keys(&document) {
+            let known = [
+                "version",
+                "admin",
+                "store",
+                "listeners",
+                "clusters",
+                "routes",
+                "unmatched",
+            ];
+            assert!(known.contains(&key.as_str()), "`{key}` is set by a helper:\n{written}");
+        }
+        for cluster in document["clusters"].as_array().unwrap() {
+            for key in keys(cluster) {
+                // Checks are faster than by default, as the helpers say, so that tests need not wait for them.
+                let known = ["name", "hosts", "balance", "health", "ejection"];
+                assert!(
+                    known.contains(&key.as_str()),
+                    "`{key}` of a cluster is set by a helper:\n{written}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_peeked_at_where_the_product_does_by_default() {
+    if !privileged("names_are_peeked_at_where_the_product_does_by_default") || peeks_in_userspace() {
+        return;
+    }
+    let lab = cut::lab();
+    let (_health, sb) = cut::start(&lab, "");
+    // Two names at two listeners.
+    let routed = || sb.metric("signalbox_kernel_peek_routes");
+    assert!(eventually(SOON, || routed() == 4.0), "{}", sb.get("/metrics").1);
 }
 
 #[test]

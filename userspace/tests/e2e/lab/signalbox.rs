@@ -179,7 +179,7 @@ impl Signalbox {
 
     /// Sends a GET; the error is for a server that does not answer.
     pub(crate) fn try_get(&self, path: &str) -> std::io::Result<Response> {
-        if peeks_in_kernel() {
+        if !peeks_in_userspace() {
             // Flows that programs have made are counted when userspace sees them.
             std::thread::sleep(Duration::from_millis(60));
         }
@@ -322,7 +322,7 @@ fn write_text(path: &Path, text: &str) {
 
 /// The admin part is the first two lines: a body's line n is the document's line n + 2. What is remembered goes with
 /// the lab.
-fn document(socket: &Path, body: &str) -> String {
+pub(crate) fn document(socket: &Path, body: &str) -> String {
     let (store, socket) = (socket.with_file_name("state.redb"), socket.display());
     let store = if body.contains("store:") {
         String::new()
@@ -333,23 +333,31 @@ fn document(socket: &Path, body: &str) -> String {
     format!("version: 1\nadmin: {{ listen: \"{ADMIN}\", socket: {socket} }}\n{body}{store}")
 }
 
-/// Whether the tests run on the kernel peek.
-pub(crate) fn peeks_in_kernel() -> bool {
-    std::env::var("SIGNALBOX_E2E_PEEK").as_deref() == Ok("kernel")
+/// The line of a configuration for tests of the path in userspace: connections have sockets until they are cut.
+pub(crate) const PEEK_IN_USERSPACE: &str = "datapath: { peek: userspace }";
+
+/// Whether this run has names peeked at in userspace, with `SIGNALBOX_E2E_PEEK=userspace`, not as the product does by
+/// default.
+pub(crate) fn peeks_in_userspace() -> bool {
+    match std::env::var("SIGNALBOX_E2E_PEEK") {
+        Ok(place) if place == "userspace" => true,
+        Ok(place) => {
+            panic!("SIGNALBOX_E2E_PEEK={place}: the other path is `userspace`; without it tests run the default")
+        }
+        Err(_) => false,
+    }
 }
 
-/// Says where connections are peeked at: in userspace, and with `SIGNALBOX_E2E_PEEK=kernel` in the kernel where that can,
-/// which is the same tests once more, on the other path. A test that says `peek` itself keeps what it says; one that wants
-/// the default says it in a comment.
+/// Leaves a configuration as the test wrote it, so that the product's defaults are tested. Only a run on the other path
+/// says where names are peeked at, in tests that do not say it themselves.
 fn with_peek(body: &str) -> String {
-    if body.contains("peek:") {
+    if !peeks_in_userspace() || body.contains("peek:") {
         return body.into();
     }
-    let place = if peeks_in_kernel() { "kernel" } else { "userspace" };
     if body.contains("\ndatapath: {") || body.starts_with("datapath: {") {
-        return body.replacen("datapath: {", &format!("datapath: {{ peek: {place},"), 1);
+        return body.replacen("datapath: {", "datapath: { peek: userspace,", 1);
     }
-    format!("{body}\ndatapath: {{ peek: {place} }}\n")
+    format!("{body}\n{PEEK_IN_USERSPACE}\n")
 }
 
 fn socket(lab: &Lab) -> PathBuf {

@@ -26,7 +26,8 @@ pub(crate) fn tiers() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Address that the host listens on for all tiers.
 pub(crate) const BACKEND: &str = "[::]:3306";
 
-fn config_of(extra: &str) -> String {
+/// A configuration with a listener for each tier.
+pub(crate) fn body(extra: &str) -> String {
     let listener = |(tier, at): &(&str, &str)| {
         format!("{{ name: {tier}, protocol: tcp, listen: [\"{at}\"], cluster: east, datapath: {{ tier: {tier} }} }}")
     };
@@ -41,7 +42,7 @@ fn config_of(extra: &str) -> String {
 /// Signalbox in front of a backend that is already there.
 pub(crate) fn start(lab: &Lab, extra: &str) -> (Server, Signalbox) {
     let health = servers::healthy(lab.host("east-1"));
-    let sb = Signalbox::start(lab, &config_of(extra));
+    let sb = Signalbox::start(lab, &body(extra));
     sb.wait_healthy(&["east-1"]);
     (health, sb)
 }

@@ -7,6 +7,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::lab::flood::{self, Source};
 use crate::lab::load::{self, Busy};
+use crate::lab::signalbox::PEEK_IN_USERSPACE;
 use crate::lab::visitor::{Visits, exchange, mirror};
 use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
 
@@ -17,9 +18,10 @@ const PART: Duration = Duration::from_secs(4);
 /// Requests that a listening socket of ours may hold. Each worker has one for each family.
 const BACKLOG: usize = 4096;
 
+/// A listener whose SYNs the shield may answer: those of the kernel peek are answered by it.
 fn body(shield: &str) -> String {
     format!(
-        "{shield}\nlisteners:\n  - {{ name: web, protocol: http, listen: [\"{AT}\"] }}\nclusters:\n{}\
+        "{PEEK_IN_USERSPACE}\n{shield}\nlisteners:\n  - {{ name: web, protocol: http, listen: [\"{AT}\"] }}\nclusters:\n{}\
          routes:\n  - {{ host: {HOST}, clusters: {{ east: 1 }} }}\n",
         config::cluster("east", &[], &["east-1"])
     )
@@ -87,10 +89,6 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     if !privileged("a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served") {
         return;
     }
-    if crate::lab::signalbox::peeks_in_kernel() {
-        // SYNs are answered by cookies of the kernel peek, not of the shield.
-        return;
-    }
     let scene = Scene::new();
     let (lab, sb) = (&scene.lab, &scene.sb);
     let busy = Busy::now();
@@ -141,10 +139,6 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
 #[test]
 fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     if !privileged("a_connection_that_came_of_a_cookie_carries_as_much_as_any_other") {
-        return;
-    }
-    if crate::lab::signalbox::peeks_in_kernel() {
-        // SYNs are answered by cookies of the kernel peek, not of the shield.
         return;
     }
     let scene = Scene::new();
