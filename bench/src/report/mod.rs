@@ -60,6 +60,12 @@ impl Report {
         Ok(text)
     }
 
+    /// Number of measurements, and of those that others disturbed.
+    fn disturbed(&self) -> (usize, usize) {
+        let add = |(measured, disturbed), row: &Row| (measured + row.samples.len(), disturbed + row.disturbed);
+        self.rows.iter().fold((0, 0), add)
+    }
+
     /// Number of rows with errors.
     pub(crate) fn failed(&self) -> usize {
         self.rows.iter().filter(|row| row.errors.total() > 0).count()
