@@ -107,6 +107,11 @@ impl std::fmt::Display for Contender {
     }
 }
 
+/// Whether a contender of this name is a product of others.
+pub(crate) fn is_rival(name: &str) -> bool {
+    Rival::ALL.iter().any(|rival| rival.name() == name)
+}
+
 /// Everything to start a contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setup {
