@@ -178,6 +178,9 @@ impl Rival {
             (Self::HaproxyRouter, _) if matches!(scenario.kind, ScenarioKind::Change(_)) => {
                 Some("OpenShift's router writes its maps by itself")
             }
+            (Self::HaproxyRouter, _) if scenario.is_of_memory() && scenario.entry != Entry::Plain => {
+                Some("a connection takes four descriptors, and there are 20 000")
+            }
             _ if self.files(suite, scenario).is_none() => Some("there is no configuration for this suite"),
             _ => None,
         }

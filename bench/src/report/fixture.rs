@@ -18,7 +18,9 @@ pub(super) fn report() -> Report {
         cpus: 2,
         memory_mib: 1,
         kernel: "6.1".into(),
-        versions: [("haproxy".to_owned(), "HAProxy 3.2.1".to_owned())].into(),
+        versions: [("haproxy", "HAProxy 3.2.1"), ("envoy", "not installed: no network")]
+            .map(|(contender, version)| (contender.to_owned(), version.to_owned()))
+            .into(),
         hosts: "nginx".into(),
         signalbox: "signalbox".into(),
         revision: "abc".into(),

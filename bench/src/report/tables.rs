@@ -158,8 +158,16 @@ pub(super) fn shown(who: &str, row: Option<&Row>, cell: fn(&Row) -> String) -> S
 /// Kernel, conditions, commit, day and versions of a run.
 pub(super) fn about(report: &Report) -> String {
     let facts = &report.facts;
-    let versions = CONTENDER_NAMES.iter().filter_map(|(who, _)| facts.versions.get(*who));
-    let versions: Vec<_> = versions.map(String::as_str).collect();
+    let versions = CONTENDER_NAMES.iter().filter_map(|(who, _)| {
+        let version = facts.versions.get(*who)?;
+        let is_missing = version.starts_with("not installed");
+        Some(if is_missing {
+            format!("{who} not installed")
+        } else {
+            version.clone()
+        })
+    });
+    let versions: Vec<_> = versions.collect();
     let (measured, disturbed) = report.disturbed();
     let sentence = format!(
         "Linux {}, {} CPUs ({}); {}; {} at commit {}, {}; {}; medians of {} rounds of {} s; {disturbed} of {measured} \
@@ -234,8 +242,8 @@ mod tests {
     #[test]
     fn a_run_says_where_and_when_it_was() {
         let text = about(&fixture::report());
-        let wanted =
-            "Linux 6.1, 2 CPUs (CPU); no condition; signalbox at commit abc, 2026-11-28; HAProxy 3.2.1; medians";
+        let wanted = "Linux 6.1, 2 CPUs (CPU); no condition; signalbox at commit abc, 2026-11-28; HAProxy 3.2.1, envoy \
+             not installed; medians\nof 2 rounds";
         assert!(text.starts_with(wanted), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120));
     }

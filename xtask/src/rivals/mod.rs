@@ -5,11 +5,7 @@ mod install;
 mod list;
 mod wanted;
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    path::PathBuf,
-};
+use std::{env, ffi::OsString, path::PathBuf};
 
 use anyhow::{Result, bail};
 
@@ -45,9 +41,12 @@ pub(crate) fn environment(args: &[OsString]) -> Vec<(String, OsString)> {
     let entry = |rival: &Rival| match rival.find(may_install) {
         Ok(place) => (rival.variable.to_owned(), place.into()),
         Err(error) => {
-            let why = first_line(&format!("{error:#}"));
-            eprintln!("{} is not installed, and the run goes on without it: {why}", rival.name);
-            (rival.variable.to_owned() + MISSING, OsString::from(why))
+            eprintln!(
+                "{} is not installed, and the run goes on without it: {error:#}",
+                rival.name
+            );
+            // The reason goes into results: without the paths of this machine that its causes name.
+            (rival.variable.to_owned() + MISSING, OsString::from(error.to_string()))
         }
     };
     let rivals = RIVALS.iter().filter(|rival| wanted::is_wanted(rival.name, &words));
@@ -77,9 +76,4 @@ impl Rival {
         }
         Ok(place)
     }
-}
-
-fn first_line(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    OsStr::new(line).to_string_lossy().chars().take(200).collect()
 }
