@@ -25,6 +25,8 @@ pub(crate) const RSA_CERTIFICATE: &str = "rsa.pem";
 pub(crate) const WEBSOCKET_PATH: &str = "/socket";
 /// File of the certificate and key of both names, in the run's directory.
 pub(crate) const CERTIFICATE: &str = "hosts.pem";
+/// Port at which a PROXY header is expected.
+const PROXY_PORT: u16 = 81;
 /// Length of the large answer, in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
 /// Length of the huge answer, in bytes.
@@ -93,6 +95,7 @@ fn http(dir: impl Display, number: usize) -> String {
   open_file_cache max=16 inactive=1h;
   server {{
     listen 80 backlog=16384;
+    listen {PROXY_PORT} proxy_protocol backlog=16384;
     listen 443 ssl backlog=16384;
     ssl_protocols TLSv1.3;
     ssl_session_cache off;

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Some(BenchCommand::Lab(args)) => playground::run(args).map(|()| 0),
         Some(BenchCommand::Xdp(args)) => xdp::run(args).map(|()| 0),
         Some(BenchCommand::Http(args)) => run(args, Suite::Http),
+        Some(BenchCommand::Conditions(args)) => run(args, Suite::Conditions),
         Some(BenchCommand::Ha(args)) => run(args, Suite::Ha),
         None => run(&args.run, Suite::Connections),
     };
@@ -70,7 +71,7 @@ fn run(args: &RunArgs, suite: Suite) -> Result<usize> {
     raise_limits()?;
     let facts = Facts::gather(&plan);
     eprintln!("about {:.0} minutes", plan.estimate().as_secs_f64() / 60.0);
-    if plan.estimate() > Duration::from_secs(30 * 60) {
+    if plan.estimate() > Duration::from_secs(60 * 60) {
         eprintln!("that is long: fewer --contenders, --threads, --rounds or --seconds make it shorter");
     }
     interrupt::install()?;
@@ -83,12 +84,12 @@ fn run(args: &RunArgs, suite: Suite) -> Result<usize> {
 }
 
 /// Raises the limit of open files as far as we may, for us and, inherited, for all contenders: idle connections are two
-/// each.
+/// each, of WebSockets also here.
 fn raise_limits() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     ensure!(
-        hard >= 16_384,
-        "the hard limit on open files is {hard}: at least 16384 are needed"
+        hard >= 20_000,
+        "the hard limit on open files is {hard}: at least 20000 are needed (`ulimit -Hn 20000`)"
     );
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit on open files")
 }

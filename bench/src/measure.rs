@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) memory: Option<Memory>,
     /// Replication of flows to a second node.
     pub(crate) replication: Option<Replication>,
+    /// Change of routes.
+    pub(crate) change: Option<Change>,
     /// Errors of the turn.
     pub(crate) errors: Errors,
 }
@@ -74,6 +76,19 @@ pub(crate) struct Replication {
     pub(crate) p99_lag: f64,
 }
 
+/// Change of routes, times in µs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Change {
+    /// Time from the change until all new names answered.
+    pub(crate) until_all: f64,
+    /// Longest latency of the load meanwhile.
+    pub(crate) worst: f64,
+    /// Requests of the load that failed.
+    pub(crate) failed: f64,
+    /// Resident memory of the balancer's processes after it, in bytes.
+    pub(crate) resident: f64,
+}
+
 /// Part of stolen or foreign time above which a measurement is marked.
 const DISTURBED: f64 = 0.02;
 
@@ -95,6 +110,7 @@ impl Sample {
             foreign: f64::NAN,
             memory: None,
             replication: None,
+            change: None,
             errors,
         }
     }

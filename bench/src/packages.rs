@@ -15,15 +15,11 @@ const SYSCTL: Needed = ("sysctl", "procps", None);
 const SETPRIV: Needed = ("setpriv", "util-linux", None);
 
 /// Packages that a benchmark needs.
-pub(crate) const BENCH: [Needed; 7] = [
-    HAPROXY,
+pub(crate) const BENCH: [Needed; 6] = [
+    // The hosts are nginx; the contenders come by `cargo xtask rivals`.
     ("nginx", "nginx-light", Some("nginx.service")),
-    (
-        "/usr/lib/nginx/modules/ngx_stream_module.so",
-        "libnginx-mod-stream",
-        None,
-    ),
     ("h2load", "nghttp2-client", None),
+    ("nft", "nftables", None),
     IP,
     SYSCTL,
     SETPRIV,

@@ -47,29 +47,38 @@ fn build(profile: &str) -> Result<PathBuf> {
     Ok(workspace().join(target).join(profile).join("signalbox"))
 }
 
-/// Writes a configuration, all but `version`, `admin` and `store`, and returns the command that runs `program` with it
-/// in the balancer's namespace.
-pub(crate) fn run(lab: &Lab, program: &Path, body: &str) -> Result<Command> {
-    run_in(&lab.lb, lab.dir(), program, body)
-}
+/// File of the configuration.
+pub(crate) const CONFIG: &str = "signalbox.yaml";
 
-/// Writes a configuration to a directory as [`run`] does, and returns the command that runs `program` with it in a
-/// namespace.
-pub(crate) fn run_in(ns: &Ns, dir: &Path, program: &Path, body: &str) -> Result<Command> {
-    let (config, dir) = (dir.join("signalbox.yaml"), dir.display());
-    let text = format!(
+/// A configuration, of which `body` is all but `version`, `admin` and `store`, for a signalbox whose files are in a
+/// directory.
+pub(crate) fn configuration(dir: &Path, body: &str) -> String {
+    let dir = dir.display();
+    format!(
         "version: 1
 admin: {{ listen: none, socket: {dir}/admin.sock }}
 store: {{ path: {dir}/state.redb }}
 {body}"
-    );
-    let words = [
-        program.as_os_str(),
-        "run".as_ref(),
-        "--log=warn".as_ref(),
-        "--config".as_ref(),
-    ];
-    process::with_config(ns, &words, &config, &text)
+    )
+}
+
+/// Command that runs `program` in a namespace with the configuration in a directory.
+pub(crate) fn command(ns: &Ns, dir: &Path, program: &Path) -> Command {
+    let mut command = process::command(ns, program);
+    command.args(["run", "--log=warn", "--config"]).arg(dir.join(CONFIG));
+    command
+}
+
+/// Writes a configuration to a directory, and returns the command that runs `program` with it in a namespace.
+pub(crate) fn run_in(ns: &Ns, dir: &Path, program: &Path, body: &str) -> Result<Command> {
+    let config = dir.join(CONFIG);
+    std::fs::write(&config, configuration(dir, body)).with_context(|| config.display().to_string())?;
+    Ok(command(ns, dir, program))
+}
+
+/// Writes a configuration, and returns the command that runs `program` with it in the balancer's namespace.
+pub(crate) fn run(lab: &Lab, program: &Path, body: &str) -> Result<Command> {
+    run_in(&lab.lb, lab.dir(), program, body)
 }
 
 /// Asks the signalbox whose files are in a directory: the body of its answer.

@@ -1,4 +1,5 @@
-//! Suites: connections that a balancer passes on, and HTTP by request with TLS that ends at the balancer.
+//! Suites: connections that a balancer passes on, and the same under conditions; HTTP by request with TLS that ends at the
+//! balancer; replication to another node.
 
 use serde::Serialize;
 
@@ -11,6 +12,8 @@ pub(crate) enum Suite {
     Connections,
     /// HTTP by request, in plain and in TLS that ends at the balancer.
     Http,
+    /// New connections under each condition that takes signalbox's fast path away.
+    Conditions,
     /// Connections of a node of virtual addresses, whose flows a second node gets.
     Ha,
 }
@@ -21,6 +24,7 @@ impl Suite {
         match self {
             Self::Connections => &scenario::ALL,
             Self::Http => &scenario::HTTP,
+            Self::Conditions => &scenario::CONDITIONS,
             Self::Ha => &scenario::HA,
         }
     }
@@ -29,9 +33,12 @@ impl Suite {
     pub(crate) const fn contenders(self) -> &'static str {
         match self {
             Self::Connections => {
-                "direct,haproxy,haproxy-splice,nginx,signalbox-auto,signalbox-userspace,signalbox-splice"
+                "direct,haproxy,haproxy-3.0,haproxy-splice,nginx,envoy,traefik,caddy,signalbox-auto,signalbox-userspace"
             }
-            Self::Http => "direct,haproxy,haproxy-splice,haproxy-router,nginx,signalbox-auto",
+            Self::Http => {
+                "direct,haproxy,haproxy-3.0,haproxy-splice,haproxy-router,nginx,envoy,traefik,caddy,signalbox-auto"
+            }
+            Self::Conditions => "direct,haproxy,haproxy-3.0,nginx,envoy,traefik,caddy,signalbox-auto",
             Self::Ha => "direct,haproxy,signalbox-auto,signalbox-ha,signalbox-sync",
         }
     }
@@ -41,6 +48,7 @@ impl Suite {
         match self {
             Self::Connections => "bench/results",
             Self::Http => "bench/results/http",
+            Self::Conditions => "bench/results/conditions",
             Self::Ha => "bench/results/ha",
         }
     }

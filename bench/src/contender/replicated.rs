@@ -66,7 +66,7 @@ fn section(lab: &Lab, node: usize, is_replicated: bool) -> Result<String> {
 impl Setup {
     /// Command of the node that is measured.
     pub(super) fn node(&self, lab: &Lab, is_replicated: bool) -> Result<Command> {
-        let body = super::signalbox::body("auto") + &section(lab, 0, is_replicated)?;
+        let body = self.default_body(lab)? + &section(lab, 0, is_replicated)?;
         let mut command = product::run(lab, &self.signalbox, &body)?;
         command.args(["--workers", &self.threads.to_string()]);
         Ok(command)
@@ -76,7 +76,7 @@ impl Setup {
     pub(super) fn standby(&self, lab: &Lab) -> Result<process::Running> {
         let dir = standby_dir(lab);
         std::fs::create_dir_all(&dir)?;
-        let body = super::signalbox::body("auto") + &section(lab, 1, true)?;
+        let body = self.default_body(lab)? + &section(lab, 1, true)?;
         let command = product::run_in(&lab.standby, &dir, &self.signalbox, &body)?;
         Ok(process::Running {
             process: Some(process::start("standby", command, lab.dir())?),

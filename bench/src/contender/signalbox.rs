@@ -1,48 +1,27 @@
 //! signalbox with a given datapath tier; all other settings are defaults.
 
-use std::path::Path;
-use std::process::Command;
-
 use anyhow::Result;
 
-use crate::hosts::NAME;
-use crate::lab::{HOSTS, Lab, VIP};
-use crate::load::bulk::PORT;
-use crate::product;
+use super::template::{Filling, Template, template};
+use crate::suite::Suite;
 
-pub(super) fn command(lab: &Lab, workers: usize, tier: &str, program: &Path) -> Result<Command> {
-    let mut command = product::run(lab, program, &body(tier))?;
-    command.args(["--workers", &workers.to_string()]);
-    Ok(command)
-}
+const CONNECTIONS: Template = template!("signalbox/connections.yaml");
+const HTTP: Template = template!("signalbox/http.yaml");
 
-/// Configuration with a tier.
-pub(super) fn body(tier: &str) -> String {
-    let host = |(i, host)| format!("      - {{ name: host{i}, address: {host}, http: 80, https: 443, tcp: {PORT} }}\n");
-    let hosts: String = (1..).zip(HOSTS).map(host).collect();
+/// Configuration with a tier, all but what [`crate::product::configuration`] adds.
+pub(super) fn body(mut filling: Filling, suite: Suite, tier: &str) -> Result<String> {
+    let is_http = suite == Suite::Http;
     // The default is compared with other balancers; a tier of its own is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
         // Not a tier: connections have a socket until they are cut, as on kernels without what the kernel peek takes.
-        "userspace" => "datapath: { peek: userspace }\n".to_owned(),
-        tier => format!("datapath: {{ tier: {tier} }}\n"),
+        "userspace" => "datapath: { peek: userspace }".to_owned(),
+        // Requests that are their connection's last are cut.
+        "last" if is_http => "datapath: { last_requests: on }".to_owned(),
+        // The rest of a long answer is cut on connections that stay.
+        "long" if is_http => "datapath: { long_answers: on }".to_owned(),
+        tier => format!("datapath: {{ tier: {tier} }}"),
     };
-    // `limits` only for what all traffic from one address would run into.
-    format!(
-        "{datapath}timeouts: {{ shutdown: 1s }}
-limits: {{ per_source: {{ peeking: 0 }} }}
-listeners:
-  - {{ name: http, protocol: http, listen: [\"{VIP}:80\"] }}
-  - {{ name: tls, protocol: tls, listen: [\"{VIP}:443\"] }}
-  - {{ name: bulk, protocol: tcp, listen: [\"{VIP}:{PORT}\"], cluster: hosts }}
-clusters:
-  - name: hosts
-    balance: least-connections
-    health: {{ tcp: {{}}, interval: 5s, timeout: 2s }}
-    hosts:
-{hosts}routes:
-  - {{ host: {NAME}, clusters: {{ hosts: 1 }} }}
-unmatched: reject
-",
-    )
+    filling.words.push(("datapath", datapath));
+    if is_http { &HTTP } else { &CONNECTIONS }.fill(&filling)
 }

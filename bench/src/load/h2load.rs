@@ -78,10 +78,13 @@ fn outcome(text: &str) -> Option<H2LoadOutcome> {
     if line("Application protocol: ") != Some("h2") {
         errors.add("no HTTP/2");
     }
-    let codes = line("status codes: ")?;
-    let good = codes.split(", ").find_map(|part| part.strip_suffix(" 2xx"))?;
-    if good == "0" {
-        errors.add("no response at all");
+    // Answers with other codes have succeeded, for h2load.
+    for part in line("status codes: ")?.split(", ") {
+        match part.trim().split_once(' ')? {
+            ("0", "2xx") => errors.add("no response at all"),
+            ("0", _) | (_, "2xx") => {}
+            (count, what) => (0..count.parse::<u64>().ok()?).for_each(|_| errors.add(what)),
+        }
     }
     let rate = rate.parse().ok()?;
     Some(H2LoadOutcome { rate, errors })
@@ -93,16 +96,18 @@ mod tests {
 
     #[test]
     fn what_h2load_says_is_read() {
-        let text = |failed| {
+        let text = |failed: u64| {
             format!(
                 "Application protocol: h2\nfinished in 2.00s, 12345.50 req/s, 1.02MB/s\n\
                  requests: 24691 total, 25011 started, 24691 done, 24689 succeeded, {failed} failed, 0 errored, 0 timeout\n\
-                 status codes: 24689 2xx, 0 3xx, 0 4xx, {failed} 5xx\n"
+                 status codes: 24689 2xx, 0 3xx, 0 4xx, 0 5xx\n"
             )
         };
         let good = outcome(&text(0)).unwrap();
         assert_eq!((good.rate, good.errors.total()), (12345.5, 0));
         assert_eq!(outcome(&text(2)).unwrap().errors.total(), 2);
+        let refused = text(0).replace("0 4xx", "3 4xx");
+        assert_eq!(outcome(&refused).unwrap().errors.to_string(), "3 x 4xx");
         let other = text(0).replace(": h2\n", ": http/1.1\n");
         assert_eq!(outcome(&other).unwrap().errors.total(), 1);
         assert_eq!(outcome("nothing"), None);

@@ -88,6 +88,11 @@ impl Errors {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Total number of errors.
     pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()

@@ -195,3 +195,43 @@ fn wait(epoll: &Epoll, events: &mut [EpollEvent], pause: Duration) -> Result<usi
         result => Ok(usize::try_from(result?)?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prints latencies at a fixed rate, to be set beside those of another tool; docs/benchmarks.md says how.
+    #[test]
+    #[ignore = "it measures what PACED_NS, PACED_TARGET and PACED_RATE name"]
+    fn latencies_to_compare() {
+        let given = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        let plan = PacedPlan {
+            route: Route {
+                targets: vec![given("PACED_TARGET").parse().unwrap()],
+                connections: 10,
+                tls: None,
+            },
+            request: b"GET / HTTP/1.1\r\nHost: app.bench.example\r\n\r\n".to_vec(),
+            rate: given("PACED_RATE").parse().unwrap(),
+            window: Window::after(Duration::from_millis(500), Duration::from_secs(20)),
+        };
+        let ns = Ns::open(&given("PACED_NS")).unwrap();
+        let (outcome, ()) = run(&ns, &plan, || ()).unwrap();
+        let millis = |part| {
+            outcome
+                .latency
+                .quantile(part)
+                .map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        };
+        println!(
+            "answered {} mean {:.3} p50 {:.3} p90 {:.3} p99 {:.3} p99.9 {:.3} ms, errors: {}",
+            outcome.answered,
+            outcome.latency.mean().unwrap_or_default().as_secs_f64() * 1e3,
+            millis(0.5),
+            millis(0.9),
+            millis(0.99),
+            millis(0.999),
+            outcome.errors
+        );
+    }
+}

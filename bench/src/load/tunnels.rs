@@ -53,6 +53,22 @@ impl Tunnels {
         (0..count).map(open).collect::<Result<_>>().map(Self)
     }
 
+    /// Sends one message in each: those that do not come back are errors.
+    pub(crate) fn check(&self) -> Errors {
+        let mut errors = Errors::default();
+        for mut stream in &self.0 {
+            let mut echo = || -> std::io::Result<()> {
+                stream.set_nonblocking(false)?;
+                stream.write_all(&FRAME)?;
+                stream.read_exact(&mut [0; FRAME.len()])
+            };
+            if let Err(error) = echo() {
+                errors.add(format!("idle WebSocket: {}", error.kind()));
+            }
+        }
+        errors
+    }
+
     /// Sends messages until the window's end on threads in `ns`; `meanwhile` runs here beside them.
     pub(crate) fn run<T>(self, ns: &Ns, window: Window, meanwhile: impl FnOnce() -> T) -> Result<(TunnelOutcome, T)> {
         let share = self.0.len().div_ceil(THREADS);

@@ -74,8 +74,11 @@ fn lines() -> impl Iterator<Item = f64> {
 pub(super) fn colour(name: &str) -> &'static str {
     match name.split(' ').next().unwrap_or_default() {
         "haproxy" => "#0969da",
-        "haproxy-splice" => "#80bfff",
+        "haproxy-splice" | "haproxy-3.0" => "#80bfff",
         "nginx" => "#1a7f37",
+        "envoy" => "#8250df",
+        "traefik" => "#0e7490",
+        "caddy" => "#bf3989",
         "signalbox-auto" => "#bc4c00",
         name if name.starts_with("signalbox-") => "#ffb77c",
         _ => "#8c959f",

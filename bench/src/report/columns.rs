@@ -18,7 +18,8 @@ pub(super) fn of(kind: ScenarioKind) -> &'static [Column] {
         ScenarioKind::Latency(_) => LATENCY,
         ScenarioKind::Large(_) | ScenarioKind::UniqueLarge(_) | ScenarioKind::UniqueHuge(_) => LARGE,
         ScenarioKind::Bulk(_) => BULK,
-        ScenarioKind::Idle(_) => IDLE,
+        ScenarioKind::Idle(_) | ScenarioKind::IdleTunnels(_) => IDLE,
+        ScenarioKind::Change(_) => CHANGE,
         ScenarioKind::Openings(_) | ScenarioKind::Flooded(_) => OPENINGS,
     }
 }
@@ -93,6 +94,16 @@ const IDLE: &[Column] = &[
     ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
     ("added kernel KiB/connection", |r| {
         number(r.summary.added_kernel, 1.0 / 1024.0, 1)
+    }),
+];
+
+const CHANGE: &[Column] = &[
+    ("all names answer after ms", |r| number(r.summary.until_all, 1e-3, 1)),
+    ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
+    ("worst latency meanwhile ms", |r| number(r.summary.worst, 1e-3, 1)),
+    ("failed requests", |r| number(r.summary.failed, 1.0, 0)),
+    ("RSS MiB after", |r| {
+        number(r.summary.resident_after, 1.0 / 1_048_576.0, 1)
     }),
 ];
 

@@ -7,8 +7,8 @@ use crate::campaign::Series;
 use crate::campaign::programs::Programs;
 use crate::contender::Setup;
 use crate::facts::Facts;
-use crate::measure::{Latency, Memory, Sample};
-use crate::scenario::{ALL, HTTP, Scenario, ScenarioKind};
+use crate::measure::{Change, Latency, Memory, Sample};
+use crate::scenario::{ALL, CONDITIONS, HTTP, Scenario, ScenarioKind};
 use crate::suite::Suite;
 
 /// A report with all made-up results.
@@ -18,10 +18,14 @@ pub(super) fn report() -> Report {
         cpus: 2,
         memory_mib: 1,
         kernel: "6.1".into(),
-        haproxy: "HAProxy".into(),
-        nginx: "nginx".into(),
+        versions: [("haproxy", "HAProxy 3.2.1"), ("envoy", "not installed: no network")]
+            .map(|(contender, version)| (contender.to_owned(), version.to_owned()))
+            .into(),
+        hosts: "nginx".into(),
         signalbox: "signalbox".into(),
         revision: "abc".into(),
+        conditions: "no condition".into(),
+        date: "2026-11-28".into(),
         arguments: vec!["--rounds".into(), "2".into()],
         rounds: 2,
         seconds: 1.0,
@@ -48,9 +52,9 @@ pub(super) fn report() -> Report {
     }
 }
 
-/// Rows of every scenario with four contenders. CPU for each unit: 10 with plain forwarding, more with a balancer.
+/// Rows of every scenario with six contenders, of which one is absent. CPU for each unit: 10 with plain forwarding, more with a balancer.
 pub(super) fn rows() -> Vec<Row> {
-    let all: Vec<_> = ALL.iter().chain(&HTTP).flat_map(series).collect();
+    let all: Vec<_> = ALL.iter().chain(&HTTP).chain(&CONDITIONS).flat_map(series).collect();
     all.iter().map(|series| Row::new(series, &all)).collect()
 }
 
@@ -64,12 +68,21 @@ fn series(scenario: &Scenario) -> Vec<Series> {
             signalbox: "signalbox".into(),
         },
         samples: (0..2).map(|round| (round, sample(scenario, rate, cpu))).collect(),
+        absence: None,
+    };
+    let absent = |name: &str, why: &str| Series {
+        samples: Vec::new(),
+        absence: Some(why.into()),
+        ..one(name, 2, 1.0, 1.0)
     };
     vec![
         one("direct", 0, 4000.0, 10.0),
         one("haproxy", 1, 1000.0, 50.0),
         one("haproxy", 2, 2000.0, 90.0),
         one("nginx", 2, 1900.0, 85.0),
+        one("envoy", 2, 4500.0, 15.0),
+        one("traefik", 2, 1600.0, 95.0),
+        absent("caddy", "not supported: Caddy passes no TLS on"),
         one("signalbox-auto", 1, 1500.0, 20.0),
         one("signalbox-auto", 2, 3000.0, 20.0),
     ]
@@ -82,18 +95,25 @@ fn sample(scenario: &Scenario, rate: f64, cpu: f64) -> Sample {
         p99: 3e6 / rate,
         p999: 9e6 / rate,
     };
-    let idle = matches!(scenario.kind, ScenarioKind::Idle(_));
+    let idle = scenario.is_of_memory();
+    let change = matches!(scenario.kind, ScenarioKind::Change(_));
     Sample {
         work: rate,
-        rate: if idle { f64::NAN } else { rate },
+        rate: if idle || change { f64::NAN } else { rate },
         gbit: rate / 100.0,
         offered: matches!(scenario.kind, ScenarioKind::Latency(_)).then_some(rate),
-        latency: (!matches!(scenario.kind, ScenarioKind::Bulk(_) | ScenarioKind::Idle(_))).then_some(latency),
+        latency: (!idle && !change && !matches!(scenario.kind, ScenarioKind::Bulk(_))).then_some(latency),
         cpu,
         own_cpu: cpu / 2.0,
         memory: idle.then_some(Memory {
             resident: rate,
             kernel: rate,
+        }),
+        change: change.then_some(Change {
+            until_all: 1e6 / rate,
+            worst: 1e6 / rate,
+            failed: 0.0,
+            resident: rate,
         }),
         errors: Default::default(),
         ..Sample::failed(String::new())

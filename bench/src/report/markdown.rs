@@ -47,27 +47,28 @@ fn programs(text: &mut String, all: &[Programs]) {
 fn head(report: &Report) -> String {
     let facts = &report.facts;
     let mut text = format!(
-        "# Benchmarks\n\n{}, {} CPUs, {} MiB, Linux {}. {}. {}. {} at {}. {} rounds of {} s after {} s of warm-up, \
-         {:.0} s in all. Made by `cargo xtask bench {}`.\n\nMedians over the rounds; how to read them: \
-         [docs/benchmarks.md](../../docs/benchmarks.md).\n",
+        "# Benchmarks\n\n{}, {} CPUs, {} MiB, Linux {}. {} at {}, on {}. Conditions: {}. {} rounds of {} s after {} s of \
+         warm-up, {:.0} s in all. Made by `cargo xtask bench {}`.\n\nMedians over the rounds; how to read them: \
+         docs/benchmarks.md.\n\n| contender | version |\n|---|---|\n",
         facts.cpu,
         facts.cpus,
         facts.memory_mib,
         facts.kernel,
-        facts.haproxy,
-        facts.nginx,
         facts.signalbox,
         facts.revision,
+        facts.date,
+        facts.conditions,
         facts.rounds,
         facts.seconds,
         facts.warm_up_seconds,
         report.seconds_taken,
         facts.arguments.join(" ")
     );
-    let (measured, disturbed) = report
-        .rows
-        .iter()
-        .fold((0, 0), |(m, d), row| (m + row.samples.len(), d + row.disturbed));
+    for (contender, version) in &facts.versions {
+        let _ = writeln!(text, "| {contender} | {} |", version.replace('|', "/"));
+    }
+    let _ = writeln!(text, "| (hosts) | {} |", facts.hosts);
+    let (measured, disturbed) = report.disturbed();
     if disturbed > 0 || facts.busy_before > 0.05 {
         let _ = write!(
             text,
@@ -97,6 +98,7 @@ fn table(text: &mut String, rows: &[Row], columns: &[Column]) {
             row.threads.to_string()
         };
         let errors = match (row.errors.total(), row.disturbed) {
+            _ if row.absence.is_some() => row.absence.clone().unwrap_or_default().replace('|', "/"),
             (0, 0) => "0".into(),
             (0, disturbed) => format!("0 ~{disturbed}"),
             // A table's cell ends at `|`.

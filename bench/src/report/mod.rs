@@ -10,6 +10,8 @@ mod plots;
 mod readme;
 mod row;
 mod svg;
+mod tables;
+mod worse;
 
 use std::path::Path;
 
@@ -42,7 +44,8 @@ impl Report {
         }
     }
 
-    /// Writes `latest.json`, `latest.md` with its pictures, and `readme.md`; returns the text of `latest.md`.
+    /// Writes `latest.json`, `latest.md` with its pictures, and what the README and the page on benchmarks show: `readme.md`,
+    /// `tables.md` and `worse.md`. Returns the text of `latest.md`.
     pub(crate) fn write(&self, dir: &Path) -> Result<String> {
         let pictures = plots::all(&self.rows);
         let text = markdown::text(self, &pictures);
@@ -57,7 +60,15 @@ impl Report {
         std::fs::write(dir.join("latest.json"), serde_json::to_string_pretty(self)? + "\n")?;
         std::fs::write(dir.join("latest.md"), &text)?;
         std::fs::write(dir.join("readme.md"), readme::text(self))?;
+        std::fs::write(dir.join("tables.md"), tables::text(self))?;
+        std::fs::write(dir.join("worse.md"), worse::text(self))?;
         Ok(text)
+    }
+
+    /// Number of measurements, and of those that others disturbed.
+    fn disturbed(&self) -> (usize, usize) {
+        let add = |(measured, disturbed), row: &Row| (measured + row.samples.len(), disturbed + row.disturbed);
+        self.rows.iter().fold((0, 0), add)
     }
 
     /// Number of rows with errors.

@@ -76,7 +76,10 @@ fn rates(
         title: rows[0].scenario.title.to_owned(),
         bars: names
             .iter()
-            .map(|wanted| rows.iter().find(|row| name(row) == *wanted).map(bar))
+            .map(|wanted| {
+                let found = rows.iter().find(|row| name(row) == *wanted);
+                found.filter(|row| row.absence.is_none()).map(bar)
+            })
             .collect(),
     };
     let panels: Vec<_> = scenarios.iter().map(panel).collect();
@@ -102,7 +105,14 @@ fn latencies(file: &'static str, rows: Vec<&Row>) -> Option<Picture> {
     Some(Picture {
         file,
         title,
-        svg: dots::draw(title, &rows.iter().map(line).collect::<Vec<_>>()),
+        svg: dots::draw(
+            title,
+            &rows
+                .iter()
+                .filter(|row| row.absence.is_none())
+                .map(line)
+                .collect::<Vec<_>>(),
+        ),
     })
 }
 

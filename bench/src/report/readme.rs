@@ -1,184 +1,108 @@
-//! Tables for the README: the load tests of the thesis with its columns, and how the rest compares.
+//! The README's table: a line for each scenario that says most, with its one figure.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
 use super::Report;
 use super::columns::number;
 use super::row::Row;
-use crate::contender::{BASELINE, REFERENCE};
+use super::tables::{CONTENDER_NAMES, about, find, most_threads, shown};
 
-const OURS: &str = "signalbox-auto";
-/// Contenders, and their names in the README.
-const CONTENDER_NAMES: [(&str, &str); 4] = [
-    (BASELINE, "plain routing"),
-    (REFERENCE, "HAProxy"),
-    ("nginx", "nginx"),
-    (OURS, "**signalbox**"),
-];
+/// A line: scenario, title and figure.
+type ReadmeLine = (&'static str, &'static str, fn(&Row) -> String);
 
-/// A line of a table: its head, and the text of a row.
-type ReadmeRow = (&'static str, fn(&Row) -> String);
+const RATE: fn(&Row) -> String = |r| number(r.summary.rate, 1.0, 0);
+const MEMORY: fn(&Row) -> String = |r| number(r.summary.resident, 1.0 / 1024.0, 1);
 
-const REQUESTS: &[ReadmeRow] = &[
-    ("total requests", |r| number(r.summary.work, 1.0, 0)),
-    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
-    ("mean ms", |r| number(r.summary.mean, 1e-3, 3)),
-    TAIL,
-];
-
-/// Line of the latency's 50th, 99th and 99.9th percentile.
-const TAIL: ReadmeRow = ("p50 / p99 / p99.9 ms", |r| {
-    let times = [r.summary.p50, r.summary.p99, r.summary.p999];
-    times.map(|time| number(time, 1e-3, 2)).join(" / ")
-});
-
-/// Scenarios, their names in the README, and their lines.
-const TABLES: [&[(&str, &str, &[ReadmeRow])]; 3] = [
-    &[
-        ("unique-1", "unique connections, 1 at a time", REQUESTS),
-        ("unique-100", "100 at a time", REQUESTS),
-        ("unique-500", "500 at a time", REQUESTS),
-        ("reused-1", "reused connections, 1", REQUESTS),
-        ("reused-100", "100", REQUESTS),
-        ("reused-500", "500", REQUESTS),
-    ],
-    &[
-        ("large-4", "answers of 1 MiB, 4 connections", GBIT),
-        ("bulk-1", "bulk, 1 stream", GBIT),
-        ("bulk-4", "bulk, 4 streams", GBIT),
-        ("tls-100", "TLS handshakes, 100 at a time", RATE),
-        ("latency-half", "latency at half the rate", LATENCY),
-    ],
-    &[
-        (
-            "plain-unique-100",
-            "plain, unique connections, 100 at a time",
-            HTTP_REQUESTS,
-        ),
-        ("plain-reused-64", "plain, 64 reused connections", HTTP_REQUESTS),
-        ("plain-large-4", "plain, 1 MiB, 4 connections", HTTP_LARGE),
-        ("edge-full-100", "edge, full handshakes, 100 at a time", HTTP_REQUESTS),
-        (
-            "edge-resumed-100",
-            "edge, resumed sessions, 100 at a time",
-            HTTP_REQUESTS,
-        ),
-        ("edge-reused-64", "edge, 64 reused connections", HTTP_REQUESTS),
-        ("edge-large-4", "edge, 1 MiB, 4 connections", HTTP_LARGE),
-        (
-            "reencrypt-full-100",
-            "re-encrypt, full handshakes, 100 at a time",
-            HTTP_REQUESTS,
-        ),
-        (
-            "reencrypt-reused-64",
-            "re-encrypt, 64 reused connections",
-            HTTP_REQUESTS,
-        ),
-        ("reencrypt-large-4", "re-encrypt, 1 MiB, 4 connections", HTTP_LARGE),
-    ],
-];
-
-const GBIT: &[ReadmeRow] = &[("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)), RATIO];
-const RATE: &[ReadmeRow] = &[("a second", |r| number(r.summary.rate, 1.0, 0)), TAIL, RATIO];
-const LATENCY: &[ReadmeRow] = &[
-    ("p50 ms", |r| number(r.summary.p50, 1e-3, 3)),
-    ("p99 ms", |r| number(r.summary.p99, 1e-3, 3)),
-    ("p99.9 ms", |r| number(r.summary.p999, 1e-3, 3)),
-    ("p99 x HAProxy", |r| number(r.summary.ratio, 1.0, 2)),
-];
-const HTTP_REQUESTS: &[ReadmeRow] = &[
-    ("requests/s", |r| number(r.summary.rate, 1.0, 0)),
-    RATIO,
-    ("p50 / p99 ms", |r| {
-        let times = [r.summary.p50, r.summary.p99];
-        times.map(|time| number(time, 1e-3, 2)).join(" / ")
+const LINES: [ReadmeLine; 22] = [
+    ("unique-100", "new connections, 100 at a time: requests/s", RATE),
+    ("tls-100", "TLS passed through, 100 new at a time: handshakes/s", RATE),
+    (
+        "latency-half",
+        "connections that stay, at half the slowest's rate: p99 ms",
+        |r| number(r.summary.p99, 1e-3, 3),
+    ),
+    ("bulk-4", "bulk, 4 streams: Gbit/s", |r| number(r.summary.gbit, 1.0, 1)),
+    ("idle-plain-9000", "an idle connection: KiB of the process", MEMORY),
+    ("idle-tls-9000", "an idle connection, TLS passed through: KiB", MEMORY),
+    ("none", "new connections, 100 at a time, no condition: requests/s", RATE),
+    ("netfilter", "with rules of a packet filter", RATE),
+    ("access-log", "with an access log", RATE),
+    ("proxy-protocol", "with a PROXY header to hosts", RATE),
+    ("limits", "with limits per source and per route", RATE),
+    ("plain-reused-64", "HTTP/1 by request, 64 connections: requests/s", RATE),
+    (
+        "edge-full-100",
+        "TLS that ends here, 100 new at a time: handshakes/s",
+        RATE,
+    ),
+    ("edge-reused-64", "TLS that ends here, 64 connections: requests/s", RATE),
+    (
+        "http2-streams-10",
+        "HTTP/2, 10 connections of 32 streams: requests/s",
+        RATE,
+    ),
+    ("websocket-1000", "1000 WebSockets: echoes/s", RATE),
+    (
+        "idle-http1-9000",
+        "an idle connection of HTTP/1 by request: KiB of the process",
+        MEMORY,
+    ),
+    (
+        "idle-edge-9000",
+        "an idle connection, TLS ended: KiB of the process",
+        MEMORY,
+    ),
+    ("idle-http2-9000", "an idle connection of HTTP/2: KiB", MEMORY),
+    ("idle-websocket-9000", "an idle WebSocket: KiB", MEMORY),
+    ("change-1000", "1000 further routes: ms until all answer", |r| {
+        number(r.summary.until_all, 1e-3, 0)
     }),
-    ("balancer's CPU µs/request", |r| number(r.summary.own_cpu, 1.0, 1)),
+    ("change-1000", "longest latency meanwhile: ms", |r| {
+        number(r.summary.worst, 1e-3, 1)
+    }),
 ];
-const HTTP_LARGE: &[ReadmeRow] = &[
-    ("Gbit/s", |r| number(r.summary.gbit, 1.0, 1)),
-    RATIO,
-    ("balancer's CPU ms/GB", |r| number(r.summary.own_cpu, 1e-3, 0)),
-];
-const RATIO: ReadmeRow = ("x HAProxy", |r| number(r.summary.ratio, 1.0, 2));
 
-/// Text of the tables, of rows with the most threads; scenarios that were not run are left out.
+/// Text of the table, of rows with the most threads; scenarios that were not run are left out.
 pub(super) fn text(report: &Report) -> String {
     let rows = &report.rows;
-    let threads = rows.iter().map(|row| row.threads).max().unwrap_or(0);
-    let mut text = format!(
-        "<!-- Made by `cargo xtask bench {}`; {} at {}. -->\n",
-        report.facts.arguments.join(" "),
-        report.facts.signalbox,
-        report.facts.revision
+    let threads = most_threads(rows);
+    let names: Vec<_> = CONTENDER_NAMES.iter().map(|(_, name)| *name).collect();
+    let mut text = about(report);
+    let _ = write!(
+        text,
+        "\n| | {} |\n|---|{}\n",
+        names.join(" | "),
+        "---:|".repeat(names.len())
     );
-    for table in TABLES {
-        let there = |name: &str| rows.iter().any(|row| row.scenario.name == name);
-        if !table.iter().any(|(scenario, ..)| there(scenario)) {
-            continue;
-        }
-        let names: Vec<_> = CONTENDER_NAMES.iter().map(|(_, name)| *name).collect();
-        let _ = write!(
-            text,
-            "\n| | | {} |\n|---|---|{}\n",
-            names.join(" | "),
-            "---:|".repeat(CONTENDER_NAMES.len())
-        );
-        for &(scenario, title, lines) in table {
-            if there(scenario) {
-                write_lines(&mut text, title, lines, &|who| find(rows, scenario, who, threads));
-            }
+    for (scenario, title, cell) in LINES {
+        if rows.iter().any(|row| row.scenario.name == scenario) {
+            let cells = CONTENDER_NAMES.map(|(who, _)| shown(who, find(rows, scenario, who, threads), cell));
+            let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
         }
     }
     text
-}
-
-fn write_lines<'a>(text: &mut String, title: &str, lines: &[ReadmeRow], row: &dyn Fn(&str) -> Option<&'a Row>) {
-    for (number, (what, cell)) in lines.iter().enumerate() {
-        let cells = CONTENDER_NAMES.iter().map(|(who, _)| match row(who) {
-            Some(row) if row.errors.total() > 0 => "failed".into(),
-            Some(row) if *who == OURS => format!("**{}**", cell(row)),
-            Some(row) => cell(row),
-            None => "-".into(),
-        });
-        let cells: Vec<String> = cells.collect();
-        let title = if number == 0 { title } else { "" };
-        let _ = writeln!(text, "| {title} | {what} | {} |", cells.join(" | "));
-    }
-}
-
-fn find<'a>(rows: &'a [Row], scenario: &str, who: &str, threads: usize) -> Option<&'a Row> {
-    let threads = if who == BASELINE { 0 } else { threads };
-    let is = |row: &&Row| row.contender == who && row.threads == threads;
-    rows.iter().filter(|row| row.scenario.name == scenario).find(is)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fixture;
     use super::*;
-    use crate::scenario::{ALL, HTTP};
 
     #[test]
-    fn every_line_has_a_cell_for_everybody() {
-        let rows = fixture::rows();
-        for &(scenario, title, lines) in TABLES.iter().flat_map(|table| table.iter()) {
-            assert!(ALL.iter().chain(&HTTP).any(|s| s.name == scenario), "{scenario}");
-            let mut text = String::new();
-            write_lines(&mut text, title, lines, &|who| find(&rows, scenario, who, 2));
-            for line in text.lines() {
-                assert_eq!(line.matches('|').count(), 7, "{line}");
-                assert!(!line.contains(" - "), "{scenario}: {line}");
-            }
+    fn every_line_is_of_a_scenario_and_has_a_cell_for_everybody() {
+        let text = text(&fixture::report());
+        for (_, title, _) in LINES {
+            let line = text
+                .lines()
+                .find(|line| line.contains(title))
+                .unwrap_or_else(|| panic!("{title}"));
+            assert_eq!(line.matches('|').count(), 9, "{line}");
+            assert!(!line.contains(" - |") && line.contains("| not supported |"), "{line}");
         }
     }
 
     #[test]
-    fn rows_are_those_with_the_most_threads() {
-        let rows = fixture::rows();
-        assert_eq!(find(&rows, "unique-100", REFERENCE, 2).unwrap().threads, 2);
-        assert_eq!(find(&rows, "unique-100", BASELINE, 2).unwrap().threads, 0);
-        assert!(find(&rows, "unique-100", REFERENCE, 3).is_none());
+    fn the_run_is_named() {
+        assert!(text(&fixture::report()).contains("signalbox at commit abc, 2026-11-28; HAProxy 3.2.1"));
     }
 }

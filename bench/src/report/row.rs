@@ -17,6 +17,8 @@ pub(super) struct Row {
     pub(super) threads: usize,
     pub(super) summary: Summary,
     pub(super) errors: Errors,
+    /// Why the contender did not take part: not installed, or not supported.
+    pub(super) absence: Option<String>,
     /// Number of rounds in which others used the machine, too.
     pub(super) disturbed: usize,
     pub(super) samples: Vec<Sample>,
@@ -30,7 +32,7 @@ pub(super) struct Summary {
     pub(super) gbit: Option<Spread>,
     pub(super) offered: Option<Spread>,
     /// Ratio to HAProxy with as many threads in the same round: of rates, of p99 where the rate is fixed, of resident
-    /// memory where there is none.
+    /// memory where there is none, of the time until all new names answered.
     pub(super) ratio: Option<Spread>,
     pub(super) mean: Option<Spread>,
     pub(super) p50: Option<Spread>,
@@ -50,6 +52,11 @@ pub(super) struct Summary {
     pub(super) replicated_bytes: Option<Spread>,
     pub(super) mean_lag: Option<Spread>,
     pub(super) p99_lag: Option<Spread>,
+    /// Time until all new names answered, longest latency and failed requests meanwhile, resident memory after it.
+    pub(super) until_all: Option<Spread>,
+    pub(super) worst: Option<Spread>,
+    pub(super) failed: Option<Spread>,
+    pub(super) resident_after: Option<Spread>,
 }
 
 impl Row {
@@ -70,6 +77,7 @@ impl Row {
         let (reference, baseline) = (other(REFERENCE, series.setup.threads), other(BASELINE, 0));
         let added = |samples: &[_]| paired(samples, baseline, |mine: &Sample, base| Some(mine.cpu - base.cpu));
         let main = |s: &Sample| match (s.memory, s.offered, s.latency) {
+            _ if s.change.is_some() => s.change.map_or(f64::NAN, |change| change.until_all),
             (Some(memory), ..) => memory.resident,
             (None, Some(_), Some(latency)) => latency.p99,
             _ => s.rate,
@@ -98,6 +106,10 @@ impl Row {
             replicated_bytes: of(&|s| Some(s.replication?.bytes)),
             mean_lag: of(&|s| Some(s.replication?.mean_lag)),
             p99_lag: of(&|s| Some(s.replication?.p99_lag)),
+            until_all: of(&|s| Some(s.change?.until_all)),
+            worst: of(&|s| Some(s.change?.worst)),
+            failed: of(&|s| Some(s.change?.failed)),
+            resident_after: of(&|s| Some(s.change?.resident)),
         };
         Self {
             scenario: series.scenario,
@@ -105,6 +117,7 @@ impl Row {
             threads: series.setup.threads,
             summary,
             errors,
+            absence: series.absence.clone(),
             disturbed: samples.iter().filter(|(_, s)| s.is_disturbed()).count(),
             samples: samples.iter().map(|(_, s)| s.clone()).collect(),
         }
@@ -150,7 +163,10 @@ mod tests {
             let is = |r: &&Row| r.contender == "signalbox-auto" && r.threads == 2 && r.scenario.name == scenario;
             rows.iter().find(is).unwrap().summary.ratio.unwrap().median
         };
-        assert_eq!((ratio("tls-100"), ratio("bulk-4"), ratio("idle-2000")), (1.5, 1.5, 1.5));
+        assert_eq!(
+            (ratio("tls-100"), ratio("bulk-4"), ratio("idle-plain-9000")),
+            (1.5, 1.5, 1.5)
+        );
         // The p99 of half as long a latency again is two thirds.
         assert!((ratio("latency-half") - 2.0 / 3.0).abs() < 1e-9);
     }

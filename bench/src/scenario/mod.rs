@@ -1,6 +1,10 @@
 //! Scenarios: a list, and for each kind a function from a running contender to a [`Sample`].
 
+mod change;
+mod netfilter;
 mod run;
+
+pub(crate) use netfilter::Ruleset;
 
 use std::time::Duration;
 
@@ -23,6 +27,23 @@ pub(crate) struct Scenario {
     pub(crate) kind: ScenarioKind,
     /// Where the load enters.
     pub(crate) entry: Entry,
+    /// Condition that all contenders work under.
+    pub(crate) condition: Condition,
+}
+
+/// Conditions that take signalbox's fast path away, and none. All contenders are told to do the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Condition {
+    None,
+    /// The balancer's namespace has rules of a packet filter, and tracks connections.
+    Netfilter,
+    /// Each connection or request is logged to a file.
+    AccessLog,
+    /// Hosts get a PROXY header.
+    ProxyProtocol,
+    /// Each source is limited, and each route.
+    Limits,
 }
 
 /// Entry of a load: port, name and TLS.
@@ -65,6 +86,10 @@ pub(crate) enum ScenarioKind {
     Bulk(usize),
     /// Idle connections.
     Idle(usize),
+    /// Idle WebSockets.
+    IdleTunnels(usize),
+    /// So many further routes, while new connections come at a low rate.
+    Change(usize),
     /// Connections of HTTP/2, each with [`h2load::STREAMS`](crate::load::h2load::STREAMS) streams at a time.
     Streams(usize),
     /// WebSockets, with an echo of 64 bytes at a time in each.
@@ -85,6 +110,14 @@ const fn scenario(name: &'static str, title: &'static str, kind: ScenarioKind) -
         title,
         kind,
         entry,
+        condition: Condition::None,
+    }
+}
+
+const fn under(condition: Condition, name: &'static str, title: &'static str) -> Scenario {
+    Scenario {
+        condition,
+        ..scenario(name, title, ScenarioKind::Unique(100))
     }
 }
 
@@ -102,7 +135,7 @@ const OPENINGS_1000: Scenario = scenario(
 pub(crate) const FLOOD_RATE: u32 = 50_000;
 
 /// Scenarios, in the order in which they run.
-pub(crate) const ALL: [Scenario; 14] = [
+pub(crate) const ALL: [Scenario; 15] = [
     scenario("unique-1", "Unique connections, 1 at a time", ScenarioKind::Unique(1)),
     scenario(
         "unique-100",
@@ -132,11 +165,52 @@ pub(crate) const ALL: [Scenario; 14] = [
     scenario("large-4", "Answers of 1 MiB over 4 connections", ScenarioKind::Large(4)),
     scenario("bulk-1", "Bulk, client to host: 1 stream", ScenarioKind::Bulk(1)),
     scenario("bulk-4", "Bulk, client to host: 4 streams", ScenarioKind::Bulk(4)),
-    scenario("idle-2000", "Memory of 2000 idle connections", ScenarioKind::Idle(2000)),
+    scenario(
+        "idle-plain-9000",
+        "Memory of 9000 idle connections, plain",
+        ScenarioKind::Idle(IDLE),
+    ),
+    over(
+        Entry::Tls,
+        scenario(
+            "idle-tls-9000",
+            "Memory of 9000 idle connections in TLS that is passed through",
+            ScenarioKind::Idle(IDLE),
+        ),
+    ),
+];
+
+/// Number of idle connections. 10 000 would be more than the limit of 20 000 descriptors allows who needs two for each,
+/// beside listeners, checks and pipes.
+const IDLE: usize = 9000;
+
+/// New connections under each condition, in the order in which they run.
+pub(crate) const CONDITIONS: [Scenario; 5] = [
+    under(Condition::None, "none", "New connections, 100 at a time: no condition"),
+    under(
+        Condition::Netfilter,
+        "netfilter",
+        "New connections, 100 at a time: rules of a packet filter, connections tracked",
+    ),
+    under(
+        Condition::AccessLog,
+        "access-log",
+        "New connections, 100 at a time: access log to a file",
+    ),
+    under(
+        Condition::ProxyProtocol,
+        "proxy-protocol",
+        "New connections, 100 at a time: PROXY header to hosts",
+    ),
+    under(
+        Condition::Limits,
+        "limits",
+        "New connections, 100 at a time: limits per source and per route",
+    ),
 ];
 
 /// Scenarios of HTTP by request, in the order in which they run.
-pub(crate) const HTTP: [Scenario; 19] = [
+pub(crate) const HTTP: [Scenario; 21] = [
     scenario(
         "plain-unique-100",
         "Plain, unique connections: 100",
@@ -240,26 +314,32 @@ pub(crate) const HTTP: [Scenario; 19] = [
         ),
     ),
     scenario(
-        "idle-plain-2000",
-        "Memory of 2000 idle connections, plain",
-        ScenarioKind::Idle(2000),
+        "idle-http1-9000",
+        "Memory of 9000 idle connections of HTTP/1, by request",
+        ScenarioKind::Idle(IDLE),
     ),
     over(
         Entry::Tls,
         scenario(
-            "idle-edge-2000",
-            "Memory of 2000 idle connections in TLS",
-            ScenarioKind::Idle(2000),
+            "idle-edge-9000",
+            "Memory of 9000 idle connections in TLS",
+            ScenarioKind::Idle(IDLE),
         ),
     ),
     over(
         Entry::Http2,
         scenario(
-            "idle-http2-2000",
-            "Memory of 2000 idle connections of HTTP/2",
-            ScenarioKind::Idle(2000),
+            "idle-http2-9000",
+            "Memory of 9000 idle connections of HTTP/2",
+            ScenarioKind::Idle(IDLE),
         ),
     ),
+    scenario(
+        "idle-websocket-9000",
+        "Memory of 9000 idle WebSockets",
+        ScenarioKind::IdleTunnels(IDLE),
+    ),
+    scenario("change-1000", "Change: 1000 further routes", ScenarioKind::Change(1000)),
 ];
 
 /// Scenarios of a node whose flows another one gets, in the order in which they run.
@@ -303,7 +383,10 @@ impl Scenario {
     /// take WebSockets at another port.
     pub(crate) const fn is_for_hosts(&self) -> bool {
         !matches!(self.entry, Entry::ResumedTls | Entry::RsaTls | Entry::Http2)
-            && !matches!(self.kind, ScenarioKind::Tunnels(_))
+            && !matches!(
+                self.kind,
+                ScenarioKind::Tunnels(_) | ScenarioKind::IdleTunnels(_) | ScenarioKind::Change(_)
+            )
     }
 
     /// Whether `--only` with this word selects the scenario.
@@ -313,22 +396,28 @@ impl Scenario {
 
     /// Whether the scenario is one of those that show most, and are worth the time of every number of threads.
     pub(crate) fn is_main(&self) -> bool {
-        matches!(
+        let shows_most = matches!(
             self.kind,
             ScenarioKind::Unique(100) | ScenarioKind::Reused(100) | ScenarioKind::Large(4) | ScenarioKind::Bulk(4)
-        )
+        );
+        shows_most && !CONDITIONS.contains(self)
     }
 
     /// Whether the scenario takes as long as it is told to; the others take as long as they need.
     pub(crate) fn is_timed(&self) -> bool {
-        !matches!(self.kind, ScenarioKind::Idle(_))
+        !self.is_of_memory() && !matches!(self.kind, ScenarioKind::Change(_))
+    }
+
+    /// Whether memory is measured, of connections that do nothing.
+    pub(crate) const fn is_of_memory(&self) -> bool {
+        matches!(self.kind, ScenarioKind::Idle(_) | ScenarioKind::IdleTunnels(_))
     }
 
     /// Runs the scenario once.
     pub(crate) fn run(&self, bench: &Bench<'_>) -> Result<Sample> {
         match self.kind {
             ScenarioKind::Unique(connections) | ScenarioKind::Tls(connections) => {
-                run::requests(bench, self.entry, connections, "/", true)
+                run::conditioned(bench, self.entry, connections, self.condition)
             }
             ScenarioKind::Reused(connections) => run::requests(bench, self.entry, connections, "/", false),
             ScenarioKind::Latency(connections) => run::paced(bench, self, connections),
@@ -337,6 +426,8 @@ impl Scenario {
             ScenarioKind::UniqueHuge(connections) => run::huge(bench, self.entry, connections),
             ScenarioKind::Bulk(streams) => run::bulk_streams(bench, streams),
             ScenarioKind::Idle(connections) => run::idle(bench, self.entry, connections),
+            ScenarioKind::IdleTunnels(connections) => run::idle_tunnels(bench, connections),
+            ScenarioKind::Change(routes) => change::run(bench, self, routes),
             ScenarioKind::Streams(connections) => run::streams(bench, connections),
             ScenarioKind::Tunnels(connections) => run::tunnels(bench, connections),
             ScenarioKind::Openings(rate) => run::openings(bench, rate),
@@ -356,6 +447,15 @@ mod tests {
             (meant("unique"), meant("unique-1"), meant("latency"), meant("nothing")),
             (3, 1, 1, 0)
         );
+    }
+
+    #[test]
+    fn each_name_is_of_one_scenario() {
+        let mut names: Vec<_> = ALL.iter().chain(&HTTP).chain(&CONDITIONS).map(|s| s.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 
     #[test]

@@ -4,18 +4,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Bench, Entry, FLOOD_RATE, Scenario};
+use super::{Bench, Condition, Entry, FLOOD_RATE, Scenario};
 use crate::contender::request;
 use crate::hosts::{HUGE, LARGE, NAME, REENCRYPTED_NAME, RSA_NAME, WEBSOCKET_PATH};
 use crate::load::openings::{self, OpeningsPlan};
 use crate::load::slots::Route;
 use crate::load::tunnels::{self, Tunnels};
-use crate::load::{Window, bulk, flood, h2load, http, idle::Idle, paced};
+use crate::load::{Errors, Window, bulk, flood, h2load, http, idle::Idle, paced};
 use crate::measure::{Latency, Memory, Meter, Sample};
 use crate::{interrupt, machine, process};
 
 /// Time for which a connection is kept open after its answer.
 const KEEP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time in which an access log is written to its file.
+const LOG_INTERVAL: Duration = Duration::from_millis(1500);
 
 impl Bench<'_> {
     fn meter(&self) -> Meter {
@@ -67,6 +70,22 @@ pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path
     sample.errors = outcome.errors;
     if outcome.latency.count() == 0 {
         sample.errors.add("no response at all");
+    }
+    Ok(sample)
+}
+
+/// Runs a closed loop of new connections under a condition, and checks that it held.
+pub(super) fn conditioned(bench: &Bench<'_>, entry: Entry, connections: usize, condition: Condition) -> Result<Sample> {
+    let mut sample = requests(bench, entry, connections, "/", true)?;
+    if condition == Condition::AccessLog && !bench.running.pids().is_empty() {
+        // Those that write in blocks do so each second.
+        interrupt::sleep_until(Instant::now() + LOG_INTERVAL)?;
+        let (logged, wanted) = (bench.running.logged(bench.lab), sample.work as u64);
+        if logged < wanted {
+            sample
+                .errors
+                .add(format!("only {logged} of {wanted} requests are in the access log"));
+        }
     }
     Ok(sample)
 }
@@ -202,12 +221,32 @@ pub(super) fn flooded(bench: &Bench<'_>, rate: u32) -> Result<Sample> {
 
 /// Measures memory before and after connections have been used once.
 pub(super) fn idle(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
-    let pids = bench.running.pids();
     let route = bench.route(entry, connections)?;
     let is_http2 = entry == Entry::Http2;
     let request = request(NAME, "/", false);
+    let open = || Idle::open(&route, is_http2, &request);
+    let (mut sample, mut idle) = memory_of(bench, connections, open)?;
+    sample.errors = idle.check(&request);
+    Ok(sample)
+}
+
+/// Measures memory before and after WebSockets have been opened.
+pub(super) fn idle_tunnels(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
+    let (head, targets) = (tunnels::upgrade(NAME, WEBSOCKET_PATH), bench.running.targets(80));
+    let (mut sample, tunnels) = memory_of(bench, connections, || Tunnels::open(&targets, connections, &head))?;
+    sample.errors = tunnels.check();
+    Ok(sample)
+}
+
+/// Opens connections in the client's namespace, and measures what they take.
+fn memory_of<T: Send>(
+    bench: &Bench<'_>,
+    connections: usize,
+    open: impl FnOnce() -> Result<T> + Send,
+) -> Result<(Sample, T)> {
+    let pids = bench.running.pids();
     let before = (process::resident(&pids), machine::kernel_memory());
-    let mut idle = bench.lab.client.run(|| Idle::open(&route, is_http2, &request))?;
+    let opened = bench.lab.client.run(open)?;
     // Time for a balancer that hands connections over to the kernel to let go of them.
     interrupt::sleep_until(Instant::now() + Duration::from_millis(700))?;
     let each = |before: u64, after: u64| (after as f64 - before as f64) / connections as f64;
@@ -220,6 +259,6 @@ pub(super) fn idle(bench: &Bench<'_>, entry: Entry, connections: usize) -> Resul
         ..Sample::failed(String::new())
     };
     sample.work = connections as f64;
-    sample.errors = idle.check(&request);
-    Ok(sample)
+    sample.errors = Errors::default();
+    Ok((sample, opened))
 }

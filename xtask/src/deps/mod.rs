@@ -1,7 +1,8 @@
 //! `check-deps`: the dependency rules of the architecture, checked instead of remembered.
 //!
-//! [`edges`] looks at manifests, [`ranks`] at imports between modules, [`libraries`] at libraries of others, [`words`] at names and comments, [`rules`] at
-//! lines, of which [`code`] leaves comments and strings out.
+//! [`edges`] looks at manifests, [`libraries`] at libraries of others, [`ranks`] at imports between modules, [`words`] at
+//! names and comments, [`rules`] at lines, of which [`code`] leaves comments and strings out, [`pages`] at the documents,
+//! and [`results`] at the figures of benchmarks.
 
 mod code;
 mod edges;
@@ -9,6 +10,7 @@ mod libraries;
 mod modules;
 mod pages;
 mod ranks;
+mod results;
 mod rules;
 mod source;
 mod words;
@@ -60,7 +62,8 @@ pub(crate) struct DepsArgs {
     /// List which module of the product imports which, circles among its files, and names and comments to mend
     #[arg(long)]
     list: bool,
-    /// Write the table of ranks into docs/architecture.md, and the numbers of docs/dependencies.md
+    /// Write the ranks into docs/architecture.md, the numbers of docs/dependencies.md, and results of benchmarks into the
+    /// pages that show them
     #[arg(long)]
     update_docs: bool,
 }
@@ -78,12 +81,14 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     let root = root()?;
     if args.update_docs {
         update_page(&root)?;
-        return libraries::update(&root);
+        libraries::update(&root)?;
+        return results::update(&root);
     }
     let mut faults = edges::check(&edges::read(&root)?);
     faults.extend(check_page(&root)?);
     faults.extend(pages::check(&root)?);
     faults.extend(libraries::check(&root)?);
+    faults.extend(results::check(&root)?);
     for crate_root in CRATES {
         let sources = sources(&root, crate_root)?;
         let modules = Modules::of(&sources);

@@ -1,0 +1,37 @@
+//! Rules of a packet filter in the balancer's namespace, for all contenders of a scenario.
+
+use anyhow::{Context as _, Result};
+use signalbox_lab::Ns;
+
+use super::Condition;
+
+/// The rules, in `bench/rivals`.
+const RULES: &str = include_str!("../../rivals/netfilter.nft");
+
+/// Tracked connections that have ended are forgotten after a second: at these rates the table would be full otherwise.
+const SYSCTLS: [&str; 1] = ["net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"];
+
+/// A ruleset that is in force until dropped.
+pub(crate) struct Ruleset<'a>(&'a Ns);
+
+impl<'a> Ruleset<'a> {
+    /// Loads the rules if the condition asks for them.
+    pub(crate) fn load(ns: &'a Ns, condition: Condition) -> Result<Option<Self>> {
+        if condition != Condition::Netfilter {
+            return Ok(None);
+        }
+        ns.try_must(&["nft", "-f", "-"], RULES)
+            .context("bench/rivals/netfilter.nft")?;
+        let ruleset = Self(ns);
+        ns.sysctl(&SYSCTLS)?;
+        Ok(Some(ruleset))
+    }
+}
+
+impl Drop for Ruleset<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.try_must(&["nft", "flush", "ruleset"], "") {
+            eprintln!("the rules stay: {error:#}");
+        }
+    }
+}
