@@ -6,6 +6,7 @@ mod slots;
 mod surroundings;
 mod sysctl;
 mod tables;
+mod wakeups;
 mod written;
 
 use std::collections::HashMap;
@@ -37,6 +38,7 @@ pub use obstacle::PeekObstacle;
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
+use wakeups::Wakeups;
 use written::{HostElement, Written, apply};
 
 /// Interval at which the snapshot is looked at, and loads are written.
@@ -50,6 +52,9 @@ const ROUTES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time that a start waits for the tables.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time that a change of the configuration waits for the tables: they are then written a little later.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time without a sign of life from which on a program that outlives the process frees flows by itself.
 const STANDSTILL_TIMEOUT: Duration = Duration::from_nanos((ORPHAN_TICKS as u64) << 20);
@@ -75,6 +80,16 @@ pub struct KernelPeek {
     /// Interfaces by which SYNs are answered where the kernel tells programs no routes: of IPv4, and of IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
     stopping: AtomicBool,
+    wakeups: Wakeups,
+}
+
+/// Closes the wake-ups when dropped.
+struct Closed<'a>(&'a Wakeups);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl KernelPeek {
@@ -93,6 +108,7 @@ impl KernelPeek {
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
             stopping: AtomicBool::new(false),
+            wakeups: Wakeups::default(),
         })
     }
 
@@ -101,48 +117,56 @@ impl KernelPeek {
         let this = Arc::downgrade(self);
         let follow = Box::new(move || {
             if let Some(this) = this.upgrade() {
-                this.follow();
+                this.wakeups.wake(FOLLOW_TIMEOUT);
             }
         });
         // Set once: there is one in a process.
         let _ = self.shared.snapshot_follower.set(follow);
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
-            let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
-            while !this.stopping.load(Relaxed) {
-                if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
-                    if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
-                        // The program may have freed flows by itself, which nobody counts any more.
-                        this.settle_all();
-                    }
-                    beaten = Some(Instant::now());
-                    if routes_read.is_none_or(|read| read.elapsed() > ROUTES_INTERVAL) {
-                        routes_read = beaten;
-                        this.look_for_routes();
-                    }
-                    let written = this.lock();
-                    // Looked at again under the lock: a sign of life behind the stop would have SYNs answered again.
-                    if this.stopping.load(Relaxed) {
-                        break;
-                    }
-                    if let Err(error) = this.show_life(&written) {
-                        tracing::warn!(%error, "The settings of the kernel peek could not be written.");
-                    }
-                    drop(written);
-                    this.look_for_filter();
-                    this.look_for_packet_sockets();
-                    this.peek.follow_interfaces(&this.cut, this.outlives_process());
-                    this.attached.store(true, Relaxed);
-                }
-                this.follow();
-                std::thread::sleep(PASS_INTERVAL);
-            }
+            // Closed though it panics: changes of the configuration wait for this thread.
+            let _closed = Closed(&this.wakeups);
+            this.keep_tables();
         })?;
         let begun = Instant::now();
         while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(PASS_INTERVAL / 20);
         }
         Ok(())
+    }
+
+    /// Work of the thread: tables, signs of life, and looks at the machine, until the process stops.
+    fn keep_tables(&self) {
+        let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
+        while !self.stopping.load(Relaxed) {
+            let woken = self.wakeups.asked();
+            if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
+                if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
+                    // The program may have freed flows by itself, which nobody counts any more.
+                    self.settle_all();
+                }
+                beaten = Some(Instant::now());
+                if routes_read.is_none_or(|read| read.elapsed() > ROUTES_INTERVAL) {
+                    routes_read = beaten;
+                    self.look_for_routes();
+                }
+                let written = self.lock();
+                // Looked at again under the lock: a sign of life after the stop would have SYNs answered again.
+                if self.stopping.load(Relaxed) {
+                    break;
+                }
+                if let Err(error) = self.show_life(&written) {
+                    tracing::warn!(%error, "The settings of the kernel peek could not be written.");
+                }
+                drop(written);
+                self.look_for_filter();
+                self.look_for_packet_sockets();
+                self.peek.follow_interfaces(&self.cut, self.outlives_process());
+                self.attached.store(true, Relaxed);
+            }
+            self.follow();
+            self.wakeups.finish(woken, PASS_INTERVAL);
+        }
     }
 
     /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its

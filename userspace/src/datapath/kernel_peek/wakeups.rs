@@ -1,0 +1,97 @@
+//! Wake-ups of the thread that keeps the tables. It alone makes them: each thread that did would keep an arena of the
+//! allocator as large as the largest tables that it has ever made.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[derive(Default)]
+pub(super) struct Wakeups {
+    state: Mutex<WakeupState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WakeupState {
+    /// Number of wake-ups so far.
+    asked: u64,
+    /// Number of the last wake-up that the thread has obeyed.
+    done: u64,
+    is_closed: bool,
+}
+
+impl Wakeups {
+    /// Wakes the thread, and waits until it has obeyed, has ended, or `limit` is over.
+    pub(super) fn wake(&self, limit: Duration) {
+        let mut state = self.lock();
+        state.asked += 1;
+        let number = state.asked;
+        self.changed.notify_all();
+        let is_pending = |state: &mut WakeupState| state.done < number && !state.is_closed;
+        let waited = self.changed.wait_timeout_while(state, limit, is_pending);
+        drop(waited);
+    }
+
+    /// Number of the last wake-up: for [`Self::finish`], taken before the work.
+    pub(super) fn asked(&self) -> u64 {
+        self.lock().asked
+    }
+
+    /// Lets those go who have woken the thread up to this number, and waits for another wake-up or until the interval is
+    /// over.
+    pub(super) fn finish(&self, number: u64, interval: Duration) {
+        let mut state = self.lock();
+        state.done = number;
+        self.changed.notify_all();
+        let is_idle = |state: &mut WakeupState| state.asked == number && !state.is_closed;
+        drop(self.changed.wait_timeout_while(state, interval, is_idle));
+    }
+
+    /// Closes it, so that nobody waits for a thread that has ended.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WakeupState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn who_wakes_the_thread_waits_until_it_has_done_its_work() {
+        let (wakeups, work) = (Wakeups::default(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !wakeups.lock().is_closed {
+                    let number = wakeups.asked();
+                    work.fetch_add(1, SeqCst);
+                    wakeups.finish(number, LONG);
+                }
+            });
+            for _ in 0..100 {
+                let before = work.load(SeqCst);
+                wakeups.wake(LONG);
+                assert!(work.load(SeqCst) > before);
+            }
+            wakeups.close();
+        });
+        // Nobody waits for a thread that has ended.
+        wakeups.wake(LONG);
+    }
+
+    #[test]
+    fn a_thread_that_stands_still_is_waited_for_no_longer_than_the_limit() {
+        let began = Instant::now();
+        Wakeups::default().wake(Duration::from_millis(10));
+        assert!(began.elapsed() < LONG);
+    }
+}
