@@ -113,7 +113,13 @@ fn run(task: Task) -> Result<()> {
         Task::Ui(args) => ui::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         // The load generator is built as the product is that it measures.
-        Task::Bench(pass) => cargo_run("dist", "signalbox-bench", &[], rivals::environment(&pass.args), pass.args),
+        Task::Bench(pass) => cargo_run(
+            "dist",
+            "signalbox-bench",
+            &[],
+            rivals::environment(&pass.args),
+            pass.args,
+        ),
         Task::Lab(pass) => cargo_run("release", "signalbox-bench", &["lab"], Vec::new(), pass.args),
         Task::Demo(pass) => cargo_run("release", "signalbox", &["demo"], Vec::new(), pass.args),
     }

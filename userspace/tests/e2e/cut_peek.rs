@@ -328,11 +328,7 @@ fn a_host_that_is_slow_to_accept_and_slow_to_read() {
 
 #[test]
 fn tiny_buffers_at_either_end() {
-    with_tiny_buffers(
-        "tiny_buffers_at_either_end",
-        PEEK_IN_USERSPACE,
-        |door, lab, sb, hosts| door.enter_cut(lab, sb, hosts),
-    );
+    with_tiny_buffers("tiny_buffers_at_either_end", PEEK_IN_USERSPACE, Door::enter_cut);
 }
 
 /// The kernel peek tells a client a window scale before it knows the host's: such a flow is served, and not cut.

@@ -17,6 +17,7 @@ use super::client::Client;
 use super::kubeconfig::Exec;
 use super::program::{self, ExecCredentialStatus};
 use super::reachability::Reachability;
+use super::server_tls::ClientCertificate;
 use super::watch_error::WatchError;
 use crate::body::Body;
 
@@ -230,7 +231,10 @@ impl Connector {
 /// Presents what a program gave: a token in a header, or a certificate in the TLS handshake.
 fn apply_credential(way: &mut ResolvedAccess, given: ExecCredentialStatus) -> Result<RequestAuth, String> {
     if let (Some(certificate), Some(key)) = (given.client_certificate_data, given.client_key_data) {
-        way.tls.identity = Some((certificate.into_bytes(), key.into_bytes()));
+        way.tls.identity = Some(ClientCertificate {
+            certificate: certificate.into_bytes(),
+            key: key.into_bytes(),
+        });
     }
     match given.token {
         Some(token) => Ok(RequestAuth::Header(secret_header(

@@ -7,6 +7,8 @@ use base64::Engine as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use signalbox_core::yaml;
 
+use super::server_tls::ClientCertificate;
+
 /// A kubeconfig, with the keys that signalbox obeys.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -214,7 +216,7 @@ impl Cluster {
 
 impl User {
     /// PEM of a certificate to show, and of its key.
-    pub(super) fn certificate(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, String> {
+    pub(super) fn certificate(&self) -> Result<Option<ClientCertificate>, String> {
         let (data, file) = (
             self.client_certificate_data.as_deref(),
             self.client_certificate.as_deref(),
@@ -226,7 +228,7 @@ impl User {
             self.client_key.as_deref(),
         )?;
         match (certificate, key) {
-            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (Some(certificate), Some(key)) => Ok(Some(ClientCertificate { certificate, key })),
             (None, None) => Ok(None),
             (Some(_), None) => Err("it has a `client-certificate` without `client-key`".to_owned()),
             (None, Some(_)) => Err("it has a `client-key` without `client-certificate`".to_owned()),
@@ -314,7 +316,11 @@ mod tests {
         let user = |text: &str| serde_json::from_value::<User>(yaml::read_json(text).unwrap()).unwrap();
         let both =
             user("{ client-certificate-data: Y2VydA==, client-certificate: /nonexistent, client-key-data: a2V5 }");
-        assert_eq!(both.certificate().unwrap(), Some((b"cert".to_vec(), b"key".to_vec())));
+        let shown = both.certificate().unwrap().unwrap();
+        assert_eq!(
+            (shown.certificate.as_slice(), shown.key.as_slice()),
+            (&b"cert"[..], &b"key"[..])
+        );
         for (text, part) in [
             ("{ client-certificate-data: Y2VydA== }", "without `client-key`"),
             ("{ client-key-data: a2V5 }", "without `client-certificate`"),

@@ -17,8 +17,14 @@ pub(super) struct ServerTls {
     pub(super) is_unverified: bool,
     /// Name to ask for and to verify, if it is not the address' host.
     pub(super) server_name: Option<String>,
-    /// PEM of a certificate, and of its key.
-    pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub(super) identity: Option<ClientCertificate>,
+}
+
+/// A certificate to show, and its key, both in PEM.
+#[cfg_attr(test, derive(Debug))]
+pub(super) struct ClientCertificate {
+    pub(super) certificate: Vec<u8>,
+    pub(super) key: Vec<u8>,
 }
 
 impl ServerTls {
@@ -34,7 +40,7 @@ impl ServerTls {
         } else {
             builder.with_root_certificates(self.roots()?)
         };
-        let Some((certificate, key)) = &self.identity else {
+        let Some(ClientCertificate { certificate, key }) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
         let chain = certificates(certificate).map_err(|error| format!("the client's certificate {error}"))?;
