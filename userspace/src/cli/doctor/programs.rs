@@ -5,7 +5,7 @@ use crate::kernel::capabilities::{self, CapabilityUse};
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict};
+use crate::kernel::verifier::{self, LoadOutcome, ProgramVerdict, VerifierRefusal};
 use crate::kernel::{l4, object, peek};
 
 use super::{Finding, degraded, ok};
@@ -58,38 +58,50 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     findings.extend(attached());
     findings.push(cut(&verdicts));
     findings.push(layer4(&verdicts));
-    findings.push(kernel_peek());
-    (findings, verdicts)
+    let of_peek = kernel_peek_verdicts();
+    findings.push(kernel_peek(&of_peek));
+    (findings, verdicts.into_iter().chain(of_peek).collect())
 }
 
-/// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Nothing but speed is lost
-/// without.
-fn kernel_peek() -> Finding {
-    let what = "kernel peek";
+/// Returns the verdict on the kernel peek's program; a kernel that lacks what it calls refuses it.
+fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
     let refused = |why: String| {
-        ok(
-            what,
-            format!("not here: new connections have sockets, and are routed in userspace: {why}"),
-        )
+        let refusal = VerifierRefusal {
+            error: why.clone(),
+            reason: why,
+            log: String::new(),
+        };
+        vec![ProgramVerdict {
+            program: "peek_in".to_owned(),
+            size: 0,
+            outcome: LoadOutcome::Refused(refusal),
+        }]
     };
     if !has_tcx() {
-        return refused("this kernel has no tcx links (6.6)".into());
+        return refused("this kernel has no tcx links (6.6)".to_owned());
     }
     let verdicts = peek::linked_object()
         .map_err(|error| crate::sys::error_chain(&error))
         .and_then(|object| {
             verifier::verdicts(&object, signalbox_common::parts::ALL).map_err(|error| error.to_string())
         });
-    let verdicts = match verdicts {
-        Ok(verdicts) => verdicts,
-        Err(why) => return refused(why),
-    };
+    verdicts.unwrap_or_else(refused)
+}
+
+/// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Nothing but speed is lost
+/// without.
+fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
+    let what = "kernel peek";
     let refusal = verdicts.iter().find_map(|verdict| match &verdict.outcome {
+        LoadOutcome::Refused(refusal) if refusal.error == refusal.reason => Some(refusal.reason.clone()),
         LoadOutcome::Refused(refusal) => Some(format!("{} ({})", refusal.reason, refusal.error)),
         LoadOutcome::Accepted(_) => None,
     });
     if let Some(why) = refusal {
-        return refused(why);
+        return ok(
+            what,
+            format!("not here: new connections have sockets, and are routed in userspace: {why}"),
+        );
     }
     match PacketFilter::default().has_rules() {
         Ok(false) => ok(
