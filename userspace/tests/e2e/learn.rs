@@ -378,89 +378,93 @@ const PAUSE: u64 = 380;
 /// Number of changes during which clients ask.
 const CHANGES: u64 = 5_000;
 
-/// Ten thousand routes, a thousand changes a second, while traffic runs.
-#[test]
-fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
-    if !privileged("routes_change_a_thousand_times_a_second_and_traffic_does_not_notice") {
-        return;
-    }
-    let lab = cut::lab();
-    let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
-    let sb = Signalbox::start(&lab, &body("", ""));
-    let names: Vec<_> = (0..10_000).map(|n| format!("r{n}.test")).collect();
-    let claim =
-        |name: &str, weight: u32| json!({ "host": name, "weight": weight, "origin": format!("Route x/{name}") });
-    let hosts = json!([
-        { "name": "east-1", "address": address("east-1"), "http": 80, "weight": 1 },
-        { "name": "east-2", "address": address("east-2"), "http": 80, "weight": 1 },
-    ]);
-    // A hundred parts, each a cluster of the same hosts, so that a part can be told alone.
-    let part = |n: usize, weight: u32| {
-        let routes: Vec<_> = names[n * 100..][..100].iter().map(|name| claim(name, weight)).collect();
-        json!({ "hosts": hosts, "routes": routes }).to_string()
-    };
-    for n in 0..100 {
-        let response = sb.unix("PUT", &format!("/api/v1/clusters/part{n}/learned"), &part(n, 1));
-        assert_eq!(response.status, 200, "{}", response.body);
-    }
-    assert_eq!(sb.json("/api/v1/routes")["routes"].as_array().unwrap().len(), 10_000);
-    assert!(eventually(SOON, || http::ask(&lab, HTTP, "r9999.test").status == 200));
-    let memory = || sb.proc.resident() / 1024;
-    let ask = |seconds: u64, stop: &AtomicBool| {
-        lab.client.run(|| {
-            let (mut times, mut failures) = (Vec::new(), Vec::new());
-            let end = Instant::now() + Duration::from_secs(seconds);
-            while Instant::now() < end && !stop.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                let name = &names[times.len() * 7919 % names.len()];
-                failures.extend(http::ask_here(HTTP, name).err());
-                times.push(began.elapsed());
-            }
-            times.sort();
-            (times[times.len() * 99 / 100], times.len(), failures)
-        })
-    };
-    let stop = AtomicBool::new(false);
-    let (still, still_calls, failures) = ask(3, &stop);
-    assert!(failures.is_empty(), "{failures:?}");
-    let began = Instant::now();
-    let (before, changes) = (memory(), std::sync::atomic::AtomicU64::new(0));
-    let (churned, churned_calls, failures) = std::thread::scope(|scope| {
-        // In parallel: each change waits until it is in force and on disk, and several share the cost of that.
-        for thread in 0..4usize {
-            let (sb, part, changes, stop) = (&sb, &part, &changes, &stop);
-            scope.spawn(move || {
-                for round in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let n = (round * 4 + thread) % 100;
-                    let weight = 1 + (round as u32 / 25 + 1) % 100;
-                    sb.unix("PUT", &format!("/api/v1/clusters/part{n}/learned"), &part(n, weight));
-                    if changes.fetch_add(100, Ordering::Relaxed) >= CHANGES {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    std::thread::sleep(Duration::from_millis(PAUSE));
-                }
-            });
+mod share_4 {
+    use super::*;
+
+    /// Ten thousand routes, a thousand changes a second, while traffic runs.
+    #[test]
+    fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
+        if !privileged("routes_change_a_thousand_times_a_second_and_traffic_does_not_notice") {
+            return;
         }
-        // As long as that many changes take, which is longer on a busy machine.
-        let outcome = ask(60, &stop);
-        stop.store(true, Ordering::Relaxed);
-        outcome
-    });
-    let seconds = began.elapsed().as_secs_f64();
-    let changes = changes.load(Ordering::Relaxed);
-    let nothing_waits = || sb.metric("signalbox_apply_waiting_seconds") == 0.0;
-    assert!(eventually(SOON, nothing_waits), "what was reported is in force");
-    let swaps = sb.metric("signalbox_table_swap_seconds_count");
-    println!(
-        "{swaps} tables, {:.1} ms each; p99 {still:?} of {still_calls} calls at rest, {churned:?} of {churned_calls} under {} route changes a second; memory {before} -> {} kB",
-        sb.metric("signalbox_table_swap_seconds_sum") / swaps * 1000.0,
-        (changes as f64 / seconds) as u64,
-        memory()
-    );
-    assert!(failures.is_empty(), "{failures:?}");
-    assert!(changes > CHANGES, "only {changes} changes");
-    assert!(memory() < before + 100_000, "memory grows: {before} -> {} kB", memory());
+        let lab = cut::lab();
+        let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
+        let sb = Signalbox::start(&lab, &body("", ""));
+        let names: Vec<_> = (0..10_000).map(|n| format!("r{n}.test")).collect();
+        let claim =
+            |name: &str, weight: u32| json!({ "host": name, "weight": weight, "origin": format!("Route x/{name}") });
+        let hosts = json!([
+            { "name": "east-1", "address": address("east-1"), "http": 80, "weight": 1 },
+            { "name": "east-2", "address": address("east-2"), "http": 80, "weight": 1 },
+        ]);
+        // A hundred parts, each a cluster of the same hosts, so that a part can be told alone.
+        let part = |n: usize, weight: u32| {
+            let routes: Vec<_> = names[n * 100..][..100].iter().map(|name| claim(name, weight)).collect();
+            json!({ "hosts": hosts, "routes": routes }).to_string()
+        };
+        for n in 0..100 {
+            let response = sb.unix("PUT", &format!("/api/v1/clusters/part{n}/learned"), &part(n, 1));
+            assert_eq!(response.status, 200, "{}", response.body);
+        }
+        assert_eq!(sb.json("/api/v1/routes")["routes"].as_array().unwrap().len(), 10_000);
+        assert!(eventually(SOON, || http::ask(&lab, HTTP, "r9999.test").status == 200));
+        let memory = || sb.proc.resident() / 1024;
+        let ask = |seconds: u64, stop: &AtomicBool| {
+            lab.client.run(|| {
+                let (mut times, mut failures) = (Vec::new(), Vec::new());
+                let end = Instant::now() + Duration::from_secs(seconds);
+                while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    let name = &names[times.len() * 7919 % names.len()];
+                    failures.extend(http::ask_here(HTTP, name).err());
+                    times.push(began.elapsed());
+                }
+                times.sort();
+                (times[times.len() * 99 / 100], times.len(), failures)
+            })
+        };
+        let stop = AtomicBool::new(false);
+        let (still, still_calls, failures) = ask(3, &stop);
+        assert!(failures.is_empty(), "{failures:?}");
+        let began = Instant::now();
+        let (before, changes) = (memory(), std::sync::atomic::AtomicU64::new(0));
+        let (churned, churned_calls, failures) = std::thread::scope(|scope| {
+            // In parallel: each change waits until it is in force and on disk, and several share the cost of that.
+            for thread in 0..4usize {
+                let (sb, part, changes, stop) = (&sb, &part, &changes, &stop);
+                scope.spawn(move || {
+                    for round in 0.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let n = (round * 4 + thread) % 100;
+                        let weight = 1 + (round as u32 / 25 + 1) % 100;
+                        sb.unix("PUT", &format!("/api/v1/clusters/part{n}/learned"), &part(n, weight));
+                        if changes.fetch_add(100, Ordering::Relaxed) >= CHANGES {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                        std::thread::sleep(Duration::from_millis(PAUSE));
+                    }
+                });
+            }
+            // As long as that many changes take, which is longer on a busy machine.
+            let outcome = ask(60, &stop);
+            stop.store(true, Ordering::Relaxed);
+            outcome
+        });
+        let seconds = began.elapsed().as_secs_f64();
+        let changes = changes.load(Ordering::Relaxed);
+        let nothing_waits = || sb.metric("signalbox_apply_waiting_seconds") == 0.0;
+        assert!(eventually(SOON, nothing_waits), "what was reported is in force");
+        let swaps = sb.metric("signalbox_table_swap_seconds_count");
+        println!(
+            "{swaps} tables, {:.1} ms each; p99 {still:?} of {still_calls} calls at rest, {churned:?} of {churned_calls} under {} route changes a second; memory {before} -> {} kB",
+            sb.metric("signalbox_table_swap_seconds_sum") / swaps * 1000.0,
+            (changes as f64 / seconds) as u64,
+            memory()
+        );
+        assert!(failures.is_empty(), "{failures:?}");
+        assert!(changes > CHANGES, "only {changes} changes");
+        assert!(memory() < before + 100_000, "memory grows: {before} -> {} kB", memory());
+    }
 }

@@ -8,12 +8,10 @@ use crate::{
     lint, suites,
 };
 
-/// Debian packages that tests need. The C and C++ compilers are for crates with C in them (ring) and for libFuzzer; the
-/// rest are peers and probes.
-const PACKAGES: [AptPackage; 36] = [
+/// Debian packages that tests need. The C compiler is for crates with C in them (aws-lc-sys); the rest are peers and
+/// probes.
+const PACKAGES: [AptPackage; 34] = [
     package("build-essential"),
-    package("rustc-web"),
-    package("rust-web-src"),
     package("chromium"),
     package("chromium-driver"),
     package("haproxy"),

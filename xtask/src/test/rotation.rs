@@ -34,7 +34,7 @@ const GO: [AptPackage; 2] = [package("golang-go"), package("golang-google-grpc-d
 const TESTSSL: [AptPackage; 1] = [package("testssl.sh")];
 
 /// Shares, the first of which is number 1.
-const SHARES: [Contents; 8] = [
+const SHARES: [Contents; 10] = [
     Contents {
         about: "a real API server, sources",
         packages: &[&GO],
@@ -46,7 +46,7 @@ const SHARES: [Contents; 8] = [
         work: &[("kernels", stages::kernels_of_releases)],
     },
     Contents {
-        about: "newer kernels, two machines",
+        about: "newer kernels",
         packages: &[&vm::PACKAGES],
         work: &[("kernels", stages::newer_kernels)],
     },
@@ -61,7 +61,7 @@ const SHARES: [Contents; 8] = [
         work: &[("kernel", stages::kernel_both_ways)],
     },
     Contents {
-        about: "replicated flows, the web UI with many hosts",
+        about: "replicated flows of many nodes, the web UI with many hosts",
         packages: &[],
         work: &[],
     },
@@ -74,6 +74,19 @@ const SHARES: [Contents; 8] = [
         about: "fuzzing, eBPF objects built from source",
         packages: &[],
         work: &[("ebpf", stages::ebpf_from_source), ("fuzz", stages::fuzz)],
+    },
+    Contents {
+        about: "a kernel that is too old, two machines",
+        packages: &[&vm::PACKAGES],
+        work: &[
+            ("old-kernel", stages::old_kernel),
+            ("two-machines", stages::two_machines),
+        ],
+    },
+    Contents {
+        about: "replicated flows whose addresses keepalived moves, nodes that come and leave",
+        packages: &[],
+        work: &[],
     },
 ];
 /// Share with the kernels of Debian's releases: those that operators run.

@@ -193,7 +193,14 @@ pub(super) fn kernels_of_releases(context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn newer_kernels(context: &mut Context) -> Result<()> {
-    kernels(context, &vm::NEWER, vm::Depth::Gate)?;
+    kernels(context, &vm::NEWER, vm::Depth::Gate)
+}
+
+pub(super) fn old_kernel(context: &mut Context) -> Result<()> {
+    kernels(context, &[vm::TOO_OLD], vm::Depth::Gate)
+}
+
+pub(super) fn two_machines(context: &mut Context) -> Result<()> {
     kernels(context, &["newest"], vm::Depth::TwoMachines)
 }
 

@@ -43,8 +43,10 @@ pub(crate) const PACKAGES: [AptPackage; 9] = [
     },
 ];
 
-/// Kernel lines of Debian's releases, and one that is too old for most programs.
-pub(crate) const RELEASES: [&str; 3] = ["6.1", "6.12", "5.10"];
+/// Kernel lines of Debian's releases.
+pub(crate) const RELEASES: [&str; 2] = ["6.1", "6.12"];
+/// Kernel line that refuses most programs.
+pub(crate) const TOO_OLD: &str = "5.10";
 /// Kernel lines after these; `newest` is the newest that the mirror has.
 pub(crate) const NEWER: [&str; 2] = ["6.16", "newest"];
 

@@ -67,164 +67,158 @@ pub(super) fn expect_nothing(pair: &Pair, owner: usize) {
     }
 }
 
-#[test]
-fn flows_move_around_three_nodes() {
-    let Some(pair) = Pair::begin_with("flows_move_around_three_nodes", Settings::of(3)) else {
-        return;
-    };
-    let mut flows = enter_at(&pair, 0, &doors());
-    flows.extend(
-        [("10.1.0.10:8080", "a.test"), ("[fd00:1::10]:8080", "b.test")]
-            .map(|(at, name)| websockets::open(&pair, at, name)),
-    );
-    expect_owner(&pair, 0, flows.len());
-    for owner in [1, 2, 0, 2, 1, 0] {
-        pair.give(owner);
-        speak(&flows);
-        expect_owner(&pair, owner, flows.len());
-        // Each node has flows of its own begin, and some end at it: both others hear of that.
-        flows.extend(enter_at(&pair, owner, &doors()));
-        expect_owner(&pair, owner, flows.len());
-        flows.drain(..2).for_each(|flow| finish(&flow));
-        expect_owner(&pair, owner, flows.len());
-    }
-    for node in 0..3 {
-        let (balancer, rejected) = (pair.balancer(node), "signalbox_ha_sync_rejected_total");
-        assert!(balancer.metric("signalbox_ha_promoted_total") > 0.0);
-        assert_eq!(balancer.metric(rejected), 0.0, "{}", node_name(node));
-    }
-    speak(&flows);
-    flows.iter().for_each(finish);
-    expect_nothing(&pair, 0);
-}
-
-#[test]
-fn the_third_node_carries_on_when_two_die_at_once() {
-    let Some(mut pair) = Pair::begin_with("the_third_node_carries_on_when_two_die_at_once", Settings::of(3)) else {
-        return;
-    };
-    let mut flows = enter_at(&pair, 0, &doors());
-    expect_owner(&pair, 0, flows.len());
-    pair.give(1);
-    flows.extend(enter_at(&pair, 1, &doors()));
-    speak(&flows);
-    expect_owner(&pair, 1, flows.len());
-    pair.kill(1);
-    pair.kill(0);
-    pair.take(2);
-    speak(&flows);
-    expect_flows(&pair, 2, flows.len());
-    flows.extend(enter_at(&pair, 2, &doors()));
-    flows.drain(..4).for_each(|flow| finish(&flow));
-    expect_flows(&pair, 2, flows.len());
-    // Both come back empty, and hear of all that is left from the third node.
-    for node in [0, 1] {
-        pair.revive(node);
-    }
-    pair.wait_synced();
-    expect_owner(&pair, 2, flows.len());
-    pair.give(0);
-    speak(&flows);
-    expect_owner(&pair, 0, flows.len());
-    flows.iter().for_each(finish);
-    expect_nothing(&pair, 0);
-}
-
-/// Two groups are at two nodes, and move past each other: the flows of one do not notice the moves of the other.
-#[test]
-fn two_groups_at_different_nodes_leave_each_other_alone() {
-    let settings = Settings {
-        has_second_group: true,
-        ..Settings::of(3)
-    };
-    let Some(pair) = Pair::begin_with("two_groups_at_different_nodes_leave_each_other_alone", settings) else {
-        return;
-    };
-    pair.give_group(1, 1);
-    let (mut first, mut second) = (Vec::new(), Vec::new());
-    let (mut former, mut promoted) = ([0, 1], [0.0; 3]);
-    // Owners of the two groups: one or the other has moved since the line before.
-    for owners in [[0, 1], [2, 1], [2, 0], [1, 0], [1, 1], [0, 1], [0, 2]] {
-        let before = [first.len(), second.len()];
-        for group in (0..2).filter(|&group| owners[group] != former[group]) {
-            pair.give_group(group, owners[group]);
-        }
-        former = owners;
-        speak(&first);
-        speak(&second);
-        first.extend(enter_at(&pair, owners[0], &doors()));
-        second.extend(enter_at(&pair, owners[1], &second_doors()));
-        for node in 0..3 {
-            let counts = [first.len(), second.len()];
-            let own: usize = (0..2)
-                .filter(|&group| owners[group] == node)
-                .map(|group| counts[group])
-                .sum();
-            expect_flows(&pair, node, own);
-            pair.wait_shadows(node, (first.len() + second.len() - own) as u64);
-        }
-        // A node that has got a group has promoted that group's flows, and nobody anything else.
-        let now = [0, 1, 2].map(|node| pair.balancer(node).metric("signalbox_ha_promoted_total"));
-        println!("at {owners:?} {before:?} flows were, {promoted:?} -> {now:?} are promoted");
-        let moved: f64 = (0..3).map(|node| now[node] - promoted[node]).sum();
-        assert!(
-            moved == 0.0 || before.iter().any(|&count| count as f64 == moved),
-            "{moved} of {before:?}"
-        );
-        promoted = now;
-    }
-    let mut ports: Vec<_> = first
-        .iter()
-        .chain(&second)
-        .map(|(_, host)| (host.local_addr().unwrap(), host.peer_addr().unwrap()))
-        .collect();
-    let count = ports.len();
-    ports.sort_unstable();
-    ports.dedup();
-    assert_eq!(ports.len(), count);
-    first.iter().chain(&second).for_each(finish);
-    for node in 0..3 {
-        expect_flows(&pair, node, 0);
-        pair.wait_shadows(node, 0);
-    }
-}
-
-/// A node dies that has told one of the others of its flows, and the other one gets its addresses: what that one does not
-/// know is over, and takes no room anywhere.
-#[test]
-fn what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node() {
-    let test = "what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node";
-    let Some(mut pair) = Pair::begin_with(test, Settings::of(3)) else {
-        return;
-    };
-    let known = enter_at(&pair, 0, &doors());
-    expect_owner(&pair, 0, known.len());
-    let dropped = "table inet cut { chain in { type filter hook input priority -300; ip saddr 10.3.0.11 drop; }; }\n";
-    pair.nodes[1].try_must(&["nft", "-f", "-"], dropped).unwrap();
-    let unknown = enter_at(&pair, 0, &doors());
-    pair.wait_shadows(2, (known.len() + unknown.len()) as u64);
-    pair.wait_shadows(1, known.len() as u64);
-    pair.kill(0);
-    pair.take(1);
-    speak(&known);
-    expect_owner(&pair, 1, known.len());
-    drop(unknown);
-    pair.give(2);
-    speak(&known);
-    expect_owner(&pair, 2, known.len());
-    known.iter().for_each(finish);
-    expect_nothing(&pair, 2);
-}
-
-/// Memory that a process has, in KiB.
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 mod share_6 {
     use super::*;
+
+    #[test]
+    fn flows_move_around_three_nodes() {
+        let Some(pair) = Pair::begin_with("flows_move_around_three_nodes", Settings::of(3)) else {
+            return;
+        };
+        let mut flows = enter_at(&pair, 0, &doors());
+        flows.extend(
+            [("10.1.0.10:8080", "a.test"), ("[fd00:1::10]:8080", "b.test")]
+                .map(|(at, name)| websockets::open(&pair, at, name)),
+        );
+        expect_owner(&pair, 0, flows.len());
+        for owner in [1, 2, 0, 2, 1, 0] {
+            pair.give(owner);
+            speak(&flows);
+            expect_owner(&pair, owner, flows.len());
+            // Each node has flows of its own begin, and some end at it: both others hear of that.
+            flows.extend(enter_at(&pair, owner, &doors()));
+            expect_owner(&pair, owner, flows.len());
+            flows.drain(..2).for_each(|flow| finish(&flow));
+            expect_owner(&pair, owner, flows.len());
+        }
+        for node in 0..3 {
+            let (balancer, rejected) = (pair.balancer(node), "signalbox_ha_sync_rejected_total");
+            assert!(balancer.metric("signalbox_ha_promoted_total") > 0.0);
+            assert_eq!(balancer.metric(rejected), 0.0, "{}", node_name(node));
+        }
+        speak(&flows);
+        flows.iter().for_each(finish);
+        expect_nothing(&pair, 0);
+    }
+
+    #[test]
+    fn the_third_node_carries_on_when_two_die_at_once() {
+        let Some(mut pair) = Pair::begin_with("the_third_node_carries_on_when_two_die_at_once", Settings::of(3)) else {
+            return;
+        };
+        let mut flows = enter_at(&pair, 0, &doors());
+        expect_owner(&pair, 0, flows.len());
+        pair.give(1);
+        flows.extend(enter_at(&pair, 1, &doors()));
+        speak(&flows);
+        expect_owner(&pair, 1, flows.len());
+        pair.kill(1);
+        pair.kill(0);
+        pair.take(2);
+        speak(&flows);
+        expect_flows(&pair, 2, flows.len());
+        flows.extend(enter_at(&pair, 2, &doors()));
+        flows.drain(..4).for_each(|flow| finish(&flow));
+        expect_flows(&pair, 2, flows.len());
+        // Both come back empty, and hear of all that is left from the third node.
+        for node in [0, 1] {
+            pair.revive(node);
+        }
+        pair.wait_synced();
+        expect_owner(&pair, 2, flows.len());
+        pair.give(0);
+        speak(&flows);
+        expect_owner(&pair, 0, flows.len());
+        flows.iter().for_each(finish);
+        expect_nothing(&pair, 0);
+    }
+
+    /// Two groups are at two nodes, and move past each other: the flows of one do not notice the moves of the other.
+    #[test]
+    fn two_groups_at_different_nodes_leave_each_other_alone() {
+        let settings = Settings {
+            has_second_group: true,
+            ..Settings::of(3)
+        };
+        let Some(pair) = Pair::begin_with("two_groups_at_different_nodes_leave_each_other_alone", settings) else {
+            return;
+        };
+        pair.give_group(1, 1);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let (mut former, mut promoted) = ([0, 1], [0.0; 3]);
+        // Owners of the two groups: one or the other has moved since the line before.
+        for owners in [[0, 1], [2, 1], [2, 0], [1, 0], [1, 1], [0, 1], [0, 2]] {
+            let before = [first.len(), second.len()];
+            for group in (0..2).filter(|&group| owners[group] != former[group]) {
+                pair.give_group(group, owners[group]);
+            }
+            former = owners;
+            speak(&first);
+            speak(&second);
+            first.extend(enter_at(&pair, owners[0], &doors()));
+            second.extend(enter_at(&pair, owners[1], &second_doors()));
+            for node in 0..3 {
+                let counts = [first.len(), second.len()];
+                let own: usize = (0..2)
+                    .filter(|&group| owners[group] == node)
+                    .map(|group| counts[group])
+                    .sum();
+                expect_flows(&pair, node, own);
+                pair.wait_shadows(node, (first.len() + second.len() - own) as u64);
+            }
+            // A node that has got a group has promoted that group's flows, and nobody anything else.
+            let now = [0, 1, 2].map(|node| pair.balancer(node).metric("signalbox_ha_promoted_total"));
+            println!("at {owners:?} {before:?} flows were, {promoted:?} -> {now:?} are promoted");
+            let moved: f64 = (0..3).map(|node| now[node] - promoted[node]).sum();
+            assert!(
+                moved == 0.0 || before.iter().any(|&count| count as f64 == moved),
+                "{moved} of {before:?}"
+            );
+            promoted = now;
+        }
+        let mut ports: Vec<_> = first
+            .iter()
+            .chain(&second)
+            .map(|(_, host)| (host.local_addr().unwrap(), host.peer_addr().unwrap()))
+            .collect();
+        let count = ports.len();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), count);
+        first.iter().chain(&second).for_each(finish);
+        for node in 0..3 {
+            expect_flows(&pair, node, 0);
+            pair.wait_shadows(node, 0);
+        }
+    }
+
+    /// A node dies that has told one of the others of its flows, and the other one gets its addresses: what that one does not
+    /// know is over, and takes no room anywhere.
+    #[test]
+    fn what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node() {
+        let test = "what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node";
+        let Some(mut pair) = Pair::begin_with(test, Settings::of(3)) else {
+            return;
+        };
+        let known = enter_at(&pair, 0, &doors());
+        expect_owner(&pair, 0, known.len());
+        let dropped =
+            "table inet cut { chain in { type filter hook input priority -300; ip saddr 10.3.0.11 drop; }; }\n";
+        pair.nodes[1].try_must(&["nft", "-f", "-"], dropped).unwrap();
+        let unknown = enter_at(&pair, 0, &doors());
+        pair.wait_shadows(2, (known.len() + unknown.len()) as u64);
+        pair.wait_shadows(1, known.len() as u64);
+        pair.kill(0);
+        pair.take(1);
+        speak(&known);
+        expect_owner(&pair, 1, known.len());
+        drop(unknown);
+        pair.give(2);
+        speak(&known);
+        expect_owner(&pair, 2, known.len());
+        known.iter().for_each(finish);
+        expect_nothing(&pair, 2);
+    }
 
     /// As many nodes as there may be.
     #[test]
@@ -257,4 +251,11 @@ mod share_6 {
         flows.iter().for_each(finish);
         expect_nothing(&pair, 0);
     }
+}
+
+/// Memory that a process has, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -230,50 +230,50 @@ mod share_6 {
             wait_kept(&pair, node, 0);
         }
     }
-}
 
-/// The idle time of a service is short here, and the standby hears of no packet: it must not end what lives at the owner.
-/// What nobody uses any more it ends as the new owner.
-#[test]
-fn a_standby_does_not_age_what_lives_at_the_owner() {
-    let Some(mut pair) = begin_with_idle("a_standby_does_not_age_what_lives_at_the_owner", "2s") else {
-        return;
-    };
-    let flows = enter_all(&pair, 2);
-    wait_kept(&pair, 1, flows.len());
-    // Three times the idle time, for which no state of the standby's can be waited.
-    for _ in 0..12 {
+    /// The idle time of a service is short here, and the standby hears of no packet: it must not end what lives at the owner.
+    /// What nobody uses any more it ends as the new owner.
+    #[test]
+    fn a_standby_does_not_age_what_lives_at_the_owner() {
+        let Some(mut pair) = begin_with_idle("a_standby_does_not_age_what_lives_at_the_owner", "2s") else {
+            return;
+        };
+        let flows = enter_all(&pair, 2);
+        wait_kept(&pair, 1, flows.len());
+        // Three times the idle time, for which no state of the standby's can be waited.
+        for _ in 0..12 {
+            speak(&flows);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        pair.kill(0);
+        pair.take(1);
         speak(&flows);
-        std::thread::sleep(Duration::from_millis(500));
+        wait_own(&pair, 1, flows.len());
+        wait_own(&pair, 1, 0);
     }
-    pair.kill(0);
-    pair.take(1);
-    speak(&flows);
-    wait_own(&pair, 1, flows.len());
-    wait_own(&pair, 1, 0);
-}
 
-/// A balancer whose process is killed and starts again goes on keeping what it has been told.
-#[test]
-fn a_standby_that_starts_again_keeps_connections_of_services() {
-    let Some(mut pair) = begin("a_standby_that_starts_again_keeps_connections_of_services") else {
-        return;
-    };
-    let flows = enter_all(&pair, 4);
-    wait_kept(&pair, 1, flows.len());
-    if let Some(mut second) = pair.balancers[1].take() {
-        second.kill9();
+    /// A balancer whose process is killed and starts again goes on keeping what it has been told.
+    #[test]
+    fn a_standby_that_starts_again_keeps_connections_of_services() {
+        let Some(mut pair) = begin("a_standby_that_starts_again_keeps_connections_of_services") else {
+            return;
+        };
+        let flows = enter_all(&pair, 4);
+        wait_kept(&pair, 1, flows.len());
+        if let Some(mut second) = pair.balancers[1].take() {
+            second.kill9();
+        }
+        // One ends while nobody listens: the pass at the next connection says so.
+        finish(&flows[0]);
+        wait_own(&pair, 0, flows.len() - 1);
+        pair.start(1);
+        pair.report(1, "backup");
+        wait_kept(&pair, 1, flows.len() - 1);
+        pair.kill(0);
+        pair.take(1);
+        speak(&flows[1..]);
+        wait_own(&pair, 1, flows.len() - 1);
     }
-    // One ends while nobody listens: the pass at the next connection says so.
-    finish(&flows[0]);
-    wait_own(&pair, 0, flows.len() - 1);
-    pair.start(1);
-    pair.report(1, "backup");
-    wait_kept(&pair, 1, flows.len() - 1);
-    pair.kill(0);
-    pair.take(1);
-    speak(&flows[1..]);
-    wait_own(&pair, 1, flows.len() - 1);
 }
 
 /// A transaction that is open while its balancer dies goes on at the other one.
