@@ -133,8 +133,8 @@ pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
     prepare(context)?;
     context.suites = suites::find(true);
     let tests = format!("test(/(^|::){}::/)", share.module());
-    // What `.config/nextest.toml` leaves out of a merge is what a share runs; a share may have no such tests.
-    let words = ["--ignore-default-filter", "--no-tests", "pass", "-E", tests.as_str()];
+    // What `.config/nextest.toml` leaves out of a merge is what a share runs.
+    let words = ["--ignore-default-filter", "-E", tests.as_str()];
     nextest(context, "e2e", &words)
 }
 
@@ -149,8 +149,8 @@ pub(super) fn prepare(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Finds or builds a real API server. Its end-to-end tests are those of the share.
-pub(super) fn api_server(context: &mut Context) -> Result<()> {
+/// End-to-end tests of a share, with a real API server, which is built if need be.
+pub(super) fn with_api_server(context: &mut Context) -> Result<()> {
     context.kube_apiserver = Some(kube_apiserver::find()?);
     e2e_of_share(context)
 }
