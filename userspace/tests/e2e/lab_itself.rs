@@ -155,7 +155,7 @@ fn openssl_understands_our_client_hello() {
     }
 }
 
-/// What a helper of the lab sets beside what it is named for, every test would run and no user.
+/// A setting that a helper of the lab adds silently would be in every test and at no user.
 #[test]
 fn no_helper_overrides_a_default_of_the_product() {
     if peeks_in_userspace() {

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     }
     let stages = Stage::value_variants().iter().copied();
     let stages = stages.filter(|stage| match args.only.as_slice() {
-        // Those that `kernel` has in it.
+        // Stage `kernel` runs the packets, too.
         [] => *stage != Stage::Packets,
         only => only.contains(stage),
     });

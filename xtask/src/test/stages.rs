@@ -133,7 +133,7 @@ pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
     prepare(context)?;
     context.suites = suites::find(true);
     let tests = format!("test(/(^|::){}::/)", share.module());
-    // What `.config/nextest.toml` leaves out of a merge is what a share runs.
+    // The default filter of `.config/nextest.toml` leaves out what a share runs.
     let words = ["--ignore-default-filter", "-E", tests.as_str()];
     nextest(context, "e2e", &words)
 }

@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(600);
+    const WAKEUP_TIMEOUT: Duration = Duration::from_secs(600);
 
     #[test]
     fn who_wakes_the_thread_waits_until_it_has_done_its_work() {
@@ -74,24 +74,24 @@ mod tests {
                 while !wakeups.lock().is_closed {
                     let number = wakeups.asked();
                     work.fetch_add(1, SeqCst);
-                    wakeups.finish(number, LONG);
+                    wakeups.finish(number, WAKEUP_TIMEOUT);
                 }
             });
             for _ in 0..100 {
                 let before = work.load(SeqCst);
-                wakeups.wake(LONG);
+                wakeups.wake(WAKEUP_TIMEOUT);
                 assert!(work.load(SeqCst) > before);
             }
             wakeups.close();
         });
         // Nobody waits for a thread that has ended.
-        wakeups.wake(LONG);
+        wakeups.wake(WAKEUP_TIMEOUT);
     }
 
     #[test]
     fn a_thread_that_stands_still_is_waited_for_no_longer_than_the_limit() {
         let began = Instant::now();
         Wakeups::default().wake(Duration::from_millis(10));
-        assert!(began.elapsed() < LONG);
+        assert!(began.elapsed() < WAKEUP_TIMEOUT);
     }
 }
