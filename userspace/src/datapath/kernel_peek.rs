@@ -114,20 +114,20 @@ impl KernelPeek {
 
     /// Starts its thread, which attaches the program and keeps the tables, and waits until it has done that once.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
-        let this = Arc::downgrade(self);
-        let follow = Box::new(move || {
-            if let Some(this) = this.upgrade() {
-                this.wakeups.wake(FOLLOW_TIMEOUT);
-            }
-        });
-        // Set once: there is one in a process.
-        let _ = self.shared.snapshot_follower.set(follow);
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
             // Closed though it panics: changes of the configuration wait for this thread.
             let _closed = Closed(&this.wakeups);
             this.keep_tables();
         })?;
+        let this = Arc::downgrade(self);
+        let follow = Box::new(move || {
+            if let Some(this) = this.upgrade() {
+                this.wakeups.wake(FOLLOW_TIMEOUT);
+            }
+        });
+        // Set once, for there is one in a process, and only where there is a thread to wait for.
+        let _ = self.shared.snapshot_follower.set(follow);
         let begun = Instant::now();
         while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(PASS_INTERVAL / 20);
