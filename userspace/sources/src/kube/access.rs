@@ -137,12 +137,13 @@ fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Reso
         .parse()
         .map_err(|error| format!("its server {address:?} is not an address: {error}"))?;
     let authorities = cluster.authorities()?;
-    let identity = match &user.exec {
-        Some(exec) if has_no_other_credential(&user) => {
-            let exec = exec.clone().for_cluster(&cluster, authorities.as_deref());
+    // As for kubectl, a program is asked only where there is no other credential.
+    let identity = match (identity(&user)?, user.exec.clone()) {
+        (Identity::Anonymous, Some(exec)) => {
+            let exec = exec.for_cluster(&cluster, authorities.as_deref());
             Identity::Program(Box::new(exec))
         }
-        _ => identity(&user)?,
+        (found, _) => found,
     };
     let files = [
         &cluster.certificate_authority,
@@ -168,14 +169,6 @@ fn from_kubeconfig(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Reso
         identity,
         files,
     })
-}
-
-/// Whether a program is asked for credentials: as for kubectl, all others come first.
-const fn has_no_other_credential(user: &User) -> bool {
-    user.auth_provider.is_none()
-        && (user.username.is_none() || user.password.is_none())
-        && user.token.is_none()
-        && user.token_file.is_none()
 }
 
 fn identity(user: &User) -> Result<Identity, String> {
