@@ -31,7 +31,7 @@ impl RunningContender {
                     signal(Signal::SIGUSR2)
                 }
                 Rival::Nginx | Rival::NginxWheel => signal(Signal::SIGHUP),
-                // They watch their files.
+                // Envoy and Traefik watch their files.
                 Rival::Envoy | Rival::Traefik => Ok(()),
                 Rival::Caddy => reload_caddy(lab),
                 Rival::Sozu => bail!("there is no configuration of Sōzu for it"),

@@ -130,7 +130,7 @@ fn lines(ours: &Row, rivals: &[&Row]) -> Vec<String> {
 
 impl Figure {
     fn is_worse(&self, mine: &Spread, theirs: &Spread) -> bool {
-        // What reads the same is the same.
+        // Figures that are printed alike count as equal.
         let differs = self.shown(mine) != self.shown(theirs);
         differs && (mine.median < theirs.median) == self.is_more_better
     }

@@ -78,7 +78,7 @@ pub(super) fn requests(bench: &Bench<'_>, entry: Entry, connections: usize, path
 pub(super) fn conditioned(bench: &Bench<'_>, entry: Entry, connections: usize, condition: Condition) -> Result<Sample> {
     let mut sample = requests(bench, entry, connections, "/", true)?;
     if condition == Condition::AccessLog && !bench.running.pids().is_empty() {
-        // Those that write in blocks do so each second.
+        // Contenders that write their log in blocks do so each second.
         interrupt::sleep_until(Instant::now() + LOG_INTERVAL)?;
         let (logged, wanted) = (bench.running.logged(bench.lab), sample.work as u64);
         if logged < wanted {

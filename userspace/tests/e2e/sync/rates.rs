@@ -17,7 +17,7 @@ const FLOWS: u32 = 100_000;
 mod share_6 {
     use super::*;
 
-    /// A peer tells of a hundred thousand flows at once: all of them are entered, and acknowledged.
+    /// A peer sends a hundred thousand flows at once: all of them are entered, and acknowledged.
     #[test]
     fn a_hundred_thousand_flows_in_one_pass() {
         let Some(mut pair) = Pair::begin_with(
