@@ -21,3 +21,5 @@ const OUTLIVES_PROCESS: bool = true;
 /// Whether this object's programs record handshakes. Object `cut_through` does; userspace puts its map in the place of
 /// this object's, where tier `cut` is loaded.
 const RECORDS_HANDSHAKES: bool = false;
+/// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
+type PacketLoop = signalbox_common::net::bounded_loop::CountedLoop;

@@ -78,6 +78,8 @@ pub fn hide_from_compiler(mut value: u32) -> u32 {
 }
 
 impl Buffer for PacketView {
+    type Loop = crate::PacketLoop;
+
     #[inline(always)]
     fn hide_from_verifier(&self, value: u32) -> u32 {
         hide_from_verifier(value, self.unknown)

@@ -1,9 +1,14 @@
 //! Access to the bytes of a packet, in a BPF context or in memory.
 
+use super::bounded_loop::{BoundedLoop, CountedLoop};
+
 /// Reads and writes numbers in network byte order, checked against the packet's end.
 ///
 /// `None` means that the packet ends before the last byte asked for.
 pub trait Buffer {
+    /// Loop over parts of the packet.
+    type Loop: BoundedLoop;
+
     /// The byte at `at`.
     fn u8(&self, at: u32) -> Option<u8>;
     /// The 16-bit number at `at`.
@@ -57,6 +62,8 @@ pub trait Buffer {
 }
 
 impl Buffer for [u8] {
+    type Loop = CountedLoop;
+
     fn u8(&self, at: u32) -> Option<u8> {
         self.get(at as usize).copied()
     }

@@ -4,9 +4,11 @@
 
 pub mod addresses;
 pub mod atomic;
+pub mod bounded_loop;
 pub mod buffer;
 pub mod checksum;
 pub mod header;
+pub(crate) mod hide;
 pub mod icmp;
 pub mod ip;
 pub mod options;
@@ -17,6 +19,7 @@ pub mod target;
 pub mod too_big;
 pub mod tuple;
 
+pub use bounded_loop::BoundedLoop;
 pub use buffer::Buffer;
 pub use checksum::Diff;
 pub use header::Tcp;

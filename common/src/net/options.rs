@@ -1,6 +1,6 @@
 //! TCP options, one after the other (RFC 9293, section 3.2).
 
-use super::Buffer;
+use super::{BoundedLoop as _, Buffer};
 
 /// Maximum segment size; SYN only.
 pub const MSS: u8 = 2;
@@ -28,6 +28,11 @@ pub trait OptionVisitor<B: Buffer + ?Sized> {
     fn visit(&mut self, packet: &mut B, kind: u8, at: u32, length: u32) -> Option<()>;
 }
 
+/// Offset after the end of the list.
+const OVER: u32 = u32::MAX;
+/// Offset after an option that the visitor stopped at, or that is malformed.
+const STOPPED: u32 = OVER - 1;
+
 /// Walks the `len` bytes of options at `start`. `None` where `visitor` stopped the walk, or the list is malformed.
 #[inline(always)]
 pub fn walk<B: Buffer + ?Sized, V: OptionVisitor<B>>(
@@ -36,33 +41,48 @@ pub fn walk<B: Buffer + ?Sized, V: OptionVisitor<B>>(
     len: u32,
     visitor: &mut V,
 ) -> Option<()> {
-    let mut offset = 0;
-    let mut seen = 0;
-    while seen < MAX_OPTIONS {
-        seen = packet.hide_from_compiler(seen + 1);
+    let mut offset = packet.hide_from_verifier(0);
+    let mut options = B::Loop::NEW;
+    options.begin(MAX_OPTIONS);
+    while options.next() {
         // 40 at most.
         offset = packet.hide_from_verifier(offset) & 63;
         let len = packet.hide_from_verifier(len);
-        if offset >= len {
-            return Some(());
+        offset = step(packet, start, offset, len, visitor).unwrap_or(STOPPED);
+        if offset >= STOPPED {
+            break;
         }
-        let at = start + offset;
-        let kind = packet.u8(at)?;
-        if kind == END {
-            return Some(());
-        }
-        if kind == NOP {
-            offset += 1;
-            continue;
-        }
-        let length = u32::from(packet.u8(at + 1)?);
-        if length < 2 || offset + length > len {
-            return None;
-        }
-        visitor.visit(packet, kind, at, length)?;
-        offset += length;
     }
-    if offset >= len { Some(()) } else { None }
+    options.end();
+    (offset != STOPPED && offset >= len).then_some(())
+}
+
+/// Visits the option at `offset`. Returns the offset of the next one, or [`OVER`].
+#[inline(always)]
+fn step<B: Buffer + ?Sized, V: OptionVisitor<B>>(
+    packet: &mut B,
+    start: u32,
+    offset: u32,
+    len: u32,
+    visitor: &mut V,
+) -> Option<u32> {
+    if offset >= len {
+        return Some(OVER);
+    }
+    let at = start + offset;
+    let kind = packet.u8(at)?;
+    if kind == END {
+        return Some(OVER);
+    }
+    if kind == NOP {
+        return Some(offset + 1);
+    }
+    let length = u32::from(packet.u8(at + 1)?);
+    if length < 2 || offset + length > len {
+        return None;
+    }
+    visitor.visit(packet, kind, at, length)?;
+    Some(offset + length)
 }
 
 /// Offsets of the options of an established connection's packet, 0 for an option that is absent.

@@ -1,7 +1,7 @@
 //! Maps of the kernel peek.
 
 use super::hello::HelloReader;
-use super::hide::hidden;
+use crate::net::hide::hidden;
 use super::name::NameReverser;
 pub use super::name::{PeekName, PeekSuffix};
 use super::request::RequestReader;
@@ -298,10 +298,64 @@ pub struct PeekReading {
     pub pending: PeekPending,
     /// Tuple of its host's packets.
     pub arriving: Tuple,
+    /// Search of the least loaded host.
+    pub least: PeekLeast,
     /// Number of its route.
     pub route: u32,
     /// State of the client's packet's checksum, as the program numbers it.
     pub checksum: u32,
+}
+
+/// Search of the host with the fewest connections for its weight: hosts take turns, so that equals get as many.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PeekLeast {
+    /// Load of the least loaded host so far, and its weight.
+    load: u64,
+    weight: u64,
+    /// Its element of `PEEK_HOSTS`, or [`NONE`](Self::NONE).
+    pub host: u32,
+    /// Turn of the next host.
+    pub turn: u32,
+    /// Number of hosts compared.
+    pub compared: u32,
+    padding: u32,
+}
+
+impl PeekLeast {
+    /// No host yet.
+    pub const NONE: u32 = u32::MAX;
+
+    /// A search that begins with the host of a turn.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(turn: u32) -> Self {
+        Self {
+            load: 0,
+            weight: 1,
+            host: Self::NONE,
+            turn,
+            compared: 0,
+            padding: 0,
+        }
+    }
+
+    /// Compares a host of a load and weight with the least loaded one so far.
+    #[inline(always)]
+    pub fn compare(&mut self, host: u32, load: u64, weight: u32) {
+        let weight = u64::from(weight);
+        // Compares a/w < b/v as a*v < b*w.
+        if self.host == Self::NONE || load * self.weight < self.load * weight {
+            (self.host, self.load, self.weight) = (host, load, weight);
+        }
+    }
+
+    /// Goes on to the next of `turns` hosts.
+    #[inline(always)]
+    pub const fn next(&mut self, turns: u32) {
+        self.compared += 1;
+        self.turn = if self.turn + 1 < turns { self.turn + 1 } else { 0 };
+    }
 }
 
 /// Value of `PEEK_PENDING`: a client's connection that waits for the SYN-ACK of a host, or for the rest of its first data.

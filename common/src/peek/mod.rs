@@ -8,7 +8,6 @@
 pub mod abi;
 pub mod cookie;
 pub mod hello;
-mod hide;
 pub mod name;
 pub mod request;
 

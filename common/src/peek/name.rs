@@ -1,6 +1,6 @@
 //! Characters and form of the names that are looked up.
 
-use super::hide::hidden;
+use crate::net::hide::hidden;
 
 /// Most bytes of a name that is looked up; longer ones are passed up.
 pub const MAX_NAME_BYTES: usize = 62;

@@ -40,6 +40,8 @@ impl SocketPacket<'_> {
 }
 
 impl Buffer for SocketPacket<'_> {
+    type Loop = crate::PacketLoop;
+
     #[inline(always)]
     fn hide_from_verifier(&self, value: u32) -> u32 {
         hide_from_verifier(value, context_field(self.0, |skb| unsafe { &raw const (*skb).len }))

@@ -3,15 +3,15 @@
 use aya_ebpf::helpers::bpf_get_prandom_u32;
 use signalbox_common::{
     hash,
-    net::atomic,
+    net::{BoundedLoop as _, atomic},
     peek::abi::{
         MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekCluster, PeekConfig,
-        PeekHost, PeekReading, PeekRoute, balance,
+        PeekHost, PeekLeast, PeekReading, PeekRoute, balance,
     },
 };
 
 use super::maps::{PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
-use super::{hop::is_ahead, release::UNFIT_TICKS, settings::config, wildcard};
+use super::{hop::is_ahead, kernel_loop::KernelLoop, read::forget, release::UNFIT_TICKS, settings::config, wildcard};
 use crate::{cut::skb::tick, packet_view::hide_from_compiler};
 
 /// Next turn of `turns`.
@@ -85,7 +85,7 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     reading.route = number;
     reading.pending.host = match cluster.balance {
         balance::TURNS => host_of(cluster, turn)?,
-        balance::LEAST_CONNECTIONS => least_loaded(cluster, turn)?,
+        balance::LEAST_CONNECTIONS => least_loaded(cluster, turn, reading)?,
         balance::RANDOM_TWO => random_two(cluster)?,
         balance::MAGLEV => {
             let table = PEEK_MAGLEV.get_ptr(cluster.maglev)?;
@@ -144,37 +144,35 @@ fn random_host(cluster: &PeekCluster) -> Option<u32> {
 
 /// The host with the fewest connections for its weight; among equals, hosts take turns from `first` on.
 #[inline(always)]
-fn least_loaded(cluster: &PeekCluster, first: u32) -> Option<u32> {
+fn least_loaded(cluster: &PeekCluster, first: u32, reading: &mut PeekReading) -> Option<u32> {
     let now = tick();
-    let (mut best, mut best_load, mut best_weight) = (u32::MAX, 0u64, 1u64);
-    let mut i = 0;
-    while i < MAX_CLUSTER_HOSTS as u32 {
-        if i >= cluster.turns {
+    reading.least = PeekLeast::new(first);
+    let mut hosts = KernelLoop::NEW;
+    hosts.begin(MAX_CLUSTER_HOSTS as u32);
+    while hosts.next() {
+        if reading.least.compared >= cluster.turns {
             break;
         }
-        let mut at = first + i;
-        if at >= cluster.turns {
-            at -= cluster.turns;
-        }
-        let at = at as usize;
-        if at >= MAX_CLUSTER_HOSTS {
-            break;
-        }
-        let index = u32::from(cluster.turn[at]);
-        i += 1;
-        let Some(host) = PEEK_HOSTS.get_ptr(index) else {
-            continue;
-        };
-        // SAFETY: an element of the array; numbers are read one by one.
-        let host = unsafe { &*host };
-        if !is_fit(host, now) {
-            continue;
-        }
-        let (load, weight) = (host.load() + 1, u64::from(host.weight));
-        // Compares a/w < b/v as a*v < b*w.
-        if best == u32::MAX || load * best_weight < best_load * weight {
-            (best, best_load, best_weight) = (index, load, weight);
-        }
+        compare(cluster, now, &mut reading.least);
+        reading.least.next(cluster.turns);
+        forget(reading);
     }
-    (best != u32::MAX).then_some(best)
+    hosts.end();
+    (reading.least.host != PeekLeast::NONE).then_some(reading.least.host)
+}
+
+/// Compares the host of the next turn with the least loaded one so far.
+#[inline(always)]
+fn compare(cluster: &PeekCluster, now: u32, least: &mut PeekLeast) -> Option<()> {
+    let turn = hide_from_compiler(least.turn) as usize;
+    if turn >= MAX_CLUSTER_HOSTS {
+        return None;
+    }
+    let index = u32::from(cluster.turn[turn]);
+    // SAFETY: an element of the array; numbers are read one by one.
+    let host = unsafe { &*PEEK_HOSTS.get_ptr(index)? };
+    if is_fit(host, now) {
+        least.compare(index, host.load() + 1, host.weight);
+    }
+    Some(())
 }

@@ -35,7 +35,10 @@ use super::{
     settings::{OUR_SCALE, config, is_alive, our_mss, room_for_first_data, scale_factor},
     waiting,
 };
-use crate::cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms};
+use crate::{
+    cut::skb::{ETH_HEADER, Family, PacketView, context_field, monotonic_ms},
+    packet_view::hide_from_verifier,
+};
 
 /// Bit of an IPv4 header (RFC 791): the packet must not be fragmented.
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -149,7 +152,7 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
     )?;
     let mut offer = handshake::read_options(&mut view, F::TCP, tcp)?;
     offer.offered &= config.offers as u8;
-    let checksum = segment.checksum::<F>(&view, 0)?;
+    let checksum = segment.checksum::<F>(ctx, 0)?;
     if checksum == Checksum::Wrong {
         return None;
     }
@@ -211,17 +214,20 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let Some(config) = config() else {
         return miss();
     };
-    let is_waiting = PEEK_PENDING.get_ptr(&segment.tuple).is_some();
-    let mut is_joined = false;
+    // What is found is hidden from the verifier, which would check the cookie for each combination.
+    let hide = |found: u32| hide_from_verifier(found, segment.tcp.ack) & 3;
+    let is_waiting = hide(u32::from(PEEK_PENDING.get_ptr(&segment.tuple).is_some())) != 0;
+    let mut is_joined = 0;
     if is_waiting {
         let action = waiting::on_segment::<F>(ctx, segment, u32::from(binding.protocol));
-        is_joined = action == waiting::JOINED;
-        if action != waiting::OF_ANOTHER && !is_joined {
+        is_joined = u32::from(action == waiting::JOINED);
+        if action != waiting::OF_ANOTHER && is_joined == 0 {
             return action;
         }
     }
+    let is_joined = hide(is_joined);
     // Before the cookie: where as many bytes have come as gone, a connection with a socket has numbers like a cookie's.
-    let socket = find_socket::<F>(ctx, &segment.tuple);
+    let socket = hide(find_socket::<F>(ctx, &segment.tuple));
     if socket == socket::WHOLE {
         if is_waiting {
             release::give_up_waiting(&segment.tuple);
@@ -229,7 +235,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
         return miss();
     }
     let mut stamps = [0; 2];
-    let has_stamps = timestamps::<F>(ctx, segment, &mut stamps);
+    let has_stamps = hide(timestamps::<F>(ctx, segment, &mut stamps));
     let mut check = CookieCheck {
         standing: Standing::Unknown,
         clock: 0,
@@ -263,8 +269,8 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if check.standing == Standing::First && bare {
         return exit(Reason::PeekAcknowledged, DROP);
     }
-    hide(&PacketView::current(ctx), &mut check);
-    if is_joined && check.standing == Standing::Later {
+    hide_options(&PacketView::current(ctx), &mut check);
+    if is_joined != 0 && check.standing == Standing::Later {
         return parts::on_joined::<F>(ctx, segment, &check, &stamps, &binding);
     }
     on_cookie::<F>(ctx, segment, &check, &stamps, &binding)
@@ -316,7 +322,7 @@ pub fn timestamps<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &mut [u
 
 /// Hides from the verifier what a cookie says: it would follow each combination of options by itself.
 #[inline(always)]
-fn hide(view: &PacketView, check: &mut CookieCheck) {
+fn hide_options(view: &PacketView, check: &mut CookieCheck) {
     let options = &mut check.options;
     options.offered = view.hide_from_verifier(u32::from(options.offered)) as u8;
     options.scale = (view.hide_from_verifier(u32::from(options.scale)) & 15) as u8;
@@ -365,7 +371,7 @@ fn try_answer_probe<F: Family>(
     stamps: &[u32; 2],
 ) -> Option<i32> {
     let view = PacketView::current(ctx);
-    let checksum = segment.checksum::<F>(&view, 0)?;
+    let checksum = segment.checksum::<F>(ctx, 0)?;
     if checksum == Checksum::Wrong {
         return None;
     }

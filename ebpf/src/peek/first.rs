@@ -11,7 +11,7 @@ use signalbox_common::{
         CutFlow, PendingFlow,
         flow::{FIRST_DATA_HELD, IS_PEEKED, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, state},
     },
-    net::{Tuple, atomic, header::SYN},
+    net::{BoundedLoop as _, Tuple, atomic, header::SYN},
     peek::{
         KernelPeek,
         abi::{
@@ -28,6 +28,7 @@ use super::{
     exit,
     frame::{self, Frame, payload_sum},
     hop,
+    kernel_loop::KernelLoop,
     maps::{
         CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES,
         claim_port, release_port,
@@ -43,13 +44,18 @@ use super::{
 use crate::{
     cut::skb::{Family, PacketView, context_field, monotonic_ms, tick},
     handshakes::CUT_HANDSHAKES,
-    packet_view::hide_from_compiler,
+    packet_view::hide_from_verifier,
 };
 
 /// Entries, and ports, that are tried for one connection.
 const MAX_CLAIMS: u32 = 8;
 /// Factor by which each of these tries goes farther than the one before: what was taken together lies side by side.
 const STRIDE_FACTOR: u32 = 4;
+/// Most that a try goes farther: a mask, so that the verifier takes it for no larger number in each round.
+const MAX_STRIDE: u32 = 0xffff;
+const _: () = assert!(STRIDE_FACTOR.pow(MAX_CLAIMS - 1) <= MAX_STRIDE);
+/// Neither an entry nor a port: all that were tried are in use.
+const NOT_CLAIMED: u32 = u32::MAX;
 /// Window of a SYN to a host: of the client's, which is not known to the program, the least that is usual.
 const SYN_WINDOW: u16 = 64_240;
 /// Ticks for which the way to the client is taken for known: it has just come by it.
@@ -273,8 +279,7 @@ pub fn keep<F: Family>(
     };
     frame::pad(payload, length);
     let sum = payload_sum(payload, 0, length);
-    let view = PacketView::current(ctx);
-    let checksum = segment.checksum::<F>(&view, sum)?;
+    let checksum = segment.checksum::<F>(ctx, sum)?;
     // The kernel drops it, and counts it.
     (checksum != Checksum::Wrong).then_some((core::ptr::from_mut(payload), checksum))
 }
@@ -370,23 +375,28 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
         return None;
     }
     let is_orphaned = config.is_orphaned(tick());
-    let mut stride = 1;
-    let mut tried = 0;
-    while tried < MAX_CLAIMS {
-        tried = hide_from_compiler(tried + 1);
+    let mut stride = hide_from_verifier(1, cursor.flow) & MAX_STRIDE;
+    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.flow);
+    let mut tries = KernelLoop::NEW;
+    tries.begin(MAX_CLAIMS);
+    while tries.next() {
         let index = config.first_flow + cpu * config.flows + cursor.flow % config.flows;
         cursor.flow = cursor.flow.wrapping_add(stride);
-        stride *= STRIDE_FACTOR;
-        let flow = CUT_FLOWS.get_ptr_mut(index)?;
+        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.flow) & MAX_STRIDE;
+        let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
+            break;
+        };
         if is_orphaned {
             reclaim(index);
         }
         // SAFETY: an element of the array, changed atomically.
         if atomic::exchange(unsafe { &mut (*flow).state }, state::FREE, state::ALLOCATED) {
-            return Some(index);
+            claimed = index;
+            break;
         }
     }
-    None
+    tries.end();
+    (claimed != NOT_CLAIMED).then_some(claimed)
 }
 
 /// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets. Of
@@ -406,13 +416,14 @@ fn claim_free_port<F: Family>(
         return None;
     }
     let host_port = arriving.ports;
-    let mut stride = 1;
-    let mut tried = 0;
-    while tried < MAX_CLAIMS {
-        tried = hide_from_compiler(tried + 1);
+    let mut stride = hide_from_verifier(1, cursor.port) & MAX_STRIDE;
+    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.port);
+    let mut tries = KernelLoop::NEW;
+    tries.begin(MAX_CLAIMS);
+    while tries.next() {
         let mut port = config.first_port + cpu * config.ports + cursor.port.wrapping_mul(nodes) % config.ports;
         cursor.port = cursor.port.wrapping_add(stride);
-        stride *= STRIDE_FACTOR;
+        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.port) & MAX_STRIDE;
         if nodes > 1 {
             port = port - port % nodes + config.slot;
             if port < config.first_port {
@@ -424,10 +435,12 @@ fn claim_free_port<F: Family>(
         port &= 0xffff;
         arriving.ports = host_port | port;
         if is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE && claim_port(port, flow) {
-            return Some(port);
+            claimed = port;
+            break;
         }
     }
-    None
+    tries.end();
+    (claimed != NOT_CLAIMED).then_some(claimed)
 }
 
 /// Whether no flow has a tuple; one that has ended gives it away.

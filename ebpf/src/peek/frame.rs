@@ -2,28 +2,31 @@
 
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::{bpf_csum_diff, bpf_csum_update, bpf_skb_change_tail, bpf_skb_store_bytes},
+    helpers::{bpf_csum_diff, bpf_csum_update, bpf_skb_change_tail, bpf_skb_load_bytes, bpf_skb_store_bytes},
     programs::TcContext,
 };
 use signalbox_common::{
-    net::Buffer,
     net::header::TCP_HEADER,
+    net::{BoundedLoop as _, Buffer as _},
     peek::abi::{MAX_PAYLOAD_BYTES, PeekPayload},
 };
 
 use super::{
+    kernel_loop::KernelLoop,
     maps::PEEK_FRAME,
     segment::{Checksum, fold, pseudo_header},
 };
 use crate::{
     cut::skb::{ETH_HEADER, Family, PacketView, TCP},
-    packet_view::hide_from_compiler,
+    packet_view::{hide_from_compiler, hide_from_verifier},
 };
 
 /// Longest TCP header that we write, in words: 20 bytes of options.
 pub const HEADER_WORDS: usize = 10;
 /// Room for a header, in words: a power of two.
 const HEADER_ROOM: usize = 16;
+/// Longest TCP header of all (RFC 9293, section 3.1), in bytes.
+const MAX_TCP_HEADER: u32 = 60;
 /// Most bytes of options that we write.
 const MAX_OPTION_BYTES: u32 = 20;
 const HOPS: u32 = 64;
@@ -109,6 +112,27 @@ pub fn bounded(number: u32, mask: u32, most: u32) -> Option<u32> {
     Some(hide_from_compiler(number))
 }
 
+/// Sum of the packet's TCP header, which is at `at`, and its checksum field. By helpers: the verifier would walk each word
+/// of a loop, in each of the places that a checksum is checked.
+#[inline(always)]
+pub fn header_sum(ctx: &TcContext, at: u32, length: u32) -> Option<(u16, u16)> {
+    let frame = PEEK_FRAME.get_ptr_mut(0)?;
+    // SAFETY: this CPU's element; the next frame is made in it after this.
+    let header = unsafe { &mut (*frame).header };
+    *header = [0; HEADER_ROOM];
+    let length = TCP_HEADER + bounded(length - TCP_HEADER, 63, MAX_TCP_HEADER - TCP_HEADER)?;
+    // SAFETY: `length` is within the header's room; the helper checks offsets of the packet.
+    let sum = unsafe {
+        if bpf_skb_load_bytes(ctx.as_ptr(), at, header.as_mut_ptr().cast(), length) != 0 {
+            return None;
+        }
+        bpf_csum_diff(core::ptr::null_mut(), 0, header.as_mut_ptr(), size_of_val(header) as u32, 0)
+    };
+    let field = (u32::from_be(header[4]) >> 16) as u16;
+    // The kernel sums words in memory order.
+    Some((u16::from_be(fold(u64::from(sum as u32))), field))
+}
+
 /// Clears the bytes behind a payload's end: sums are of whole words.
 #[inline(always)]
 pub fn pad(payload: &mut PeekPayload, end: u32) {
@@ -124,9 +148,11 @@ pub fn pad(payload: &mut PeekPayload, end: u32) {
 /// multiple of four.
 #[inline(always)]
 pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
-    let mut sum = 0u64;
-    let mut done = 0;
-    while done < MAX_PAYLOAD_BYTES {
+    let mut sum = 0;
+    let mut done = hide_from_verifier(0, length) & 4095;
+    let mut parts = KernelLoop::NEW;
+    parts.begin(MAX_PAYLOAD_BYTES.div_ceil(MAX_SUMMED_BYTES));
+    while parts.next() {
         if done >= length {
             break;
         }
@@ -144,15 +170,17 @@ pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
             break;
         }
         // SAFETY: `at + part` is within the room.
-        let words = unsafe {
+        let sum_so_far = unsafe {
             let start = payload.data.as_mut_ptr().add(at as usize);
-            bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, 0)
+            bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, sum)
         };
-        sum += u64::from(words as u32);
-        done += MAX_SUMMED_BYTES;
+        sum = sum_so_far as u32;
+        // The mask keeps the verifier from taking it for a larger number in each round.
+        done = hide_from_verifier(done + MAX_SUMMED_BYTES, length) & 4095;
     }
+    parts.end();
     // The kernel sums words in memory order.
-    u16::from_be(fold(sum))
+    u16::from_be(fold(u64::from(sum)))
 }
 
 /// Turns the packet into the frame. `payload` is where `frame.from` and `frame.length` point into.

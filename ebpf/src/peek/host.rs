@@ -179,7 +179,7 @@ fn send_data<F: Family>(
 ) -> Option<i32> {
     let mut view = PacketView::current(ctx);
     let offer = handshake::read_options(&mut view, F::TCP, &segment.tcp)?;
-    let checksum = segment.checksum::<F>(&view, 0)?;
+    let checksum = segment.checksum::<F>(ctx, 0)?;
     if checksum == Checksum::Wrong {
         return None;
     }
@@ -286,7 +286,7 @@ fn try_on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32>
 #[inline(always)]
 fn make_reset<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<Checksum> {
     let view = PacketView::current(ctx);
-    let checksum = segment.checksum::<F>(&view, 0)?;
+    let checksum = segment.checksum::<F>(ctx, 0)?;
     let macs = swapped_macs(&view)?;
     let frame = Frame::new(&segment.tuple.destination, &segment.tuple.source, &macs, checksum)?;
     frame.fill(segment.tuple.ports.rotate_left(16), segment.tcp.ack, 0, RST, 0);

@@ -11,6 +11,7 @@ mod frame;
 mod guesses;
 mod hop;
 mod host;
+pub mod kernel_loop;
 mod maps;
 mod parts;
 mod pass_up;

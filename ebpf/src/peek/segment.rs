@@ -1,8 +1,10 @@
 //! A TCP segment that has arrived, and whether its checksum is right.
 
-use signalbox_common::net::{Buffer, Tcp, Tuple};
+use aya_ebpf::programs::TcContext;
+use signalbox_common::net::{Tcp, Tuple};
 
-use crate::cut::skb::{Family, PacketView, TCP};
+use super::frame;
+use crate::cut::skb::{Family, TCP};
 
 /// A segment without IP options or extension headers.
 pub struct Segment {
@@ -22,9 +24,6 @@ pub enum Checksum {
     Partial,
     Wrong,
 }
-
-/// Longest TCP header, in words.
-const MAX_WORDS: u32 = 15;
 
 /// Sum of the words of an address.
 #[inline(always)]
@@ -54,32 +53,35 @@ pub const fn fold(mut sum: u64) -> u16 {
 impl Segment {
     /// Checks the checksum; `payload_sum` is the sum of the bytes behind the header.
     #[inline(always)]
-    pub fn checksum<F: Family>(&self, view: &PacketView, payload_sum: u16) -> Option<Checksum> {
-        let pseudo = pseudo_header::<F>(
-            &self.tuple.source,
-            &self.tuple.destination,
-            self.tcp.length + self.payload,
-        );
-        let mut sum = pseudo + u64::from(payload_sum);
-        let words = view.hide_from_verifier(self.tcp.length / 4);
-        let mut i = 0;
-        while i < MAX_WORDS {
-            if i >= words {
-                break;
-            }
-            sum += u64::from(view.u32(F::TCP + 4 * i)?);
-            i += 1;
+    pub fn checksum<F: Family>(&self, ctx: &TcContext, payload_sum: u16) -> Option<Checksum> {
+        match check::<F>(ctx, self, payload_sum.into()) {
+            0 => Some(Checksum::Whole),
+            1 => Some(Checksum::Partial),
+            2 => Some(Checksum::Wrong),
+            _ => None,
         }
-        let field = view.u16(F::TCP + 16)?;
-        let sum = fold(sum);
-        Some(if sum == 0xffff || sum == 0 {
-            Checksum::Whole
-        } else if field == fold(pseudo) {
-            Checksum::Partial
-        } else {
-            Checksum::Wrong
-        })
     }
+}
+
+/// Checks a checksum. Returns a [`Checksum`] as a number, or one that is none where the header cannot be read. A function of
+/// its own: its callers' stack has no room for what it needs.
+#[inline(never)]
+fn check<F: Family>(ctx: &TcContext, segment: &Segment, payload_sum: u32) -> u32 {
+    let length = segment.tcp.length;
+    let Some((header_sum, field)) = frame::header_sum(ctx, F::TCP, length) else {
+        return u32::MAX;
+    };
+    let tuple = &segment.tuple;
+    let pseudo = pseudo_header::<F>(&tuple.source, &tuple.destination, length + segment.payload);
+    let sum = fold(pseudo + u64::from(payload_sum) + u64::from(header_sum));
+    let checksum = if sum == 0xffff || sum == 0 {
+        Checksum::Whole
+    } else if field == fold(pseudo) {
+        Checksum::Partial
+    } else {
+        Checksum::Wrong
+    };
+    checksum as u32
 }
 
 /// Bytes of first data that a segment to a host has: a multiple of four, so that the sum of the next one begins at a whole

@@ -33,7 +33,7 @@ use super::{
     segment::{Checksum, Segment},
     settings::config,
 };
-use crate::cut::skb::{Family, PacketView, tick};
+use crate::cut::skb::{Family, tick};
 
 /// Not an action: the segment belongs to another connection of the same addresses and ports, or begins this one anew.
 pub const OF_ANOTHER: i32 = -2;
@@ -207,7 +207,7 @@ fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()
         return None;
     }
     let sum = payload_sum(payload, 0, length);
-    let checksum = segment.checksum::<F>(&PacketView::current(ctx), sum)?;
+    let checksum = segment.checksum::<F>(ctx, sum)?;
     reading.checksum = checksum as u32;
     // The host gets the kept bytes, whose name was read: a client that repeats other bytes loses these.
     (checksum != Checksum::Wrong).then_some(())
@@ -264,8 +264,7 @@ fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
     }
     frame::pad(payload, at + length);
     let sum = payload_sum(payload, at, length);
-    let view = PacketView::current(ctx);
-    let checksum = segment.checksum::<F>(&view, sum).unwrap_or(Checksum::Wrong);
+    let checksum = segment.checksum::<F>(ctx, sum).unwrap_or(Checksum::Wrong);
     if checksum == Checksum::Wrong {
         frame::pad(payload, at);
         return None;

@@ -1,15 +1,15 @@
 //! Routes of wildcards: a name is turned around, so that what wildcards have in common is their beginning.
 
 use aya_ebpf::maps::lpm_trie::Key;
-use signalbox_common::peek::{
-    abi::{PeekReading, PeekRoute, PeekSuffix},
-    name::{MAX_NAME_BYTES, NameReverser},
+use signalbox_common::{
+    net::BoundedLoop as _,
+    peek::{
+        abi::{PeekReading, PeekRoute, PeekSuffix},
+        name::{MAX_NAME_BYTES, NameReverser},
+    },
 };
 
-use super::{
-    maps::PEEK_WILDCARDS,
-    read::{Turns, forget},
-};
+use super::{kernel_loop::KernelLoop, maps::PEEK_WILDCARDS, read::forget};
 
 /// The route of the longest wildcard that stands for the name that was read.
 #[inline(always)]
@@ -36,18 +36,15 @@ pub fn find(reading: &mut PeekReading) -> Option<*const PeekRoute> {
 #[inline(never)]
 fn turn_around(reading: &mut PeekReading) -> u32 {
     reading.reverser = NameReverser::new();
-    let mut turns = Turns::unused();
-    // SAFETY: begun, and ended once.
-    unsafe {
-        turns.begin(MAX_NAME_BYTES as i32 + 1);
-        while turns.next() {
-            let goes_on = reading.reverser.step(&reading.name, &mut reading.suffix.suffix);
-            forget(reading);
-            if !goes_on {
-                break;
-            }
+    let mut steps = KernelLoop::NEW;
+    steps.begin(MAX_NAME_BYTES as u32 + 1);
+    while steps.next() {
+        let goes_on = reading.reverser.step(&reading.name, &mut reading.suffix.suffix);
+        forget(reading);
+        if !goes_on {
+            break;
         }
-        turns.end();
     }
+    steps.end();
     reading.reverser.is_bad
 }

@@ -296,7 +296,8 @@ fn an_idle_flow_is_ended_for_both_and_a_busy_one_is_not() {
         }
         ping(&busy, &busy_host);
         assert!(eventually(SOON, || closed(&sb, "idle_timeout") == before + 1));
-        assert_eq!(sb.flow_count(), 1);
+        // The flow that was reset keeps its entry for two seconds more: late packets are dropped.
+        assert!(eventually(SOON, || sb.flow_count() == 1), "{} flows", sb.flow_count());
         finish(&busy, &busy_host);
         expect_none(&sb);
     }

@@ -3,7 +3,7 @@
 /// Hides a number from the compiler, which would drop the mask of an offset that it knows to be small: the verifier does
 /// not know it.
 #[inline(always)]
-pub(super) fn hidden(at: u32) -> u32 {
+pub(crate) fn hidden(at: u32) -> u32 {
     #[cfg(target_arch = "bpf")]
     {
         let mut at = at;
