@@ -1,11 +1,11 @@
 //! Maps of the kernel peek.
 
 use super::hello::HelloReader;
-use crate::net::hide::hidden;
 use super::name::NameReverser;
 pub use super::name::{PeekName, PeekSuffix};
 use super::request::RequestReader;
 use crate::net::Tuple;
+use crate::net::hide::hidden;
 
 /// Entries of `PEEK_BINDINGS`.
 pub const MAX_PEEK_BINDINGS: u32 = 16_384;

@@ -374,7 +374,7 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
     if config.flows == 0 || cpu >= config.cpus {
         return None;
     }
-    let is_orphaned = config.is_orphaned(tick());
+    let is_orphaned = u32::from(config.is_orphaned(tick()));
     let mut stride = hide_from_verifier(1, cursor.flow) & MAX_STRIDE;
     let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.flow);
     let mut tries = KernelLoop::NEW;
@@ -383,20 +383,27 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
         let index = config.first_flow + cpu * config.flows + cursor.flow % config.flows;
         cursor.flow = cursor.flow.wrapping_add(stride);
         stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.flow) & MAX_STRIDE;
-        let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
-            break;
-        };
-        if is_orphaned {
-            reclaim(index);
-        }
-        // SAFETY: an element of the array, changed atomically.
-        if atomic::exchange(unsafe { &mut (*flow).state }, state::FREE, state::ALLOCATED) {
+        if claim_entry(index, is_orphaned) != 0 {
             claimed = index;
             break;
         }
     }
     tries.end();
     (claimed != NOT_CLAIMED).then_some(claimed)
+}
+
+/// Claims one entry; 0 where a flow has it. A function of its own, as below: see `read::step_request`.
+#[inline(never)]
+fn claim_entry(index: u32, is_orphaned: u32) -> u32 {
+    let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
+        return 0;
+    };
+    if is_orphaned != 0 {
+        reclaim(index);
+    }
+    // SAFETY: an element of the array, changed atomically.
+    let state = unsafe { &mut (*flow).state };
+    u32::from(atomic::exchange(state, state::FREE, state::ALLOCATED))
 }
 
 /// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets. Of
@@ -434,13 +441,20 @@ fn claim_free_port<F: Family>(
         }
         port &= 0xffff;
         arriving.ports = host_port | port;
-        if is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE && claim_port(port, flow) {
+        if claim_tuple::<F>(ctx, arriving, flow) != 0 {
             claimed = port;
             break;
         }
     }
     tries.end();
     (claimed != NOT_CLAIMED).then_some(claimed)
+}
+
+/// Claims the source port of a tuple of a host's packets; 0 where something has it.
+#[inline(never)]
+fn claim_tuple<F: Family>(ctx: &TcContext, arriving: &Tuple, flow: u32) -> u32 {
+    let is_free = is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE;
+    u32::from(is_free && claim_port(arriving.ports, flow))
 }
 
 /// Whether no flow has a tuple; one that has ended gives it away.
