@@ -190,31 +190,6 @@ fn a_node_that_comes_back_hears_of_all_flows() {
     pair.wait_shadows(1, 0);
 }
 
-/// A flow is told of once, however long it lives: that it has been silent since is not known at the other node.
-#[test]
-fn a_flow_that_was_told_of_long_ago_is_not_idle() {
-    let settings = Settings {
-        lines: "timeouts: { idle: 6s }",
-        ..Settings::default()
-    };
-    let Some(mut pair) = Pair::begin_with("a_flow_that_was_told_of_long_ago_is_not_idle", settings) else {
-        return;
-    };
-    let flows = enter_all(&pair, &doors());
-    for _ in 0..8 {
-        std::thread::sleep(Duration::from_secs(1));
-        speak(&flows);
-    }
-    pair.kill(0);
-    pair.take(1);
-    expect_flows(&pair, 1, flows.len());
-    // The flow GC has looked at all of them since.
-    std::thread::sleep(Duration::from_millis(2500));
-    speak(&flows);
-    // And from the move on it does get idle.
-    expect_flows(&pair, 1, 0);
-}
-
 /// The first word behind a move is the last one: it is the usual end of a session that was idle.
 #[test]
 fn a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end() {
@@ -290,4 +265,33 @@ fn nothing_is_corrupt_while_both_nodes_have_the_addresses() {
     speak(&flows);
     flows.iter().for_each(finish);
     expect_flows(&pair, 0, 0);
+}
+
+mod share_6 {
+    use super::*;
+
+    /// A flow is told of once, however long it lives: that it has been silent since is not known at the other node.
+    #[test]
+    fn a_flow_that_was_told_of_long_ago_is_not_idle() {
+        let settings = Settings {
+            lines: "timeouts: { idle: 6s }",
+            ..Settings::default()
+        };
+        let Some(mut pair) = Pair::begin_with("a_flow_that_was_told_of_long_ago_is_not_idle", settings) else {
+            return;
+        };
+        let flows = enter_all(&pair, &doors());
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_secs(1));
+            speak(&flows);
+        }
+        pair.kill(0);
+        pair.take(1);
+        expect_flows(&pair, 1, flows.len());
+        // The flow GC has looked at all of them since.
+        std::thread::sleep(Duration::from_millis(2500));
+        speak(&flows);
+        // And from the move on it does get idle.
+        expect_flows(&pair, 1, 0);
+    }
 }

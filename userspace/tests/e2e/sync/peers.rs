@@ -84,99 +84,6 @@ fn strangers_change_nothing() {
     }
 }
 
-/// A node of the set that has gone mad: it has a certificate, and says what it likes.
-#[test]
-fn a_mad_peer_harms_no_flow_of_the_owner() {
-    let Some(mut pair) = Pair::begin("a_mad_peer_harms_no_flow_of_the_owner") else {
-        return;
-    };
-    let begun = Instant::now();
-    let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
-    for (client, _) in &flows {
-        expect_cut(pair.balancer(0), client);
-    }
-    let mut words = hello("node-b", PROTOCOL, 1, 2);
-    Message::FullBegin.encode(&mut words);
-    // The owner's own flows, by their addresses and ports but to other places, and ends of everything.
-    for (at, (client, _)) in flows.iter().enumerate() {
-        let local = client.local_addr().unwrap();
-        let vip = client.peer_addr().unwrap();
-        let ports = u32::from(local.port()) << 16 | u32::from(vip.port());
-        let mapped = |address: std::net::IpAddr| signalbox::kernel::address::to_words(address);
-        Message::Flow(Box::new(FlowRecord {
-            index: at as u32,
-            ports: [ports, (80 << 16) | (40_000 + at as u32)],
-            addresses: [
-                mapped(local.ip()),
-                mapped(vip.ip()),
-                mapped(vip.ip()),
-                mapped(local.ip()),
-            ],
-            ..FlowRecord::default()
-        }))
-        .encode(&mut words);
-        Message::End(at as u32).encode(&mut words);
-    }
-    // More flows than there is room for.
-    for at in 0..6000u32 {
-        Message::Flow(Box::new(FlowRecord {
-            index: 100 + at,
-            ports: [at << 16 | 443, 443 << 16 | at],
-            addresses: [
-                [0, 0, 0xffff, 0x0a01_0063],
-                [0, 0, 0xffff, 0x0a01_000a],
-                [0, 0, 0xffff, 0x0a02_000a],
-                [0, 0, 0xffff, 0x0a02_0063],
-            ],
-            ..FlowRecord::default()
-        }))
-        .encode(&mut words);
-    }
-    // A connection to the node itself, such as an operator's.
-    Message::Flow(Box::new(FlowRecord {
-        index: 99,
-        ports: [40_000 << 16 | 22, 22 << 16 | 40_000],
-        addresses: [
-            [0, 0, 0xffff, 0x0a01_0002],
-            [0, 0, 0xffff, 0x0a01_000b],
-            [0, 0, 0xffff, 0x0a02_000a],
-            [0, 0, 0xffff, 0x0a02_0063],
-        ],
-        ..FlowRecord::default()
-    }))
-    .encode(&mut words);
-    Message::FullEnd(vec!["g1".into()]).encode(&mut words);
-    Message::Name(Name {
-        number: 1,
-        parts: vec!["other".into(), "x".into()],
-    })
-    .encode(&mut words);
-    // Until then the mad peer's flows would be the owner's.
-    std::thread::sleep(TAKE_OVER_TIMEOUT.saturating_sub(begun.elapsed()));
-    // The true peer would come back at once, and take the place of this one.
-    pair.stop(1);
-    // It ends with a name of a kind that flows do not have, and with its connection.
-    assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &words));
-    std::thread::sleep(Duration::from_millis(300));
-    for (client, host) in &flows {
-        ping(client, host);
-        ping(host, client);
-    }
-    assert_eq!(pair.balancer(0).flow_count(), flows.len() as u64);
-    let state = pair.balancer(0).json("/api/v1/ha");
-    assert!(
-        state["sync"]["peers"][0]["rejected"]["no_room"].as_u64().unwrap() > 0,
-        "{state:#}"
-    );
-    assert_eq!(state["sync"]["peers"][0]["rejected"]["other_addresses"], 1, "{state:#}");
-    // The true peer comes back, and says which flows it really has.
-    pair.start(1);
-    pair.report(1, "backup");
-    pair.wait_synced();
-    let more = pair.enter(&doors()[1]);
-    expect_cut(pair.balancer(0), &more.0);
-}
-
 #[test]
 fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
     let Some(pair) = Pair::begin_with(
@@ -206,4 +113,101 @@ fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
         client.write_all(b"x").is_ok() && (&**host).read_exact(&mut [0; 1]).is_ok()
     };
     assert_eq!(flows.iter().filter(|flow| goes_on(flow)).count(), 4);
+}
+
+mod share_6 {
+    use super::*;
+
+    /// A node of the set that has gone mad: it has a certificate, and says what it likes.
+    #[test]
+    fn a_mad_peer_harms_no_flow_of_the_owner() {
+        let Some(mut pair) = Pair::begin("a_mad_peer_harms_no_flow_of_the_owner") else {
+            return;
+        };
+        let begun = Instant::now();
+        let flows: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
+        for (client, _) in &flows {
+            expect_cut(pair.balancer(0), client);
+        }
+        let mut words = hello("node-b", PROTOCOL, 1, 2);
+        Message::FullBegin.encode(&mut words);
+        // The owner's own flows, by their addresses and ports but to other places, and ends of everything.
+        for (at, (client, _)) in flows.iter().enumerate() {
+            let local = client.local_addr().unwrap();
+            let vip = client.peer_addr().unwrap();
+            let ports = u32::from(local.port()) << 16 | u32::from(vip.port());
+            let mapped = |address: std::net::IpAddr| signalbox::kernel::address::to_words(address);
+            Message::Flow(Box::new(FlowRecord {
+                index: at as u32,
+                ports: [ports, (80 << 16) | (40_000 + at as u32)],
+                addresses: [
+                    mapped(local.ip()),
+                    mapped(vip.ip()),
+                    mapped(vip.ip()),
+                    mapped(local.ip()),
+                ],
+                ..FlowRecord::default()
+            }))
+            .encode(&mut words);
+            Message::End(at as u32).encode(&mut words);
+        }
+        // More flows than there is room for.
+        for at in 0..6000u32 {
+            Message::Flow(Box::new(FlowRecord {
+                index: 100 + at,
+                ports: [at << 16 | 443, 443 << 16 | at],
+                addresses: [
+                    [0, 0, 0xffff, 0x0a01_0063],
+                    [0, 0, 0xffff, 0x0a01_000a],
+                    [0, 0, 0xffff, 0x0a02_000a],
+                    [0, 0, 0xffff, 0x0a02_0063],
+                ],
+                ..FlowRecord::default()
+            }))
+            .encode(&mut words);
+        }
+        // A connection to the node itself, such as an operator's.
+        Message::Flow(Box::new(FlowRecord {
+            index: 99,
+            ports: [40_000 << 16 | 22, 22 << 16 | 40_000],
+            addresses: [
+                [0, 0, 0xffff, 0x0a01_0002],
+                [0, 0, 0xffff, 0x0a01_000b],
+                [0, 0, 0xffff, 0x0a02_000a],
+                [0, 0, 0xffff, 0x0a02_0063],
+            ],
+            ..FlowRecord::default()
+        }))
+        .encode(&mut words);
+        Message::FullEnd(vec!["g1".into()]).encode(&mut words);
+        Message::Name(Name {
+            number: 1,
+            parts: vec!["other".into(), "x".into()],
+        })
+        .encode(&mut words);
+        // Until then the mad peer's flows would be the owner's.
+        std::thread::sleep(TAKE_OVER_TIMEOUT.saturating_sub(begun.elapsed()));
+        // The true peer would come back at once, and take the place of this one.
+        pair.stop(1);
+        // It ends with a name of a kind that flows do not have, and with its connection.
+        assert!(is_refused(connect(&pair, Some("node-b")).unwrap(), &words));
+        std::thread::sleep(Duration::from_millis(300));
+        for (client, host) in &flows {
+            ping(client, host);
+            ping(host, client);
+        }
+        assert_eq!(pair.balancer(0).flow_count(), flows.len() as u64);
+        let state = pair.balancer(0).json("/api/v1/ha");
+        assert!(
+            state["sync"]["peers"][0]["rejected"]["no_room"].as_u64().unwrap() > 0,
+            "{state:#}"
+        );
+        assert_eq!(state["sync"]["peers"][0]["rejected"]["other_addresses"], 1, "{state:#}");
+        // The true peer comes back, and says which flows it really has.
+        pair.start(1);
+        pair.report(1, "backup");
+        pair.wait_synced();
+        let more = pair.enter(&doors()[1]);
+        expect_cut(pair.balancer(0), &more.0);
+    }
 }

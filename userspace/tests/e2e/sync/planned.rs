@@ -387,20 +387,6 @@ fn replace_in_a_drain(test: &str, program: &Path) {
 }
 
 #[test]
-fn no_download_is_lost_when_a_process_is_replaced_in_a_drain() {
-    let test = "no_download_is_lost_when_a_process_is_replaced_in_a_drain";
-    replace_in_a_drain(test, binary().as_ref());
-}
-
-#[test]
-fn no_download_is_lost_when_another_version_takes_over_in_a_drain() {
-    let test = "no_download_is_lost_when_another_version_takes_over_in_a_drain";
-    if let Some(next) = other_version(test) {
-        replace_in_a_drain(test, &next);
-    }
-}
-
-#[test]
 fn no_download_is_lost_when_signalbox_is_told_to_stop() {
     let test = "no_download_is_lost_when_signalbox_is_told_to_stop";
     let Some((mut pair, may_go_on, _servers)) = begin(test, "timeouts: { shutdown: 60s }") else {
@@ -417,43 +403,61 @@ fn no_download_is_lost_when_signalbox_is_told_to_stop() {
     expect_new_connections(&pair, 1);
 }
 
-#[test]
-fn what_is_left_at_the_end_of_a_drain_is_reset() {
-    let test = "what_is_left_at_the_end_of_a_drain_is_reset";
-    let Some((pair, _, _servers)) = begin(test, "timeouts: { drain: 3s }") else {
-        return;
-    };
-    let downloads = Downloads::begin(&pair);
-    pair.ha(0, "release");
-    pair.wait_owner(1);
-    for (at, download) in downloads.0 {
-        let outcome = download.join().unwrap();
-        assert!(
-            matches!(&outcome, Err(error) if error.kind() == ErrorKind::ConnectionReset),
-            "{at}: {outcome:?}\n{}",
-            pair.logs()
-        );
-    }
-    wait_without_routes(&pair, 0);
-}
+mod share_10 {
+    use super::*;
 
-/// A node that is killed in a drain leaves its routes. Nobody is misled by them, and its next process removes them.
-#[test]
-fn a_node_that_dies_in_a_drain_misleads_nobody() {
-    let test = "a_node_that_dies_in_a_drain_misleads_nobody";
-    let Some((mut pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 10s }") else {
-        return;
-    };
-    may_go_on.store(true, SeqCst);
-    pair.ha(0, "release");
-    pair.wait_owner(1);
-    pair.stop(0);
-    assert_ne!(routes(&pair, 0), "");
-    for address in ["10.1.0.10", "fd00:1::10"] {
-        pair.client.must(&["ip", "neigh", "flush", "to", address]);
+    /// A node that is killed in a drain leaves its routes. Nobody is misled by them, and its next process removes them.
+    #[test]
+    fn a_node_that_dies_in_a_drain_misleads_nobody() {
+        let test = "a_node_that_dies_in_a_drain_misleads_nobody";
+        let Some((mut pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 10s }") else {
+            return;
+        };
+        may_go_on.store(true, SeqCst);
+        pair.ha(0, "release");
+        pair.wait_owner(1);
+        pair.stop(0);
+        assert_ne!(routes(&pair, 0), "");
+        for address in ["10.1.0.10", "fd00:1::10"] {
+            pair.client.must(&["ip", "neigh", "flush", "to", address]);
+        }
+        expect_new_connections(&pair, 1);
+        pair.start(0);
+        wait_without_routes(&pair, 0);
+        expect_new_connections(&pair, 1);
     }
-    expect_new_connections(&pair, 1);
-    pair.start(0);
-    wait_without_routes(&pair, 0);
-    expect_new_connections(&pair, 1);
+
+    #[test]
+    fn no_download_is_lost_when_a_process_is_replaced_in_a_drain() {
+        let test = "no_download_is_lost_when_a_process_is_replaced_in_a_drain";
+        replace_in_a_drain(test, binary().as_ref());
+    }
+
+    #[test]
+    fn no_download_is_lost_when_another_version_takes_over_in_a_drain() {
+        let test = "no_download_is_lost_when_another_version_takes_over_in_a_drain";
+        if let Some(next) = other_version(test) {
+            replace_in_a_drain(test, &next);
+        }
+    }
+
+    #[test]
+    fn what_is_left_at_the_end_of_a_drain_is_reset() {
+        let test = "what_is_left_at_the_end_of_a_drain_is_reset";
+        let Some((pair, _, _servers)) = begin(test, "timeouts: { drain: 3s }") else {
+            return;
+        };
+        let downloads = Downloads::begin(&pair);
+        pair.ha(0, "release");
+        pair.wait_owner(1);
+        for (at, download) in downloads.0 {
+            let outcome = download.join().unwrap();
+            assert!(
+                matches!(&outcome, Err(error) if error.kind() == ErrorKind::ConnectionReset),
+                "{at}: {outcome:?}\n{}",
+                pair.logs()
+            );
+        }
+        wait_without_routes(&pair, 0);
+    }
 }

@@ -48,38 +48,6 @@ fn faults(browser: &Browser<'_>) -> Value {
 }
 
 #[test]
-fn every_page_is_gone_through_by_keyboard() {
-    if !may_run("every_page_is_gone_through_by_keyboard") {
-        return;
-    }
-    let (lab, _routers, _sb) = start();
-    let browser = Browser::start(&lab);
-    browser.open(UI);
-    unlock(&browser, TOKEN);
-    let mut all = Vec::new();
-    for (page, heading) in PAGES {
-        browser.run(&format!("location.hash = {page:?}"));
-        browser.expect(&format!("document.querySelector('h1')?.innerText === {heading:?}"));
-        let found = faults(&browser);
-        let found = found.as_array().unwrap_or_else(|| panic!("{page}: {found}"));
-        all.extend(found.iter().map(|fault| format!("{page}: {fault}")));
-    }
-    assert!(all.is_empty(), "{}", all.join("\n"));
-    // A button that has the focus is pressed by Enter.
-    browser.run("location.hash = 'routes'");
-    let explain = "[...document.querySelectorAll('button')].find((b) => b.innerText.trim() === 'explain')";
-    browser.expect(explain);
-    browser.run(&format!("{explain}.focus()"));
-    press(&browser, "Enter", 13);
-    browser.expect("document.querySelector('form input')");
-    // An element that cannot be reached would have been seen.
-    browser.run("document.body.insertAdjacentHTML('afterbegin', '<button class=\"x\">x</button>')");
-    browser.run("document.querySelector('.x').addEventListener('focus', (event) => event.target.blur())");
-    browser.run("document.querySelector('.x').tabIndex = 1");
-    assert_ne!(faults(&browser), json!([]));
-}
-
-#[test]
 fn no_page_is_wider_than_a_window_at_four_times_its_size() {
     if !may_run("no_page_is_wider_than_a_window_at_four_times_its_size") {
         return;
@@ -97,5 +65,41 @@ fn no_page_is_wider_than_a_window_at_four_times_its_size() {
             let wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
             assert_eq!(browser.run(wider), 0, "{page} is wider than {width}");
         }
+    }
+}
+
+mod share_6 {
+    use super::*;
+
+    #[test]
+    fn every_page_is_gone_through_by_keyboard() {
+        if !may_run("every_page_is_gone_through_by_keyboard") {
+            return;
+        }
+        let (lab, _routers, _sb) = start();
+        let browser = Browser::start(&lab);
+        browser.open(UI);
+        unlock(&browser, TOKEN);
+        let mut all = Vec::new();
+        for (page, heading) in PAGES {
+            browser.run(&format!("location.hash = {page:?}"));
+            browser.expect(&format!("document.querySelector('h1')?.innerText === {heading:?}"));
+            let found = faults(&browser);
+            let found = found.as_array().unwrap_or_else(|| panic!("{page}: {found}"));
+            all.extend(found.iter().map(|fault| format!("{page}: {fault}")));
+        }
+        assert!(all.is_empty(), "{}", all.join("\n"));
+        // A button that has the focus is pressed by Enter.
+        browser.run("location.hash = 'routes'");
+        let explain = "[...document.querySelectorAll('button')].find((b) => b.innerText.trim() === 'explain')";
+        browser.expect(explain);
+        browser.run(&format!("{explain}.focus()"));
+        press(&browser, "Enter", 13);
+        browser.expect("document.querySelector('form input')");
+        // An element that cannot be reached would have been seen.
+        browser.run("document.body.insertAdjacentHTML('afterbegin', '<button class=\"x\">x</button>')");
+        browser.run("document.querySelector('.x').addEventListener('focus', (event) => event.target.blur())");
+        browser.run("document.querySelector('.x').tabIndex = 1");
+        assert_ne!(faults(&browser), json!([]));
     }
 }
