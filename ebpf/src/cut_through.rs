@@ -19,4 +19,4 @@ const OUTLIVES_PROCESS: bool = true;
 /// Whether this object's programs record handshakes, and so own the map.
 const RECORDS_HANDSHAKES: bool = true;
 /// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
-type PacketLoop = signalbox_common::net::bounded_loop::CountedLoop;
+use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;

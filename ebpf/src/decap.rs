@@ -29,7 +29,7 @@ use packet_view::PacketView;
 /// Whether counters are pinned. Nobody reads this object's after a restart.
 const OUTLIVES_PROCESS: bool = false;
 /// Loops over parts of a packet, of which this program has none.
-type PacketLoop = signalbox_common::net::bounded_loop::CountedLoop;
+use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;
 
 #[xdp]
 pub fn l4_decap(ctx: XdpContext) -> u32 {

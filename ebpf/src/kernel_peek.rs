@@ -26,4 +26,4 @@ const OUTLIVES_PROCESS: bool = false;
 /// Whether this object's programs own the map of handshakes: object `cut_through` does.
 const RECORDS_HANDSHAKES: bool = false;
 /// Loops over parts of a packet.
-type PacketLoop = peek::kernel_loop::KernelLoop;
+use peek::kernel_loop::KernelLoop as PacketLoop;

@@ -22,4 +22,4 @@ const OUTLIVES_PROCESS: bool = true;
 /// this object's, where tier `cut` is loaded.
 const RECORDS_HANDSHAKES: bool = false;
 /// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
-type PacketLoop = signalbox_common::net::bounded_loop::CountedLoop;
+use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;

@@ -126,7 +126,13 @@ pub fn header_sum(ctx: &TcContext, at: u32, length: u32) -> Option<(u16, u16)> {
         if bpf_skb_load_bytes(ctx.as_ptr(), at, header.as_mut_ptr().cast(), length) != 0 {
             return None;
         }
-        bpf_csum_diff(core::ptr::null_mut(), 0, header.as_mut_ptr(), size_of_val(header) as u32, 0)
+        bpf_csum_diff(
+            core::ptr::null_mut(),
+            0,
+            header.as_mut_ptr(),
+            size_of_val(header) as u32,
+            0,
+        )
     };
     let field = (u32::from_be(header[4]) >> 16) as u16;
     // The kernel sums words in memory order.
