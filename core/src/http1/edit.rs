@@ -129,7 +129,7 @@ pub fn response(head: &ResponseHead, buffer: &[u8], rewrite: &ResponseRewrite<'_
 
 impl Section<'_> {
     fn write(&self, out: &mut RewrittenHead, edits: &[FieldEdit], connection: ConnectionField) {
-        let mut edits = PendingEdits::new(edits);
+        let mut edits = PendingEdits::new(edits, self.kind == HeadKind::Request);
         let mut wants_trailers = false;
         for field in self.fields.iter() {
             let (name, value) = (field.name.of(self.buffer), field.value.of(self.buffer));

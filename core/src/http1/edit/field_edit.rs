@@ -41,13 +41,18 @@ pub(super) enum LineEdit<'a> {
 pub(super) struct PendingEdits<'a> {
     edits: &'a [FieldEdit],
     is_done: Vec<bool>,
+    /// Whether lines with `_` for `-` in their names go where the field itself is removed or set.
+    removes_underscored: bool,
 }
 
 impl<'a> PendingEdits<'a> {
-    pub(super) fn new(edits: &'a [FieldEdit]) -> Self {
+    /// Edits of a request or an answer. Hosts with CGI's variables, such as those of PHP, WSGI and Rack, have one name for
+    /// `X-User` and `X_User`, so that a request's second one would pass for what the balancer says.
+    pub(super) fn new(edits: &'a [FieldEdit], is_request: bool) -> Self {
         Self {
             edits,
             is_done: vec![false; edits.len()],
+            removes_underscored: is_request,
         }
     }
 
@@ -55,7 +60,12 @@ impl<'a> PendingEdits<'a> {
     pub(super) fn of_line(&mut self, name: &[u8]) -> LineEdit<'a> {
         let last = self.edits.iter().rposition(|edit| !edit.adds() && edit.name().is(name));
         let Some(at) = last else {
-            return LineEdit::None;
+            let is_other_spelling = |edit: &FieldEdit| !edit.adds() && edit.name().is_underscored(name);
+            return if self.removes_underscored && self.edits.iter().any(is_other_spelling) {
+                LineEdit::Removed
+            } else {
+                LineEdit::None
+            };
         };
         let is_first = !std::mem::replace(&mut self.is_done[at], true);
         match &self.edits[at] {

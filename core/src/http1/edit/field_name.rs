@@ -63,6 +63,12 @@ impl FieldName {
     pub(super) fn is(&self, name: &[u8]) -> bool {
         self.as_bytes().eq_ignore_ascii_case(name)
     }
+
+    /// Whether `name` is this one, perhaps with `_` for some `-`.
+    pub(super) fn is_underscored(&self, name: &[u8]) -> bool {
+        let is_same = |(own, other): (&u8, &u8)| own.eq_ignore_ascii_case(other) || (*own == b'-' && *other == b'_');
+        self.as_bytes().len() == name.len() && self.as_bytes().iter().zip(name).all(is_same)
+    }
 }
 
 impl PartialEq for FieldName {

@@ -201,3 +201,29 @@ fn the_head_of_an_answer() {
         "HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
     );
 }
+
+#[test]
+fn a_field_that_is_removed_or_set_goes_in_its_other_spellings_too() {
+    let edits = [
+        FieldEdit::Remove(name("X-Debug-Me")),
+        FieldEdit::Set(name("X-Remote-User"), b"us".to_vec()),
+        FieldEdit::Replace(name("X-Once"), b"1".to_vec()),
+        FieldEdit::Add(name("X-More"), b"2".to_vec()),
+        FieldEdit::Remove(name("X_Own")),
+    ];
+    let rewrite = RequestRewrite {
+        fields: &edits,
+        ..PLAIN
+    };
+    let came =
+        "X_Debug_Me: 1\r\nx-debug_me: 2\r\nX_Remote_User: them\r\nX_Once: 3\r\nX_More: 4\r\nX-Own: 5\r\nX_Own: 6\r\n";
+    assert_eq!(
+        lines(came, &rewrite),
+        "X_More: 4\r\nX-Own: 5\r\nX-Remote-User: us\r\nX-More: 2\r\n"
+    );
+    // Both spellings: the value goes to the field itself, wherever it stands.
+    assert_eq!(
+        lines("X_Remote_User: them\r\nX-Remote-User: them\r\n", &rewrite),
+        "X-Remote-User: us\r\nX-More: 2\r\n"
+    );
+}
