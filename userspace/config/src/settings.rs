@@ -139,13 +139,12 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
     admin
 }
 
-/// Decodes `read`. By default reads need the token where others than this machine's users get at the API, if there is a
-/// token or a certificate that clients could show.
+/// Decodes `read`. By default reads need the token where others than this machine's users get at the API.
 fn reads_need_token(place: Option<&NodeRef<'_>>, admin: &Admin, report: &mut Report) -> bool {
     let has_client_ca = admin.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let has_credentials = admin.token_file.is_some() || has_client_ca;
     let is_remote = admin.listen.is_some_and(|addr| !addr.ip().is_loopback());
-    let wanted = or_default(place, has_credentials && is_remote, |place| {
+    let wanted = or_default(place, is_remote, |place| {
         place.keyword("a setting of read", &READS, report)
     });
     if let Some(place) = place.filter(|_| wanted && !has_credentials) {

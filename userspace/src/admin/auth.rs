@@ -63,6 +63,15 @@ impl AdminAuth {
 
     /// Checks the credentials of a request that reads. Reads with the right token are not limited.
     pub(super) fn authorize_read(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        if self.token_file.is_none() && !peer.certified {
+            return Err(Box::new(problem(
+                StatusCode::FORBIDDEN,
+                "Reads over this address need a token",
+                "use the admin socket, for example `signalbox status` on the machine itself, or set admin.token_file; \
+                 admin.read: open lets everybody read who reaches this address",
+                &json!({}),
+            )));
+        }
         self.authorize_at(0.0, peer, headers)
     }
 

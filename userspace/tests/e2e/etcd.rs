@@ -72,7 +72,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
     // The second is a machine of its own.
     let second = dir.join("second.yaml");
     let text = format!(
-        "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", socket: {0}/second.sock }}\n{1}listeners:\n  \
+        "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", read: open, socket: {0}/second.sock }}\n{1}listeners:\n  \
          - {{ name: http, protocol: http, listen: [\"10.2.0.4:8080\"] }}\n{clusters}",
         dir.display(),
         store("second.redb")

@@ -66,7 +66,7 @@ pub(super) fn of(kernel: &Kernel, depth: Depth) -> Job {
 /// Job of the balancer's machine, while the other machine's test runs.
 pub(super) fn balancer() -> Job {
     let config = "version: 1
-admin: { listen: \"10.1.0.1:8089\", socket: /run/signalbox.sock }
+admin: { listen: \"10.1.0.1:8089\", read: open, socket: /run/signalbox.sock }
 store: { path: /tmp/state.redb }
 shield: { deny: [10.1.0.3] }
 layer4: { hook: native }

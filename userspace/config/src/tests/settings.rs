@@ -38,14 +38,16 @@ fn admin() {
 }
 
 #[test]
-fn reads_need_the_token_where_others_get_at_the_api_and_there_is_one() {
+fn reads_need_the_token_where_others_get_at_the_api() {
     for (admin, needs_token) in [
         ("listen: \"127.0.0.1:8089\", token_file: /t", false),
         ("listen: \"127.0.0.1:8089\", token_file: /t, read: token", true),
-        ("listen: \"10.0.0.1:8089\"", false),
+        ("listen: \"10.0.0.1:8089\"", true),
+        ("listen: \"[::1]:8089\"", false),
+        ("listen: \"0.0.0.0:8089\"", true),
         ("listen: \"10.0.0.1:8089\", token_file: /t", true),
         ("listen: \"0.0.0.0:8089\", token_file: /t, read: open", false),
-        ("listen: \"10.0.0.1:8089\", tls: { cert: /c, key: /k }", false),
+        ("listen: \"10.0.0.1:8089\", tls: { cert: /c, key: /k }", true),
         (
             "listen: \"10.0.0.1:8089\", tls: { cert: /c, key: /k, client_ca: /a }",
             true,
