@@ -8,6 +8,7 @@ mod exposure;
 mod heard;
 mod hosts;
 mod name_ages;
+mod named_files;
 pub mod persistent_state;
 mod prefixes;
 mod publish;
@@ -65,6 +66,7 @@ pub struct Store {
     services: Arc<Services>,
     watchers: Watchers,
     tls: tls::TlsSetup,
+    named_files: named_files::NamedFiles,
     /// Answers due to sources whose knowledge is in the next model.
     discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
     needs_rebuild: bool,
@@ -113,6 +115,7 @@ impl Store {
             services,
             watchers,
             tls,
+            named_files: named_files::NamedFiles::default(),
             discovery_replies: Vec::new(),
             needs_rebuild: false,
             rebuilt_at: Instant::now(),
@@ -320,6 +323,7 @@ impl Store {
     /// Does what depends on time alone: ends ejections, retries and saves.
     fn expire(&mut self) {
         self.end_ejections();
+        self.follow_named_files();
         // The error is ignored here: it is logged at the start, and every change reports it.
         let _ = self.ensure_restored();
         self.persistent.save();

@@ -11,6 +11,8 @@ use signalbox_common::shield::prefixes::Node;
 use signalbox_core::model::shield::{PrefixLists, Prefixes, parse_net};
 use signalbox_core::prefixes::{Verdict, build};
 
+use crate::sys::FileStamp;
+
 /// Largest file that is read: some four million prefixes.
 const MAX_FILE_BYTES: u64 = 128 << 20;
 
@@ -20,20 +22,11 @@ pub(super) struct Files(HashMap<PathBuf, File>);
 
 struct File {
     /// Stamp of the content that has been read; `None`: it could not be read.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     /// Stamp at the last look: a file that still changes is not read.
-    last_seen: Option<Stamp>,
+    last_seen: Option<FileStamp>,
     prefixes: Arc<Vec<IpNet>>,
     error: Option<String>,
-}
-
-/// Stamp of a file, by which a change is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    /// Time of the last change of content, owner or mode: seconds and nanoseconds.
-    changed: (i64, i64),
-    length: u64,
-    inode: u64,
 }
 
 impl Files {
@@ -45,7 +38,7 @@ impl Files {
                 continue;
             }
             let known = before.remove(path);
-            let stamp = stamp(path).ok();
+            let stamp = FileStamp::of(path).ok();
             let file = match known {
                 Some(known) if stamp.is_some() && known.stamp == stamp => known,
                 // Somebody may still be writing the file: its stamp has to be equal twice.
@@ -74,9 +67,9 @@ impl Files {
 }
 
 /// Reads a file; logs once what is wrong with it.
-fn reread(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
+fn reread(path: &Path, seen: Option<FileStamp>, known: Option<File>) -> File {
     let mut read = read(path);
-    if read.is_ok() && stamp(path).ok() != seen {
+    if read.is_ok() && FileStamp::of(path).ok() != seen {
         read = Err(format!("{}: the file changed while it was read", path.display()));
     }
     let trouble = read.as_ref().err().cloned();
@@ -99,19 +92,9 @@ fn reread(path: &Path, seen: Option<Stamp>, known: Option<File>) -> File {
     }
 }
 
-fn stamp(path: &Path) -> io::Result<Stamp> {
-    use std::os::unix::fs::MetadataExt as _;
-    let data = std::fs::metadata(path)?;
-    Ok(Stamp {
-        changed: (data.ctime(), data.ctime_nsec()),
-        length: data.len(),
-        inode: data.ino(),
-    })
-}
-
 fn read(path: &Path) -> Result<Vec<IpNet>, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
-    if stamp(path).map_err(failed)?.length > MAX_FILE_BYTES {
+    if FileStamp::of(path).map_err(failed)?.length > MAX_FILE_BYTES {
         return Err(format!(
             "{}: the file is larger than {} MiB",
             path.display(),

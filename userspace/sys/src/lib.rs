@@ -2,6 +2,7 @@
 
 mod clock;
 mod error;
+mod file_stamp;
 mod private_file;
 mod process;
 mod service_manager;
@@ -20,6 +21,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockna
 
 pub use clock::unix_ms;
 pub use error::error_chain;
+pub use file_stamp::FileStamp;
 pub use private_file::{private_directory, sync_directory, write_private};
 pub use process::{end_with_parent, host_name};
 pub use service_manager::{is_listening, take_descriptors};

@@ -9,6 +9,7 @@ use signalbox_core::merge::{ClusterWeights, TesterOverrides, check_weights};
 use signalbox_core::model::Model;
 use signalbox_tls::tickets::TicketSecret;
 
+use super::named_files::NamedFiles;
 use super::persistent_state::{ConfigOverride, Persist};
 use super::{Applied, Store};
 use crate::source::DiscoveryUpdate;
@@ -53,6 +54,7 @@ impl Store {
             }
         }
         let secret = self.ticket_secret(&model);
+        let named_files = NamedFiles::of(&model);
         // Before the listeners open: none of them serves without its certificates.
         let (tls, pages) = tokio::task::block_in_place(|| {
             let pages = ErrorPages::load(&model.pages)?;
@@ -63,6 +65,7 @@ impl Store {
         match self.rebuild() {
             Ok(applied) => {
                 self.shared.error_pages.store(std::sync::Arc::new(pages));
+                self.named_files = named_files;
                 self.shared.ha.retain(&self.file);
                 self.set_rebuilt();
                 self.shared.apply_waiting.end();
@@ -79,7 +82,7 @@ impl Store {
     }
 
     /// Secret of the tickets of a configuration's listeners; `None` where they give none.
-    fn ticket_secret(&mut self, model: &Model) -> Option<TicketSecret> {
+    pub(super) fn ticket_secret(&mut self, model: &Model) -> Option<TicketSecret> {
         let has_tls = model.listeners.iter().any(|listener| listener.tls.is_some());
         has_tls
             .then(|| self.persistent.ticket_secret(model.tls.tickets))

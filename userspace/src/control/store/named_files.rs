@@ -1,0 +1,115 @@
+//! Files that the configuration names and that are read when it is put in force: authorities, the balancer's own
+//! certificates for hosts, error pages. Read again when they have changed, as certificates and lists of prefixes are.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use signalbox_core::model::Model;
+
+use super::Store;
+use crate::state::error_pages::ErrorPages;
+use crate::sys::FileStamp;
+
+/// Stamps of files; `None` for one that is not there.
+type Stamps = BTreeMap<PathBuf, Option<FileStamp>>;
+
+/// Files of the configuration in force.
+#[derive(Default)]
+pub(super) struct NamedFiles {
+    /// Stamps of what was read last.
+    read: Stamps,
+    /// Stamps at the last look: files that still change are not read.
+    last_seen: Stamps,
+}
+
+impl NamedFiles {
+    /// Notes the files of a model, before they are read.
+    pub(super) fn of(model: &Model) -> Self {
+        let authorities = model.listeners.iter().filter_map(|listener| {
+            let clients = listener.tls.as_ref()?.clients.as_ref()?;
+            Some(&clients.ca)
+        });
+        let to_hosts = model.clusters.iter().flat_map(|cluster| {
+            let tls = &cluster.backend_tls;
+            let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
+            tls.ca.iter().chain(identity)
+        });
+        let paths = authorities.chain(to_hosts).chain(model.pages.values());
+        let read: Stamps = paths.map(|path| (path.clone(), FileStamp::of(path).ok())).collect();
+        Self {
+            last_seen: read.clone(),
+            read,
+        }
+    }
+
+    /// Returns whether a file has changed since it was read, and changes no more.
+    fn have_changed(&mut self) -> bool {
+        let seen: Stamps = self
+            .read
+            .keys()
+            .map(|path| (path.clone(), FileStamp::of(path).ok()))
+            .collect();
+        let has_settled = seen == self.last_seen;
+        self.last_seen = seen;
+        let is_news = has_settled && self.last_seen != self.read;
+        if is_news {
+            self.read.clone_from(&self.last_seen);
+        }
+        is_news
+    }
+}
+
+impl Store {
+    /// Reads the named files again, if they have changed. One that cannot be used leaves all as it is.
+    pub(super) fn follow_named_files(&mut self) {
+        if !tokio::task::block_in_place(|| self.named_files.have_changed()) {
+            return;
+        }
+        let model = Arc::clone(&self.file);
+        let secret = self.ticket_secret(&model);
+        let read = tokio::task::block_in_place(|| {
+            let pages = ErrorPages::load(&model.pages)?;
+            self.tls.prepare(&model, secret.as_ref()).map(|tls| (tls, pages))
+        });
+        self.shared.reloads.record("files", read.as_ref().err().cloned());
+        match read {
+            Ok((tls, pages)) => {
+                self.tls.commit(tls);
+                self.shared.error_pages.store(Arc::new(pages));
+                self.needs_publish = true;
+                tracing::info!("Files that the configuration names have changed, and have been read again.");
+            }
+            Err(error) => {
+                tracing::error!(
+                    error,
+                    "A file that the configuration names cannot be used: what was read of it before stays in force."
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_news_once_it_changes_no_more() {
+        let path = std::env::temp_dir().join(format!("signalbox-named-{}", std::process::id()));
+        std::fs::write(&path, "1").unwrap();
+        let stamps: Stamps = [(path.clone(), FileStamp::of(&path).ok())].into();
+        let mut files = NamedFiles {
+            last_seen: stamps.clone(),
+            read: stamps,
+        };
+        assert!(!files.have_changed());
+        std::fs::write(&path, "22").unwrap();
+        assert!(!files.have_changed(), "somebody may be writing it");
+        assert!(files.have_changed());
+        assert!(!files.have_changed());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!files.have_changed());
+        assert!(files.have_changed(), "a file that is gone is news, too");
+    }
+}
