@@ -126,6 +126,8 @@ pub mod state {
     pub const FIN: u16 = 4;
     /// The sender has sent a reset.
     pub const RST: u16 = 8;
+    /// Routers may fragment the direction's packets of IPv4: its way has a smaller MTU.
+    pub const MAY_BE_FRAGMENTED: u16 = 16;
     /// The shield no longer counts the flow as a connection of its source.
     pub const CONN_CLOSED: u16 = 32;
 }

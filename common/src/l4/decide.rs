@@ -372,6 +372,40 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
     send_to_host(packet, kernel, &s.seen, &mut s.out, &s.forward_flow, Reason::L4Opened)
 }
 
+/// Whether a host is told that its packet was too big for the way to the client. It would lower the path MTU of the
+/// balancer's address, and so of all clients, for ten minutes; and anybody can send such a message.
+///
+/// IPv4: never. Routers may fragment the flow's packets from now on. IPv6, where no router fragments (RFC 8200, section
+/// 5): of established flows alone, of TCP where the quoted number may be under way; no host goes below 1280 bytes.
+#[inline(always)]
+fn concerns_host<B: Buffer + ?Sized, K: Maps>(
+    packet: &B,
+    kernel: &K,
+    s: &PacketScratch,
+    flow: &L4Flow,
+    quoted: &icmp::QuotedPacket,
+) -> bool {
+    if s.seen.version == 4 {
+        if let Some(reply) = find_flow(kernel, &s.reverse_key) {
+            reply.set_state(state::MAY_BE_FRAGMENTED);
+        }
+        return false;
+    }
+    kernel.established(&s.reverse_key).is_some()
+        && (s.reverse_key.protocol != TCP
+            || packet
+                .u32(quoted.l4 + 4)
+                .is_some_and(|seq| may_be_under_way(seq, flow.ack)))
+}
+
+/// Whether a segment may be under way to a receiver whose last acknowledgement is `ack`: behind it by what may have been
+/// acknowledged since it was sent, or before it by a large window.
+#[inline(always)]
+const fn may_be_under_way(seq: u32, ack: u32) -> bool {
+    const MOST: u32 = 4 << 20;
+    seq.wrapping_sub(ack).wrapping_add(MOST) < 2 * MOST
+}
+
 /// Forwards an ICMP error about a packet of a flow to the end that sent the packet.
 #[inline(always)]
 fn forward_icmp_error<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch) -> Verdict {
@@ -397,6 +431,12 @@ fn forward_icmp_error<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s
     };
     if flow.mode != mode::NAT {
         return send_to_host(packet, kernel, &s.seen, &mut s.out, &flow, Reason::L4Icmp);
+    }
+    if flow.state & state::REPLY == 0 && icmp::is_too_big(packet, &s.seen) {
+        s.reverse_key = reverse_key(&flow, s.reverse_key.protocol);
+        if !concerns_host(packet, kernel, s, &flow, &quoted) {
+            return Verdict::new(Reason::L4Icmp, Action::Drop);
+        }
     }
     if decrement_hop_limit(packet, &s.seen).is_none() {
         return Verdict::new(Reason::L4Hops, Action::Drop);

@@ -6,7 +6,9 @@
 
 use super::abi::L4Flow;
 use crate::net::addresses::write_addresses;
-use crate::net::icmp::{AT_CHECKSUM, ICMP_HEADER, QuotedChange, is_error, rewrite_quoted};
+use crate::net::icmp::{
+    AT_CHECKSUM, ICMP_HEADER, QuotedChange, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG, is_error, rewrite_quoted,
+};
 use crate::net::ip::{ICMP, ICMPV6, TCP, UDP, V6_HEADER};
 use crate::net::packet::NOT_FRAGMENTED;
 use crate::net::{Buffer, Key, ParsedHeaders, Tuple};
@@ -27,6 +29,18 @@ pub struct QuotedPacket {
 #[must_use]
 pub fn is_icmp(seen: &ParsedHeaders) -> bool {
     seen.key.protocol == if seen.version == 4 { ICMP } else { ICMPV6 } && seen.fragment == NOT_FRAGMENTED
+}
+
+/// Whether an ICMP error says that a packet was too big for a link on its way.
+#[inline(always)]
+#[must_use]
+pub fn is_too_big<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> bool {
+    let kind = packet.u8(seen.l4);
+    if seen.version == 4 {
+        kind == Some(V4_UNREACHABLE) && packet.u8(seen.l4 + 1) == Some(V4_TOO_BIG)
+    } else {
+        kind == Some(V6_TOO_BIG)
+    }
 }
 
 /// Reads the packet that an ICMP error quotes. `None` for other messages, and for packets that cannot be a service's.

@@ -1,10 +1,32 @@
 //! Translation of source and destination (mode `nat`).
 
-use super::abi::L4Flow;
+use super::abi::{L4Flow, state};
 use crate::net::addresses::write_addresses;
 use crate::net::checksum::ChecksumDiffs;
 use crate::net::packet::LATER_FRAGMENT;
 use crate::net::{Buffer, Diff, ParsedHeaders};
+
+/// Lets routers fragment an IPv4 packet (RFC 791). Its identification, which a sender that forbids fragments may leave at
+/// zero (RFC 6864, section 4.1), becomes the number of the flow's packet.
+#[inline(always)]
+fn allow_fragments<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: &L4Flow) -> Option<()> {
+    const DONT_FRAGMENT: u32 = 0x4000;
+    let old = packet.u32(seen.l3 + 4)?;
+    if old & DONT_FRAGMENT == 0 {
+        return Some(());
+    }
+    let id = if old >> 16 == 0 {
+        flow.packets << 16
+    } else {
+        old & 0xffff_0000
+    };
+    let new = id | (old & 0xffff & !DONT_FRAGMENT);
+    let mut diff = Diff::default();
+    diff.u32(old, new);
+    let checksum = packet.u16(seen.l3 + 10)?;
+    packet.set_u32(seen.l3 + 4, new)?;
+    packet.set_u16(seen.l3 + 10, diff.apply_to(checksum))
+}
 
 /// Writes a flow's addresses into an IPv4 header and takes one hop away: one read and one write for all of it. `Err` as
 /// in [`translate`].
@@ -36,6 +58,9 @@ pub fn translate<B: Buffer + ?Sized>(
     flow: &L4Flow,
 ) -> Result<ChecksumDiffs, bool> {
     let written = if seen.version == 4 {
+        if flow.state & state::MAY_BE_FRAGMENTED != 0 {
+            allow_fragments(packet, seen, flow).ok_or(false)?;
+        }
         translate_v4(packet, seen, flow)?
     } else {
         let at = seen.l3 + 7;

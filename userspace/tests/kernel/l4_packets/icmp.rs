@@ -67,22 +67,85 @@ fn an_error_about_a_packet_to_the_host_reaches_the_client_in_its_own_words() {
 fn an_error_about_an_answer_reaches_the_host_in_its_own_words() {
     with_each(|world| {
         world.serve_all();
-        for (client, vip, host, router, kind) in FAMILIES {
-            let at_host = world
-                .arrives(&Packet::tcp(FROM_CLIENT, client, vip, SYN))
-                .sent(Reason::L4Opened);
-            let mut answer = Packet::tcp(FROM_HOST, host, host, SYN | ACK);
-            answer.to = at_host.from;
-            let at_client = world.arrives(&answer).sent(Reason::L4Replied);
-            let outcome = world.run(&error(&at_client, kind, 1300, FROM_CLIENT, router));
+        for (client, vip, host, router, _) in FAMILIES {
+            let (answer, at_client) = answered(world, client, vip, host);
+            // No way to the client.
+            let kind = if answer.to.is_ipv4() { [3, 1] } else { [1, 0] };
+            let outcome = world.run(&error(&at_client, kind, 0, FROM_CLIENT, router));
             let told = outcome.sent_bytes(Reason::L4Icmp);
             let mut own = answer.clone();
             own.hops = at_client.hops;
-            let mut want = error(&own, kind, 1300, TO_HOST, router);
+            let mut want = error(&own, kind, 0, TO_HOST, router);
             let l3 = if answer.to.is_ipv4() { 20 } else { 40 };
             want[14 + if l3 == 20 { 8 } else { 7 }] -= 1;
             compare(told, &want, l3);
         }
+    });
+}
+
+/// Begins a flow: the host's answer as it arrives, and as the client gets it.
+fn answered(world: &World, client: &str, vip: &str, host: &str) -> (Packet, Packet) {
+    let at_host = world
+        .arrives(&Packet::tcp(FROM_CLIENT, client, vip, SYN))
+        .sent(Reason::L4Opened);
+    let mut answer = Packet::tcp(FROM_HOST, host, host, SYN | ACK);
+    answer.to = at_host.from;
+    let at_client = world.arrives(&answer).sent(Reason::L4Replied);
+    (answer, at_client)
+}
+
+/// The host would lower the path MTU of the balancer's address, and so of all clients.
+#[test]
+fn a_way_to_a_client_that_is_too_narrow_is_no_hosts_business() {
+    with_each(|world| {
+        world.serve_all();
+        let (client, vip, _, router, kind) = FAMILIES[0];
+        let (answer, at_client) = answered(world, client, vip, HOST);
+        let fields = |bytes: &[u8]| [18..20, 20..22].map(|range| u16::from_be_bytes(bytes[range].try_into().unwrap()));
+        assert_eq!(
+            fields(&at_client.bytes()),
+            [0x1234, 0x4000],
+            "no router may fragment it"
+        );
+        world
+            .run(&error(&at_client, kind, 552, FROM_CLIENT, router))
+            .is(Action::Drop, Reason::L4Icmp);
+        let outcome = world.arrives(&answer);
+        let sent = outcome.sent_bytes(Reason::L4Replied);
+        assert_eq!(fields(sent), [0x1234, 0], "routers may fragment it");
+        assert_eq!(checksum(&sent[14..34]), 0, "the header's checksum");
+        // A host that gives packets no identification: each gets one of its own.
+        let mut anonymous = answer.bytes();
+        anonymous[18..20].fill(0);
+        anonymous[24..26].fill(0);
+        let sum = checksum(&anonymous[14..34]);
+        anonymous[24..26].copy_from_slice(&sum.to_be_bytes());
+        let ids = [(); 2].map(|()| {
+            let outcome = world.run(&anonymous);
+            let sent = outcome.sent_bytes(Reason::L4Replied);
+            assert_eq!((fields(sent)[1], checksum(&sent[14..34])), (0, 0));
+            fields(sent)[0]
+        });
+        assert!(ids[0] != 0 && ids[0] != ids[1], "{ids:?}");
+    });
+}
+
+/// No router fragments IPv6: the host must hear of it, but not from somebody who guesses.
+#[test]
+fn a_host_hears_of_a_narrow_way_of_ipv6_by_a_message_about_what_is_under_way() {
+    with_each(|world| {
+        world.serve_all();
+        let (client, vip, host, router, kind) = FAMILIES[1];
+        let (_, at_client) = answered(world, client, vip, host);
+        let told = |about: &Packet| world.run(&error(about, kind, 1300, FROM_CLIENT, router));
+        told(&at_client).is(Action::Drop, Reason::L4Icmp);
+        let mut confirms = Packet::tcp(FROM_CLIENT, client, vip, ACK);
+        confirms.ack = at_client.seq + 1;
+        world.arrives(&confirms).sent(Reason::L4Forwarded);
+        told(&at_client).sent_bytes(Reason::L4Icmp);
+        let mut guessed = at_client;
+        guessed.seq ^= 0x4000_0000;
+        told(&guessed).is(Action::Drop, Reason::L4Icmp);
     });
 }
 
