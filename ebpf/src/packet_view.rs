@@ -1,6 +1,10 @@
 //! The bytes of a packet, read and written in place: at the TC hook and at the XDP hook.
 
-use aya_ebpf::{bindings::__sk_buff, helpers::bpf_skb_pull_data, programs::TcContext};
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::{bpf_skb_pull_data, bpf_skb_vlan_pop},
+    programs::TcContext,
+};
 use signalbox_common::net::Buffer;
 
 /// `__sk_buff::protocol`, in network byte order.
@@ -153,6 +157,23 @@ impl Buffer for PacketView {
         }
         Some(())
     }
+}
+
+/// Whether a packet has the tag of a VLAN: it comes again, untagged, at the interface of that VLAN. A tag of VLAN 0 says a
+/// priority and no VLAN (IEEE 802.1Q, 9.6), and the kernel takes the packet for untagged (`check_vlan_id`, net/core/dev.c):
+/// such a tag is removed here, or it would leave with the packet.
+#[inline(always)]
+pub fn is_of_vlan(ctx: &TcContext) -> bool {
+    const VLAN_ID: u32 = 0xfff;
+    if context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) == 0 {
+        return false;
+    }
+    if context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_tci }) & VLAN_ID != 0 {
+        return true;
+    }
+    // SAFETY: the context's own packet. A failure leaves the tag, as another tag behind it is one.
+    unsafe { bpf_skb_vlan_pop(ctx.skb.skb) };
+    context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) != 0
 }
 
 /// Reads a field of the context.

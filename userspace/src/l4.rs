@@ -31,7 +31,8 @@ use signalbox_common::Reason;
 use signalbox_core::rotation::Subject;
 
 use crate::kernel::l4::hooks::AttachedHook;
-use crate::state::Shared;
+use crate::state::shield::{DeniedSources, ShieldCover};
+use crate::state::{Shared, Snapshot};
 
 use drops::Drops;
 use guard_view::GuardsView;
@@ -169,17 +170,37 @@ impl Services {
     /// Brings the kernel's maps up to date, and publishes their state.
     fn reconcile(&self, work: &mut Reconciler, look: bool) {
         let snapshot = self.shared.snapshot.load_full();
+        if (look || !work.is_applied) && work.guards.refresh_files(&snapshot) {
+            work.is_applied = false;
+        }
+        let denied = (!work.is_applied)
+            .then(|| work.guards.changed_denials(&snapshot))
+            .flatten();
+        if let Some(denied) = &denied {
+            let before = Some(self.shared.denied_sources.load_full());
+            let both = DeniedSources {
+                before,
+                ..denied.clone()
+            };
+            self.shared.denied_sources.store(Arc::new(both));
+        }
+        self.reconcile_programs(work, &snapshot, look);
+        if let Some(denied) = denied {
+            self.shared.denied_sources.store(Arc::new(denied));
+        }
+    }
+
+    /// Brings the programs' maps up to date, and the interfaces at which the programs are.
+    fn reconcile_programs(&self, work: &mut Reconciler, snapshot: &Arc<Snapshot>, look: bool) {
         let layer4 = &snapshot.model.layer4;
         let sources = SourceSettings {
             layer4,
             floating: &snapshot.floating,
             node: self.shared.node,
         };
-        if (look || !work.is_applied) && work.guards.refresh_files(&snapshot) {
-            work.is_applied = false;
-        }
-        if work.kernel.is_none() && !work.load(&snapshot) {
+        if work.kernel.is_none() && !work.load(snapshot) {
             let troubles: Vec<String> = work.error.iter().cloned().collect();
+            self.publish_cover(snapshot, &[], !troubles.is_empty());
             self.view.store(Arc::new(ServicesView {
                 load_error: troubles.first().cloned(),
                 problems: troubles,
@@ -190,9 +211,9 @@ impl Services {
         let Some(kernel) = work.kernel.clone() else { return };
         let needed = parts_needed(&snapshot.model);
         let carries_nothing = needed & !kernel.missing == 0;
-        if carries_nothing && work.load_programs(&snapshot, true) {
+        if carries_nothing && work.load_programs(snapshot, true) {
             // The loaded programs have only the part that an earlier configuration needed.
-            return self.reconcile(work, look);
+            return self.reconcile_programs(work, snapshot, look);
         }
         if !kernel.pins.is_locked() {
             kernel.pins.retry_lock();
@@ -209,12 +230,12 @@ impl Services {
         // Next hops come before the tables that lead to them, and whatever error the tables have.
         let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, sources, look);
         if !work.is_applied {
-            done = numbered.and_then(|trouble| work.tables.apply(&kernel, &snapshot, trouble));
+            done = numbered.and_then(|trouble| work.tables.apply(&kernel, snapshot, trouble));
             work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
             // An error of services must not leave anything unguarded.
-            let guarded = work.guards.apply(&kernel, &snapshot, self.shared.seed);
-            if matches!(guarded, Ok(false)) && work.reload_larger(&snapshot) {
-                return self.reconcile(work, look);
+            let guarded = work.guards.apply(&kernel, snapshot, self.shared.seed);
+            if matches!(guarded, Ok(false)) && work.reload_larger(snapshot) {
+                return self.reconcile_programs(work, snapshot, look);
             }
             work.shield_is_up |= matches!(guarded, Ok(true));
             work.shield_error = match &guarded {
@@ -224,7 +245,7 @@ impl Services {
             };
             let guarded = guarded.and_then(|has_room| if has_room { Ok(()) } else { Err(ServicesError::NoRoom) });
             done = done.and(guarded);
-            (work.service_hosts, work.drain_timeouts) = work.tables.service_hosts(&snapshot);
+            (work.service_hosts, work.drain_timeouts) = work.tables.service_hosts(snapshot);
             work.is_applied = done.is_ok();
         }
         done = done.and(refreshed);
@@ -239,8 +260,9 @@ impl Services {
         let hooks = kernel.hooks();
         let (on, refused) = (hooks.attached(), hooks.refused());
         drop(hooks);
-        let closing = work.expired(&snapshot, &counts);
-        let limited = guard_view::limited_guards(&work.guards, &work.tables, &snapshot);
+        self.publish_cover(snapshot, &on, work.shield_error.is_some() || !refused.is_empty());
+        let closing = work.expired(snapshot, &counts);
+        let limited = guard_view::limited_guards(&work.guards, &work.tables, snapshot);
         self.sweeper.set_request(&kernel, closing, limited);
         let writing = |source| ServicesError::Map {
             what: "this machine's Ethernet addresses",
@@ -270,13 +292,13 @@ impl Services {
                     (layer4.flows)";
         let troubles = troubles.chain(counts.is_dsr_full.then(|| full.to_owned()));
         let shares =
-            |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(&snapshot, service));
+            |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(snapshot, service));
         self.view.store(Arc::new(ServicesView {
             kernel: Some(kernel),
             services: work.tables.service_numbers().clone(),
             hosts: work.tables.numbers().collect(),
             named_hosts: work.tables.named_hosts().to_vec(),
-            services_by_cluster: work.tables.services_of_clusters(&snapshot),
+            services_by_cluster: work.tables.services_of_clusters(snapshot),
             shares: snapshot.model.services.iter().map(shares).collect(),
             reachable: work.tables.reachable(),
             service_hosts: work.service_hosts.clone(),
@@ -288,6 +310,18 @@ impl Services {
             problems: troubles.collect(),
             guards: GuardsView::new(&work.guards, &snapshot.model),
         }));
+    }
+
+    /// Says where the shield is in force: the kernel peek goes nowhere else.
+    fn publish_cover(&self, snapshot: &Snapshot, attached: &[AttachedHook], has_gap: bool) {
+        let is_guarded = guards::policies(&snapshot.model).next().is_some();
+        let cover = ShieldCover {
+            interfaces: attached.iter().map(|hook| hook.interface.clone()).collect(),
+            is_partial: is_guarded && has_gap,
+        };
+        if **self.shared.shield_cover.load() != cover {
+            self.shared.shield_cover.store(Arc::new(cover));
+        }
     }
 
     /// Returns the flows of the hosts that the subjects cover, by host. Where flows have not been counted since

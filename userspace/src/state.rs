@@ -15,6 +15,7 @@ pub mod request_stats;
 pub mod route_stats;
 pub mod series;
 pub mod service_flows;
+pub mod shield;
 pub mod sync;
 pub mod tls;
 
@@ -50,6 +51,7 @@ use crate::state::apply_waiting::ApplyWaiting;
 use crate::state::connection_log::ConnectionLog;
 use crate::state::error_pages::ErrorPages;
 use crate::state::route_stats::labels::RouteLabels;
+use crate::state::shield::{DeniedSources, ShieldCover};
 use crate::sys::unix_ms;
 
 /// Everything a worker needs for a connection. Immutable; replaced as a whole.
@@ -241,6 +243,10 @@ pub struct Shared {
     pub apply_waiting: ApplyWaiting,
     /// Channel of changes, for whoever listens to them.
     pub changes: broadcast::Sender<ChangeNotice>,
+    /// Sources that the shield denies at listeners.
+    pub denied_sources: ArcSwap<DeniedSources>,
+    /// Interfaces at which the shield is in force.
+    pub shield_cover: ArcSwap<ShieldCover>,
     /// Counter of changes over TCP that were refused.
     pub denied: Counter,
     /// Counts of the admin API's own connections.

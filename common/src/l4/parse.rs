@@ -106,6 +106,7 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
     let policy = if fast_path.class == class::SLOW_PATH {
         match parse_headers(packet, kernel, l3, version, &mut s.seen) {
             HeaderKind::Parsed => {}
+            HeaderKind::Truncated => return Some(refuse_truncated(kernel, version, s)),
             HeaderKind::Icmp => return None,
             HeaderKind::NotService(verdict) => return Some(verdict),
         }
@@ -158,6 +159,8 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
 enum HeaderKind {
     /// TCP or UDP, or a later fragment whose first one is known.
     Parsed,
+    /// First fragment of a TCP segment with less than a TCP header, but with its ports.
+    Truncated,
     /// ICMP of the packet's IP version.
     Icmp,
     /// Headers that no service's packet can have.
@@ -176,7 +179,7 @@ fn parse_headers<B: Buffer + ?Sized, K: Maps>(
     let miss = Verdict::new(Reason::L4Miss, Action::Pass);
     seen.fragment = NOT_FRAGMENTED;
     if let Err(reason) = packet::parse_ip(packet, l3, version, kernel.frame_length(), seen) {
-        return HeaderKind::NotService(unparsable(kernel, seen, reason));
+        return HeaderKind::NotService(unparsable(kernel, reason));
     }
     if !matches!(seen.key.protocol, TCP | UDP) {
         return if icmp::is_icmp(seen) {
@@ -186,6 +189,9 @@ fn parse_headers<B: Buffer + ?Sized, K: Maps>(
         };
     }
     if seen.fragment == LATER_FRAGMENT {
+        if overlaps_header(packet, seen) {
+            return HeaderKind::NotService(unparsable(kernel, Reason::L4Malformed));
+        }
         let Some(ports) = kernel.fragment(&fragment_key(seen)) else {
             return HeaderKind::NotService(miss);
         };
@@ -193,16 +199,58 @@ fn parse_headers<B: Buffer + ?Sized, K: Maps>(
         seen.flags = 0;
         seen.header_length = 0;
     } else if let Err(reason) = packet::parse_ports(packet, seen) {
-        return HeaderKind::NotService(unparsable(kernel, seen, reason));
+        return if seen.fragment == FIRST_FRAGMENT && parse_truncated(packet, seen).is_some() {
+            HeaderKind::Truncated
+        } else {
+            HeaderKind::NotService(unparsable(kernel, reason))
+        };
     }
     HeaderKind::Parsed
 }
 
-/// Verdict on a packet whose headers cannot be read, or are too many: passed to the kernel, unless the shield drops it
-/// here, lest it be a way around. A fragment is passed: the first part of a header may be all that it has.
+/// Reads the ports of a TCP header that is not whole.
 #[inline(always)]
-fn unparsable<K: Maps>(kernel: &K, seen: &ParsedHeaders, reason: Reason) -> Verdict {
-    if seen.fragment == NOT_FRAGMENTED && kernel.settings().is_some_and(|settings| settings.drop_unparsable != 0) {
+fn parse_truncated<B: Buffer + ?Sized>(packet: &B, seen: &mut ParsedHeaders) -> Option<()> {
+    if seen.key.protocol != TCP {
+        return None;
+    }
+    seen.key.ports = packet.u32(seen.l4)?;
+    (seen.flags, seen.header_length) = (0, 0);
+    Some(())
+}
+
+/// Whether a fragment of IPv4 begins within the TCP header of its segment (RFC 3128): it could only replace flags that the
+/// first fragment has shown. IPv6 has no such fragments (RFC 5722): the kernel drops all of a datagram whose parts overlap.
+#[inline(always)]
+fn overlaps_header<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> bool {
+    seen.version == 4 && seen.key.protocol == TCP && packet.u16(seen.l3 + 6).is_some_and(|field| field & 0x1fff == 1)
+}
+
+/// Verdict on the first fragment of a TCP segment whose header is not whole (RFC 1858): dropped at a guarded port whatever
+/// `malformed` says. Put together by the kernel, the segment would be judged by nobody.
+#[inline(always)]
+fn refuse_truncated<K: Maps>(kernel: &K, version: u32, s: &mut PacketScratch) -> Verdict {
+    if kernel.is_port_guarded(PortBit::of(&s.seen.key)) {
+        let policy = shield::admit::match_policy(kernel, &s.seen.key, version);
+        if policy.guard != NO_GUARD {
+            s.shield.guard = policy.guard;
+            let judged = if policy.is_denied {
+                Decision::Denied
+            } else {
+                Decision::Malformed
+            };
+            shield::admit::refuse(kernel, &s.seen, &mut s.shield, judged);
+            return Verdict::new(judged.reason(), Action::Drop);
+        }
+    }
+    Verdict::new(Reason::L4Malformed, Action::Pass)
+}
+
+/// Verdict on a packet whose headers cannot be read, or are too many: passed to the kernel, unless the shield drops it
+/// here, lest it be a way around.
+#[inline(always)]
+fn unparsable<K: Maps>(kernel: &K, reason: Reason) -> Verdict {
+    if kernel.settings().is_some_and(|settings| settings.drop_unparsable != 0) {
         return Verdict::new(Reason::ShieldMalformed, Action::Drop);
     }
     Verdict::new(reason, Action::Pass)

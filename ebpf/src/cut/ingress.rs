@@ -27,17 +27,16 @@ use super::{
     skb::{ARP, ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple, tick},
     too_big,
 };
-use crate::{handshakes::CUT_HANDSHAKES, parts};
+use crate::{handshakes::CUT_HANDSHAKES, packet_view::is_of_vlan, parts};
 
 const MAX_TCP_HEADER: u32 = 60;
 const SYN_ACK: u8 = SYN | ACK;
 
 #[inline(always)]
 pub fn decide(ctx: &TcContext) -> Verdict {
-    // A tagged packet comes again, untagged, at the VLAN's own interface.
-    let tagged = context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let is_of_vlan = is_of_vlan(ctx);
     let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
-    if tagged != 0 {
+    if is_of_vlan {
         Verdict::UNHANDLED
     } else if protocol == IPV4 {
         decide_family::<V4>(ctx)

@@ -25,7 +25,7 @@ use super::maps::{BpfMaps, scratch};
 use crate::{
     count::count,
     frame::{ETH_HEADER, VLAN, ethertype, outer_v4, outer_v6, reply_macs},
-    packet_view::{IPV4, IPV6, PacketView, context_field},
+    packet_view::{IPV4, IPV6, PacketView, context_field, is_of_vlan},
     parts,
 };
 
@@ -66,16 +66,63 @@ pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
     }
 }
 
+/// The shield of an interface without Ethernet, such as WireGuard's, whose packets begin with their IP header. Services
+/// and SYN cookies write Ethernet headers, and are not served there.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "classifier")]
+pub extern "C" fn l4_tc_ip(ctx: *mut __sk_buff) -> i32 {
+    let ctx = TcContext::new(ctx);
+    let verdict = judge(&ctx).unwrap_or(Verdict::new(Reason::L4Miss, Action::Pass));
+    count(verdict.reason());
+    if verdict.action() == Action::Drop as u32 {
+        DROP
+    } else {
+        PASS
+    }
+}
+
+#[inline(always)]
+fn judge(ctx: &TcContext) -> Option<Verdict> {
+    let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
+    let version = match protocol {
+        IPV4 => 4,
+        IPV6 => 6,
+        _ => return None,
+    };
+    let mut view = PacketView::new(ctx, MAX_HEADERS_BYTES);
+    // Some tunnels leave another header in front of the packet's.
+    if u32::from(view.u8(0)? >> 4) != version {
+        return None;
+    }
+    let maps = BpfMaps {
+        ctx: ctx.as_ptr(),
+        ifindex: context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
+        vlan: 0,
+        is_for_us: false,
+        view,
+        segment_payload: 0,
+        frame: context_field(ctx, |skb| unsafe { &raw const (*skb).len }),
+    };
+    let fast_path = if version == 4 {
+        fast_path(&view, &maps, 0)
+    } else {
+        FastPath::SLOW_PATH
+    };
+    if fast_path.class == class::DECIDED {
+        return Some(fast_path.verdict);
+    }
+    parse_and_admit(&mut view, &maps, 0, version, fast_path, scratch()?)
+}
+
 #[inline(always)]
 fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
     let miss = (Verdict::new(Reason::L4Miss, Action::Pass), None);
-    // A tagged packet comes again, untagged, at the VLAN's own interface.
-    let tagged = context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let is_of_vlan = is_of_vlan(ctx);
     let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     // Frames of others, seen by a bridge or a promiscuous interface, are not ours to send on.
     let meant_for_us = context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let version = match protocol {
-        _ if tagged != 0 || meant_for_us != PACKET_HOST => return miss,
+        _ if is_of_vlan || meant_for_us != PACKET_HOST => return miss,
         IPV4 => 4,
         IPV6 => 6,
         _ => return miss,

@@ -34,6 +34,7 @@ use signalbox_common::{
 use crate::{
     count::count,
     cut::skb::{ETH_HEADER, Family, IPV4, IPV6, PacketView, TCP, V4, V6, context_field, read_tuple},
+    packet_view::is_of_vlan,
 };
 use segment::Segment;
 
@@ -45,12 +46,11 @@ const PACKET_HOST: u32 = 0;
 
 #[classifier]
 pub fn peek_in(ctx: TcContext) -> i32 {
-    // A tagged packet comes again, untagged, at the VLAN's own interface.
-    let tagged = context_field(&ctx, |skb| unsafe { &raw const (*skb).vlan_present });
+    let is_of_vlan = is_of_vlan(&ctx);
     // Frames for other machines, which an interface in promiscuous mode sees too.
     let pkt_type = context_field(&ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let protocol = context_field(&ctx, |skb| unsafe { &raw const (*skb).protocol });
-    if tagged != 0 || pkt_type != PACKET_HOST {
+    if is_of_vlan || pkt_type != PACKET_HOST {
         miss()
     } else if protocol == IPV4 {
         decide::<V4>(&ctx)

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::netlink::Netlink;
+use crate::netlink::{Link, Netlink};
 
 /// An interface that packets of flows may arrive at or leave by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub fn name_of_address(address: IpAddr) -> Option<String> {
 #[must_use]
 pub fn all() -> Vec<Interface> {
     Netlink::open()
-        .and_then(|netlink| ethernet(&netlink, |_| true))
+        .and_then(|netlink| having(&netlink, |_, link| link.is_ethernet))
         .unwrap_or_default()
 }
 
@@ -62,14 +62,35 @@ pub fn all() -> Vec<Interface> {
 pub fn routed() -> io::Result<Vec<Interface>> {
     let netlink = Netlink::open()?;
     let used = netlink.routed_links()?;
-    ethernet(&netlink, |index| used.contains(&index))
+    having(&netlink, |index, link| link.is_ethernet && used.contains(&index))
 }
 
-/// The programs write Ethernet headers: other interfaces are left out.
-fn ethernet(netlink: &Netlink, is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<Interface>> {
+/// Returns the interfaces without Ethernet that a route of this network namespace uses, such as WireGuard's and those of
+/// tunnels; not loopback.
+pub fn routed_without_ethernet() -> io::Result<Vec<Interface>> {
+    let netlink = Netlink::open()?;
+    let used = netlink.routed_links()?;
+    having(&netlink, |index, link| {
+        is_without_ethernet(link) && used.contains(&index)
+    })
+}
+
+/// Returns all interfaces without Ethernet but loopback; none where the kernel cannot be asked.
+#[must_use]
+pub fn all_without_ethernet() -> Vec<Interface> {
+    Netlink::open()
+        .and_then(|netlink| having(&netlink, |_, link| is_without_ethernet(link)))
+        .unwrap_or_default()
+}
+
+const fn is_without_ethernet(link: &Link) -> bool {
+    !link.is_ethernet && !link.is_loopback
+}
+
+fn having(netlink: &Netlink, is_wanted: impl Fn(u32, &Link) -> bool) -> io::Result<Vec<Interface>> {
     let links = netlink.links()?.into_iter();
     let mut found: Vec<_> = links
-        .filter(|(index, link)| link.is_ethernet && is_wanted(*index))
+        .filter(|(index, link)| is_wanted(*index, link))
         .map(|(index, link)| Interface {
             index,
             name: link.name,

@@ -26,6 +26,7 @@ pub use ways_out::WaysOut;
 pub struct Link {
     pub name: String,
     pub is_ethernet: bool,
+    pub is_loopback: bool,
     pub mac: [u8; 6],
     pub mtu: u32,
     /// Interface below and VLAN tag, where the interface is one of a VLAN.
@@ -70,6 +71,7 @@ impl Netlink {
             };
             let (mut link, mut below, mut tag) = (Link::default(), None, None);
             link.is_ethernet = message.header.link_layer_type == LinkLayerType::Ether;
+            link.is_loopback = message.header.link_layer_type == LinkLayerType::Loopback;
             for attribute in message.attributes {
                 match attribute {
                     LinkAttribute::IfName(name) => link.name = name,

@@ -26,6 +26,7 @@ use signalbox_common::steer::SteerKey;
 use crate::attach::has_tcx;
 use crate::cut::Cut;
 use crate::error::KernelError;
+use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, map_fd, program, refused_for_tests};
 use hooks::PeekHooks;
@@ -230,10 +231,11 @@ impl Peek {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
     }
 
-    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins. `outlives`: the
-    /// program stays there when the process has died.
-    pub fn follow_interfaces(&self, cut: &Cut, outlives: bool) {
-        let wanted = cut.attached_interfaces();
+    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins, and that are
+    /// wanted. `outlives`: the program stays there when the process has died.
+    pub fn follow_interfaces(&self, cut: &Cut, outlives: bool, is_wanted: impl Fn(&Interface) -> bool) {
+        let mut wanted = cut.attached_interfaces();
+        wanted.retain(is_wanted);
         self.hooks().reconcile(&wanted, outlives);
     }
 

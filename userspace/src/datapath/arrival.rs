@@ -98,12 +98,17 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Counts the connection against the listener's limit of connections of a source. The shield's count is an estimate
+    /// Refuses a source that the shield denies, and whose packets none of its programs has seen; then counts the connection
+    /// against the listener's limit of connections of a source. The shield's count is an estimate
     /// between two looks at userspace's counters: this check is exact.
     pub(super) fn admit(&self, guard: &mut ConnGuard) -> Option<()> {
         let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
             return Some(());
         };
+        let denied = self.worker.shared.denied_sources.load();
+        if denied.denies(&self.configured().name, self.peer.ip()) {
+            return self.reset("shield_denied");
+        }
         if limits.concurrent == 0 {
             return Some(());
         }

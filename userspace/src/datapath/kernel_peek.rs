@@ -28,6 +28,7 @@ use signalbox_core::model::Listener;
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
+use crate::kernel::interfaces::Interface;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
 use crate::kernel::{Cut, Peek};
@@ -161,12 +162,27 @@ impl KernelPeek {
                 drop(written);
                 self.look_for_filter();
                 self.look_for_packet_sockets();
-                self.peek.follow_interfaces(&self.cut, self.outlives_process());
+                self.follow_interfaces();
                 self.attached.store(true, Relaxed);
             }
             self.follow();
             self.wakeups.finish(woken, PASS_INTERVAL);
         }
+    }
+
+    /// Attaches the program. Where something is guarded the shield comes first: the program asks nobody who may connect.
+    fn follow_interfaces(&self) {
+        let snapshot = self.shared.snapshot.load();
+        let cover = self.shared.shield_cover.load();
+        let waits_for_shield = snapshot
+            .model
+            .listeners
+            .iter()
+            .any(|listener| listener.shield.is_some())
+            && !cover.is_partial;
+        let is_wanted = |interface: &Interface| !waits_for_shield || cover.interfaces.contains(&interface.name);
+        self.peek
+            .follow_interfaces(&self.cut, self.outlives_process(), is_wanted);
     }
 
     /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its

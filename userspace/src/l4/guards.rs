@@ -3,6 +3,7 @@
 //! The guards come first, then what they guard, then the settings that make programs read both anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use signalbox_common::net::Target;
 use signalbox_common::net::target::PortBit;
@@ -19,6 +20,7 @@ use super::services_error::ServicesError;
 use crate::kernel::address::to_words;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Snapshot;
+use crate::state::shield::DeniedSources;
 
 const TCP: u8 = 6;
 /// SYNs in a second from which on a listener's backlog is examined.
@@ -51,6 +53,15 @@ pub(super) struct Guards {
     files: Files,
     shared: PrefixSet,
     own: HashMap<u32, PrefixSet>,
+    /// Lists that userspace's own check was last made of.
+    checked: ListenerPrefixes,
+}
+
+/// Prefix lists of all guarded listeners, and each listener's own by its name.
+#[derive(Default, PartialEq)]
+struct ListenerPrefixes {
+    shared: PrefixSet,
+    own: BTreeMap<String, PrefixSet>,
 }
 
 /// Content of the shield's maps that a snapshot demands.
@@ -81,9 +92,11 @@ impl Guards {
     pub(super) fn reset(&mut self) {
         let files = std::mem::take(&mut self.files);
         let numbers = std::mem::take(&mut self.numbers);
+        let checked = std::mem::take(&mut self.checked);
         *self = Self {
             files,
             numbers,
+            checked,
             ..Self::default()
         };
     }
@@ -113,6 +126,31 @@ impl Guards {
             return PrefixSet::default();
         }
         PrefixSet::new(&snapshot.model.shield.lists, snapshot.shield.get(""), &self.files)
+    }
+
+    /// Returns the tables of userspace's own check of sources, where the lists have changed.
+    pub(super) fn changed_denials(&mut self, snapshot: &Snapshot) -> Option<DeniedSources> {
+        let listeners = policies(&snapshot.model).filter(|(kind, ..)| *kind == GuardKind::Listener);
+        let own = |(_, name, policy): (_, &String, &ShieldPolicy)| {
+            let prefixes = PrefixSet::new(&policy.lists, snapshot.shield.get(name), &self.files);
+            (name.clone(), prefixes)
+        };
+        let wanted = ListenerPrefixes {
+            shared: self.shared_prefixes(snapshot),
+            own: listeners.map(own).collect(),
+        };
+        if wanted == self.checked {
+            return None;
+        }
+        let table = |prefixes: &PrefixSet| Arc::new(prefixes.build());
+        let of_listeners = wanted.own.iter().map(|(name, own)| (name.clone(), table(own)));
+        let denied = DeniedSources {
+            shared: table(&wanted.shared),
+            of_listeners: of_listeners.collect(),
+            before: None,
+        };
+        self.checked = wanted;
+        Some(denied)
     }
 
     /// Returns the number of nodes that the prefix table needs.

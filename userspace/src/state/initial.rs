@@ -83,6 +83,8 @@ impl Shared {
             apply_seconds: Histogram::default(),
             apply_waiting: ApplyWaiting::default(),
             changes: tokio::sync::broadcast::Sender::new(1024),
+            denied_sources: ArcSwap::default(),
+            shield_cover: ArcSwap::default(),
             denied: Counter::default(),
             admin: AdminStats::default(),
             certificates: Arc::default(),

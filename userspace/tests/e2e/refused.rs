@@ -1,6 +1,7 @@
 //! Features that remain where the kernel refuses a program, or a part of one; and reports of those that are missing.
 //! Kernels that really refuse are booted by `cargo xtask test --kernel`; here `SIGNALBOX_REFUSE` plays them.
 
+use std::io::{ErrorKind, Read as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -162,7 +163,11 @@ fn the_shield_is_there_without_services_and_services_without_the_shield() {
             assert!(!is_served(&lab, GOOD, DB));
         } else {
             assert!(eventually(SOON, || is_served(&lab, GOOD, DB)), "{}", sb.proc.log());
-            assert!(is_greeted(&lab, BAD, WEB), "there is no shield that could deny it");
+            // No program denies it: userspace does.
+            let refused = call(&lab, BAD, WEB).and_then(|mut stream| stream.read(&mut [0; 8]));
+            assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+            let reset = "signalbox_refused_total{listener=\"web\",reason=\"shield_denied\"}";
+            assert!(sb.metric(reset) >= 1.0, "{}", sb.get("/metrics").1);
         }
     }
 }

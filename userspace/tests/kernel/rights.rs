@@ -53,7 +53,7 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
     in_own_namespace_as_user(name, ProgramType::SchedClassifier, &ip, || {
         let verdicts = object::SHIPPED.map(|object| verifier::verdicts(object, parts::ALL).unwrap());
         let verdicts = verdicts.concat();
-        assert_eq!(verdicts.len(), 7);
+        assert_eq!(verdicts.len(), 8);
         for verdict in verdicts {
             assert!(
                 matches!(verdict.outcome, LoadOutcome::Accepted(_)),

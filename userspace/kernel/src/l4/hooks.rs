@@ -29,6 +29,8 @@ const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;
 const XDP_PROGRAM: &str = "l4_xdp";
 /// Name of the program for TC.
 const TC_PROGRAM: &str = "l4_tc";
+/// Name of the shield's program for interfaces without Ethernet, in TC.
+const IP_PROGRAM: &str = "l4_tc_ip";
 
 /// Programs of layer-4 services, and the interfaces that they are attached to.
 pub struct L4Hooks {
@@ -47,7 +49,7 @@ pub struct L4Hooks {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct AttachedHook {
     pub interface: String,
-    /// `xdp` or `tc`.
+    /// `xdp`, `tc`, or `tc_ip` for the shield alone at an interface without Ethernet.
     pub hook: &'static str,
     /// Reason for that hook.
     pub why: String,
@@ -95,12 +97,21 @@ impl L4Hooks {
         let gone: Vec<u32> = self.attached.keys().copied().filter(|index| !is_there(index)).collect();
         for index in gone {
             self.attached.remove(&index);
-            for name in [XDP_PROGRAM, TC_PROGRAM] {
+            for name in [XDP_PROGRAM, TC_PROGRAM, IP_PROGRAM] {
                 let _ = std::fs::remove_file(self.pins.path(&link_name(index, name)));
             }
         }
+        let without_ethernet = interfaces::routed_without_ethernet().unwrap_or_default();
+        let mut routed = all.iter().chain(&without_ethernet);
         self.refused
-            .retain(|index, _| all.iter().any(|interface| interface.index == *index));
+            .retain(|index, _| routed.any(|interface| interface.index == *index));
+        if self.parts & signalbox_common::parts::SHIELD != 0 {
+            for interface in &without_ethernet {
+                if let Err(error) = self.attach_ip(interface) {
+                    self.record_refused(interface, &error);
+                }
+            }
+        }
         let as_wanted = self.hook == Some(wanted);
         if as_wanted && all.iter().all(|interface| self.attached.contains_key(&interface.index)) {
             return;
@@ -216,6 +227,24 @@ impl L4Hooks {
         }
         let _ = std::fs::remove_file(self.pins.path(&link_name(interface.index, XDP_PROGRAM)));
         self.record_attached(interface, "tc", why);
+        Ok(())
+    }
+
+    /// Attaches the shield to an interface without Ethernet. Services write Ethernet headers, and are not served there.
+    fn attach_ip(&mut self, interface: &Interface) -> Result<(), KernelError> {
+        if self.attached.contains_key(&interface.index) {
+            return Ok(());
+        }
+        self.ensure_loaded(IP_PROGRAM)?;
+        let pin = self.pins.path(&link_name(interface.index, IP_PROGRAM));
+        let program: &mut SchedClassifier = program(&mut self.ebpf, IP_PROGRAM)?;
+        if has_tcx() {
+            attach_link(IP_PROGRAM, program, interface, TcAttachType::Ingress, &pin)?;
+        } else {
+            attach_filter(IP_PROGRAM, program, interface, TcAttachType::Ingress, PRIORITY)?;
+        }
+        let why = "no Ethernet: the shield alone, services are not served here";
+        self.record_attached(interface, "tc_ip", why);
         Ok(())
     }
 
@@ -346,5 +375,8 @@ pub(super) fn remove_filters() {
     for interface in interfaces::all() {
         // Usually there is no filter: errors are ignored.
         let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, TC_PROGRAM);
+    }
+    for interface in interfaces::all_without_ethernet() {
+        let _ = tc::qdisc_detach_program(&interface.name, TcAttachType::Ingress, IP_PROGRAM);
     }
 }

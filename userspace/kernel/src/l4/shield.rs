@@ -70,7 +70,8 @@ impl Shield {
         let stats = PerCpuArray::try_from(take("SHIELD_STATS")?).map_err(unusable("SHIELD_STATS"))?;
         let ring = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
         let quota = PerCpuArray::try_from(take("SHIELD_SAMPLE_QUOTA")?).map_err(unusable("SHIELD_SAMPLE_QUOTA"))?;
-        let Map::Array(nodes) = take("SHIELD_SHARED_PREFIXES")? else {
+        // Not taken, for its descriptor must stay open: a program that an interface needs later is loaded onto it.
+        let Some(Map::Array(nodes)) = ebpf.map("SHIELD_SHARED_PREFIXES") else {
             return Err(KernelError::NoMap("SHIELD_SHARED_PREFIXES"));
         };
         let io = |what: &'static str| move |source| KernelError::Io { what, source };

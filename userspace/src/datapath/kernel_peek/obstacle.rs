@@ -27,6 +27,8 @@ pub(super) struct Conditions {
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
+    /// Whether the shield is not in force at an interface.
+    has_shield_gap: bool,
     /// Versions of IP in which what is passed up would not find its socket.
     pub(super) shared: SharedFamilies,
     /// Hosts whose handshakes do not agree with what clients are offered, by the places of their cluster and in it.
@@ -57,6 +59,7 @@ impl Conditions {
             has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
+            has_shield_gap: shared.shield_cover.load().is_partial,
             shared: families,
             unfit: unfit_hosts(&shared.snapshot.load()),
         }
@@ -92,6 +95,7 @@ pub enum PeekObstacle {
     PacketSocket,
     SyncookiesOff,
     PacketFilter,
+    ShieldGap,
     NoPorts,
     NoLocalAddress,
     ClientFamily,
@@ -134,6 +138,7 @@ impl PeekObstacle {
             Self::PacketSocket => "packet_socket",
             Self::SyncookiesOff => "syncookies_off",
             Self::PacketFilter => "packet_filter",
+            Self::ShieldGap => "shield_gap",
             Self::NoPorts => "no_ports",
             Self::NoLocalAddress => "no_local_address",
             Self::ClientFamily => "client_family",
@@ -176,6 +181,7 @@ impl PeekObstacle {
             Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
             Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",
             Self::PacketFilter => "a packet filter has rules, or may have, and `datapath.peek` is `auto`",
+            Self::ShieldGap => "the shield is not in force at an interface: userspace refuses whom it denies",
             Self::NoPorts => "net.ipv4.ip_local_port_range leaves the program no ports",
             Self::NoLocalAddress => "no address of this machine is the listener's",
             Self::ClientFamily => "the client has another version of IP than the hosts",
@@ -218,6 +224,7 @@ impl PeekObstacle {
             (conditions.is_logged, Self::ConnectionLog),
             (!conditions.has_syncookies, Self::SyncookiesOff),
             (!conditions.has_ports, Self::NoPorts),
+            (conditions.has_shield_gap && listener.shield.is_some(), Self::ShieldGap),
             (
                 conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
                 Self::PacketFilter,

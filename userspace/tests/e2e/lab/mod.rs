@@ -26,6 +26,7 @@ pub(crate) mod terminal;
 pub(crate) mod tiers;
 pub(crate) mod topology;
 pub(crate) mod transfers;
+pub(crate) mod tun;
 pub(crate) mod visitor;
 
 use std::time::Duration;

@@ -6,3 +6,4 @@ mod limits;
 mod lists;
 mod scene;
 mod verdicts;
+mod ways_in;
