@@ -35,7 +35,7 @@ const KERNEL_FUNCTIONS: [(i32, &str, Version); 4] = [
 ];
 
 /// Helpers by number, as in `enum bpf_func_id`.
-const HELPERS: [(i32, &str, Version); 38] = [
+const HELPERS: [(i32, &str, Version); 39] = [
     (1, "map_lookup_elem", (3, 19)),
     (2, "map_update_elem", (3, 19)),
     (3, "map_delete_elem", (3, 19)),
@@ -46,6 +46,7 @@ const HELPERS: [(i32, &str, Version); 38] = [
     (11, "l4_csum_replace", (4, 1)),
     (13, "clone_redirect", (4, 2)),
     (18, "skb_vlan_push", (4, 3)),
+    (19, "skb_vlan_pop", (4, 3)),
     (23, "redirect", (4, 4)),
     (26, "skb_load_bytes", (4, 5)),
     (28, "csum_diff", (4, 6)),
