@@ -7,6 +7,8 @@ pub const TUNNEL_PROTOCOLS: [u8; 2] = [4, 41];
 pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 pub const VLAN: u16 = 0x8100;
+/// Outer tag of two (IEEE 802.1ad).
+pub const SERVICE_VLAN: u16 = 0x88a8;
 pub const ETH_HEADER: u32 = 14;
 pub const VLAN_TAG: u32 = 4;
 

@@ -22,12 +22,13 @@ mod status;
 mod sweep;
 mod sweeper;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use signalbox_common::Reason;
+use signalbox_common::{Reason, parts};
 use signalbox_core::rotation::Subject;
 
 use crate::kernel::l4::hooks::AttachedHook;
@@ -36,6 +37,7 @@ use crate::state::{Shared, Snapshot};
 
 use drops::Drops;
 use guard_view::GuardsView;
+use guards::GuardKind;
 use next_hops::SourceSettings;
 use ownership::{OwnedSince, Ownership};
 use reconciler::{Reconciler, parts_needed};
@@ -200,7 +202,7 @@ impl Services {
         };
         if work.kernel.is_none() && !work.load(snapshot) {
             let troubles: Vec<String> = work.error.iter().cloned().collect();
-            self.publish_cover(snapshot, &[], !troubles.is_empty());
+            self.publish_cover(snapshot, &[], false, !troubles.is_empty());
             self.view.store(Arc::new(ServicesView {
                 load_error: troubles.first().cloned(),
                 problems: troubles,
@@ -260,7 +262,8 @@ impl Services {
         let hooks = kernel.hooks();
         let (on, refused) = (hooks.attached(), hooks.refused());
         drop(hooks);
-        self.publish_cover(snapshot, &on, work.shield_error.is_some() || !refused.is_empty());
+        let has_gap = work.shield_error.is_some() || !refused.is_empty() || kernel.missing & parts::SHIELD != 0;
+        self.publish_cover(snapshot, &on, work.is_applied, has_gap);
         let closing = work.expired(snapshot, &counts);
         let limited = guard_view::limited_guards(&work.guards, &work.tables, snapshot);
         self.sweeper.set_request(&kernel, closing, limited);
@@ -312,14 +315,24 @@ impl Services {
         }));
     }
 
-    /// Says where the shield is in force: the kernel peek goes nowhere else.
-    fn publish_cover(&self, snapshot: &Snapshot, attached: &[AttachedHook], has_gap: bool) {
-        let is_guarded = guards::policies(&snapshot.model).next().is_some();
+    /// Says where and for which listeners the shield is in force: the kernel peek begins nothing elsewhere.
+    fn publish_cover(&self, snapshot: &Snapshot, attached: &[AttachedHook], is_applied: bool, has_gap: bool) {
+        let before = self.shared.shield_cover.load();
+        let guarded = guards::policies(&snapshot.model);
+        let listeners: BTreeSet<String> = guarded
+            .filter(|(kind, ..)| *kind == GuardKind::Listener)
+            .map(|(_, name, _)| name.clone())
+            .collect();
         let cover = ShieldCover {
-            interfaces: attached.iter().map(|hook| hook.interface.clone()).collect(),
-            is_partial: is_guarded && has_gap,
+            interfaces: attached.iter().map(|hook| hook.index).collect(),
+            is_partial: !listeners.is_empty() && has_gap,
+            listeners: if is_applied {
+                listeners
+            } else {
+                before.listeners.intersection(&listeners).cloned().collect()
+            },
         };
-        if **self.shared.shield_cover.load() != cover {
+        if **before != cover {
             self.shared.shield_cover.store(Arc::new(cover));
         }
     }

@@ -11,8 +11,12 @@ use crate::net::{Buffer, Diff, ParsedHeaders};
 #[inline(always)]
 fn allow_fragments<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: &L4Flow) -> Option<()> {
     const DONT_FRAGMENT: u32 = 0x4000;
+    /// Length above which a packet is taken for one that the kernel has merged: the usual MTU.
+    const MAX_SINGLE_BYTES: u32 = 1500;
     let old = packet.u32(seen.l3 + 4)?;
-    if old & DONT_FRAGMENT == 0 {
+    // The kernel drops a merged packet whose parts all have one identification and may be fragmented.
+    let is_merged_without_id = old >> 16 == 0 && seen.length > MAX_SINGLE_BYTES;
+    if old & DONT_FRAGMENT == 0 || is_merged_without_id {
         return Some(());
     }
     let id = if old >> 16 == 0 {

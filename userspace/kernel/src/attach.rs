@@ -11,7 +11,7 @@ use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandl
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
 
 use crate::error::KernelError;
-use crate::interfaces::{self, Interface};
+use crate::interfaces::Interface;
 use crate::pins::LINK_PREFIX;
 use crate::version::Version;
 
@@ -22,12 +22,12 @@ pub(crate) const PRIORITY_COUNT: u16 = 8;
 /// Handle of our filters among those of the same priority.
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-/// Removes a program's filters from all interfaces, except for those of priority `ours`.
-pub(crate) fn remove_other_filters(name: &str, side: TcAttachType, last: u16, ours: u16) {
+/// Removes a program's filters from interfaces, except for those of priority `ours`.
+pub(crate) fn remove_other_filters(from: &[Interface], name: &str, side: TcAttachType, last: u16, ours: u16) {
     if has_tcx() {
         return;
     }
-    for interface in interfaces::all() {
+    for interface in from {
         for priority in (last + 1 - PRIORITY_COUNT..=last).filter(|&priority| priority != ours) {
             // Usually there is no such filter: errors are ignored.
             if let Ok(filter) = SchedClassifierLink::attached(&interface.name, side, priority, HANDLE, None) {

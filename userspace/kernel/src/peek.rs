@@ -231,12 +231,13 @@ impl Peek {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
     }
 
-    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins, and that are
-    /// wanted. `outlives`: the program stays there when the process has died.
-    pub fn follow_interfaces(&self, cut: &Cut, outlives: bool, is_wanted: impl Fn(&Interface) -> bool) {
+    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins, as soon as it
+    /// may attach there. `outlives`: the program stays there when the process has died.
+    pub fn follow_interfaces(&self, cut: &Cut, outlives: bool, may_attach: impl Fn(&Interface) -> bool) {
+        let mut hooks = self.hooks();
         let mut wanted = cut.attached_interfaces();
-        wanted.retain(is_wanted);
-        self.hooks().reconcile(&wanted, outlives);
+        wanted.retain(|interface| hooks.is_attached(interface.index) || may_attach(interface));
+        hooks.reconcile(&wanted, outlives);
     }
 
     /// Has the program end with the process, which ends.

@@ -180,9 +180,9 @@ impl KernelPeek {
             .iter()
             .any(|listener| listener.shield.is_some())
             && !cover.is_partial;
-        let is_wanted = |interface: &Interface| !waits_for_shield || cover.interfaces.contains(&interface.name);
+        let may_attach = |interface: &Interface| !waits_for_shield || cover.interfaces.contains(&interface.index);
         self.peek
-            .follow_interfaces(&self.cut, self.outlives_process(), is_wanted);
+            .follow_interfaces(&self.cut, self.outlives_process(), may_attach);
     }
 
     /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its

@@ -9,10 +9,12 @@ use signalbox_common::shield::prefixes::{DENY, Node, verdict};
 
 use crate::kernel::address::to_words;
 
-/// Interfaces at which the shield's programs are.
+/// Indices of the interfaces at which the shield's programs are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ShieldCover {
-    pub interfaces: BTreeSet<String>,
+    pub interfaces: BTreeSet<u32>,
+    /// Names of the listeners whose rules the programs have.
+    pub listeners: BTreeSet<String>,
     /// Whether something is guarded, and an interface that carries packets has no program for good.
     pub is_partial: bool,
 }

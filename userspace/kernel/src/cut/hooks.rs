@@ -141,6 +141,6 @@ pub(crate) fn remove_filters() {
 /// Removes the filters of other versions from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters_of_other_versions() {
     for (name, side) in PROGRAMS {
-        remove_other_filters(name, side, LAST_PRIORITY, PRIORITY);
+        remove_other_filters(&interfaces::all(), name, side, LAST_PRIORITY, PRIORITY);
     }
 }

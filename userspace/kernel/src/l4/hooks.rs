@@ -1,6 +1,6 @@
 //! Attaches the programs of layer-4 services to interfaces: in the drivers (XDP), or in TC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use aya::Ebpf;
@@ -53,6 +53,9 @@ pub struct AttachedHook {
     pub hook: &'static str,
     /// Reason for that hook.
     pub why: String,
+    /// Index of the interface, whatever it is called now.
+    #[serde(skip)]
+    pub index: u32,
 }
 
 impl L4Hooks {
@@ -102,9 +105,8 @@ impl L4Hooks {
             }
         }
         let without_ethernet = interfaces::routed_without_ethernet().unwrap_or_default();
-        let mut routed = all.iter().chain(&without_ethernet);
-        self.refused
-            .retain(|index, _| routed.any(|interface| interface.index == *index));
+        let routed: BTreeSet<u32> = all.iter().chain(&without_ethernet).map(|one| one.index).collect();
+        self.refused.retain(|index, _| routed.contains(index));
         if self.parts & signalbox_common::parts::SHIELD != 0 {
             for interface in &without_ethernet {
                 if let Err(error) = self.attach_ip(interface) {
@@ -260,6 +262,7 @@ impl L4Hooks {
             interface: interface.name.clone(),
             hook,
             why: why.to_owned(),
+            index: interface.index,
         };
         self.attached.insert(interface.index, on);
     }
@@ -267,7 +270,10 @@ impl L4Hooks {
 
 /// Removes the filters of other versions from all interfaces, where programs are attached by filters.
 pub(super) fn remove_filters_of_other_versions() {
-    remove_other_filters(TC_PROGRAM, TcAttachType::Ingress, LAST_PRIORITY, PRIORITY);
+    let ethernet = interfaces::all();
+    remove_other_filters(&ethernet, TC_PROGRAM, TcAttachType::Ingress, LAST_PRIORITY, PRIORITY);
+    let others = interfaces::all_without_ethernet();
+    remove_other_filters(&others, IP_PROGRAM, TcAttachType::Ingress, LAST_PRIORITY, PRIORITY);
 }
 
 /// Loads the programs that this machine's interfaces need. Returns those that were refused but have a substitute. A

@@ -44,6 +44,10 @@ impl PeekHooks {
         }
     }
 
+    pub(super) fn is_attached(&self, index: u32) -> bool {
+        self.attached.contains_key(&index)
+    }
+
     /// Attaches to the interfaces in `wanted`, and to no other. `outlives`: links are pinned, as soon as they may be.
     pub(super) fn reconcile(&mut self, wanted: &[Interface], outlives: bool) {
         let unwanted: Vec<u32> = self

@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use signalbox_core::model::Model;
 
 use super::Store;
 use crate::state::error_pages::ErrorPages;
 use crate::sys::FileStamp;
+
+/// Interval of attempts to read files that cannot be used.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Stamps of files; `None` for one that is not there.
 type Stamps = BTreeMap<PathBuf, Option<FileStamp>>;
@@ -21,6 +25,10 @@ pub(super) struct NamedFiles {
     read: Stamps,
     /// Stamps at the last look: files that still change are not read.
     last_seen: Stamps,
+    /// Time of the next attempt, after one that has failed: its cause may be none of these files.
+    retry: Option<Instant>,
+    /// Error of that attempt, which is logged once.
+    error: Option<String>,
 }
 
 impl NamedFiles {
@@ -40,6 +48,7 @@ impl NamedFiles {
         Self {
             last_seen: read.clone(),
             read,
+            ..Self::default()
         }
     }
 
@@ -56,7 +65,7 @@ impl NamedFiles {
         if is_news {
             self.read.clone_from(&self.last_seen);
         }
-        is_news
+        is_news || self.retry.is_some_and(|at| at <= Instant::now())
     }
 }
 
@@ -72,7 +81,13 @@ impl Store {
             let pages = ErrorPages::load(&model.pages)?;
             self.tls.prepare(&model, secret.as_ref()).map(|tls| (tls, pages))
         });
-        self.shared.reloads.record("files", read.as_ref().err().cloned());
+        let error = read.as_ref().err().cloned();
+        self.named_files.retry = error.as_ref().map(|_| Instant::now() + RETRY_INTERVAL);
+        let is_known = error.is_some() && error == self.named_files.error;
+        self.named_files.error.clone_from(&error);
+        if !is_known {
+            self.shared.reloads.record("files", error);
+        }
         match read {
             Ok((tls, pages)) => {
                 self.tls.commit(tls);
@@ -80,6 +95,7 @@ impl Store {
                 self.needs_publish = true;
                 tracing::info!("Files that the configuration names have changed, and have been read again.");
             }
+            Err(_) if is_known => {}
             Err(error) => {
                 tracing::error!(
                     error,
@@ -102,6 +118,7 @@ mod tests {
         let mut files = NamedFiles {
             last_seen: stamps.clone(),
             read: stamps,
+            ..NamedFiles::default()
         };
         assert!(!files.have_changed());
         std::fs::write(&path, "22").unwrap();

@@ -14,6 +14,7 @@ use crate::kernel::cut::moving::is_over;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::packet_sockets::SharedFamilies;
 use crate::state::ha::OwnedGroups;
+use crate::state::shield::ShieldCover;
 use crate::state::{HostState, Shared, Snapshot};
 
 /// Conditions for all listeners that are not in the snapshot.
@@ -27,8 +28,8 @@ pub(super) struct Conditions {
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
-    /// Whether the shield is not in force at an interface.
-    has_shield_gap: bool,
+    /// Where the shield is in force.
+    cover: Arc<ShieldCover>,
     /// Versions of IP in which what is passed up would not find its socket.
     pub(super) shared: SharedFamilies,
     /// Hosts whose handshakes do not agree with what clients are offered, by the places of their cluster and in it.
@@ -59,7 +60,7 @@ impl Conditions {
             has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
-            has_shield_gap: shared.shield_cover.load().is_partial,
+            cover: shared.shield_cover.load_full(),
             shared: families,
             unfit: unfit_hosts(&shared.snapshot.load()),
         }
@@ -224,7 +225,11 @@ impl PeekObstacle {
             (conditions.is_logged, Self::ConnectionLog),
             (!conditions.has_syncookies, Self::SyncookiesOff),
             (!conditions.has_ports, Self::NoPorts),
-            (conditions.has_shield_gap && listener.shield.is_some(), Self::ShieldGap),
+            (
+                listener.shield.is_some()
+                    && (conditions.cover.is_partial || !conditions.cover.listeners.contains(&listener.name)),
+                Self::ShieldGap,
+            ),
             (
                 conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
                 Self::PacketFilter,
