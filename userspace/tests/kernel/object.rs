@@ -249,7 +249,7 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
         for (object, programs) in [
             (object::STEERING, &["sockmap_verdict", "steer"][..]),
             (object::CUT_THROUGH, &["cut_in", "cut_out"]),
-            (object::LAYER4, &["l4_tc", "l4_xdp"]),
+            (object::LAYER4, &["l4_tc", "l4_tc_ip", "l4_xdp"]),
             (object::DECAP, &["l4_decap"]),
             (TESTING, &["bare_tx", "impair", "impair_return"]),
         ] {
