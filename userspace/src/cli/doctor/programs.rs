@@ -11,7 +11,7 @@ use crate::kernel::{l4, object, peek};
 use super::{Finding, degraded, ok};
 
 /// Features that are lost where the kernel refuses a program, by the program's name.
-const LOST_FEATURES: [(&str, &str); 7] = [
+const LOST_FEATURES: [(&str, &str); 8] = [
     (
         "steer",
         "each address is bound by itself, and prefixes cannot be listened on",
@@ -31,6 +31,10 @@ const LOST_FEATURES: [(&str, &str); 7] = [
     (
         "l4_tc",
         "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without",
+    ),
+    (
+        "l4_tc_ip",
+        "the shield has no program at interfaces without Ethernet: connections of denied sources are accepted, and reset",
     ),
     (
         "l4_xdp",

@@ -18,7 +18,7 @@ use crate::lab::tun::Tun;
 use crate::lab::{Lab, SOON, eventually, privileged};
 
 /// Time in which an answer comes, or does not.
-const PATIENCE: Duration = Duration::from_millis(400);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
 const ETHERNET: usize = 14;
 
 /// Form of a SYN.
@@ -27,9 +27,9 @@ enum Form {
     Plain,
     /// A tag of VLAN 0: a priority, and no VLAN.
     PriorityTag,
-    /// Two of them.
+    /// Two tags of VLAN 0.
     PriorityTags,
-    /// One of 802.1ad.
+    /// A tag of VLAN 0 of 802.1ad.
     ServicePriorityTag,
     /// Options of IPv4, or a header of options of IPv6.
     Options,
@@ -54,7 +54,7 @@ const FORMS: [Form; 8] = [
 
 impl Form {
     /// Whether an allowed client is answered by a listener: a datagram whose first fragment has not the whole TCP header is
-    /// dropped whoever sends it, and the kernel drops one whose fragments overlap.
+    /// dropped from every source, and the kernel drops one whose fragments overlap.
     fn is_answered(self) -> bool {
         !matches!(self, Self::TinyFragment | Self::OverlappingFragment)
     }
@@ -208,7 +208,7 @@ fn is_answered(socket: &Socket, frames: &[Vec<u8>], (from, to): (SocketAddr, Soc
     for frame in frames {
         (&mut &*socket).write_all(frame).unwrap();
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + ANSWER_TIMEOUT;
     let mut room = [0; 2048];
     while Instant::now() < until {
         match (&mut &*socket).read(&mut room) {
@@ -312,7 +312,7 @@ fn a_device_without_ethernet_lets_no_denied_client_in() {
             let mut answered = |who: &str| {
                 let from = SocketAddr::new(who.parse().unwrap(), next_port());
                 tun.send(&form.frames(&[], from, to));
-                tun.expect(PATIENCE, |packet| is_syn_ack(packet, from, to))
+                tun.expect(ANSWER_TIMEOUT, |packet| is_syn_ack(packet, from, to))
             };
             assert!(!answered(denied), "a denied client, {form:?}, at {target}");
             assert_eq!(
