@@ -164,22 +164,19 @@ impl Buffer for PacketView {
 /// such a tag is removed here, or it would leave with the packet.
 #[inline(always)]
 pub fn is_of_vlan(ctx: &TcContext) -> bool {
-    has_vlan(ctx) && has_vlan(ctx) && has_vlan(ctx)
-}
-
-/// Whether a packet has a tag of a VLAN, or had one of VLAN 0, which is removed; false where it has none. Another tag may
-/// stand behind that.
-#[inline(always)]
-fn has_vlan(ctx: &TcContext) -> bool {
-    const VLAN_ID: u32 = 0xfff;
-    if context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) == 0 {
-        return false;
-    }
-    if context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_tci }) & VLAN_ID == 0 {
-        // SAFETY: the context's own packet. A failure leaves the tag.
+    if has_priority_tag(ctx) {
+        // SAFETY: the context's own packet. A failure leaves the tag, as another tag behind it is one.
         unsafe { bpf_skb_vlan_pop(ctx.skb.skb) };
     }
-    true
+    context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) != 0
+}
+
+/// Whether a packet's outer tag is of VLAN 0.
+#[inline(always)]
+pub fn has_priority_tag(ctx: &TcContext) -> bool {
+    const VLAN_ID: u32 = 0xfff;
+    context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) != 0
+        && context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_tci }) & VLAN_ID == 0
 }
 
 /// Reads a field of the context.

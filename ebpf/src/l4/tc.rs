@@ -25,8 +25,9 @@ use super::maps::{BpfMaps, scratch};
 use crate::{
     count::count,
     frame::{ETH_HEADER, VLAN, ethertype, outer_v4, outer_v6, reply_macs},
-    packet_view::{IPV4, IPV6, PacketView, context_field, is_of_vlan},
+    packet_view::{IPV4, IPV6, PacketView, context_field, has_priority_tag, is_of_vlan},
     parts,
+    shield::maps::odd_priority_tag,
 };
 
 const PASS: i32 = -1;
@@ -117,7 +118,11 @@ fn judge(ctx: &TcContext) -> Option<Verdict> {
 #[inline(always)]
 fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
     let miss = (Verdict::new(Reason::L4Miss, Action::Pass), None);
+    let has_priority_tag = has_priority_tag(ctx);
     let is_of_vlan = is_of_vlan(ctx);
+    if is_of_vlan && has_priority_tag {
+        return (odd_priority_tag(), None);
+    }
     let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
     // Frames of others, seen by a bridge or a promiscuous interface, are not ours to send on.
     let meant_for_us = context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });

@@ -18,7 +18,6 @@ use signalbox_common::{
     },
     net::{Buffer, Diff, ParsedHeaders, SendInfo, ip::UDP, packet::NOT_FRAGMENTED, too_big},
     parts::SERVICES,
-    shield::ShieldMaps as _,
 };
 
 use super::maps::{BpfMaps, scratch};
@@ -27,6 +26,7 @@ use crate::{
     frame::{ETH_HEADER, IPV4, IPV6, SERVICE_VLAN, VLAN, VLAN_TAG, ethertype, outer_v4, outer_v6, reply_macs},
     packet_view::{PacketView, hide_from_compiler},
     parts,
+    shield::maps::odd_priority_tag,
 };
 
 /// The XDP program. Declared by hand and not by `#[xdp]`, which would call it from another function: a return costs as
@@ -59,17 +59,6 @@ fn current_view(ctx: &XdpContext) -> PacketView {
     PacketView::from_bounds(data, end, (end - data) as u32)
 }
 
-/// Verdict on a frame with a tag of VLAN 0 in front of another tag, or of 802.1ad: the kernel would take the frame for
-/// untagged, and its packet has not been judged.
-#[inline(always)]
-fn odd_priority_tag(maps: &BpfMaps) -> Verdict {
-    if maps.settings().is_some_and(|settings| settings.drop_unparsable != 0) {
-        Verdict::new(Reason::ShieldMalformed, Action::Drop)
-    } else {
-        Verdict::new(Reason::L4Miss, Action::Pass)
-    }
-}
-
 #[inline(always)]
 fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut PacketScratch>) {
     let miss = (Verdict::new(Reason::L4Miss, Action::Pass), 0, None);
@@ -100,11 +89,11 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut PacketScratch>
         match inner {
             IPV4 => (4, ETH_HEADER + VLAN_TAG, fast_path(&view, &maps, ETH_HEADER + VLAN_TAG)),
             IPV6 => (6, ETH_HEADER + VLAN_TAG, FastPath::SLOW_PATH),
-            _ if maps.vlan == 0 => return (odd_priority_tag(&maps), 0, None),
+            _ if maps.vlan == 0 => return (odd_priority_tag(), 0, None),
             _ => return miss,
         }
     } else if kind == SERVICE_VLAN && view.u16(14).is_some_and(|tag| tag & 0xfff == 0) {
-        return (odd_priority_tag(&maps), 0, None);
+        return (odd_priority_tag(), 0, None);
     } else {
         return miss;
     };

@@ -21,6 +21,10 @@ use signalbox_common::shield::{
     prefixes::{self, NO_MATCH, Node, Nodes},
 };
 use signalbox_common::{
+    Reason,
+    l4::verdict::{Action, Verdict},
+};
+use signalbox_common::{
     parts::SHIELD,
     steer::{STEER_FIXED_BITS, SteerKey},
 };
@@ -448,5 +452,19 @@ impl ShieldMaps for BpfMaps {
     #[inline(always)]
     fn ingress_ifindex(&self) -> u32 {
         self.ifindex
+    }
+}
+
+/// Verdict on a frame with a tag of VLAN 0 in front of another tag, or by XDP one of 802.1ad: the kernel would take the
+/// frame for untagged, and its packet has not been judged.
+#[inline(always)]
+pub fn odd_priority_tag() -> Verdict {
+    if SHIELD_SETTINGS
+        .get(0)
+        .is_some_and(|settings| settings.drop_unparsable != 0)
+    {
+        Verdict::new(Reason::ShieldMalformed, Action::Drop)
+    } else {
+        Verdict::new(Reason::L4Miss, Action::Pass)
     }
 }

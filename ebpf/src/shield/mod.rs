@@ -1,3 +1,3 @@
 //! The shield (`signalbox_common::shield`): its maps. The programs of layer-4 services run the shield.
 
-mod maps;
+pub mod maps;
