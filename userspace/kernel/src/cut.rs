@@ -6,6 +6,7 @@
 
 mod carry_over;
 pub mod entry_set;
+pub mod free_entry;
 pub mod hooks;
 pub mod late;
 pub mod moving;

@@ -33,17 +33,23 @@ use source_address::SourceAddresses;
 
 use crate::kernel::Cut;
 use crate::kernel::address::to_words;
+use crate::kernel::cut::free_entry::FreeEntrySearch;
 use crate::state::outcome::Ineligible;
+
+/// Entries that one connection looks at where its worker has none left: some microseconds.
+const MAX_ENTRIES_SEARCHED: u32 = 256;
 
 /// State of tier `cut` in one worker.
 pub struct Cutter {
     kernel: Arc<Cut>,
     ports: SourcePorts,
     sources: SourceAddresses,
-    /// Entries of the flow table that this worker may claim: those given back, and from `next` to `end`.
+    /// Entries of the flow table that this worker claims first: those given back, and from `next` to `end`.
     returned: RefCell<Vec<u32>>,
     next: Cell<u32>,
     end: u32,
+    /// Search for entries of other workers: connections go to whichever worker is idle, so one may take most of them.
+    others: RefCell<FreeEntrySearch>,
     /// Flows whose sockets still have bytes to deliver on leg B.
     handoffs: RefCell<Vec<Handoff>>,
     polling: Cell<bool>,
@@ -104,6 +110,7 @@ impl Cutter {
             returned: RefCell::default(),
             next: Cell::new(first),
             end: (first + entries).min(own),
+            others: RefCell::default(),
             handoffs: RefCell::default(),
             polling: Cell::new(false),
             may_claim: Cell::new(false),
@@ -181,7 +188,10 @@ impl Cutter {
                 return Some(index);
             }
         }
-        None
+        let table = &self.kernel.table;
+        self.others
+            .borrow_mut()
+            .claim(table, 0..table.worker_len(), MAX_ENTRIES_SEARCHED)
     }
 }
 

@@ -15,7 +15,8 @@ use super::interfaces::ShadowInterfaces;
 use super::told::ToldFlows;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
-use crate::kernel::cut::shadow::{ShadowCursor, ShadowPlace};
+use crate::kernel::cut::free_entry::FreeEntrySearch;
+use crate::kernel::cut::shadow::ShadowPlace;
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::{PeerState, Rejection};
 
@@ -64,7 +65,7 @@ impl Placed {
 
 /// Flows of all other nodes.
 pub(super) struct Replicas {
-    cursor: ShadowCursor,
+    search: FreeEntrySearch,
     interfaces: ShadowInterfaces,
     told: ToldFlows,
 }
@@ -119,7 +120,7 @@ impl Session {
 impl Replicas {
     pub(super) fn new(vip_interface: Option<String>) -> Self {
         Self {
-            cursor: ShadowCursor::default(),
+            search: FreeEntrySearch::default(),
             interfaces: ShadowInterfaces::new(vip_interface),
             told: ToldFlows::default(),
         }
@@ -184,11 +185,11 @@ impl Replicas {
 
     /// Finds or makes the entry of a shadow.
     fn place(&mut self, node: &Node, peer: &PeerState, shadow: &CutFlow) -> std::io::Result<Option<Placed>> {
-        let mut place = node.cut.install_shadow(&mut self.cursor, shadow)?;
+        let mut place = node.cut.install_shadow(&mut self.search, shadow)?;
         if let ShadowPlace::Occupied(other) = place {
             // An older flow with the same client's port, or from the same port to the host: its end is under way.
             node.flow_gc.end_replicas(&[other]);
-            place = node.cut.install_shadow(&mut self.cursor, shadow)?;
+            place = node.cut.install_shadow(&mut self.search, shadow)?;
         }
         let (index, is_new) = match place {
             ShadowPlace::New(index) => (index, true),

@@ -5,13 +5,13 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use signalbox_common::cut::CutFlow;
 use signalbox_common::cut::flow::{FlowRef, RESYNC, SOCKETS_CLOSED, state};
 use signalbox_common::net::Tuple;
 
 use super::Cut;
+use super::free_entry::FreeEntrySearch;
 use super::table::tick;
 
 /// Place of a shadow in the table.
@@ -27,39 +27,9 @@ pub enum ShadowPlace {
     Full,
 }
 
-/// Time for which a region without a free entry is not searched again.
-const FULL_TTL: Duration = Duration::from_millis(100);
-
-/// Cursor of the search for a free entry among shadows.
-#[derive(Debug, Default)]
-pub struct ShadowCursor {
-    next: u32,
-    full_until: Option<Instant>,
-}
-
-impl ShadowCursor {
-    /// Claims a free entry of the region; the search begins where the last one ended.
-    fn claim(&mut self, cut: &Cut) -> Option<u32> {
-        let (first, count) = (cut.table.own_len(), cut.table.len() - cut.table.own_len());
-        if self.full_until.is_some_and(|until| Instant::now() < until) {
-            return None;
-        }
-        for _ in 0..count {
-            let index = first + self.next % count;
-            self.next = self.next.wrapping_add(1) % count;
-            if cut.table.state(index) == state::FREE && cut.table.claim(index) {
-                self.full_until = None;
-                return Some(index);
-            }
-        }
-        self.full_until = Some(Instant::now() + FULL_TTL);
-        None
-    }
-}
-
 impl Cut {
     /// Enters another balancer's flow as a shadow.
-    pub fn install_shadow(&self, cursor: &mut ShadowCursor, shadow: &CutFlow) -> io::Result<ShadowPlace> {
+    pub fn install_shadow(&self, search: &mut FreeEntrySearch, shadow: &CutFlow) -> io::Result<ShadowPlace> {
         if let Some(known) = self.tuples.get::<Tuple, FlowRef>(&shadow.tuple(0))? {
             let flow = self.table.read(known.index);
             let is_same = flow.tuple(0) == shadow.tuple(0)
@@ -77,7 +47,8 @@ impl Cut {
             }
             return Ok(ShadowPlace::Occupied(known.index));
         }
-        let Some(index) = cursor.claim(self) else {
+        let region = self.table.own_len()..self.table.len();
+        let Some(index) = search.claim(&self.table, region, u32::MAX) else {
             return Ok(ShadowPlace::Full);
         };
         // Packets that find a tuple before all is done are dropped, and come again.
