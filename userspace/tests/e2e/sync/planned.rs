@@ -248,7 +248,7 @@ fn expect_new_connections(pair: &Pair, node: usize) {
 
 #[test]
 fn no_download_is_lost_by_a_release() {
-    let Some((pair, may_go_on, _servers)) = begin("no_download_is_lost_by_a_release", "timeouts: { drain: 60s }")
+    let Some((pair, may_go_on, _servers)) = begin("no_download_is_lost_by_a_release", "timeouts: { drain: 10m }")
     else {
         return;
     };
@@ -276,7 +276,7 @@ fn no_download_is_lost_by_a_release() {
 #[test]
 fn no_download_is_lost_when_the_addresses_are_reclaimed() {
     let test = "no_download_is_lost_when_the_addresses_are_reclaimed";
-    let Some((pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 60s }") else {
+    let Some((pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 10m }") else {
         return;
     };
     let mut downloads = vec![Downloads::begin(&pair)];
@@ -305,7 +305,7 @@ fn no_download_is_lost_when_the_addresses_are_reclaimed() {
 #[test]
 fn no_download_is_lost_when_a_program_reclaims_the_addresses() {
     let test = "no_download_is_lost_when_a_program_reclaims_the_addresses";
-    let Some((pair, may_go_on, _servers)) = begin_moved_by(test, "timeouts: { drain: 60s }", BY_TEST) else {
+    let Some((pair, may_go_on, _servers)) = begin_moved_by(test, "timeouts: { drain: 10m }", BY_TEST) else {
         return;
     };
     let downloads = Downloads::begin(&pair);
@@ -330,7 +330,7 @@ fn no_download_is_lost_when_a_program_reclaims_the_addresses() {
 #[test]
 fn no_download_is_lost_when_a_node_comes_back() {
     let Some((mut pair, may_go_on, _servers)) =
-        begin("no_download_is_lost_when_a_node_comes_back", "timeouts: { drain: 60s }")
+        begin("no_download_is_lost_when_a_node_comes_back", "timeouts: { drain: 10m }")
     else {
         return;
     };
@@ -349,7 +349,7 @@ fn no_download_is_lost_when_a_node_comes_back() {
 #[test]
 fn no_download_is_lost_when_the_supervisor_is_told_to_stop() {
     let test = "no_download_is_lost_when_the_supervisor_is_told_to_stop";
-    let Some((mut pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 60s }") else {
+    let Some((mut pair, may_go_on, _servers)) = begin(test, "timeouts: { drain: 10m }") else {
         return;
     };
     let mut downloads = vec![Downloads::begin(&pair)];
