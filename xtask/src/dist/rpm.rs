@@ -16,7 +16,7 @@ use super::{
 use crate::vm::store::quietly;
 
 /// Directories that go with the package if nothing else is in them.
-const OWN: [&str; 18] = [
+const OWN: [&str; 19] = [
     LICENCES,
     // Not every distribution has the shells that these are for.
     "usr/share/fish",
@@ -30,6 +30,7 @@ const OWN: [&str; 18] = [
     "usr/share/signalbox/k8s/monitoring",
     "usr/share/signalbox/k8s/overlays",
     "usr/share/signalbox/k8s/overlays/agent",
+    "usr/share/signalbox/k8s/overlays/certificates",
     "usr/share/signalbox/k8s/overlays/ha",
     "usr/share/signalbox/k8s/overlays/infra",
     "usr/share/signalbox/k8s/rbac",

@@ -26,7 +26,7 @@ const DIRECTORY: &str = "packaging/k8s";
 const REGISTRY: &str = "image-registry.example.com";
 const RULE: &str = "packaging/k8s/monitoring/prometheusrule.yaml";
 /// Overlays that operators choose from.
-pub(crate) const OVERLAYS: [&str; 3] = ["infra", "ha", "agent"];
+pub(crate) const OVERLAYS: [&str; 4] = ["infra", "ha", "agent", "certificates"];
 /// Kinds that Kubernetes itself does not have.
 const SCHEMAS: [(&str, &str); 3] = [
     ("PodMonitor", include_str!("schemas/PodMonitor.json")),
@@ -130,6 +130,12 @@ pub(super) const LINT: Lint = Lint {
             says: "ClusterRole signalbox",
         },
         Broken {
+            file: "packaging/k8s/rbac/rbac.yaml",
+            from: "resources: [nodes]",
+            to: "resources: [nodes, secrets]",
+            says: "reads Secrets",
+        },
+        Broken {
             file: "packaging/grafana/kustomization.yaml",
             from: ", signalbox-ha.json",
             to: "",
@@ -147,7 +153,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
             Err(error) => problems.push(format!("{overlay}: {error:#}")),
         }
     }
-    let [infra, ha, agent] = built.as_slice() else {
+    let [infra, ha, agent, certificates] = built.as_slice() else {
         return Ok(problems);
     };
     problems.extend(validate(&built.concat())?);
@@ -156,7 +162,9 @@ fn check(root: &Path) -> Result<Vec<String>> {
         problems.extend(pods(root, objects)?);
     }
     problems.extend(images(&built.concat()));
-    problems.extend(documented(root, agent)?);
+    problems.extend(documented(root, &[agent.as_slice(), certificates].concat())?);
+    problems.extend(secrets(infra));
+    problems.extend(secrets(agent));
     problems.extend(dashboards(root, infra)?);
     if read(root, RULE)? != rule(root)? {
         problems.push(format!(
@@ -345,6 +353,16 @@ fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
         }
     }
     Ok(problems)
+}
+
+/// Rights to read Secrets are the overlay's that is for them.
+fn secrets(objects: &[Value]) -> Vec<String> {
+    let reads = |object: &&Value| {
+        let mut resources = list(&object["rules"]).iter().flat_map(|rule| list(&rule["resources"]));
+        resources.any(|resource| resource == "secrets" || resource == "*")
+    };
+    let named = |object: &Value| format!("{} {} reads Secrets", text(object, "kind"), text(&object["metadata"], "name"));
+    objects.iter().filter(reads).map(named).collect()
 }
 
 /// Compares the dashboards with those in the ConfigMap.
