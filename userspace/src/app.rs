@@ -128,7 +128,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let instead = memory.override_of(fingerprint(&text)).map(str::to_owned);
 
     if let (Some((cut, _)), None) = (&parts.cut, &predecessor) {
-        cut.follow_interfaces();
+        cut.follow_interfaces(false);
     }
     let flow_gc = parts
         .cut
@@ -286,7 +286,7 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
     if let Some(old) = predecessor {
         if let Some((cut, _)) = &control.cut {
             // Not earlier: these programs replace the predecessor's, and must know the addresses by then.
-            cut.follow_interfaces();
+            cut.follow_interfaces(false);
         }
         if starts_early {
             start_kernel_peek(control).await?;

@@ -23,6 +23,7 @@ mod sweep;
 mod sweeper;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -255,7 +256,7 @@ impl Services {
             work.guards.recheck_local(&kernel);
             // Only with filled maps: programs with empty ones must not replace others.
             if work.shield_is_up {
-                kernel.attach(layer4.hook);
+                kernel.attach(layer4.hook, !self.shared.is_being_replaced.load(Relaxed));
             }
             work.tables.forget_hosts(&kernel, &counts);
         }

@@ -209,6 +209,8 @@ pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
     /// Function that is called when another snapshot is in force, before the change is answered: kernel tables follow it.
     pub snapshot_follower: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Whether another process is taking over: programs at interfaces may be its own, and nothing is put back.
+    pub is_being_replaced: AtomicBool,
     pub totals: Totals,
     /// Counter of the choices among all hosts (`unmatched: any`), which numbers them.
     pub any_ticket: Counter,

@@ -7,9 +7,10 @@
 use std::path::Path;
 
 use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
-use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
 
+use crate::attached;
 use crate::error::KernelError;
 use crate::interfaces::Interface;
 use crate::pins::LINK_PREFIX;
@@ -48,13 +49,31 @@ pub(crate) fn link_name(index: u32, program: &str) -> String {
     format!("{LINK_PREFIX}{index}-{program}")
 }
 
-/// Replaces the program in the pinned link, or makes a link and pins it.
+/// Returns whether the kernel has a program still where [`attach_link`], or [`attach_filter`], has attached it.
+pub(crate) fn is_attached(index: u32, side: TcAttachType, priority: u16, pin: &Path) -> bool {
+    if has_tcx() {
+        attached::by_link(pin, index)
+    } else {
+        attached::by_filter(index, side, priority, HANDLE.into())
+    }
+}
+
+/// Place right after a pinned link; `None` where there is none. The link must stay open until the place is used.
+fn after_pinned(pin: &Path) -> Option<(SchedClassifierLink, LinkOrder)> {
+    let link = SchedClassifierLink::try_from(FdLink::from(PinnedLink::from_pin(pin).ok()?)).ok()?;
+    let order = LinkOrder::after_link(&link).ok()?;
+    Some((link, order))
+}
+
+/// Replaces the program in the pinned link, or makes a link and pins it. A new link stands right after that of `after`,
+/// and first where there is none: all other programs see packets as they did without us.
 pub(crate) fn attach_link(
     name: &'static str,
     program: &mut SchedClassifier,
     interface: &Interface,
     side: TcAttachType,
     pin: &Path,
+    after: Option<&Path>,
 ) -> Result<(), KernelError> {
     if let Ok(pinned) = PinnedLink::from_pin(pin) {
         let replaced = SchedClassifierLink::try_from(FdLink::from(pinned))
@@ -69,17 +88,29 @@ pub(crate) fn attach_link(
         // The defunct link of an interface that is gone, and whose index another interface has now.
         let _ = std::fs::remove_file(pin);
     }
-    // First in order, so that all other programs there see packets as they did without us.
-    let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-    let id = program
-        .attach_with_options(&interface.name, side, options)
-        .map_err(attach_error(name))?;
+    let id = attach_after(program, interface, side, after, LinkOrder::first()).map_err(attach_error(name))?;
     let link: FdLink = program
         .take_link(id)
         .map_err(attach_error(name))?
         .try_into()
         .map_err(|e: aya::programs::links::LinkError| pin_error(&e))?;
     link.pin(pin).map(drop).map_err(|e| pin_error(&e))
+}
+
+/// Attaches a program right after the link that is pinned at `after`, and at another place where there is none.
+pub(crate) fn attach_after(
+    program: &mut SchedClassifier,
+    interface: &Interface,
+    side: TcAttachType,
+    after: Option<&Path>,
+    otherwise: LinkOrder,
+) -> Result<SchedClassifierLinkId, ProgramError> {
+    if let Some((_link, order)) = after.and_then(after_pinned)
+        && let Ok(id) = program.attach_with_options(&interface.name, side, TcAttachOptions::TcxOrder(order))
+    {
+        return Ok(id);
+    }
+    program.attach_with_options(&interface.name, side, TcAttachOptions::TcxOrder(otherwise))
 }
 
 /// Replaces the program in the filter, or makes a filter.

@@ -214,10 +214,11 @@ impl Cut {
 
     /// Attaches to the interfaces that routes use, and detaches from those that are gone. Returns how many are
     /// attached.
-    pub fn follow_interfaces(&self) -> usize {
+    /// `look`: also puts back what somebody else has removed; not for a process that another one replaces.
+    pub fn follow_interfaces(&self, look: bool) -> usize {
         let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match interfaces::routed() {
-            Ok(routed) => hooks.reconcile(&routed),
+            Ok(routed) => hooks.reconcile(&routed, look),
             // Programs that are attached stay.
             Err(error) => tracing::warn!(%error, "The kernel could not be asked for interfaces and routes."),
         }

@@ -334,11 +334,11 @@ impl L4Kernel {
 
     /// Attaches to interfaces as [`L4Hooks::reconcile`] says. Flows of other versions are carried over first: our
     /// programs know them before they stand on an interface.
-    pub fn attach(&self, hook: Hook) {
+    pub fn attach(&self, hook: Hook, look: bool) {
         let mut left = self.other_versions.lock().unwrap_or_else(PoisonError::into_inner);
         left.copy_flows(&self.established, &self.half_open);
         let mut hooks = self.hooks();
-        hooks.reconcile(hook);
+        hooks.reconcile(hook, look);
         if !hooks.attached().is_empty() {
             left.retire(&self.established, &self.half_open);
         }

@@ -5,6 +5,7 @@
 
 pub mod address;
 mod attach;
+mod attached;
 pub mod capabilities;
 pub mod counters;
 pub mod cut;

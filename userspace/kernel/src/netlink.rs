@@ -214,7 +214,7 @@ impl Netlink {
     }
 
     /// Sends a request and hands out the answers to it.
-    fn request(
+    pub(crate) fn request(
         &self,
         message: RouteNetlinkMessage,
         flags: u16,

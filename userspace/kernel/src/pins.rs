@@ -2,6 +2,7 @@
 
 pub mod bpffs;
 mod former_names;
+mod kept;
 pub(crate) mod layout;
 mod namespaces;
 pub(crate) mod other_version;
@@ -20,6 +21,7 @@ use nix::fcntl::{Flock, FlockArg};
 use signalbox_common::ABI_VERSION;
 
 use bpffs::ROOT;
+use kept::KeptPins;
 
 use crate::error::KernelError;
 use signalbox_sys as sys;
@@ -77,6 +79,7 @@ pub struct Pins {
     dir: PathBuf,
     /// Lock of the directory; `None` while another process has it.
     lock: Arc<Mutex<Option<Flock<File>>>>,
+    kept: Arc<Mutex<KeptPins>>,
 }
 
 impl Pins {
@@ -106,6 +109,7 @@ impl Pins {
         Ok(Self {
             dir,
             lock: Arc::new(Mutex::new(lock)),
+            kept: Arc::default(),
         })
     }
 

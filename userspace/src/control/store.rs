@@ -21,6 +21,7 @@ pub use tls::file_problems;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
@@ -299,12 +300,16 @@ impl Store {
                 let _ = reply.send(self.listener_set.duplicates());
             }
             StoreEvent::HandOver(reply) => {
+                self.shared.is_being_replaced.store(true, Relaxed);
                 // Closed first: the successor reads the database before it serves.
                 self.watchers.release_ledger();
                 self.persistent.db.release();
                 let _ = reply.send(self.listener_set.offer());
             }
-            StoreEvent::HandOverFailed => self.services.reattach(),
+            StoreEvent::HandOverFailed => {
+                self.shared.is_being_replaced.store(false, Relaxed);
+                self.services.reattach();
+            }
             StoreEvent::HandedOver(done) => {
                 // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
                 // it.

@@ -1,6 +1,7 @@
 //! The state that all threads share, as it is at the start.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
@@ -64,6 +65,7 @@ impl Shared {
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             snapshot_follower: std::sync::OnceLock::new(),
+            is_being_replaced: AtomicBool::new(false),
             totals: Totals::default(),
             any_ticket: Counter::default(),
             request_ids: Counter::default(),

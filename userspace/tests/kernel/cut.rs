@@ -27,12 +27,12 @@ fn programs_and_maps_outlive_the_process_and_can_be_removed() {
         let cut = load();
         assert!(!cut.adopted);
         assert_eq!(cut.table.len(), 1024);
-        assert_eq!(cut.follow_interfaces(), 2, "an interface with a route each");
+        assert_eq!(cut.follow_interfaces(true), 2, "an interface with a route each");
         drop(cut);
         let again = load();
         assert!(again.adopted, "the maps are still there");
         assert_eq!(
-            again.follow_interfaces(),
+            again.follow_interfaces(true),
             2,
             "the programs take the place of the old ones"
         );

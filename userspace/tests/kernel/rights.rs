@@ -65,7 +65,7 @@ fn an_ordinary_user_with_the_documented_capabilities_loads_attaches_and_pins() {
         assert_eq!(kernel.degraded, []);
         kernel.steer().unwrap();
         let cut = Cut::load(1024, 0, false).unwrap();
-        assert_eq!(cut.follow_interfaces(), 2, "an interface with a route each");
+        assert_eq!(cut.follow_interfaces(true), 2, "an interface with a route each");
         drop(cut);
         let pinned = pins::remove_all(pins::PinKind::Cut).unwrap();
         assert!(

@@ -361,7 +361,13 @@ fn secrets(objects: &[Value]) -> Vec<String> {
         let mut resources = list(&object["rules"]).iter().flat_map(|rule| list(&rule["resources"]));
         resources.any(|resource| resource == "secrets" || resource == "*")
     };
-    let named = |object: &Value| format!("{} {} reads Secrets", text(object, "kind"), text(&object["metadata"], "name"));
+    let named = |object: &Value| {
+        format!(
+            "{} {} reads Secrets",
+            text(object, "kind"),
+            text(&object["metadata"], "name")
+        )
+    };
     objects.iter().filter(reads).map(named).collect()
 }
 

@@ -6,11 +6,14 @@ use aya::Ebpf;
 use aya::programs::{SchedClassifier, TcAttachType, tc};
 use signalbox_common::ABI_VERSION;
 
-use crate::attach::{PRIORITY_COUNT, attach_filter, attach_link, has_tcx, link_name, remove_other_filters};
+use crate::attach::{
+    PRIORITY_COUNT, attach_filter, attach_link, has_tcx, is_attached, link_name, remove_other_filters,
+};
 use crate::error::KernelError;
 use crate::interfaces::{self, Interface};
+use crate::l4::hooks::TC_PROGRAM;
 use crate::object::program;
-use crate::pins::Pins;
+use crate::pins::{PinKind, Pins};
 
 /// Last of our priorities among filters of an interface: before those of others, which have 49152 and up unless told
 /// otherwise.
@@ -47,7 +50,8 @@ impl CutHooks {
     /// Attaches to new interfaces in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes
     /// are gone, keeps its programs: when it is back, the first packets of cut flows must meet them, not the kernel's
     /// resets.
-    pub(super) fn reconcile(&mut self, wanted: &[Interface]) {
+    /// `look`: programs that somebody else has removed are attached again.
+    pub(super) fn reconcile(&mut self, wanted: &[Interface], look: bool) {
         let gone: Vec<u32> = self
             .attached
             .values()
@@ -61,6 +65,9 @@ impl CutHooks {
                 let _ = std::fs::remove_file(self.pins.path(&link_name(index, name)));
             }
             tracing::info!(interface = index, "An interface with the cut-through programs is gone.");
+        }
+        if look {
+            self.forget_removed();
         }
         let is_wanted = |index: &u32| wanted.iter().any(|interface| interface.index == *index);
         self.refused.retain(|index, _| is_wanted(index));
@@ -97,6 +104,31 @@ impl CutHooks {
         }
     }
 
+    /// Forgets interfaces whose programs are not there any more.
+    fn forget_removed(&mut self) {
+        let restored = self.pins.restore();
+        match restored {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => tracing::warn!(
+                ?names,
+                "Pins of maps of tier cut had been removed: they are pinned again."
+            ),
+            Err(error) => tracing::warn!(%error, "Pins of maps of tier cut are gone, and could not be made again."),
+        }
+        let pins = &self.pins;
+        self.attached.retain(|&index, interface| {
+            let is_there = |(name, side)| is_attached(index, side, PRIORITY, &pins.path(&link_name(index, name)));
+            let all = PROGRAMS.into_iter().all(is_there);
+            if !all {
+                tracing::warn!(
+                    interface = interface.name,
+                    "Somebody has removed a cut-through program from an interface: it is attached again."
+                );
+            }
+            all
+        });
+    }
+
     /// Iterates over the interfaces with programs.
     pub(super) fn attached(&self) -> impl Iterator<Item = &Interface> {
         self.attached.values()
@@ -119,7 +151,10 @@ impl CutHooks {
             let pin = self.pins.path(&link_name(interface.index, name));
             let program: &mut SchedClassifier = program(&mut self.ebpf, name)?;
             if self.tcx {
-                attach_link(name, program, interface, side, &pin)?;
+                // The shield comes before the flows.
+                let before = crate::pins::path(PinKind::Layer4, &link_name(interface.index, TC_PROGRAM)).ok();
+                let before = before.filter(|_| side == TcAttachType::Ingress);
+                attach_link(name, program, interface, side, &pin, before.as_deref())?;
             } else {
                 attach_filter(name, program, interface, side, PRIORITY)?;
             }

@@ -11,8 +11,10 @@ use signalbox_common::ABI_VERSION;
 use signalbox_core::model::services::Hook;
 
 use crate::attach::{
-    PRIORITY_COUNT, attach_error, attach_filter, attach_link, has_tcx, link_name, pin_error, remove_other_filters,
+    PRIORITY_COUNT, attach_error, attach_filter, attach_link, has_tcx, is_attached, link_name, pin_error,
+    remove_other_filters,
 };
+use crate::attached;
 use crate::error::KernelError;
 use crate::interfaces::{self, Interface};
 use crate::object::{program, refused_for_tests};
@@ -28,7 +30,7 @@ const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;
 /// Name of the program for drivers.
 const XDP_PROGRAM: &str = "l4_xdp";
 /// Name of the program for TC.
-const TC_PROGRAM: &str = "l4_tc";
+pub(crate) const TC_PROGRAM: &str = "l4_tc";
 /// Name of the shield's program for interfaces without Ethernet, in TC.
 const IP_PROGRAM: &str = "l4_tc_ip";
 
@@ -93,7 +95,8 @@ impl L4Hooks {
 
     /// Attaches to interfaces that routes use and that have no program yet, and forgets those that are gone. All get
     /// the same hook: a packet that comes in by XDP cannot leave by an interface whose driver does not have XDP.
-    pub fn reconcile(&mut self, wanted: Hook) {
+    /// `look`: programs that somebody else has removed are attached again.
+    pub fn reconcile(&mut self, wanted: Hook, look: bool) {
         let all = interfaces::routed().unwrap_or_default();
         // An interface whose routes are gone for a moment keeps its program.
         let is_there = |index: &u32| interfaces::exists(*index);
@@ -103,6 +106,9 @@ impl L4Hooks {
             for name in [XDP_PROGRAM, TC_PROGRAM, IP_PROGRAM] {
                 let _ = std::fs::remove_file(self.pins.path(&link_name(index, name)));
             }
+        }
+        if look {
+            self.forget_removed();
         }
         let without_ethernet = interfaces::routed_without_ethernet().unwrap_or_default();
         let routed: BTreeSet<u32> = all.iter().chain(&without_ethernet).map(|one| one.index).collect();
@@ -158,6 +164,32 @@ impl L4Hooks {
                 Err(error) => self.record_refused(interface, &error),
             }
         }
+    }
+
+    /// Forgets interfaces whose program is not there any more.
+    fn forget_removed(&mut self) {
+        match self.pins.restore() {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => tracing::warn!(?names, "Pins of layer-4 maps had been removed: they are pinned again."),
+            Err(error) => tracing::warn!(%error, "Pins of layer-4 maps are gone, and could not be made again."),
+        }
+        let pins = &self.pins;
+        self.attached.retain(|&index, on| {
+            let pin = |name| pins.path(&link_name(index, name));
+            let is_there = match on.hook {
+                "xdp" => attached::by_link(&pin(XDP_PROGRAM), index),
+                "tc" => is_attached(index, TcAttachType::Ingress, PRIORITY, &pin(TC_PROGRAM)),
+                _ => is_attached(index, TcAttachType::Ingress, PRIORITY, &pin(IP_PROGRAM)),
+            };
+            if !is_there {
+                tracing::warn!(
+                    interface = on.interface,
+                    hook = on.hook,
+                    "Somebody has removed a layer-4 program from an interface: it is attached again."
+                );
+            }
+            is_there
+        });
     }
 
     /// Loads a program when the first interface needs it: verifying one takes the kernel some 100 ms.
@@ -223,7 +255,7 @@ impl L4Hooks {
         let pin = self.pins.path(&link_name(interface.index, TC_PROGRAM));
         let program: &mut SchedClassifier = program(&mut self.ebpf, TC_PROGRAM)?;
         if has_tcx() {
-            attach_link(TC_PROGRAM, program, interface, TcAttachType::Ingress, &pin)?;
+            attach_link(TC_PROGRAM, program, interface, TcAttachType::Ingress, &pin, None)?;
         } else {
             attach_filter(TC_PROGRAM, program, interface, TcAttachType::Ingress, PRIORITY)?;
         }
@@ -241,7 +273,7 @@ impl L4Hooks {
         let pin = self.pins.path(&link_name(interface.index, IP_PROGRAM));
         let program: &mut SchedClassifier = program(&mut self.ebpf, IP_PROGRAM)?;
         if has_tcx() {
-            attach_link(IP_PROGRAM, program, interface, TcAttachType::Ingress, &pin)?;
+            attach_link(IP_PROGRAM, program, interface, TcAttachType::Ingress, &pin, None)?;
         } else {
             attach_filter(IP_PROGRAM, program, interface, TcAttachType::Ingress, PRIORITY)?;
         }

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use aya::Ebpf;
 use aya::programs::links::{FdLink, LinkError, LinkOrder};
-use aya::programs::tc::TcAttachOptions;
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use super::PROGRAM;
 use super::orphan::detach_orphans;
-use crate::attach::{attach_error, link_name, pin_error};
+use crate::attach::{attach_after, attach_error, link_name, pin_error};
 use crate::error::KernelError;
 use crate::interfaces::Interface;
 use crate::object::program;
@@ -152,11 +151,16 @@ impl PeekHooks {
 
     fn attach(&mut self, interface: &Interface) -> Result<PeekLink, KernelError> {
         let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
-        // Behind `cut_in`, which is the first.
-        let options = TcAttachOptions::TcxOrder(LinkOrder::last());
-        let id = program
-            .attach_with_options(&interface.name, TcAttachType::Ingress, options)
-            .map_err(attach_error(PROGRAM))?;
+        // Right after `cut_in`: a program of somebody else that accepts packets would keep them from this one.
+        let cut_in = self.pins.path(&link_name(interface.index, "cut_in"));
+        let id = attach_after(
+            program,
+            interface,
+            TcAttachType::Ingress,
+            Some(&cut_in),
+            LinkOrder::last(),
+        )
+        .map_err(attach_error(PROGRAM))?;
         let link = program
             .take_link(id)
             .map_err(attach_error(PROGRAM))?

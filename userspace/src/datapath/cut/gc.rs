@@ -150,7 +150,8 @@ impl FlowGc {
                     followed = Instant::now();
                     flow_gc.program_ports.store(Arc::new(program_ports()));
                     flow_gc.cut.set_hosts_mss(flow_gc.hosts_mss());
-                    flow_gc.cut.follow_interfaces();
+                    let look = !flow_gc.shared.is_being_replaced.load(Relaxed);
+                    flow_gc.cut.follow_interfaces(look);
                     flow_gc.cut.flush_log();
                 }
                 std::thread::sleep(match looked_at {

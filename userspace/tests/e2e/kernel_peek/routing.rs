@@ -45,6 +45,24 @@ fn a_name_leads_to_its_host_and_no_socket_takes_part() {
     assert_eq!(exits(&sb, "passed_up"), 0);
 }
 
+/// A program of somebody else that accepts each packet: those after it in order see none.
+#[test]
+fn a_program_that_accepts_everything_keeps_no_packet_from_the_peek() {
+    let Some(lab) = super::lab("a_program_that_accepts_everything_keeps_no_packet_from_the_peek") else {
+        return;
+    };
+    let _foreign = ["client", "back"].map(|device| Impaired::new(&lab.lb, device, Odds::GOOD));
+    let (_health, hosts, sb) = start(&lab);
+    for (n, door) in (1..).zip(doors()) {
+        let (client, host) = door.enter(&lab, &hosts);
+        expect_cut(&sb, &client);
+        ping(&client, &host);
+        assert_eq!((exits(&sb, "routed"), exits(&sb, "delivered")), (n, n));
+        finish(&client, &host);
+    }
+    assert_eq!(exits(&sb, "passed_up"), 0);
+}
+
 #[test]
 fn bytes_arrive_whole_on_good_links_and_on_bad_ones() {
     let Some(lab) = super::lab("bytes_arrive_whole_on_good_links_and_on_bad_ones") else {

@@ -4,6 +4,7 @@ mod flood;
 mod life;
 mod limits;
 mod lists;
+mod put_back;
 mod scene;
 mod verdicts;
 mod ways_in;

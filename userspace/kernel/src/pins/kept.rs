@@ -1,0 +1,46 @@
+//! Pins that somebody else removes: the maps are ours as long as the process lives, and are pinned again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
+
+use super::{LINK_PREFIX, Pins, names_in};
+use crate::map;
+
+/// Descriptors of what is pinned, by name; not of links, which are made anew with their programs.
+pub(super) type KeptPins = BTreeMap<String, OwnedFd>;
+
+impl Pins {
+    /// Notes what is pinned, and pins again what has been noted and is pinned no more. Only for the process that has the
+    /// lock, and nobody about to replace it. Returns the names that were pinned again.
+    pub(crate) fn restore(&self) -> io::Result<Vec<String>> {
+        if !self.is_locked() {
+            return Ok(Vec::new());
+        }
+        let names = match names_in(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.dir)?;
+                // The lock is that of the directory that is gone.
+                *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                self.retry_lock();
+                Vec::new()
+            }
+            other => other?,
+        };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names.iter().filter(|name| !name.starts_with(LINK_PREFIX)) {
+            if !kept.contains_key(name) {
+                kept.insert(name.clone(), map::open_pin(&self.path(name))?);
+            }
+        }
+        let missing = kept.iter().filter(|(name, _)| !names.contains(name));
+        let mut restored = Vec::new();
+        for (name, fd) in missing {
+            map::pin(fd, &self.path(name))?;
+            restored.push(name.clone());
+        }
+        Ok(restored)
+    }
+}
