@@ -144,6 +144,7 @@ pub(super) mod tests {
             interface: None,
         };
         let group = |name: &str, vips: &[&str], sources| VipGroup {
+            id: None,
             name: name.into(),
             vips: vips.iter().map(|vip| address(vip)).collect(),
             sources,

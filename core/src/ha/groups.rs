@@ -16,6 +16,7 @@ pub fn divide(vips: &[IpAddr], count: usize) -> Vec<VipGroup> {
         left_over = left_over.saturating_sub(1);
         let (own, others) = rest.split_at(size);
         groups.push(VipGroup {
+            id: None,
             name: format!("g{}", groups.len() + 1),
             vips: own.to_vec(),
             sources: Vec::new(),

@@ -10,8 +10,9 @@ use super::{ids, priority};
 use crate::model::HighAvailability;
 use crate::model::ha::{Preemption, VipGroup, VrrpVersion};
 
-/// Most addresses of an advert; the others of a group are not in it.
-const MAX_ADVERT_ADDRESSES: usize = 20;
+/// Addresses of an advert. keepalived takes no advert with another number of addresses than its own instance has, so
+/// with all of them in it, nodes whose lists differ for the time of a roll-out would all be owners.
+const ADVERT_ADDRESSES: usize = 1;
 /// Bytes of a password that VRRPv2 has room for.
 const PASSWORD_BYTES: usize = 8;
 /// Name of the file or script that says whether this node may have addresses.
@@ -78,7 +79,8 @@ struct Instance<'a> {
 
 /// Renders the configuration of a node.
 pub fn render(ha: &HighAvailability, node: &NodeContext<'_>) -> Result<String, String> {
-    let ids = ids::assign(ha.groups.len(), ha.vrrp.id_offset, &ha.vrrp.exclude_ids)?;
+    let groups: Vec<_> = ha.groups.iter().map(VipGroup::named).collect();
+    let ids = ids::assign(&groups, ha.vrrp.id_offset, &ha.vrrp.exclude_ids)?;
     let priorities = priority::own_priorities(ha, node.name);
     let mut out = String::from("# Written by signalbox: changes are lost.\n");
     globals::globals(&mut out, ha, node);
@@ -240,9 +242,7 @@ fn render_instance(
     if let Some(group) = alone {
         tracking(out, group, node);
     }
-    let (shown, hidden) = instance
-        .adverts
-        .split_at(instance.adverts.len().min(MAX_ADVERT_ADDRESSES));
+    let (shown, hidden) = instance.adverts.split_at(instance.adverts.len().min(ADVERT_ADDRESSES));
     addresses_block(out, "virtual_ipaddress", shown.iter());
     addresses_block(
         out,

@@ -102,6 +102,8 @@ pub struct HaNode {
 pub struct VipGroup {
     /// Name of the group.
     pub name: String,
+    /// Virtual router id; `None`: by the name.
+    pub id: Option<u8>,
     /// Virtual addresses, which clients connect to.
     pub vips: Vec<IpAddr>,
     /// Addresses from which the group's owner connects to hosts.
@@ -111,6 +113,12 @@ pub struct VipGroup {
 }
 
 impl VipGroup {
+    /// Name, and the id that the configuration gives.
+    #[must_use]
+    pub fn named(&self) -> (&str, Option<u8>) {
+        (&self.name, self.id)
+    }
+
     /// Whether an address moves with the group.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {

@@ -54,7 +54,8 @@ pub(super) fn decode(
             Some(groups::divide(&addresses, count))
         }
     }?;
-    if let Err(problem) = ids::assign(decoded.len(), vrrp.id_offset, &vrrp.exclude_ids) {
+    let named: Vec<_> = decoded.iter().map(VipGroup::named).collect();
+    if let Err(problem) = ids::assign(&named, vrrp.id_offset, &vrrp.exclude_ids) {
         groups.or(vips).unwrap_or(section).error(report, problem);
     }
     Some(decoded)
@@ -93,6 +94,7 @@ fn group(
     let vips = map.require("vips");
     let sources = map.take("sources");
     let prefer = map.take("prefer");
+    let id = map.take("id");
     map.finish(report);
     let name = name.and_then(|place| unique.name(&place, "group", report));
     let vips = vips.and_then(|place| self::vips(&place, owners, report));
@@ -109,6 +111,7 @@ fn group(
     });
     Some(VipGroup {
         name: name?,
+        id: optional_value(id.as_ref(), |place| place.number(1, 255, report))?,
         vips: vips?,
         sources: sources?.unwrap_or_default(),
         prefer: prefer?,

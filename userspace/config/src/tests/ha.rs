@@ -130,7 +130,7 @@ fn mistakes_of_addresses_and_groups() {
             groups: [{ name: a, vips: 10.1.1.1, sources: [10.2.0.5-6] }] | ha.groups[0].sources[0] | is not a source, such as
             groups: [{ name: a, vips: 10.1.1.1, sources: ['10.2.0.5@'] }] | ha.groups[0].sources[0] | is not a source, such as
             groups: [{ name: a, vips: 10.1.1.1, sources: [10.1.1.1] }]   | ha.groups[0].sources[0] | 10.1.1.1 is given twice
-            vips: 10.1.1.1-9, vrrp: { id_offset: 250 } | ha.vips | there are 9 groups, but behind the offset 250 only 5
+            vips: 10.1.1.1-9, vrrp: { id_offset: 250 } | ha.vips | there are 9 groups, but after the offset 250 only 5
         ",
     );
 }

@@ -1,8 +1,10 @@
 //! Changes of the configuration, and the firewall.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
-use super::scene::{HaLab, VIPS, privileged};
+use super::scene::{HaLab, VIP6, VIPS, privileged};
 use crate::lab::{SOON, eventually};
 
 #[test]
@@ -49,6 +51,45 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
         lab.logs()
     );
     assert!(lab.nodes[1].has(VIPS[0]));
+}
+
+/// One node's file is changed before the other's: for as long, each address has at most one owner, and those of both files
+/// have one.
+#[test]
+fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
+    if !privileged("nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address") {
+        return;
+    }
+    let group = |name: &str, vips: &str| format!("{{ name: {name}, vips: [{vips}], prefer: node-a }}");
+    let list = |groups: &[String]| format!("  groups: [{}]\n", groups.join(", "));
+    let (short, long) = (
+        "10.1.0.101, \"fd00:1::101\"",
+        "10.1.0.101, 10.1.0.103, \"fd00:1::101\", \"fd00:1::103\"",
+    );
+    let before = list(&[group("g5", short), group("g6", "10.1.0.102")]);
+    let after = list(&[group("g7", "10.1.0.104"), group("g6", "10.1.0.102"), group("g5", long)]);
+    let lab = HaLab::start(&before);
+    let kept = [VIPS[0], VIP6, VIPS[1]];
+    kept.iter().for_each(|address| lab.wait_owner(address, 0));
+    // The owner's file first, and then the other node's; and back the other way round.
+    for (step, (node, lines)) in (1..).zip([(0, &after), (1, &after), (1, &before), (0, &before)]) {
+        lab.nodes[node].write(lines);
+        let file = lab.nodes[node].file("run").join("keepalived.conf");
+        let has_long = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("10.1.0.103"));
+        let is_taken = eventually(SOON, || has_long() == (lines == &after));
+        assert!(is_taken, "step {step}\n{}", lab.logs());
+        // Longer than a node waits for adverts that do not come.
+        for _ in 0..20 {
+            for address in kept {
+                assert!(lab.nodes[0].has(address), "step {step}: {address}\n{}", lab.logs());
+            }
+            for address in kept.into_iter().chain(["10.1.0.103", "fd00:1::103", "10.1.0.104"]) {
+                let both = lab.nodes.iter().all(|node| node.has(address));
+                assert!(!both, "step {step}: {address} is at both nodes\n{}", lab.logs());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }
 
 #[test]
