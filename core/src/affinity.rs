@@ -1,5 +1,6 @@
 //! Session affinity: which cluster or host the cookie of a client stands for.
 
+use serde::Serialize;
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
@@ -11,7 +12,7 @@ use crate::model::{Cluster, Model};
 const VALUE_BYTES: usize = 16;
 
 /// Affinity of the requests of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CookieAffinity {
     /// Cookie that clients carry.
     pub cookie: StickyCookie,
@@ -20,7 +21,8 @@ pub struct CookieAffinity {
 }
 
 /// Part of a route that a client stays at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AffinityScope {
     /// Cluster, whichever of its hosts.
     #[default]

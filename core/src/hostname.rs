@@ -77,6 +77,12 @@ impl fmt::Debug for Hostname {
     }
 }
 
+impl serde::Serialize for Hostname {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// Host pattern of a route: one name, or every name below a suffix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostnamePattern {

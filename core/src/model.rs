@@ -25,6 +25,7 @@ pub mod shield;
 mod subset;
 pub mod tls;
 
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ pub use subset::{Subset, SubsetSize};
 use tls::TlsSettings;
 
 /// Meaning of a whole configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Model {
     /// Admin API, which shows signalbox's state.
     pub admin: Admin,
@@ -88,6 +89,7 @@ pub struct Model {
     /// Series that `/metrics` shows.
     pub metrics: Metrics,
     /// Log of connections; `None`: there is none.
+    #[serde(rename = "log")]
     pub connection_log: Option<ConnectionLog>,
     /// TLS settings that listeners share.
     pub tls: TlsSettings,

@@ -36,7 +36,7 @@ impl SameSite {
 }
 
 /// A sticky cookie of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StickyCookie {
     name: Box<str>,
     same_site: Option<SameSite>,

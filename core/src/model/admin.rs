@@ -1,9 +1,10 @@
 //! The admin API, and where balancers keep what they share.
 
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// An etcd that holds what several balancers share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EtcdStore {
     /// Members of the etcd: `http://HOST:PORT` or `https://HOST:PORT`.
     pub endpoints: Vec<String>,
@@ -16,7 +17,7 @@ pub struct EtcdStore {
 }
 
 /// Another balancer's admin API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Balancer {
     /// Name of the balancer in [`Subset`].
     pub name: Option<String>,
@@ -31,7 +32,7 @@ pub struct Balancer {
 }
 
 /// The admin API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Admin {
     /// Address of read-only HTTP; `None` for none.
     pub listen: Option<std::net::SocketAddr>,
@@ -53,7 +54,7 @@ pub struct Admin {
 pub const DEFAULT_ADMIN_CONNECTIONS: u32 = 128;
 
 /// Certificate of the admin API, and clients that may make changes without a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AdminTls {
     /// PEM file with the API's certificate and any intermediate ones.
     pub cert: PathBuf,

@@ -2,9 +2,10 @@
 
 use super::Balancer;
 use super::kubernetes::KubernetesSource;
+use serde::Serialize;
 
 /// Configuration of an agent.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Agent {
     /// Name of the cluster, as balancers know it.
     pub cluster: String,

@@ -1,5 +1,6 @@
 //! Treatment of a discovered name by the annotations of its Routes ([`crate::merge`] makes it of them).
 
+use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::{Balance, Route};
 use crate::http::path;
 
 /// Treatment of a name by the annotations of its Routes, beside [`Route::requests`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClaimedPolicy {
     /// Clients that clusters serve, where the path is not known or none of [`Self::paths`]. A cluster that is not named
     /// serves all.
@@ -31,7 +32,7 @@ pub struct ClaimedPolicy {
 }
 
 /// Clients that a cluster serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterAllow {
     /// Index of the cluster.
     pub cluster: usize,
@@ -40,7 +41,7 @@ pub struct ClusterAllow {
 }
 
 /// Limits of a client's connections for a name. A client is a /32 of IPv4 or a /64 of IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectionLimits {
     /// Most connections at once, and most requests in flight where requests are routed one by one; 0: any number.
     pub concurrent: u32,
@@ -49,7 +50,7 @@ pub struct ConnectionLimits {
 }
 
 /// Treatment of the requests of a discovered name whose path begins with a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathPolicy {
     /// Path; empty for every request.
     pub path: String,

@@ -11,7 +11,7 @@ use super::tls::BackendTls;
 use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, Protocol, SubsetSize};
 
 /// Cluster: the router hosts that serve the same applications.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cluster {
     /// Name of the cluster.
     pub name: String,

@@ -33,15 +33,17 @@ impl Tier {
 }
 
 /// Tiers that flows may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Datapath {
     /// Forced tier, used as soon as it is available; `None`: the tier is chosen per flow by its traffic.
     pub tier: Option<Tier>,
     /// Whether flows that are fit for tier `cut` are cut through. A forced tier rules cutting out.
     pub cut: bool,
     /// Whether requests that are routed one by one are cut through, where one is its connection's last.
+    #[serde(rename = "last_requests")]
     pub cuts_last_requests: bool,
     /// Whether the rest of a long answer to a request is cut through.
+    #[serde(rename = "long_answers")]
     pub cuts_long_answers: bool,
     /// Place where connections are peeked at.
     pub peek: PeekPlace,
@@ -50,7 +52,8 @@ pub struct Datapath {
 }
 
 /// Place where a connection's first data is read, and its host chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PeekPlace {
     /// In the kernel where that can decide as userspace would, and no rule of a packet filter would be passed by.
     Auto,

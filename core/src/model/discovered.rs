@@ -3,9 +3,11 @@
 use super::{
     ApplicationSettings, Balance, Cluster, ClusterRole, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents,
 };
+use serde::Serialize;
 
 /// Share of a discovered hostname that a second cluster gets where no weight is set for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum JoinPolicy {
     /// No share.
     #[default]

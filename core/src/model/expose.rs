@@ -1,5 +1,6 @@
 //! Rules by which endpoints of applications become layer-4 services, with their addresses and ports.
 
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,7 +12,7 @@ use crate::discovery::AppEndpoint;
 use crate::spi::{AppPattern, glob};
 
 /// Rule that exposes endpoints of applications. Of several rules the first that takes an endpoint counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExposeRule {
     /// Pattern of applications.
     pub pattern: AppPattern,

@@ -1,5 +1,6 @@
 //! High availability: virtual addresses that move between several nodes.
 
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ pub const MAX_HA_NODES: usize = 8;
 pub const DEFAULT_HA_NAME: &str = "ha-config-1";
 
 /// Virtual addresses, the nodes that share them, and what decides where each of them is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HighAvailability {
     /// Name of the configuration, the same on all nodes.
     pub name: String,
@@ -65,7 +66,8 @@ impl HighAvailability {
 }
 
 /// Program that gives virtual addresses to a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum HaMode {
     /// keepalived: the nodes agree by VRRP.
     #[default]
@@ -89,7 +91,7 @@ impl HaMode {
 }
 
 /// Node that shares virtual addresses with others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HaNode {
     /// Name of the node.
     pub name: String,
@@ -98,7 +100,7 @@ pub struct HaNode {
 }
 
 /// Virtual addresses that move together, with what moves along.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VipGroup {
     /// Name of the group.
     pub name: String,
@@ -127,7 +129,7 @@ impl VipGroup {
 }
 
 /// Address that connections to hosts come from, and that moves with its group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FloatingSource {
     /// Address of the source.
     pub address: IpAddr,
@@ -138,7 +140,7 @@ pub struct FloatingSource {
 }
 
 /// Conditions under which a node may have virtual addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HaWatch {
     /// Port of the node's own address that must accept connections; 0: none.
     pub port: u16,
@@ -162,7 +164,8 @@ impl Default for HaWatch {
 }
 
 /// Moment at which a node with a higher priority takes a group over from one that has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Preemption {
     /// As soon as it knows the flows of its peers.
     #[default]
@@ -174,7 +177,7 @@ pub enum Preemption {
 }
 
 /// Settings of VRRP.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vrrp {
     /// Version of the protocol for IPv4; IPv6 has version 3 only.
     pub version: VrrpVersion,
@@ -204,7 +207,8 @@ impl Default for Vrrp {
 }
 
 /// Version of VRRP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum VrrpVersion {
     /// RFC 3768: IPv4, adverts in whole seconds, a password.
     V2,
@@ -224,7 +228,7 @@ impl VrrpVersion {
 }
 
 /// Mail about changes of state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HaEmail {
     /// Addresses of those who get it; at least one.
     pub to: Vec<String>,
@@ -235,7 +239,7 @@ pub struct HaEmail {
 }
 
 /// Replication of flows to the other nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HaSync {
     /// Address where the other nodes connect to this one.
     pub listen: SocketAddr,
@@ -252,7 +256,8 @@ pub struct HaSync {
 }
 
 /// Flows of layer-4 services that are replicated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum HaSyncServices {
     /// Established connections of TCP.
     #[default]

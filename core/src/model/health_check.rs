@@ -1,10 +1,11 @@
 //! Health checks of hosts, and the ejection of hosts that refuse real connections.
 
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Health check of a cluster's hosts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
     /// Request that a check makes.
     pub probe: Probe,
@@ -23,7 +24,8 @@ pub struct HealthCheck {
 }
 
 /// Choice of the checks that begin with a PROXY v2 header; by its LOCAL command HAProxy recognises a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CheckProxyHeader {
     /// No check.
     Never,
@@ -47,7 +49,8 @@ impl HealthCheck {
 }
 
 /// Request that a check makes of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Probe {
     /// TCP connection: the host must accept it.
     Tcp {
@@ -70,7 +73,7 @@ pub const ROUTER_HEALTH_PORT: u16 = 1936;
 pub const ROUTER_HEALTH_PATH: &str = "/healthz";
 
 /// HTTP check by GET.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HttpProbe {
     /// Port to ask; `None`: the host's http (or https) port.
     pub port: Option<u16>,
@@ -83,7 +86,7 @@ pub struct HttpProbe {
 }
 
 /// TLS of a check: the name that it sends and the certificate that it demands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsProbe {
     /// Name in the ClientHello (SNI); `None`: the Host header, or no name where that is an address.
     pub sni: Option<String>,
@@ -92,7 +95,7 @@ pub struct TlsProbe {
 }
 
 /// Passive ejection: when failures of real connects set a host aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ejection {
     /// Failures in a row that set a host aside; 0 for never.
     pub failures: u32,

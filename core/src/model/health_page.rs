@@ -1,7 +1,9 @@
 //! The page by which a host says whether it is well.
 
+use serde::Serialize;
+
 /// Path and host that a check by HTTP asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthPage {
     /// Path of the request; begins with `/` and has only visible ASCII.
     pub path: String,

@@ -1,5 +1,6 @@
 //! Settings of listeners and routes whose requests are routed one by one.
 
+use serde::Serialize;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -10,7 +11,7 @@ use crate::http::forwarded::ForwardedPolicy;
 use crate::http1::edit::FieldEdit;
 
 /// Treatment of requests at a listener that routes them one by one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HttpPolicy {
     /// Policy for `X-Forwarded-*` and `Forwarded`.
     pub forwarded: ForwardedPolicy,
@@ -20,11 +21,12 @@ pub struct HttpPolicy {
     pub request_id: Option<String>,
     /// Whether fields that tell of clients' certificates are removed from what clients send: some listener tells hosts
     /// by them.
+    #[serde(rename = "hide_certificate_fields")]
     pub hides_certificate_fields: bool,
 }
 
 /// Treatment of the requests of a name, or of one of its paths.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestPolicy {
     /// Cookie that keeps a client at its cluster or host; `None`: each request is balanced.
     pub affinity: Option<CookieAffinity>,
@@ -41,7 +43,7 @@ pub struct RequestPolicy {
 }
 
 /// Settings of annotations that are no reason to route requests one by one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PassivePolicy {
     /// Time for a host to begin its answer.
     pub answer: Option<Duration>,
@@ -54,7 +56,7 @@ pub struct PassivePolicy {
 }
 
 /// Limits of a client's requests of a route. A client is a /32 of IPv4 or a /64 of IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestLimits {
     /// Requests in a time, and at once.
     pub requests: Option<PeriodRate>,
@@ -63,7 +65,7 @@ pub struct RequestLimits {
 }
 
 /// Rate limit of a token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PeriodRate {
     /// Tokens in a period.
     pub count: u64,
@@ -74,7 +76,7 @@ pub struct PeriodRate {
 }
 
 /// Changes of the fields of requests and answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HeaderEdits {
     /// Changes of what hosts get.
     pub request: Vec<FieldEdit>,
@@ -83,7 +85,7 @@ pub struct HeaderEdits {
 }
 
 /// Time limits of a route; `None`: as for all routes ([`HttpTimeouts`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteTimeouts {
     /// Time for a host to begin its answer.
     pub answer: Option<Duration>,

@@ -1,9 +1,10 @@
 //! Watching of a cluster: the meaning of `kubernetes:` in the configuration of a cluster.
 
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// API server of a cluster, and what signalbox asks of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesSource {
     /// Connection to the API server.
     pub access: ApiServerAccess,
@@ -25,7 +26,7 @@ pub struct KubernetesSource {
 
 /// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each condition that is
 /// given must hold; one that is not given leaves nothing out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShardFilter {
     /// Label selector that the objects' namespaces must match, in Kubernetes' own syntax.
     pub namespace_labels: Option<String>,
@@ -48,7 +49,7 @@ impl ShardFilter {
 }
 
 /// Namespace and name of a Gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct GatewayName {
     /// Namespace of the Gateway.
     pub namespace: String,
@@ -63,7 +64,8 @@ impl std::fmt::Display for GatewayName {
 }
 
 /// Way to connect to an API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ApiServerAccess {
     /// Service account of the pod that signalbox runs in.
     InCluster,
@@ -86,7 +88,8 @@ pub enum ApiServerAccess {
 }
 
 /// Resource: a kind of object that names are read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Resource {
     /// Routes of `route.openshift.io`.
     Routes,
@@ -109,7 +112,7 @@ impl Resource {
 }
 
 /// Router pods, and the addresses at which they are reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Routers {
     /// Namespace and labels of the pods; `None`: both of [`RouterPods::default_locations`].
     pub pods: Option<RouterPods>,
@@ -122,7 +125,7 @@ pub struct Routers {
 }
 
 /// Set of pods, chosen by namespace and labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RouterPods {
     /// Namespace of the pods.
     pub namespace: String,
@@ -165,7 +168,8 @@ impl RouterPods {
 }
 
 /// Type of the node address that is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AddressType {
     /// `InternalIP`, which a pod knows as its host's.
     #[default]

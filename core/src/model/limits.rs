@@ -1,9 +1,10 @@
 //! Time limits, and limits against greedy clients.
 
+use serde::Serialize;
 use std::time::Duration;
 
 /// Time limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     /// Limit of one connect to a host.
     pub connect: Duration,
@@ -26,7 +27,7 @@ pub struct Timeouts {
 }
 
 /// Time limits of requests that are routed one by one. [`Timeouts::peek_http`] is that of a request's head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HttpTimeouts {
     /// Time that a client's connection is kept for the next request.
     pub keep_alive: Duration,
@@ -39,7 +40,7 @@ pub struct HttpTimeouts {
 }
 
 /// Limits against greedy clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Most connections at once in all; `None`: what the descriptor limit allows.
     pub max_connections: Option<u32>,
@@ -52,7 +53,7 @@ pub struct Limits {
 }
 
 /// Limits of TLS handshakes in progress at a worker; 0 for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HandshakeLimits {
     /// Most handshakes at once.
     pub per_worker: u32,
@@ -61,7 +62,7 @@ pub struct HandshakeLimits {
 }
 
 /// Limits for each source address (/32, /64); 0 for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PerSource {
     /// Most connections at once.
     pub concurrent: u32,

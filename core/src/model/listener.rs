@@ -48,6 +48,12 @@ impl Bind {
     }
 }
 
+impl Serialize for Bind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl std::fmt::Display for Bind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.single(), self.prefix) {
@@ -59,7 +65,7 @@ impl std::fmt::Display for Bind {
 }
 
 /// Listener: a place where clients come in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listener {
     /// Name of the listener.
     pub name: String,
@@ -70,6 +76,7 @@ pub struct Listener {
     /// Cluster of a `tcp` listener; of another listener, the cluster for names without a route.
     pub cluster: Option<usize>,
     /// Prefixes whose PROXY headers are believed; empty for none.
+    #[serde(rename = "proxy_protocol_trusted")]
     pub trusted_proxies: Vec<IpNet>,
     /// Unit that a host is chosen for.
     pub routing: Routing,

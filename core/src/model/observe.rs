@@ -1,9 +1,10 @@
 //! Traffic as it is shown: metrics, and a log of connections.
 
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// Settings of `/metrics`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Metrics {
     /// Most routes with a label of their own; the rest is summed. 0: no route is shown.
     pub routes: u32,
@@ -15,7 +16,7 @@ impl Metrics {
 }
 
 /// Log of ended connections: which are logged, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConnectionLog {
     /// Destination of the lines.
     pub to: LogTarget,
@@ -28,7 +29,8 @@ pub struct ConnectionLog {
 }
 
 /// Destination of log lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
@@ -58,7 +60,7 @@ pub const END_LABELS: [&str; 8] = [
 ];
 
 /// Subset of [`END_LABELS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EndSet(u8);
 
 impl EndSet {

@@ -1,5 +1,6 @@
 //! Routes: names, and the clusters that serve them.
 
+use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::labels::Labels;
 
 /// Route: a name and the clusters that serve it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Route {
     /// Name or wildcard of the route.
+    #[serde(rename = "host")]
     pub hostname: HostnamePattern,
     /// Number of labels that the name's star stands for, if it has one.
     pub depth: WildcardDepth,
@@ -91,7 +93,7 @@ impl Route {
 }
 
 /// Route of the requests whose path begins with a path ([`crate::http::path::PathTable`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathRoute {
     /// Path, which begins with `/`.
     pub path: String,
@@ -102,7 +104,7 @@ pub struct PathRoute {
 }
 
 /// Preference: clients that are sent to a cluster as long as it has a usable host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Preference {
     /// Preferred cluster.
     pub cluster: usize,
@@ -111,7 +113,8 @@ pub struct Preference {
 }
 
 /// Treatment of a name without a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unmatched {
     /// Refusal in the client's own protocol.
     Reject,

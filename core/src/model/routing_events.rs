@@ -1,5 +1,6 @@
 //! Message broker that tells of OpenShift's applications.
 
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::{Balance, Ejection, ExposeRule, HealthCheck, Probe};
 use crate::spi::{AppPattern, EndpointFilter, HealthPageTemplate, Naming};
 
 /// Origin of the events of OpenShift's routing SPI, and settings for the applications that they tell of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoutingEvents {
     /// Brokers that have the same messages, tried in turn. Empty: events come only by the admin API.
     pub brokers: Vec<Broker>,
@@ -52,7 +53,7 @@ impl RoutingEvents {
 }
 
 /// Settings of the clusters of some applications, as a cluster of the configuration has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApplicationSettings {
     /// Pattern of applications.
     pub pattern: AppPattern,
@@ -79,7 +80,7 @@ impl ApplicationSettings {
 }
 
 /// Address of a broker.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Broker {
     /// Host name in lower case, or an address without brackets.
     pub host: String,
@@ -98,7 +99,7 @@ impl std::fmt::Display for Broker {
 }
 
 /// TLS settings for brokers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BrokerTls {
     /// PEM file with the authorities, one of which must have signed a broker's certificate.
     pub ca: PathBuf,
@@ -107,7 +108,7 @@ pub struct BrokerTls {
 }
 
 /// Login at a broker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Login {
     /// User name.
     pub user: String,

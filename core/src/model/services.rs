@@ -8,7 +8,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 /// Service: addresses and ports whose packets go to the hosts of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
     /// Name of the service.
     pub name: String,
@@ -43,6 +43,12 @@ pub struct ServiceBind {
     pub address: IpAddr,
     /// Ports of the service, none of them 0.
     pub ports: RangeInclusive<u16>,
+}
+
+impl Serialize for ServiceBind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl std::fmt::Display for ServiceBind {
@@ -137,15 +143,17 @@ impl Hook {
 pub const FIRST_CUT_PORT: u16 = 16_384;
 
 /// Settings that all services have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Layer4 {
     /// Hook of the programs.
     pub hook: Hook,
     /// Most connections that can be known at once.
     pub flows: u32,
     /// Source addresses of mode `nat`; empty: the address that the route to each host prefers.
+    #[serde(rename = "nat.sources")]
     pub nat_sources: Vec<IpAddr>,
     /// Source ports of mode `nat`; `None`: those outside the kernel's own range.
+    #[serde(rename = "nat.ports")]
     pub nat_ports: Option<RangeInclusive<u16>>,
     /// Outer IPv4 source addresses of tunnels.
     pub tunnel_v4: Ipv4Net,

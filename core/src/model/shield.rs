@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the shield that all listeners and services have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shield {
     /// Prefixes that hold for all listeners and services.
     pub lists: Arc<PrefixLists>,
@@ -29,7 +29,7 @@ impl Default for Shield {
 }
 
 /// Lists of denied prefixes, and of allowed ones that lie within shorter denied ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct PrefixLists {
     /// Denied prefixes.
     pub deny: Vec<IpNet>,
@@ -93,7 +93,7 @@ impl Prefixes {
 pub type ApiPrefixes = BTreeMap<String, Arc<Prefixes>>;
 
 /// Shield policy of a listener or a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShieldPolicy {
     /// Prefixes of the listener or service, in addition to those that hold for all.
     pub lists: Arc<PrefixLists>,

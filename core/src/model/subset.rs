@@ -1,7 +1,10 @@
 //! Part of each cluster's hosts that this balancer uses.
 
+use serde::Serialize;
+
 /// Number of a cluster's hosts that a balancer uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SubsetSize {
     /// All hosts.
     All,
@@ -25,7 +28,7 @@ impl SubsetSize {
 }
 
 /// Part of each cluster's hosts that this balancer uses, where the cluster says nothing else.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Subset {
     /// Name by which the other balancers know this one; `None`: the machine's host name.
     pub name: Option<String>,

@@ -65,7 +65,7 @@ impl InsecurePolicy {
 }
 
 /// TLS settings that all listeners share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsSettings {
     /// Versions and cipher suites.
     pub profile: Profile,
@@ -92,7 +92,8 @@ impl Default for TlsSettings {
 }
 
 /// Resumption of sessions by tickets (RFC 8446, section 4.6.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SessionTickets {
     /// Each handshake is a full one.
     Off,
@@ -109,7 +110,8 @@ impl SessionTickets {
 }
 
 /// Place of certificates and their keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CertificatePlace {
     /// Single certificate.
     Files {
@@ -127,29 +129,33 @@ pub enum CertificatePlace {
 }
 
 /// TLS of a listener with `protocol: https`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ListenerTls {
     /// Place where TLS ends for names whose route says nothing else.
     pub termination: Termination,
     /// Whether a client that names no host with a certificate is refused.
+    #[serde(rename = "strict_sni")]
     pub has_strict_sni: bool,
     /// Client certificates; `None`: clients are not asked.
+    #[serde(rename = "client_certificates")]
     pub clients: Option<ClientCertificates>,
 }
 
 /// Certificates that clients show.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClientCertificates {
     /// PEM file with the authorities that sign them.
     pub ca: PathBuf,
     /// Whether a client without one is refused.
+    #[serde(rename = "required")]
     pub is_required: bool,
     /// Fields that tell hosts of them.
     pub fields: CertificateFields,
 }
 
 /// Fields of requests by which hosts learn of the certificate that a client has shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CertificateFields {
     /// `Client-Cert` (RFC 9440).
     #[default]
@@ -170,7 +176,7 @@ impl CertificateFields {
 }
 
 /// TLS of a route.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteTls {
     /// Place where TLS ends; `None`: what the listener says.
     pub termination: Option<Termination>,
@@ -181,13 +187,14 @@ pub struct RouteTls {
 }
 
 /// TLS to the hosts of a cluster, where it is [`Termination::Reencrypt`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackendTls {
     /// PEM file with the authorities that sign the hosts' certificates; `None`: those of the system.
     pub ca: Option<PathBuf>,
     /// Name that hosts are asked for and that their certificates must have; `None`: the name that the client asks for.
     pub name: Option<Hostname>,
     /// Whether hosts' certificates are verified.
+    #[serde(rename = "verify")]
     pub is_verified: bool,
     /// PEM files with signalbox's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -196,7 +203,8 @@ pub struct BackendTls {
 }
 
 /// Version of HTTP, as ALPN offers it (RFC 7301).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum HttpVersion {
     /// HTTP/1.1.
     Http11,

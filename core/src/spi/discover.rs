@@ -1,5 +1,6 @@
 //! Knowledge that an application gives: hosts, and names that it serves.
 
+use serde::Serialize;
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
@@ -18,7 +19,7 @@ const MAX_HOST_NAME_BYTES: usize = 63;
 const DEFAULT_PORT_NAME: &str = "tcp";
 
 /// Naming of the DNS name that no event announces: `PREFIX` `APP` `-` `NAMESPACE` `.` `DOMAIN`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Naming {
     /// Prefix: OpenShift's `HA_DNS_PREFIX`, `ha-` there.
     pub prefix: String,
@@ -27,7 +28,7 @@ pub struct Naming {
 }
 
 /// Filter of the endpoints that get connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndpointFilter {
     /// Types, one of which an endpoint must have.
     pub types: BTreeSet<String>,

@@ -4,9 +4,10 @@ use super::application::{AppKey, Application, Endpoint};
 use super::discover::Naming;
 use crate::hostname::Hostname;
 use crate::model::HealthPage;
+use serde::Serialize;
 
 /// Settings for the pages of an application's endpoints.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealthPageTemplate {
     /// Path; `None`: the one that the endpoint's mappings give.
     pub path: Option<String>,

@@ -1,9 +1,10 @@
 //! Patterns that say which applications a setting is for.
 
+use serde::Serialize;
 use std::fmt;
 
 /// Pattern of applications: `NAMESPACE/APP`, each part with `*` for any text; `*` alone is all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AppPattern(String);
 
 /// Error of a text that is no pattern.

@@ -2,6 +2,7 @@
 
 mod clusters;
 mod coming_from;
+mod differences;
 mod expose;
 mod fuzzing;
 mod ha;

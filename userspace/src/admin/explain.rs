@@ -449,7 +449,10 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
         &snapshot.exposure.ports,
     );
     add_testers(&mut after, &snapshot.testers);
-    let changes = diff(&snapshot.model, &after);
+    let changes = match diff(&snapshot.model, &after) {
+        Ok(changes) => changes,
+        Err(error) => return super::problem::not_shown(&error),
+    };
     // Weights that operators have set override the file's weights of these routes.
     let overridden: Vec<_> = parsed
         .model

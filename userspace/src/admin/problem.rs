@@ -17,3 +17,13 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Valu
     )
         .into_response()
 }
+
+/// Answer where a difference cannot be shown: nothing says that nothing would change.
+pub(super) fn not_shown(error: &serde_json::Error) -> Response {
+    problem(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "The difference cannot be shown",
+        &error.to_string(),
+        &json!({}),
+    )
+}

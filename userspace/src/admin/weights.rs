@@ -199,7 +199,10 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
     }
     let (mut after, _) = effective_model(&snapshot.file, &snapshot.discovered, &weights, &snapshot.exposure.ports);
     add_testers(&mut after, &snapshot.testers);
-    let changes = diff(&snapshot.model, &after);
+    let changes = match diff(&snapshot.model, &after) {
+        Ok(changes) => changes,
+        Err(error) => return super::problem::not_shown(&error),
+    };
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }
 

@@ -200,19 +200,41 @@ pub(super) fn name_text(answer: &Value) -> String {
     out
 }
 
-/// Prints the differences. Exits with 0 if nothing would change, 1 if something would.
+/// Prints an object that is new or gone on one line, and a changed one with each field on a line.
+fn print_change(change: &Value) {
+    let (what, name) = (text(&change["kind"]), text(&change["name"]));
+    match (change["before"].as_str(), change["after"].as_str()) {
+        (Some(before), None) => println!("- {what} {name}: {before}"),
+        (None, after) => println!("+ {what} {name}: {}", after.unwrap_or("-")),
+        (Some(_), Some(_)) => {
+            for field in list(&change["fields"]) {
+                let side = |key: &str| field[key].as_str().unwrap_or("none").to_owned();
+                let path = field["field"].as_str().filter(|path| !path.is_empty());
+                let path = path.map_or_else(String::new, |path| format!(" {path}"));
+                println!("~ {what} {name}{path}: {} -> {}", side("before"), side("after"));
+            }
+        }
+    }
+}
+
+/// Prints the differences. Exits with 0 if nothing would change, 1 if something would, 2 if the file is wrong.
 pub(super) fn diff(file: &Path, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let body = std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
+    match crate::config::parse(&body) {
+        Ok(parsed) => parsed
+            .warnings
+            .iter()
+            .for_each(|warning| eprintln!("warning: {warning}")),
+        Err(errors) => {
+            eprintln!("{}", errors.with_file(file));
+            return Ok(ExitCode::from(2));
+        }
+    }
     let answer = client::post_text(socket, "/api/v1/diff", body)?;
     let none = list(&answer["changes"]).next().is_none();
     if output == OutputFormat::Table {
         for change in list(&answer["changes"]) {
-            let (what, name) = (text(&change["kind"]), text(&change["name"]));
-            match (change["before"].as_str(), change["after"].as_str()) {
-                (Some(before), Some(after)) => println!("~ {what} {name}: {before} -> {after}"),
-                (Some(before), None) => println!("- {what} {name}: {before}"),
-                (_, after) => println!("+ {what} {name}: {}", after.unwrap_or("-")),
-            }
+            print_change(change);
         }
         if none {
             println!("nothing would change");

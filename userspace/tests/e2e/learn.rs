@@ -296,9 +296,12 @@ fn a_person_sees_what_a_file_would_change() {
         (output.status.code().unwrap(), String::from_utf8(said).unwrap())
     };
     assert_eq!(diff(&route(1)), (0, "nothing would change\n".to_owned()));
-    assert_eq!(diff(&route(5)), (1, "~ route a.test: east:1 -> east:5\n".to_owned()));
+    assert_eq!(
+        diff(&route(5)),
+        (1, "~ route a.test clusters: east:1 -> east:5\n".to_owned())
+    );
     let (code, said) = diff(&route(500));
-    assert!(code == 1 && said.contains("0 to 100"), "{said}");
+    assert!(code == 2 && said.contains("0 to 100"), "{said}");
     let (_, said) = diff(&route(1).replace("unmatched: reject", "unmatched: any"));
     assert_eq!(said, "~ setting unmatched: reject -> any\n");
 }

@@ -16,6 +16,23 @@ pub enum FieldEdit {
     Set(FieldName, Vec<u8>),
 }
 
+/// As text, such as `set X-Team: blue`.
+impl serde::Serialize for FieldEdit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (verb, value) = match self {
+            Self::Add(_, value) => ("add", Some(value)),
+            Self::Remove(_) => ("remove", None),
+            Self::Replace(_, value) => ("replace", Some(value)),
+            Self::Set(_, value) => ("set", Some(value)),
+        };
+        let name = String::from_utf8_lossy(self.name().as_bytes());
+        match value {
+            Some(value) => serializer.collect_str(&format_args!("{verb} {name}: {}", String::from_utf8_lossy(value))),
+            None => serializer.collect_str(&format_args!("{verb} {name}")),
+        }
+    }
+}
+
 impl FieldEdit {
     pub(super) const fn name(&self) -> &FieldName {
         match self {
