@@ -292,8 +292,10 @@ fn a_person_sees_what_a_file_would_change() {
     let diff = |text: &str| {
         let path = signalbox::write_config(&lab, "new.yaml", text);
         let output = sb.cli(&["diff", path.to_str().unwrap()]);
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+        // Warnings of the file, and what is wrong with it, are told beside the differences.
+        let (said, wrong) = (output.stdout, output.stderr);
+        let code = output.status.code().unwrap();
+        (code, String::from_utf8(if code == 2 { wrong } else { said }).unwrap())
     };
     assert_eq!(diff(&route(1)), (0, "nothing would change\n".to_owned()));
     assert_eq!(

@@ -4,7 +4,7 @@ use crate::lab;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::cut::{self, CutLab};
 use lab::flood::stay_on_last_cpu;
@@ -66,9 +66,17 @@ fn clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected() {
     ];
     let sb = start_with(&lab, &body_of(&keys), 2);
     sb.wait_healthy(&["east-1", "east-2"]);
+    let began = Instant::now();
     for host in ask_all(&lab, 40) {
         assert_eq!(host, "east-2");
     }
+    // A host that has refused is asked again after a second, and not by each client.
+    let most = began.elapsed().as_secs() + 3;
+    assert!(
+        exits(&sb, "refused") <= most,
+        "{} refusals, not {most}",
+        exits(&sb, "refused")
+    );
     let connects = "signalbox_connect_duration_seconds_count{cluster=\"east\"}";
     assert!(
         eventually(SOON, || sb.metric(connects) >= 40.0),

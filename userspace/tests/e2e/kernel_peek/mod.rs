@@ -3,6 +3,7 @@
 
 mod balance;
 mod clients;
+mod exact;
 mod guesses;
 mod hosts;
 mod left_out;

@@ -4,7 +4,7 @@ use crate::lab;
 
 use lab::{Router, SOON, config, eventually, http};
 
-use super::{PEEK, exits, start_with};
+use super::{PEEK, exits, expect_routes, start_with};
 
 /// Two wildcards in the kernel, one within the other, and a name; a name and a wildcard whose routes are userspace's.
 const ROUTES: &str = "
@@ -33,6 +33,33 @@ const NAMES: [(&str, &str, bool); 11] = [
 
 /// Names that no route has, and what is answered.
 const UNKNOWN: [(&str, u16); 4] = [("test", 404), ("atest", 404), (".test", 400), ("a..test", 400)];
+
+/// Routes and Ingresses of a cluster claim wildcards of one label; the configuration has others of any number.
+#[test]
+fn a_wildcard_of_one_label_stands_for_no_more() {
+    let Some(lab) = super::lab("a_wildcard_of_one_label_stands_for_no_more") else {
+        return;
+    };
+    let _routers = Router::start_all(&lab, &["east-1", "west-2"]);
+    let clusters = config::cluster("east", &["learn: true"], &["east-1"]) + &config::cluster("west", &[], &["west-2"]);
+    let routes = "\n  - { host: \"*.test\", clusters: { west: 1 } }\n";
+    let body = format!("{PEEK}\n{}clusters:\n{clusters}routes:{routes}", config::WEB_LISTENERS);
+    let sb = start_with(&lab, &body, 2);
+    sb.wait_healthy(&["east-1", "west-2"]);
+    let claims = r#"{ "routes": [{ "host": "*.one.test", "depth": "one", "weight": 1, "origin": "Route shop/web" }] }"#;
+    let answer = sb.unix("PUT", "/api/v1/clusters/east/learned", claims);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    expect_routes(&sb, 4);
+    for (name, host) in [
+        ("a.one.test", "east-1"),
+        ("b.a.one.test", "west-2"),
+        ("one.test", "west-2"),
+    ] {
+        let before = exits(&sb, "routed");
+        assert_eq!(http::ask(&lab, "10.1.0.1:80", name).field("host"), host, "{name}");
+        assert_eq!(exits(&sb, "routed"), before + 1, "{name}");
+    }
+}
 
 #[test]
 fn the_longest_wildcard_leads_to_its_host_but_for_names_of_their_own() {
