@@ -133,8 +133,14 @@ enum Command {
         /// Only flows of this route.
         #[arg(long)]
         route: Option<String>,
+        /// Only flows of this listener.
+        #[arg(long)]
+        listener: Option<String>,
+        /// Only flows of this client: an address, or a prefix such as 192.0.2.0/24.
+        #[arg(long)]
+        client: Option<String>,
         /// Show the flows of this layer-4 service instead of connections.
-        #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route"])]
+        #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route", "listener", "client"])]
         service: Option<String>,
     },
     /// Show the applications that routing events have reported to a running signalbox, and where they are exposed.
@@ -340,6 +346,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             cluster,
             tier,
             route,
+            listener,
+            client,
             service,
         } => {
             if let Some(service) = service {
@@ -347,9 +355,17 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
                 return show::print("service_flows", &path, &show.socket, show.output);
             }
             let mut path = format!("/api/v1/flows?limit={limit}");
-            for (key, value) in [("host", host), ("cluster", cluster), ("tier", tier), ("route", route)] {
+            let filters = [
+                ("host", host),
+                ("cluster", cluster),
+                ("tier", tier),
+                ("route", route),
+                ("listener", listener),
+                ("client", client),
+            ];
+            for (key, value) in filters {
                 if let Some(value) = value {
-                    path += &format!("&{key}={value}");
+                    path += &format!("&{key}={}", crate::source::client::percent_encoded(&value));
                 }
             }
             show::print("flows", &path, &show.socket, show.output)

@@ -71,14 +71,28 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
 /// Deserializes prefixes, and addresses as prefixes of only themselves.
 pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
-    let parse_net = |text: &str| {
-        self::parse_net(text).ok_or_else(|| {
-            serde::de::Error::custom(format!(
-                "{text:?} is neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32"
-            ))
-        })
+    let exact = |text: &str| exact_net(text).map_err(serde::de::Error::custom);
+    texts.iter().map(|text| exact(text)).collect()
+}
+
+/// Parses a prefix without bits after its length, or an address: what is denied must be what was meant.
+///
+/// # Errors
+/// The text is none, or has such bits.
+pub fn exact_net(text: &str) -> Result<IpNet, String> {
+    let Some(net) = parse_net(text) else {
+        return Err(format!(
+            "{text:?} is neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32"
+        ));
     };
-    texts.iter().map(|text| parse_net(text)).collect()
+    if net.trunc() == net {
+        return Ok(net);
+    }
+    Err(format!(
+        "{text:?} has bits after its length: write {} for the network, or {} for the address",
+        net.trunc(),
+        net.addr()
+    ))
 }
 
 impl Prefixes {

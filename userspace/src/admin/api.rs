@@ -11,9 +11,12 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::MethodFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use signalbox_core::model::Tier;
+use signalbox_core::model::shield::parse_net;
 
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, ResponseKind, read};
+use super::problem::problem;
 use super::{
     applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations, readiness,
     rotations, route_selection, shield, ui, views,
@@ -306,6 +309,9 @@ async fn prometheus(State(control): State<Arc<Control>>) -> Response {
     }
 }
 
+/// Most names of which an error tells.
+const MAX_NAMED: usize = 10;
+
 #[derive(Deserialize)]
 struct FlowQuery {
     limit: Option<usize>,
@@ -314,6 +320,32 @@ struct FlowQuery {
     listener: Option<String>,
     tier: Option<String>,
     route: Option<String>,
+    /// Address or prefix.
+    client: Option<String>,
+}
+
+/// What a filter names that there is not: a mistyped name looks like one without flows.
+fn unknown_name(control: &Control, filter: &FlowFilter) -> Option<String> {
+    let snapshot = control.shared.snapshot.load();
+    let model = &snapshot.model;
+    let hosts = snapshot.hosts.iter().flatten().map(|host| host.name.clone()).collect();
+    let clusters = model.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+    let listeners = model.listeners.iter().map(|listener| listener.name.clone()).collect();
+    let routes = model.routes.iter().map(|route| route.hostname.to_string()).collect();
+    let tiers = Tier::ALL.map(|tier| tier.as_str().to_owned()).to_vec();
+    let asked: [(_, _, Vec<String>); 5] = [
+        ("host", &filter.host, hosts),
+        ("cluster", &filter.cluster, clusters),
+        ("listener", &filter.listener, listeners),
+        ("tier", &filter.tier, tiers),
+        ("route", &filter.route, routes),
+    ];
+    asked.into_iter().find_map(|(what, wanted, all)| {
+        let wanted = wanted.as_ref().filter(|wanted| !all.contains(wanted))?;
+        let some: Vec<_> = all.iter().take(MAX_NAMED).map(String::as_str).collect();
+        let more = if all.len() > MAX_NAMED { ", ..." } else { "" };
+        Some(format!("there is no {what} {wanted:?}, but {}{more}", some.join(", ")))
+    })
 }
 
 #[derive(Deserialize)]
@@ -332,7 +364,22 @@ async fn service_flows(
     Json(json!({ "apiVersion": "v1", "service_flows": flows }))
 }
 
-async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Json<Value> {
+async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Response {
+    let client = query.client.as_deref().map(|text| {
+        let net = parse_net(text);
+        net.ok_or_else(|| format!("client: {text:?} is neither an address nor a prefix, such as 192.0.2.7"))
+    });
+    let client = match client.transpose() {
+        Ok(client) => client,
+        Err(error) => {
+            return problem(
+                StatusCode::BAD_REQUEST,
+                "The filter is not understood",
+                &error,
+                &json!({}),
+            );
+        }
+    };
     let filter = FlowFilter {
         limit: query.limit.unwrap_or(1000),
         host: query.host,
@@ -340,7 +387,14 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
         listener: query.listener,
         tier: query.tier,
         route: query.route,
+        client,
     };
     let (total, flows) = control.flows(&filter).await;
-    Json(json!({ "apiVersion": "v1", "total": total, "flows": flows }))
+    // What has gone from the configuration may still have flows.
+    if total == 0
+        && let Some(error) = unknown_name(&control, &filter)
+    {
+        return problem(StatusCode::NOT_FOUND, "No flow can be such", &error, &json!({}));
+    }
+    Json(json!({ "apiVersion": "v1", "total": total, "flows": flows })).into_response()
 }

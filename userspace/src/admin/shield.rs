@@ -1,5 +1,6 @@
 //! The shield by API: guards with their counts, prefixes, samples of dropped packets.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use super::problem::problem;
 use crate::control::Control;
 use crate::control::event::PrefixChange;
+use crate::datapath::flow::FlowFilter;
 
 /// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -62,6 +64,49 @@ struct PrefixEdit {
     /// Prefixes that are neither denied nor allowed from now on.
     #[serde(default, deserialize_with = "nets")]
     forget: Vec<ipnet::IpNet>,
+    /// Denies even most of the clients.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Longest lengths of prefixes that are denied only by force.
+const WIDE_V4: u8 = 7;
+const WIDE_V6: u8 = 15;
+/// Flows of which clients are compared with what is to be denied.
+const COMPARED_FLOWS: usize = 10_000;
+/// Fewest clients of which most may not be denied without force.
+const FEWEST_CLIENTS: usize = 4;
+
+/// Why prefixes are denied only by force: hardly anybody means them.
+async fn needs_force(control: &Control, name: &str, deny: &[ipnet::IpNet]) -> Option<String> {
+    let is_wide = |net: &&ipnet::IpNet| match net {
+        ipnet::IpNet::V4(net) => net.prefix_len() <= WIDE_V4,
+        ipnet::IpNet::V6(net) => net.prefix_len() <= WIDE_V6,
+    };
+    if let Some(net) = deny.iter().find(is_wide) {
+        return Some(format!("{net} has a large part of all addresses"));
+    }
+    if deny.is_empty() {
+        return None;
+    }
+    let filter = FlowFilter {
+        limit: COMPARED_FLOWS,
+        listener: (name != ALL_GUARDS).then(|| name.to_owned()),
+        ..FlowFilter::default()
+    };
+    let (_, flows) = control.flows(&filter).await;
+    let clients: BTreeSet<_> = flows.iter().map(|flow| flow.client.ip().to_canonical()).collect();
+    let denied = clients
+        .iter()
+        .filter(|client| deny.iter().any(|net| net.contains(*client)))
+        .count();
+    let is_most = clients.len() >= FEWEST_CLIENTS && denied * 2 > clients.len();
+    is_most.then(|| {
+        format!(
+            "{denied} of {} clients that are connected would be denied",
+            clients.len()
+        )
+    })
 }
 
 pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
@@ -73,7 +118,17 @@ pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Pat
 
 pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
     match serde_json::from_str::<PrefixEdit>(&body) {
-        Ok(PrefixEdit { deny, allow, forget }) => {
+        Ok(PrefixEdit {
+            deny,
+            allow,
+            forget,
+            force,
+        }) => {
+            if !force && let Some(why) = needs_force(&control, &name, &deny).await {
+                let detail =
+                    format!("{why}: `\"force\": true` (`signalbox shield deny --force`) denies them all the same");
+                return problem(StatusCode::CONFLICT, "Too many would be denied", &detail, &json!({}));
+            }
             let change = PrefixChange::Edit {
                 add: Prefixes { deny, allow },
                 forget,

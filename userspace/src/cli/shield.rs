@@ -45,11 +45,13 @@ pub(super) struct PrefixArgs {
     /// Name of the listener or service; all without it.
     #[arg(long, value_name = "NAME")]
     on: Option<String>,
+    /// Deny even most of the clients that are connected, or more than a /8 (IPv6: a /16).
+    #[arg(long)]
+    force: bool,
 }
 
 fn net(text: &str) -> Result<IpNet, String> {
-    let net = shield::parse_net(text).map(|net| net.trunc());
-    net.ok_or_else(|| "neither an address nor a prefix, such as 192.0.2.7 or 2001:db8::/32".to_owned())
+    shield::exact_net(text)
 }
 
 fn path(on: Option<&str>) -> String {
@@ -58,7 +60,7 @@ fn path(on: Option<&str>) -> String {
 
 pub(super) fn run(what: Option<ShieldCommand>, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let edit = |key: &str, which: &PrefixArgs| {
-        let body = json!({ key: which.prefixes });
+        let body = json!({ key: which.prefixes, "force": which.force });
         client::change(socket, &Method::POST, &path(which.on.as_deref()), Some(&body))
     };
     let answer = match what {

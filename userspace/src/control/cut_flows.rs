@@ -34,7 +34,8 @@ pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usiz
         let listener = registry.listener_of(flow.listener);
         let (host, cluster) = party.as_ref().map_or(("", ""), |(host, _)| (&host.name, &host.cluster));
         let listener = listener.as_ref().map_or("", |listener| &listener.name);
-        if !filter.is_of(host, cluster, listener) {
+        let client = from_words(flow.client);
+        if !filter.is_of(host, cluster, listener) || !filter.is_client(client) {
             continue;
         }
         // Names are looked up only where they are asked for: there may be many flows.

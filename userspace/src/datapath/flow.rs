@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use serde::Serialize;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
@@ -173,11 +174,14 @@ pub struct FlowFilter {
     pub listener: Option<String>,
     pub tier: Option<String>,
     pub route: Option<String>,
+    /// Prefix of the clients.
+    pub client: Option<IpNet>,
 }
 
 impl FlowFilter {
     fn matches(&self, flow: &Flow) -> bool {
         self.is_tier(flow.tier())
+            && self.is_client(flow.context.client.ip())
             && self.is_route(flow.context.route.as_deref())
             && self.is_of(
                 &flow.context.host.name,
@@ -190,6 +194,12 @@ impl FlowFilter {
     #[must_use]
     pub fn is_tier(&self, tier: Tier) -> bool {
         self.tier.as_deref().is_none_or(|wanted| wanted == tier.as_str())
+    }
+
+    /// Returns whether flows of this client are wanted.
+    #[must_use]
+    pub fn is_client(&self, client: IpAddr) -> bool {
+        self.client.is_none_or(|net| net.contains(&client.to_canonical()))
     }
 
     /// Returns whether flows of this route are wanted.

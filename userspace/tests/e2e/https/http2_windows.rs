@@ -1,10 +1,12 @@
 //! HTTP/2 from clients with windows of their own: closed ones, slow ones; interim answers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::http_request::scene::{HTTP, ROUTE, WebHost, config_of, one_host};
-use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, GOAWAY, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, GOAWAY, HEADERS, RST_STREAM, Windows};
+use crate::lab::{Lab, SOON, Server, Signalbox, eventually, privileged, servers};
 
 fn streams(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_http2_streams_active{listener=\"http\"}")
@@ -66,6 +68,61 @@ fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
         }
     }
     assert_eq!((taken, is_whole), (60_000, true));
+}
+
+/// Uploads that their host does not take: another request of the connection, to another host, is served at once.
+#[test]
+fn uploads_that_a_host_does_not_take_stop_no_other() {
+    if !privileged("uploads_that_a_host_does_not_take_stop_no_other") {
+        return;
+    }
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let may_end = Arc::<AtomicBool>::default();
+    let waits = Arc::clone(&may_end);
+    let _stalled = Server::start(lab.host("east-1"), "[::]:80", move |_stream| {
+        while !waits.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let _well = WebHost::start(&lab, "east-2");
+    let routes = [ROUTE, "{ host: b.test, clusters: { east-2: 1 } }"];
+    // Longer than the test takes: nothing is served because a stalled upload was ended.
+    let sb = Signalbox::start(
+        &lab,
+        &config_of("timeouts: { body: 10m }", &["east-1", "east-2"], &routes),
+    );
+    sb.wait_healthy(&["east-1", "east-2"]);
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
+    let mut windows = Windows {
+        connection: 65_535,
+        stream: 0,
+        first: 65_535,
+    };
+    for stream in (1..=13).step_by(2) {
+        client.post(stream);
+        let chunk = [0; 16_384];
+        windows.stream = windows.first;
+        client.credit(stream, &mut windows, Duration::from_millis(300));
+        while windows.stream.min(windows.connection) > 0 {
+            let room = windows.stream.min(windows.connection).min(chunk.len() as i64);
+            client.send(DATA, 0, stream, &chunk[..room as usize]);
+            windows.stream -= room;
+            windows.connection -= room;
+            if windows.stream.min(windows.connection) == 0 {
+                client.credit(stream, &mut windows, Duration::from_millis(300));
+            }
+        }
+    }
+    client.send(HEADERS, END_HEADERS, 15, b"\x83\x86\x84\x41\x06b.test");
+    assert!(
+        windows.connection >= 5,
+        "the connection has no room for another request's body"
+    );
+    client.send(DATA, END_STREAM, 15, b"hello");
+    let answered = std::iter::from_fn(|| client.next(SOON)).find(|frame| frame.kind == HEADERS);
+    assert_eq!(answered.map(|frame| frame.stream), Some(15));
+    may_end.store(true, Ordering::Relaxed);
 }
 
 #[test]

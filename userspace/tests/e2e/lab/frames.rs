@@ -24,6 +24,13 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A peer that writes frames as it likes.
 pub(crate) struct FramePeer(TcpStream);
 
+/// Bytes that a peer takes: of a connection, of one of its streams, and of each new stream.
+pub(crate) struct Windows {
+    pub(crate) connection: i64,
+    pub(crate) stream: i64,
+    pub(crate) first: i64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -95,6 +102,33 @@ impl FramePeer {
                 PING if frame.flags & ACK == 0 => self.try_send(PING, ACK, 0, &frame.payload).ok()?,
                 SETTINGS | PING | WINDOW_UPDATE => {}
                 _ => return Some(frame),
+            }
+        }
+    }
+
+    /// Adds what the peer gives to the windows of the connection and of a stream, until nothing has come for so long.
+    pub(crate) fn credit(&mut self, stream: u32, windows: &mut Windows, patience: Duration) {
+        self.0.set_read_timeout(Some(patience)).unwrap();
+        while let Some(frame) = self.read() {
+            self.0.set_read_timeout(Some(patience)).unwrap();
+            match frame.kind {
+                WINDOW_UPDATE => {
+                    let more = i64::from(u32::from_be_bytes(frame.payload[..4].try_into().unwrap()));
+                    if frame.stream == 0 {
+                        windows.connection += more;
+                    } else if frame.stream == stream {
+                        windows.stream += more;
+                    }
+                }
+                SETTINGS if frame.flags & ACK == 0 => {
+                    for setting in frame.payload.chunks_exact(6).filter(|setting| setting[..2] == [0, 4]) {
+                        let first = i64::from(u32::from_be_bytes(setting[2..].try_into().unwrap()));
+                        windows.stream += first - windows.first;
+                        windows.first = first;
+                    }
+                    self.send(SETTINGS, ACK, 0, &[]);
+                }
+                _ => {}
             }
         }
     }

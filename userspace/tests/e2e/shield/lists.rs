@@ -312,3 +312,53 @@ fn large_lists_take_each_others_place_while_everybody_calls() {
     assert_eq!(put(&json!({ "deny": [], "allow": [] }).to_string()), 200);
     scene.wait_served(BAD, ALL);
 }
+
+/// A prefix with bits after its length, one of all addresses, and one of most clients: none is denied by mistake.
+#[test]
+fn a_slip_of_the_prefix_denies_nobody() {
+    if !privileged("a_slip_of_the_prefix_denies_nobody") {
+        return;
+    }
+    let scene = Scene::new("shield: {}", "", "");
+    let all: Vec<_> = [2, 3, 12, 13, 14, 15].iter().map(|last| format!("10.1.0.{last}")).collect();
+    for address in &all[2..] {
+        scene
+            .lab
+            .client
+            .must(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"]);
+    }
+    let held: Vec<_> = all
+        .iter()
+        .map(|from| scene.lab.client.connect_from(from, WEB[0]))
+        .collect();
+    assert!(eventually(SOON, || scene.sb.flow_count() == all.len() as u64));
+    let deny = |words: &[&str]| {
+        let output = scene.sb.cli(&[&["shield", "deny"], words].concat());
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    for (prefix, remedy) in [
+        ("10.1.0.3/24", "write 10.1.0.0/24 for the network, or 10.1.0.3"),
+        ("0.0.0.0/0", "--force"),
+        ("::/8", "--force"),
+        ("10.1.0.0/24", "6 of 6 clients that are connected"),
+        ("10.1.0.12/30", "4 of 6 clients that are connected"),
+    ] {
+        let (is_denied, said) = deny(&[prefix]);
+        assert!(!is_denied && said.contains(remedy), "{prefix}: {said}");
+    }
+    let body = r#"{ "deny": ["10.1.0.3/24"] }"#;
+    let answer = scene.sb.unix("POST", "/api/v1/shield/prefixes/*", body);
+    assert!(
+        answer.status == 400 && answer.body.contains("10.1.0.0/24"),
+        "{}",
+        answer.body
+    );
+    assert_eq!(scene.served(GOOD), ["web", "db", "dns"]);
+    assert_eq!(deny(&BAD), (true, String::new()));
+    scene.wait_served(BAD, NOBODY);
+    assert_eq!(deny(&["--force", "10.1.0.12/30"]), (true, String::new()));
+    drop(held);
+}

@@ -19,9 +19,9 @@ use super::streams::Streams;
 /// Most streams at a time.
 const MAX_STREAMS: u32 = 128;
 
-/// Bytes that a client may send ahead, on a stream and on all.
+/// Bytes that a client may send ahead, on a stream and on all: streams whose hosts take nothing stop no other one.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 
 /// Bytes of an answer that wait on a stream until the socket takes them.
 const STREAM_BUFFER: usize = 64 * 1024;
