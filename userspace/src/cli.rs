@@ -26,6 +26,7 @@ mod weight;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
@@ -35,7 +36,7 @@ use crate::source::client::percent_encoded;
 
 /// A kernel-assisted TCP/TLS/HTTP balancer in front of OpenShift and Kubernetes clusters.
 #[derive(Parser)]
-#[command(name = "signalbox", version, propagate_version = true)]
+#[command(name = "signalbox", version, long_version = long_version(), propagate_version = true)]
 struct Cli {
     /// Log level or filter: error, warn, info, debug, trace, or a filter such as signalbox=debug.
     #[arg(
@@ -48,6 +49,15 @@ struct Cli {
     log: String,
     #[command(subcommand)]
     command: Command,
+}
+
+/// Version, revision and the version of the maps, by which builds without a tag are told apart.
+fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("SIGNALBOX_REVISION"));
+        format!("{version} (revision {revision}, ABI {})", signalbox_common::ABI_VERSION)
+    });
+    &TEXT
 }
 
 #[derive(Subcommand)]
@@ -286,6 +296,9 @@ pub fn main() -> ExitCode {
         return code;
     }
     let cli = Cli::parse();
+    if !cli.command.serves() {
+        end_quietly_on_closed_output();
+    }
     match dispatch(cli) {
         Ok(code) => code,
         Err(error) => {
@@ -293,6 +306,28 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+impl Command {
+    /// Whether it goes on until it is told to stop: closed output must not end it.
+    const fn serves(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Agent(_) | Self::Ha { .. } | Self::Demo(_))
+    }
+}
+
+/// Ends the process where nobody reads its output any more, such as after `| head`: without a word, and with the status
+/// that other commands have then. SIGPIPE itself would also end it while the balancer refuses what it is sent.
+fn end_quietly_on_closed_output() {
+    const STATUS: i32 = 128 + libc::SIGPIPE;
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
+        // println! and the writers of completions have no other way to tell of it.
+        if said.starts_with("failed ") && said.contains("Broken pipe") {
+            std::process::exit(STATUS);
+        }
+        others(panic);
+    }));
 }
 
 /// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are

@@ -1,7 +1,7 @@
 //! Addresses that listeners listen on: parsing them, and which address and port is taken.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use signalbox_core::model::Bind;
@@ -13,16 +13,38 @@ const BIND_EXAMPLES: &str = "such as 10.1.0.1:80, [fd00:1::1]:80, 10.9.0.0/24:80
 
 /// Owner of each taken address and port, with the place where the owner is written, unless the address is a default.
 #[derive(Default)]
-pub(super) struct BindOwners(HashMap<Bind, (String, Option<Position>)>);
+pub(super) struct BindOwners {
+    taken: HashMap<Bind, (String, Option<Position>)>,
+    admin: Option<SocketAddr>,
+}
 
 impl BindOwners {
+    /// Takes the address of the admin API, before all others.
+    pub(super) fn claim_admin(&mut self, at: SocketAddr, spot: Option<Position>) {
+        let bind = Bind {
+            prefix: IpNet::from(at.ip()),
+            port: at.port(),
+        };
+        self.taken.insert(bind, ("admin.listen".to_owned(), spot));
+        self.admin = Some(at);
+    }
+
     /// Takes an address and port; the error names the owner that has it already.
     pub(super) fn claim(&mut self, bind: Bind, owner: &str, spot: Option<Position>) -> Result<(), String> {
-        if let Some((other, at)) = self.0.get(&bind) {
+        if let Some(admin) = self.admin.filter(|admin| bind.port == admin.port())
+            && bind.prefix.contains(&admin.ip())
+            && bind.single() != Some(admin)
+        {
+            return Err(format!(
+                "{bind} covers {admin}, the address of the admin API, which would be gone: give `admin.listen` another \
+                 port, or list other addresses here"
+            ));
+        }
+        if let Some((other, at)) = self.taken.get(&bind) {
             let at = at.map_or_else(|| "by default".to_owned(), |at| format!("on line {}", at.line));
             return Err(format!("{bind} is already used by {other} {at}"));
         }
-        self.0.insert(bind, (owner.to_owned(), spot));
+        self.taken.insert(bind, (owner.to_owned(), spot));
         Ok(())
     }
 }

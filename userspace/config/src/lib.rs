@@ -118,6 +118,8 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         check_version(&version, report);
     }
     let mut taken = BindOwners::default();
+    let (admin_spot, shield_spot) = (admin.as_ref(), shield.as_ref());
+    let (admin_spot, shield_spot) = (admin_spot.map(NodeRef::position), shield_spot.map(NodeRef::position));
     let admin = settings::admin(admin.as_ref(), &mut taken, report);
     let timeouts = settings::timeouts(timeouts.as_ref(), report);
     let limits = settings::limits(limits.as_ref(), report);
@@ -190,6 +192,8 @@ fn decode(root: &YamlNode, report: &mut Report) -> Option<(Model, Vec<ConfigErro
         expose: &expose_spots,
         balancers: balancers_spot,
         layer4: layer4_spot,
+        shield: shield_spot,
+        admin: admin_spot,
     };
     let warnings = warnings::find(&model, &spots, report);
     Some((model, warnings))

@@ -4,12 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::{
-    Admin, AdminTls, Bind, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits,
-    PeekPlace, PerSource, Tier, Timeouts,
+    Admin, AdminTls, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits, PeekPlace,
+    PerSource, Tier, Timeouts,
 };
 
 use super::address::BindOwners;
@@ -126,15 +125,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
         admin.reads_need_token = reads_need_token(read.as_ref(), &admin, report);
     }
     if let Some(addr) = admin.listen {
-        // The address is always free, because no other has been taken before it.
-        let _ = bind_owners.claim(
-            Bind {
-                prefix: IpNet::from(addr.ip()),
-                port: addr.port(),
-            },
-            "admin.listen",
-            spot,
-        );
+        bind_owners.claim_admin(addr, spot);
     }
     admin
 }

@@ -1,5 +1,7 @@
 //! Warnings about settings that are allowed but hardly meant.
 
+mod slips;
+
 use signalbox_core::expose;
 use signalbox_core::model::SubsetSize;
 use signalbox_core::model::services::{Mode, Transport};
@@ -22,6 +24,8 @@ pub(super) struct Positions<'a> {
     pub(super) expose: &'a [Position],
     pub(super) balancers: Option<Position>,
     pub(super) layer4: Option<Position>,
+    pub(super) shield: Option<Position>,
+    pub(super) admin: Option<Position>,
 }
 
 /// Oddities of a configuration without mistakes, including those of the report, in the order of the file.
@@ -74,6 +78,7 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
             warnings.push(ConfigError::new(*spot, rule.key("listen").to_string(), message));
         }
     }
+    warnings.extend(slips::find(model, spots));
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     warnings
 }

@@ -1,23 +1,51 @@
 //! Notices when the configuration file changes, also when it is a ConfigMap's symlink that is swapped.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use notify::{RecursiveMode, Watcher as _};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
 use crate::control::Control;
 
 /// Time that changes are collected: editors and kubelets write in several steps, of which the last counts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
+/// Time after which a file counts as written though its writer has it open still.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reloads the file when its content has changed. Ends only with an error.
+/// What happened in the file's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Bytes of the file changed: more may follow, until its writer closes it.
+    Written,
+    /// A writer of the file closed it.
+    Closed,
+    /// Anything else, such as another file under this name.
+    Other,
+}
+
+impl Change {
+    fn of(event: &notify::Result<notify::Event>, name: Option<&OsStr>) -> Option<Self> {
+        let Ok(event) = event else { return Some(Self::Other) };
+        let is_file = event.paths.iter().any(|path| path.file_name() == name);
+        match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => is_file.then_some(Self::Closed),
+            EventKind::Access(_) => None,
+            EventKind::Modify(ModifyKind::Data(_)) if is_file => Some(Self::Written),
+            _ => Some(Self::Other),
+        }
+    }
+}
+
+/// Reloads the file when its content has changed, and whoever writes it has closed it. Ends only with an error.
 pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::unbounded_channel();
+    let name = file.file_name().map(OsStr::to_owned);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let touches = event.as_ref().map_or(true, |event| !event.kind.is_access());
-        if touches {
-            let _ = changed.send(());
+        if let Some(change) = Change::of(&event, name.as_deref()) {
+            let _ = changed.send(change);
         }
     })?;
     // Watches the directory, not the file: a rename over the file, and a swap of `..data`, happen there.
@@ -28,10 +56,56 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
     // The file may have changed since it was read at the start.
     control.reload_if_changed("file").await;
-    while changes.recv().await.is_some() {
-        tokio::time::sleep(SETTLE_INTERVAL).await;
-        while changes.try_recv().is_ok() {}
+    while let Some(change) = changes.recv().await {
+        settle(change, &mut changes).await;
         control.reload_if_changed("file").await;
     }
     Ok(())
+}
+
+/// Waits until the file is whole: nobody has it open who has written to it, and nothing has happened for a moment.
+async fn settle(mut last: Change, changes: &mut mpsc::UnboundedReceiver<Change>) {
+    while let Ok(Some(change)) = tokio::time::timeout(last.patience(), changes.recv()).await {
+        last = last.followed_by(change);
+    }
+}
+
+impl Change {
+    /// Time without another change after which the file is whole.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Written => OPEN_TIMEOUT,
+            Self::Closed | Self::Other => SETTLE_INTERVAL,
+        }
+    }
+
+    /// What counts once another change has followed: other files say nothing about who has this one open.
+    fn followed_by(self, next: Self) -> Self {
+        if self == Self::Written && next == Self::Other {
+            self
+        } else {
+            next
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_when_its_writer_has_closed_it() {
+        use Change::{Closed, Other, Written};
+        let patience = |changes: &[Change]| {
+            let last = changes.iter().copied().reduce(Change::followed_by);
+            last.unwrap().patience()
+        };
+        assert_eq!(patience(&[Other]), SETTLE_INTERVAL);
+        assert_eq!(patience(&[Written, Written]), OPEN_TIMEOUT);
+        assert_eq!(patience(&[Written, Closed]), SETTLE_INTERVAL);
+        assert_eq!(patience(&[Closed, Written]), OPEN_TIMEOUT);
+        // Another file of the directory changes meanwhile.
+        assert_eq!(patience(&[Written, Other]), OPEN_TIMEOUT);
+        assert_eq!(patience(&[Written, Other, Closed, Other]), SETTLE_INTERVAL);
+    }
 }

@@ -170,3 +170,18 @@ fn what_an_operator_reads_is_plain() {
     let line = line.unwrap_or_default();
     assert!(line.contains("ok, by ") && line.contains(" ago)"), "{status}");
 }
+
+/// As of `signalbox completions bash | head -1`.
+#[test]
+fn output_that_nobody_reads_ends_a_command_without_a_word() {
+    let mut command = std::process::Command::new(lab::signalbox::binary());
+    command.args(["completions", "bash"]);
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(141));
+}

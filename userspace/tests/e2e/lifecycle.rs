@@ -363,3 +363,32 @@ fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
         }
     }
 }
+
+/// What is there of the file would be a configuration, too: one without the route.
+#[test]
+fn a_file_that_is_still_being_written_is_not_applied() {
+    if !privileged("a_file_that_is_still_being_written_is_not_applied") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let config = signalbox::write_config(&lab, "signalbox.yaml", &web());
+    let sb = Signalbox::start_file(&lab, "signalbox", &config, &[]);
+    sb.wait_healthy(&["east-1"]);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let (head, tail) = text.split_at(text.find("  - { host: a.test").unwrap());
+    let reloads = || sb.metric("signalbox_config_reloads_total");
+    let before = reloads();
+    let mut file = std::fs::File::create(&config).unwrap();
+    file.write_all(head.as_bytes()).unwrap();
+    // Ten times as long as changes are collected for.
+    for _ in 0..20 {
+        assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(reloads(), before);
+    file.write_all(tail.replace("a.test", "b.test").as_bytes()).unwrap();
+    drop(file);
+    assert!(eventually(SOON, || reloads() == before + 1.0));
+    assert_eq!(http::ask(&lab, HTTP, "b.test").status, 200);
+}

@@ -168,3 +168,69 @@ fn ports_of_services_that_listeners_take_too() {
     assert!(with("2000-20000", &services.replace("protocol: tcp", "protocol: udp")).is_empty());
     assert!(with("2000-20000", "").is_empty());
 }
+
+#[test]
+fn what_a_file_hardly_means_is_told() {
+    let file = |more: &str, listener: &str, hosts: &str| {
+        format!(
+            "version: 1\n{more}listeners:\n  - {{ name: web, protocol: http, listen: [\"10.1.0.1:80\"]{listener} }}\n\
+             clusters:\n  - name: east\n    hosts:\n{hosts}routes: [{{ host: a.test, clusters: {{ east: 1 }} }}]\n"
+        )
+    };
+    let host = |name: &str, address: &str, more: &str| {
+        format!("      - {{ name: {name}, address: {address}, http: 80{more} }}\n")
+    };
+    let one = host("e1", "10.2.0.1", "");
+    assert_eq!(oddities(&file("", "", &one)), [""; 0]);
+    for (text, said) in [
+        (
+            file("", "", &host("e1", "10.1.0.1", "")),
+            "is the listener `web` itself",
+        ),
+        (
+            file("", "", &(one.clone() + &host("e2", "10.2.0.1", ""))),
+            "have the same address and ports",
+        ),
+        (
+            file("", "", &host("e1", "10.2.0.1", ", ports: { dnss: 5353 }")),
+            "names `dnss`, which is no service",
+        ),
+        (file("shield: { allow: [10.0.0.0/8] }\n", "", &one), "nobody is denied"),
+        (file("shield: { deny: [\"0.0.0.0/0\"] }\n", "", &one), "nobody gets in"),
+        (
+            file("", ", proxy_protocol: { trusted: [\"0.0.0.0/0\"] }", &one),
+            "any client can say",
+        ),
+        (
+            file("admin: { listen: \"10.1.0.1:8089\", token_file: /token }\n", "", &one),
+            "goes in the clear",
+        ),
+        (
+            file("", "", &one).replace("protocol: http,", "protocol: https, termination: edge,"),
+            "each handshake fails",
+        ),
+    ] {
+        let found = oddities(&text);
+        assert!(
+            found.iter().any(|oddity| oddity.contains(said)),
+            "{said}: {found:?}\n{text}"
+        );
+    }
+}
+
+#[test]
+fn a_listener_that_covers_the_admin_api_is_a_mistake() {
+    let file = |listen: &str| {
+        format!(
+            "version: 1\nadmin: {{ listen: \"127.0.0.1:8089\" }}\nlisteners:\n  \
+             - {{ name: web, protocol: http, listen: [\"{listen}\"] }}\nclusters: []\n"
+        )
+    };
+    for covers in ["*:8089", "0.0.0.0:8089", "127.0.0.0/8:8089"] {
+        let errors = super::parse(&file(covers)).unwrap_err().to_string();
+        assert!(errors.contains("covers 127.0.0.1:8089"), "{covers}: {errors}");
+    }
+    for beside in ["0.0.0.0:8090", "127.0.0.2:8089", "[::]:8089"] {
+        super::parse(&file(beside)).unwrap_or_else(|errors| panic!("{beside}: {errors}"));
+    }
+}

@@ -320,7 +320,10 @@ fn a_slip_of_the_prefix_denies_nobody() {
         return;
     }
     let scene = Scene::new("shield: {}", "", "");
-    let all: Vec<_> = [2, 3, 12, 13, 14, 15].iter().map(|last| format!("10.1.0.{last}")).collect();
+    let all: Vec<_> = [2, 3, 12, 13, 14, 15]
+        .iter()
+        .map(|last| format!("10.1.0.{last}"))
+        .collect();
     for address in &all[2..] {
         scene
             .lab
