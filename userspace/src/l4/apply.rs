@@ -12,6 +12,7 @@ use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, service};
 use signalbox_common::l4::{Host, Service, mode};
 use signalbox_common::net::Target;
 use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
+use signalbox_core::health::Health;
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
@@ -445,7 +446,15 @@ impl Tables {
                 all.insert(pair);
                 let is_rotated = || snapshot.rotation.is_out(&cluster.name, &host.name, host.address);
                 if standing.binary_search(&at).is_err() && !is_rotated() {
-                    out.insert(pair, cluster.drain.unwrap_or(snapshot.model.timeouts.drain));
+                    let drain = cluster.drain.unwrap_or(snapshot.model.timeouts.drain);
+                    let is_dead = || {
+                        let states = snapshot.hosts.get(service.cluster);
+                        let state = states.and_then(|states| states.get(usize::from(at)));
+                        state.is_some_and(|host| host.health().0 == Health::Unhealthy)
+                    };
+                    // No connection is lost with a flow of datagrams: the next one begins another, to a host that answers.
+                    let moves_at_once = service.protocol == Transport::Udp && !standing.is_empty() && is_dead();
+                    out.insert(pair, if moves_at_once { Duration::ZERO } else { drain });
                 }
             }
         }

@@ -4,7 +4,7 @@
 use crate::lab;
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use lab::services::{Answerer, ask, echo, greeter, greeting, udp};
@@ -279,6 +279,46 @@ fn udp_sessions_end_by_themselves() {
     assert!(eventually(SOON, || known() == 20), "{}", known());
     assert!(eventually(SOON, || known() == 0), "{}", known());
     ask(&sockets[0], b"three").unwrap();
+}
+
+/// A client that goes on sending from one port: resolvers, syslog, RADIUS.
+#[test]
+fn datagrams_for_a_dead_host_go_to_another() {
+    if !privileged("datagrams_for_a_dead_host_go_to_another") {
+        return;
+    }
+    let lab = Lab::new();
+    let mut servers: BTreeMap<_, _> = EAST[..2]
+        .iter()
+        .map(|(name, ..)| {
+            let tcp = greeter(lab.host(name), "[::]:3306", name);
+            (
+                name.to_string(),
+                (tcp, Answerer::start(lab.host(name), "[::]:5353", name)),
+            )
+        })
+        .collect();
+    let body = body(&["east-1", "east-2"])
+        .replace("drain: 3s", "drain: 10m")
+        .replace("idle: 2s", "idle: 10m");
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1", "east-2", "east-1-v6", "east-2-v6"]);
+    wait_ready(&sb);
+    let sockets = ["10.1.0.1:53", "[fd00:1::1]:53"].map(|at| udp(&lab, at));
+    let host_of = |socket: &UdpSocket| {
+        // An error is that of an earlier datagram: the dead host's port is unreachable.
+        let mut answer = [0; 64];
+        socket.send(b"who?").ok()?;
+        let length = socket.recv(&mut answer).ok()?;
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        answer.split(':').next().map(str::to_owned)
+    };
+    let first = host_of(&sockets[0]).unwrap();
+    servers.remove(&first);
+    for socket in &sockets {
+        let is_moved = || host_of(socket).is_some_and(|name| name != first);
+        assert!(eventually(SOON, is_moved), "{}", sb.json("/api/v1/services"));
+    }
 }
 
 /// A cluster whose hosts have the service's address themselves.

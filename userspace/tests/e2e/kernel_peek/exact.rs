@@ -118,10 +118,10 @@ fn source_ports_of_sockets_are_left_to_them() {
         socket.connect(&host.into()).unwrap();
         TcpStream::from(socket)
     };
-    let ports = PROGRAM_PORTS.step_by(32);
-    let held: Vec<TcpStream> = lab.lb.run(|| ports.map(bound).collect());
     let sb = start_with(&lab, &body(), 2);
     sb.wait_healthy(&["east-1"]);
+    let ports = PROGRAM_PORTS.step_by(32);
+    let held: Vec<TcpStream> = lab.lb.run(|| ports.map(bound).collect());
     for n in 0..200 {
         assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").field("host"), "east-1", "{n}");
     }
