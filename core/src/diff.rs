@@ -11,7 +11,7 @@ use crate::model::Model;
 
 mod fields;
 
-use fields::Fields;
+use fields::FieldTexts;
 
 /// Difference between two models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub struct ModelChange {
     pub before: Option<String>,
     /// State in the new model, likewise; `None`: the object is removed.
     pub after: Option<String>,
-    /// Fields of an object that is in both models but not the same.
+    /// FieldTexts of an object that is in both models but not the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldChange>,
 }
@@ -49,7 +49,7 @@ const LISTS: [(&str, &str, &str); 4] = [
 ];
 
 /// Objects of a model in the order in which they are shown: by kind, and by name.
-type Objects = BTreeMap<(usize, &'static str, String), Fields>;
+type Objects = BTreeMap<(usize, &'static str, String), FieldTexts>;
 
 /// All differences: settings first, then by kind and name.
 ///
@@ -64,7 +64,7 @@ pub fn diff(before: &Model, after: &Model) -> Result<Vec<ModelChange>, serde_jso
         .collect())
 }
 
-fn change(kind: &'static str, name: &str, old: Option<&Fields>, new: Option<&Fields>) -> Option<ModelChange> {
+fn change(kind: &'static str, name: &str, old: Option<&FieldTexts>, new: Option<&FieldTexts>) -> Option<ModelChange> {
     if old == new {
         return None;
     }
@@ -72,7 +72,7 @@ fn change(kind: &'static str, name: &str, old: Option<&Fields>, new: Option<&Fie
         (Some(old), Some(new)) => fields::changed(old, new),
         _ => Vec::new(),
     };
-    let text = |side: Option<&Fields>, of: fn(&FieldChange) -> Option<&String>| {
+    let text = |side: Option<&FieldTexts>, of: fn(&FieldChange) -> Option<&String>| {
         side.map(|side| {
             if changed.is_empty() {
                 return fields::text(side.iter().filter(|(_, value)| !fields::is_nothing(value)));

@@ -1,4 +1,4 @@
-//! Fields of a serialized object: each has the keys that lead to it, and a text.
+//! FieldTexts of a serialized object: each has the keys that lead to it, and a text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use serde_json::{Map, Value};
 use super::FieldChange;
 
 /// Texts of fields, by their keys with dots between them.
-pub(super) type Fields = BTreeMap<String, String>;
+pub(super) type FieldTexts = BTreeMap<String, String>;
 
 /// Keys by which the elements of a list are told apart.
 const NAMES: [&str; 5] = ["name", "path", "cert", "url", "address"];
 
-/// Fields of an object. Clusters, which the model has by their indices, are shown by their `names`: an index may change
+/// FieldTexts of an object. Clusters, which the model has by their indices, are shown by their `names`: an index may change
 /// where the cluster does not.
-pub(super) fn of(value: &Value, names: &[&str]) -> Fields {
-    let mut all = Fields::new();
+pub(super) fn of(value: &Value, names: &[&str]) -> FieldTexts {
+    let mut all = FieldTexts::new();
     add(&mut all, "", value, names);
     all
 }
 
 /// Differences of two objects' fields.
-pub(super) fn changed(old: &Fields, new: &Fields) -> Vec<FieldChange> {
+pub(super) fn changed(old: &FieldTexts, new: &FieldTexts) -> Vec<FieldChange> {
     let all: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     let differs = all.into_iter().filter(|field| old.get(*field) != new.get(*field));
     differs
@@ -33,7 +33,7 @@ pub(super) fn changed(old: &Fields, new: &Fields) -> Vec<FieldChange> {
         .collect()
 }
 
-/// Fields as one text.
+/// FieldTexts as one text.
 pub(super) fn text<'f>(fields: impl Iterator<Item = (&'f String, &'f String)>) -> String {
     let shown = fields.map(|(field, value)| match field.as_str() {
         "" => value.clone(),
@@ -47,7 +47,7 @@ pub(super) fn is_nothing(value: &str) -> bool {
     matches!(value, "false" | "[]" | "{}")
 }
 
-fn add(all: &mut Fields, at: &str, value: &Value, names: &[&str]) {
+fn add(all: &mut FieldTexts, at: &str, value: &Value, names: &[&str]) {
     let key = at.rsplit('.').next().unwrap_or_default();
     let leaf = match value {
         Value::Null => return,

@@ -324,7 +324,7 @@ struct FlowQuery {
     client: Option<String>,
 }
 
-/// What a filter names that there is not: a mistyped name looks like one without flows.
+/// Error of a filter that names what there is not: a mistyped name looks like one without flows.
 fn unknown_name(control: &Control, filter: &FlowFilter) -> Option<String> {
     let snapshot = control.shared.snapshot.load();
     let model = &snapshot.model;

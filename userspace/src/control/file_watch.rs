@@ -15,7 +15,7 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after which a file counts as written though its writer has it open still.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What happened in the file's directory.
+/// Change in the file's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     /// Bytes of the file changed: more may follow, until its writer closes it.
@@ -79,7 +79,7 @@ impl Change {
         }
     }
 
-    /// What counts once another change has followed: other files say nothing about who has this one open.
+    /// Change that counts once another has followed: other files say nothing about who has this one open.
     fn followed_by(self, next: Self) -> Self {
         if self == Self::Written && next == Self::Other {
             self
