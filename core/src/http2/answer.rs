@@ -40,7 +40,7 @@ pub fn to_http1<'a>(
     let mut out = format!("HTTP/1.1 {} {}\r\n", answer.status, answer.reason).into_bytes();
     let mut written = None;
     for (name, value) in fields {
-        check_field(name, value)?;
+        let value = check_field(name, value)?;
         if is_connection_field(name) || name.eq_ignore_ascii_case(b"te") {
             return Err(StreamFault::ConnectionField);
         }

@@ -2,7 +2,7 @@
 
 use super::fault::StreamFault;
 use crate::http1::framing::FramingError;
-use crate::http1::grammar::{is_field_value, is_token};
+use crate::http1::grammar::{is_field_value, is_token, trim_ows};
 use crate::http1::head_error::HeadError;
 
 /// Fields that say something about a connection of HTTP/1, and that no stream may have.
@@ -23,14 +23,16 @@ pub fn is_connection_field(name: &[u8]) -> bool {
 }
 
 /// Checks that a field can stand in HTTP/1.
-pub(super) fn check_field(name: &[u8], value: &[u8]) -> Result<(), StreamFault> {
+pub(super) fn check_field<'v>(name: &[u8], value: &'v [u8]) -> Result<&'v [u8], StreamFault> {
     if !is_token(name) {
         return Err(HeadError::FieldName.into());
     }
+    // White space around a value makes a request malformed (RFC 9113, section 8.2.1); clients send it, and peers drop it.
+    let value = trim_ows(value);
     if !is_field_value(value) {
         return Err(HeadError::FieldValue.into());
     }
-    Ok(())
+    Ok(value)
 }
 
 pub(super) fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

@@ -2,6 +2,7 @@
 
 use super::fault::StreamFault;
 use super::fields::{check_field, decimal, is_connection_field, push_line};
+use crate::http1::authority::Authority;
 use crate::http1::framing::{BodyLength, FramingError};
 use crate::http1::grammar::is_token;
 use crate::http1::head_error::HeadError;
@@ -50,7 +51,7 @@ pub fn to_http1<'a>(
     }
     let mut lines = Vec::new();
     let own = pass_fields(&mut lines, fields, head.websocket_key.is_some())?;
-    let host = host(head.authority, own.host)?;
+    let host = host(head, own.host)?;
     let mut out = request_line(head, host)?;
     push_line(&mut out, b"host", host);
     out.extend_from_slice(&lines);
@@ -89,7 +90,7 @@ fn pass_fields<'a>(
 ) -> Result<OwnFields<'a>, StreamFault> {
     let mut own = OwnFields::default();
     for (name, value) in fields {
-        check_field(name, value)?;
+        let value = check_field(name, value)?;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         if is_connection_field(name) {
             return Err(StreamFault::ConnectionField);
@@ -121,10 +122,15 @@ fn pass_fields<'a>(
     Ok(own)
 }
 
-/// Host that the request is for: `:authority`, which a Host field may repeat.
-fn host<'a>(authority: Option<&'a [u8]>, host: Option<&'a [u8]>) -> Result<&'a [u8], StreamFault> {
-    let chosen = match (authority, host) {
-        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+/// Host that the request is for: `:authority`, which a Host field may repeat, with the default port or without.
+fn host<'a>(head: &StreamHead<'a>, host: Option<&'a [u8]>) -> Result<&'a [u8], StreamFault> {
+    let default_port = if head.is_tls { 443 } else { 80 };
+    let agree = |one: &[u8], other: &[u8]| {
+        let parsed = Authority::parse(one).zip(Authority::parse(other));
+        one.eq_ignore_ascii_case(other) || parsed.is_some_and(|(one, other)| one.agrees_with(&other, default_port))
+    };
+    let chosen = match (head.authority, host) {
+        (Some(authority), Some(host)) if !agree(authority, host) => {
             return Err(HeadError::AuthorityMismatch.into());
         }
         (Some(authority), _) => authority,

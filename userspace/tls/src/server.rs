@@ -15,9 +15,9 @@ use crate::tickets::{Clock, TicketSecret, Ticketer};
 /// Protocols that a handshake offers by ALPN (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alpn {
-    /// `http/1.1`.
+    /// `http/1.1`, then `http/1.0`.
     Http1,
-    /// `h2`, then `http/1.1`.
+    /// `h2`, then `http/1.1` and `http/1.0`.
     Http2,
     /// No ALPN, for what is not HTTP.
     None,
@@ -28,8 +28,9 @@ impl Alpn {
 
     fn protocols(self) -> Vec<Vec<u8>> {
         match self {
-            Self::Http1 => vec![b"http/1.1".to_vec()],
-            Self::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            // `http/1.0` for clients that offer nothing else, such as curl --http1.0.
+            Self::Http1 => [&b"http/1.1"[..], b"http/1.0"].map(Vec::from).to_vec(),
+            Self::Http2 => [&b"h2"[..], b"http/1.1", b"http/1.0"].map(Vec::from).to_vec(),
             Self::None => Vec::new(),
         }
     }

@@ -3,8 +3,8 @@
 use super::error::ChunkedError;
 use super::is_ows;
 
-/// Most digits of a size: as many as 64 bits have.
-const MAX_DIGITS: u8 = 16;
+/// Most digits of a size, with zeros in front: some servers write it with a fixed width.
+const MAX_DIGITS: u8 = 64;
 
 /// A size line, as far as it has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,10 @@ impl SizeLine {
             (LinePlace::LineFeed, _) | (_, b'\n') => return Err(ChunkedError::LineEnd),
             (LinePlace::Digits, digit) if digit.is_ascii_hexdigit() => return self.digit(digit).map(|()| None),
             (LinePlace::Digits, _) if self.digits == 0 => return Err(ChunkedError::Size),
-            (LinePlace::Digits | LinePlace::Extension, b'\r') => self.place = LinePlace::LineFeed,
+            // Some servers pad the size, and peers take it: after white space only the line's end or a semicolon may come.
+            (LinePlace::Digits | LinePlace::BadWhitespace | LinePlace::Extension, b'\r') => {
+                self.place = LinePlace::LineFeed;
+            }
             (LinePlace::Digits | LinePlace::BadWhitespace, b';') => self.place = LinePlace::Extension,
             (LinePlace::Digits | LinePlace::BadWhitespace, space) if is_ows(space) => {
                 self.place = LinePlace::BadWhitespace;
@@ -54,7 +57,7 @@ impl SizeLine {
 
     fn digit(&mut self, digit: u8) -> Result<(), ChunkedError> {
         self.digits += 1;
-        if self.digits > MAX_DIGITS {
+        if self.digits > MAX_DIGITS || self.size > u64::MAX >> 4 {
             return Err(ChunkedError::Size);
         }
         let value = char::from(digit).to_digit(16).unwrap_or_default();
