@@ -36,7 +36,7 @@ mod services;
 mod settings;
 pub mod shield;
 mod subset;
-mod suggest;
+pub mod suggest;
 mod tls;
 mod unique;
 mod warnings;

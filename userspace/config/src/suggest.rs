@@ -5,11 +5,7 @@ const MAX_WORD_CHARS: usize = 64;
 
 /// Candidate with the fewest slips between it and `word`, if there are few enough for a slip to be likely. Every
 /// comparison takes its cost from `effort`; when that is used up there are no more suggestions.
-pub(super) fn nearest<'a>(
-    word: &str,
-    candidates: impl Iterator<Item = &'a str>,
-    effort: &mut usize,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>, effort: &mut usize) -> Option<&'a str> {
     let word: Vec<char> = word
         .chars()
         .take(MAX_WORD_CHARS + 1)

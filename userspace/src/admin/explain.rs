@@ -25,6 +25,7 @@ use super::{exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::datapath::kernel_peek::PeekObstacle;
+use crate::datapath::refuse::RefuseReason;
 use crate::l4::guards::GuardKind;
 use crate::state::{HostState, Snapshot};
 
@@ -103,10 +104,26 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
         "host": name.as_str(),
         "client": client,
         "route": chosen,
+        "did_you_mean": found.is_none().then(|| similar_name(&snapshot, &name)).flatten(),
         "lost": others,
         "listeners": at_each,
     }))
 }
+
+/// Name of a route that is nearly the one asked about.
+fn similar_name(snapshot: &Snapshot, name: &Hostname) -> Option<String> {
+    let names: Vec<_> = snapshot
+        .model
+        .routes
+        .iter()
+        .map(|route| route.hostname.to_string())
+        .collect();
+    let mut effort = MAX_COMPARISONS;
+    config::suggest::nearest(name.as_str(), names.iter().map(String::as_str), &mut effort).map(str::to_owned)
+}
+
+/// Most work for a suggestion, as comparisons of characters: some milliseconds.
+const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Name or URL that is asked about.
 struct AskedUrl {
@@ -274,6 +291,18 @@ fn at_listener(
         })
         .collect();
     let next = next_host(control, snapshot, to, protocol, client);
+    let refused = match to {
+        Destination::NoRoute => Some(RefuseReason::NoRoute),
+        Destination::Closed => Some(RefuseReason::NoHost),
+        Destination::Any => None,
+        _ => next.is_none().then_some(RefuseReason::NoHost),
+    };
+    // Whose TLS ends here is answered in HTTP.
+    let said_in = if termination == Termination::Passthrough {
+        listener.protocol
+    } else {
+        Protocol::Http
+    };
     let preferred = match to {
         Destination::Route(route) => client.and_then(|client| snapshot.preferred(route, protocol, client)),
         _ => None,
@@ -298,7 +327,10 @@ fn at_listener(
         tier["kernel_peek"] = json!({
             "routed": obstacle.is_none(),
             "left_to_userspace": obstacle.map(PeekObstacle::label),
-            "reason": obstacle.map(PeekObstacle::text),
+            "reason": obstacle.map(|obstacle| match (obstacle.label(), termination) {
+                ("tls_ends_here", Termination::Passthrough) => "TLS of other names ends at this listener",
+                _ => obstacle.text(),
+            }),
         });
     }
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
@@ -308,6 +340,7 @@ fn at_listener(
         "protocol": listener.protocol_name(),
         "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
         "verdict": verdict,
+        "client_gets": refused.map(|reason| reason.seen_by(said_in)),
         "requests": route_policy::policy_texts(snapshot, to, path, client),
         "clusters": clusters,
         "preferred_cluster": preferred,
@@ -386,7 +419,7 @@ pub(super) fn unusable_reason(
     } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
         "it is out of rotation"
     } else if !state.health().0.usable() {
-        "its checks fail, or none has been made yet"
+        "its checks fail: `signalbox hosts` says why"
     } else if state.ejected.load(Relaxed) {
         "it is set aside after failed connects"
     } else if place == Some("spare") {

@@ -74,7 +74,11 @@ pub(super) fn name_text(answer: &Value) -> String {
     let mut out = String::new();
     let route = &answer["route"];
     if route.is_null() {
-        let _ = writeln!(out, "{}: no route has the name", text(&answer["host"]));
+        let _ = write!(out, "{}: no route has the name", text(&answer["host"]));
+        let _ = match answer["did_you_mean"].as_str() {
+            Some(other) => writeln!(out, "; did you mean {other}?"),
+            None => writeln!(out),
+        };
     } else {
         let _ = write!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
         let _ = match route["labels"].as_str() {
@@ -115,6 +119,13 @@ pub(super) fn name_text(answer: &Value) -> String {
             text(&listener["protocol"]),
             text(&listener["verdict"])
         );
+        let seen = listener["client_gets"].as_str();
+        if let Some(seen) = seen {
+            let _ = writeln!(out, "  the client gets {seen}");
+        }
+        if text(&listener["verdict"]).starts_with("refused") {
+            continue;
+        }
         if let Some(termination) = listener["tls"]["termination"].as_str() {
             let _ = match (termination, listener["tls"]["certificate"].as_str()) {
                 ("passthrough", _) => writeln!(out, "  TLS passes through to the host"),
@@ -174,6 +185,10 @@ pub(super) fn name_text(answer: &Value) -> String {
         }
         if let Some(next) = listener["next_host"].as_str() {
             let _ = writeln!(out, "  next: {next}");
+        }
+        if seen.is_some() {
+            let _ = writeln!(out, "  next: none, because no host takes connections");
+            continue;
         }
         let datapath = &listener["datapath"];
         let _ = write!(

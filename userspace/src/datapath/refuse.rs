@@ -111,6 +111,17 @@ impl RefuseReason {
         })
     }
 
+    /// Text of what a client sees that is refused so.
+    pub fn seen_by(self, protocol: Protocol) -> String {
+        match (protocol, self.http(), self.alert()) {
+            (Protocol::Http, Some((status, text)), _) => format!("HTTP {status}: {text}"),
+            (Protocol::Tls, _, Some(112)) => "the TLS alert unrecognized_name".to_owned(),
+            (Protocol::Tls, _, Some(49)) => "the TLS alert access_denied".to_owned(),
+            (Protocol::Tls, _, Some(80)) => "the TLS alert internal_error".to_owned(),
+            _ => "a reset".to_owned(),
+        }
+    }
+
     /// Answer for a client that has sent `first`, apart from the bytes that were taken off its stream while it was
     /// greeted.
     fn answer(

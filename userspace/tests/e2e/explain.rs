@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, Signalbox, config, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
 
 fn body() -> String {
     let east = config::cluster("east", &[], &["east-1"]);
@@ -51,4 +51,49 @@ fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
     assert!(said.contains(part), "{said}");
     let said = text(&["explain", "a.test"]);
     assert!(said.contains("tier cut: depends on the client: "), "{said}");
+}
+
+/// What a client would see, in its own protocol, and nothing that contradicts it.
+#[test]
+fn explain_says_what_a_refused_client_gets() {
+    if !privileged("explain_says_what_a_refused_client_gets") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let east = config::cluster("east", &[], &["east-1"]) + &config::cluster("west", &[], &["west-2"]);
+    let body = format!(
+        "{}clusters:\n{east}routes:\n  - {{ host: app.a.test, clusters: {{ east: 1 }} }}\n  \
+         - {{ host: dead.a.test, clusters: {{ west: 1 }} }}\n",
+        config::WEB_LISTENERS
+    );
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1"]);
+    assert!(eventually(SOON, || sb.host("west-2")["health"] == "unhealthy"));
+    let explain = |name: &str| {
+        let output = sb.cli(&["explain", name]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let unknown = explain("ap.a.test");
+    for part in [
+        "no route has the name; did you mean app.a.test?",
+        "the client gets HTTP 404",
+        "the client gets the TLS alert unrecognized_name",
+    ] {
+        assert!(unknown.contains(part), "{part}: {unknown}");
+    }
+    for part in ["tier", "passes through", "kernel peek"] {
+        assert!(!unknown.contains(part), "{part}: {unknown}");
+    }
+    assert_eq!(http::ask(&lab, "10.1.0.1:80", "ap.a.test").status, 404);
+    let dead = explain("dead.a.test");
+    for part in ["the client gets HTTP 503", "next: none", "its checks fail"] {
+        assert!(dead.contains(part), "{part}: {dead}");
+    }
+    assert_eq!(http::ask(&lab, "10.1.0.1:80", "dead.a.test").status, 503);
+    let served = explain("app.a.test");
+    assert!(
+        served.contains("next: east/east-1") && !served.contains("client gets"),
+        "{served}"
+    );
 }

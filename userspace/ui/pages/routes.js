@@ -73,7 +73,9 @@ function Explain({ name }) {
     ${(answer?.listeners ?? []).map((at) => html`<article class="card">
       <h3>${at.listener} <small>${at.protocol}</small></h3>
       <p><${State} is=${at.verdict === "route" ? "good" : "warn"}>${at.verdict}<//>${at.next_host ? html` the next connection goes to <b>${at.next_host}</b>` : null}</p>
-      ${at.datapath ? html`<p>It ${at.datapath.verdict}${at.datapath.reason ? `: ${at.datapath.reason}` : ""}.</p>` : null}
+      ${at.client_gets ? html`<p>The client gets ${at.client_gets}</p>` : null}
+      ${answer.did_you_mean ? html`<p>Did you mean <b>${answer.did_you_mean}</b>?</p>` : null}
+      ${at.datapath && !at.client_gets ? html`<p>It ${at.datapath.verdict}${at.datapath.reason ? `: ${at.datapath.reason}` : ""}.</p>` : null}
       <ul>${(at.clusters ?? []).map((cluster) => html`<li><b>${cluster.name}</b> ${cluster.share_percent?.toFixed(1)} % by ${cluster.balance}:
         ${cluster.hosts.map((one) => html` <${State} is=${one.takes_connections ? "good" : "bad"}>${one.name}${one.reason ? ` (${one.reason})` : ""}<//>`)}</li>`)}</ul>
     </article>`)}
