@@ -185,3 +185,42 @@ fn output_that_nobody_reads_ends_a_command_without_a_word() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.status.code(), Some(141));
 }
+
+/// Files that a balancer would start without, and deny nobody or take no change.
+#[test]
+fn check_misses_files_of_the_shield_and_of_the_admin_api() {
+    let dir = std::env::temp_dir().join(format!("signalbox-check-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (config, token) = (dir.join("signalbox.yaml"), dir.join("token"));
+    let text = format!(
+        "version: 1\nadmin: {{ token_file: {} }}\nshield: {{ deny_files: [/nonexistent/deny.txt] }}\n\
+         listeners: [{{ name: web, protocol: http, listen: [\"10.1.0.1:80\"] }}]\nclusters: []\n",
+        token.display()
+    );
+    std::fs::write(&config, &text).unwrap();
+    let check = |config: &std::path::Path| {
+        let mut command = std::process::Command::new(lab::signalbox::binary());
+        let output = command.args(["check", "--config"]).arg(config).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, said) = check(&config);
+    assert_eq!(code, Some(2), "{said}");
+    for part in [
+        "shield: /nonexistent/deny.txt is not there".to_owned(),
+        format!("admin: {} is not there", token.display()),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    std::fs::write(&token, "secret").unwrap();
+    std::fs::write(
+        &config,
+        text.replace("/nonexistent/deny.txt", &token.display().to_string()),
+    )
+    .unwrap();
+    let (code, said) = check(&config);
+    assert_eq!(code, Some(0), "{said}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -99,9 +99,27 @@ fn assert_shown(sb: &Signalbox, door: &cut::Door, client: &TcpStream, host: &Tcp
         query(&format!("tier=cut&host={}&cluster={}", door.host, door.cluster)),
         1
     );
-    for missed in ["tier=copy", "tier=splice", "host=east-3", "listener=none"] {
+    for missed in ["tier=copy", "tier=splice"] {
         assert_eq!(query(missed), 0, "{missed}");
     }
+    // A name that there is not is a mistake, and not an empty list.
+    for unknown in [
+        "tier=cutt",
+        "host=east-3",
+        "listener=none",
+        "cluster=none",
+        "route=none.test",
+    ] {
+        let answer = sb.try_get(&format!("/api/v1/flows?{unknown}")).unwrap();
+        assert!(
+            answer.status == 404 && answer.body.contains("there is no"),
+            "{unknown}: {}",
+            answer.body
+        );
+    }
+    let of_client = |client: &str| query(&format!("client={client}"));
+    let own = client.local_addr().unwrap().ip().to_string();
+    assert_eq!((of_client(&own), of_client("192.0.2.0/24")), (1, 0));
     let text = sb.cli(&["flows", "--tier", "cut"]).stdout;
     let text = String::from_utf8_lossy(&text);
     assert!(text.contains(&client.local_addr().unwrap().to_string()), "{text}");

@@ -37,6 +37,7 @@ pub struct CutHooks {
 
 impl CutHooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
+        pins.note();
         Self {
             ebpf,
             pins,

@@ -62,6 +62,7 @@ pub struct AttachedHook {
 
 impl L4Hooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins, parts: u32, programs_refused: BTreeMap<&'static str, String>) -> Self {
+        pins.note();
         Self {
             parts,
             programs_refused,

@@ -13,6 +13,12 @@ use crate::map;
 pub(super) type KeptPins = BTreeMap<String, OwnedFd>;
 
 impl Pins {
+    /// Notes what is pinned by now.
+    pub(crate) fn note(&self) {
+        // What cannot be noted now is noted with the first look.
+        let _ = self.restore();
+    }
+
     /// Notes what is pinned, and pins again what has been noted and is pinned no more. Only for the process that has the
     /// lock, and nobody about to replace it. Returns the names that were pinned again.
     pub(crate) fn restore(&self) -> io::Result<Vec<String>> {

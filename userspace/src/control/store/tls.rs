@@ -1,9 +1,11 @@
 //! TLS of the configuration: built before the configuration is in force, so that a mistake in a file refuses it.
 
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use signalbox_core::model::shield::PrefixLists;
 use signalbox_core::model::tls::{
     BackendTls, CertificatePlace, ClientCertificates, ListenerTls, Termination, TlsSettings,
 };
@@ -169,10 +171,38 @@ impl TlsSetup {
     }
 }
 
-/// Mistakes in the files that a configuration names for TLS, as they are now.
+/// Files for the shield and the admin API that are not there. Others than the one who runs signalbox may not read some.
+fn missing_files(model: &Model) -> Vec<String> {
+    let of_lists = |lists: &PrefixLists| [lists.deny_files.clone(), lists.allow_files.clone()].concat();
+    let listeners = model.listeners.iter().filter_map(|listener| listener.shield.as_ref());
+    let services = model.services.iter().filter_map(|service| service.shield.as_ref());
+    let own = listeners.chain(services).flat_map(|policy| of_lists(&policy.lists));
+    let shield = of_lists(&model.shield.lists)
+        .into_iter()
+        .chain(own)
+        .map(|path| ("shield", path));
+    let admin = &model.admin;
+    let tls = admin
+        .tls
+        .iter()
+        .flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]);
+    let admin = tls
+        .flatten()
+        .chain(&admin.token_file)
+        .map(|path| ("admin", path.clone()));
+    let missing: BTreeSet<_> = shield
+        .chain(admin)
+        .filter(|(_, path)| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
+        .map(|(what, path)| format!("{what}: {} is not there", path.display()))
+        .collect();
+    missing.into_iter().collect()
+}
+
+/// Mistakes in the files that a configuration names, as they are now.
 #[must_use]
 pub fn file_problems(model: &Model) -> Vec<String> {
     let mut problems: Vec<_> = ErrorPages::load(&model.pages).err().into_iter().collect();
+    problems.extend(missing_files(model));
     let report = CertificateLoader::new(certificate_files(model)).load(now());
     problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
     let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
