@@ -1,6 +1,6 @@
 // The frame of all pages: navigation, theme, token, and the page that the address names.
 
-import { setToken } from "./api.js";
+import { setToken, unlock } from "./api.js";
 import { live, staleSeconds, start, useLive } from "./live.js";
 import { About } from "./pages/about.js";
 import { Events } from "./pages/events.js";
@@ -13,7 +13,7 @@ import { Rotation } from "./pages/rotation.js";
 import { Routes } from "./pages/routes.js";
 import { Services } from "./pages/services.js";
 import { Shield } from "./pages/shield.js";
-import { useToken } from "./parts.js";
+import { Failure, useToken } from "./parts.js";
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 
 const PAGES = [
@@ -53,15 +53,21 @@ function Token() {
   const value = useToken();
   const [open, setOpen] = useState(false);
   const [typed, setTyped] = useState("");
+  const [error, setError] = useState(null);
   if (value) return html`<button class="quiet" onClick=${() => setToken("")} title="Forget the token of this tab">Changes allowed · lock</button>`;
   if (!open) return html`<button class="quiet" onClick=${() => setOpen(true)} title="Enter the token of admin.token_file">Unlock changes</button>`;
-  const submit = (event) => {
+  const submit = async (event) => {
     event.preventDefault();
-    setToken(typed.trim());
+    try {
+      await unlock(typed.trim());
+      setOpen(false);
+      setError(null);
+    } catch (problem) {
+      setError(problem.message);
+    }
     setTyped("");
-    setOpen(false);
   };
-  return html`<form onSubmit=${submit}><label>Token <input type="password" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></label> <button>Unlock</button></form>`;
+  return html`<form onSubmit=${submit}><label>Token <input type="password" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></label> <button>Unlock</button><${Failure} error=${error} /></form>`;
 }
 
 /** Says that what the page shows is old. */

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::app::{self, Options, SteeringChoice};
-use crate::{admin, cli, config};
+
+use crate::{admin, cli, config, sys};
 
 /// Arguments of `signalbox demo`.
 #[derive(clap::Args)]
@@ -31,6 +32,9 @@ pub struct DemoArgs {
     pub verbose: bool,
 }
 
+/// File with the token of changes over TCP, and the token.
+const TOKEN_FILE: &str = "token";
+const TOKEN: &str = "only-for-this-demo";
 /// File of the certificate for the name whose TLS ends at the balancer.
 const CERTIFICATE: &str = "edge.pem";
 
@@ -47,9 +51,10 @@ fn configuration(args: &DemoArgs, socket: &std::path::Path, hosts: &[(String, So
     let health = "health: { http: { path: /healthz }, interval: 1s, timeout: 500ms, rise: 1, fall: 1 }";
     let store = socket.with_file_name("state.redb");
     let certificate = socket.with_file_name(CERTIFICATE);
+    let token = socket.with_file_name(TOKEN_FILE);
     format!(
         "version: 1
-admin: {{ listen: \"127.0.0.1:{admin}\", socket: {socket:?} }}
+admin: {{ listen: \"127.0.0.1:{admin}\", socket: {socket:?}, token_file: {token:?} }}
 store: {{ path: {store:?} }}
 listeners:
   - {{ name: http, protocol: http, listen: [\"127.0.0.1:{http}\"] }}
@@ -78,12 +83,25 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         .await
         .context("starting the demo's servers")?;
     let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
+    // Nobody else gets at the key, the token and the socket.
+    sys::private_directory(&directory).with_context(|| format!("creating {}", directory.display()))?;
+    let outcome = serve(args, &hosts, &directory).await;
+    let _ = std::fs::remove_dir_all(&directory);
+    outcome
+}
+
+/// Balances, with files in `directory`.
+async fn serve(
+    args: DemoArgs,
+    hosts: &[(String, SocketAddr, SocketAddr)],
+    directory: &std::path::Path,
+) -> anyhow::Result<()> {
     let socket = directory.join("admin.sock");
     let made = rcgen::generate_simple_self_signed(vec!["edge.localhost".to_owned()])?;
     let pem = made.cert.pem() + &made.signing_key.serialize_pem();
-    std::fs::write(directory.join(CERTIFICATE), pem)?;
-    let text = configuration(&args, &socket, &hosts);
+    sys::write_private(directory, CERTIFICATE, pem.as_bytes())?;
+    sys::write_private(directory, TOKEN_FILE, TOKEN.as_bytes())?;
+    let text = configuration(&args, &socket, hosts);
     let model = config::parse(&text)
         .map_err(|errors| anyhow::anyhow!("{errors}"))?
         .model;
@@ -109,24 +127,24 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
         });
     }
-    let outcome = running.run().await;
-    let _ = std::fs::remove_dir_all(&directory);
-    outcome
+    running.run().await
 }
 
 fn welcome_text(args: &DemoArgs, socket: &std::path::Path) -> String {
     let socket = socket.display();
+    let program = std::env::current_exe().map_or_else(|_| "signalbox".into(), |path| path.display().to_string());
     format!(
         "Two clusters, blue and green, of two hosts each; app.localhost goes to blue : green = 90 : 10.
 
-Watch it in a browser: http://127.0.0.1:{admin}/ui/
+Watch it in a browser: http://127.0.0.1:{admin}/ui/ (its token, for rotation and migration: {TOKEN})
 
 In another terminal, try:
 
   curl --resolve app.localhost:{http}:127.0.0.1 http://app.localhost:{http}/
   curl --resolve app.localhost:{https}:127.0.0.1 -k https://app.localhost:{https}/
   curl --resolve edge.localhost:{https}:127.0.0.1 -k https://edge.localhost:{https}/
-  curl --unix-socket {socket} -X PUT -d '{{\"clusters\":{{\"blue\":1,\"green\":1}}}}' http://signalbox/api/v1/routes/app.localhost
+  {program} weight --socket {socket} app.localhost blue=1 green=1
+  {program} top --socket {socket}
 
 The second's TLS ends at the host, the third's at the balancer, which chooses a host for each request. The fourth shifts
 the weights: repeat the first, and watch the table. Metrics: http://127.0.0.1:{admin}/metrics. Ctrl-C ends.

@@ -15,10 +15,13 @@ function useShares(figures, at) {
     past.current.push({ at, routes: figures.routes });
     past.current = past.current.filter((one) => at - one.at <= SHARE_PERIOD);
   }, [figures, at]);
-  return (route, cluster) => {
+  const shareOf = (route, cluster) => {
     const count = (routes) => routes?.[route]?.clusters?.[cluster]?.connections ?? 0;
     return count(figures?.routes) - count(past.current[0]?.routes ?? figures?.routes);
   };
+  // Before a minute has been seen, nobody knows whether there was a connection in it.
+  shareOf.isWhole = at - (past.current[0]?.at ?? at) > 0.9 * SHARE_PERIOD;
+  return shareOf;
 }
 
 /** Weights as configured above, as connections really went below. */
@@ -32,7 +35,7 @@ function Weights({ route, shareOf }) {
     ${bar(route.clusters.map((cluster) => cluster.weight), all, `weights of ${route.host}`)}
     ${bar(counts, seen, `connections of ${route.host} in the last minute`)}
     <p>${route.clusters.map((cluster, i) => html`<span class="key"><i class=${`part part-${i % 6}`}></i>${cluster.name}${" "}
-      <b>${percent(cluster.weight, all)}</b> <small>${seen ? `was ${percent(counts[i], seen)}` : "no connection in the last minute"}${cluster.usable_hosts ? "" : ", no usable host"}</small></span>`)}</p>
+      <b>${percent(cluster.weight, all)}</b> <small>${seen ? `was ${percent(counts[i], seen)}` : shareOf.isWhole ? "no connection in the last minute" : "no figures yet"}${cluster.usable_hosts ? "" : ", no usable host"}</small></span>`)}</p>
   </div>`;
 }
 
