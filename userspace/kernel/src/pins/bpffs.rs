@@ -49,11 +49,14 @@ pub fn remedy(dir: &Path) -> String {
     )
 }
 
+/// Beginning of the names of pins that are made for a moment, to see whether they can be.
+pub(super) const TRIAL_PREFIX: &str = "signalbox-try-";
+
 /// Tests whether pins can be made in a directory such as `dir`, as a start would: makes directories, pins a map, and
 /// removes everything again.
 pub fn test_pinning(dir: &Path) -> io::Result<()> {
     mount_bpf()?;
-    let name = format!("signalbox-try-{}", std::process::id());
+    let name = format!("{TRIAL_PREFIX}{}", std::process::id());
     let made = create_dirs(dir)?;
     let pin = dir.join(&name);
     let tried = map::create_array("signalbox_try", 4, 1, 0)

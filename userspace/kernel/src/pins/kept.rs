@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 
+use super::bpffs::TRIAL_PREFIX;
 use super::{LINK_PREFIX, Pins, names_in};
 use crate::map;
 
@@ -36,9 +37,14 @@ impl Pins {
             other => other?,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in names.iter().filter(|name| !name.starts_with(LINK_PREFIX)) {
+        let lasts = |name: &&String| !name.starts_with(LINK_PREFIX) && !name.starts_with(TRIAL_PREFIX);
+        for name in names.iter().filter(lasts) {
             if !kept.contains_key(name) {
-                kept.insert(name.clone(), map::open_pin(&self.path(name))?);
+                match map::open_pin(&self.path(name)) {
+                    Ok(fd) => drop(kept.insert(name.clone(), fd)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let missing = kept.iter().filter(|(name, _)| !names.contains(name));

@@ -148,11 +148,7 @@ impl FlowGc {
             while let Some(looked_at) = flow_gc.pass(&mut gc) {
                 if followed.elapsed() > SWEEP_INTERVAL {
                     followed = Instant::now();
-                    flow_gc.program_ports.store(Arc::new(program_ports()));
-                    flow_gc.cut.set_hosts_mss(flow_gc.hosts_mss());
-                    let look = !flow_gc.shared.is_being_replaced.load(Relaxed);
-                    flow_gc.cut.follow_interfaces(look);
-                    flow_gc.cut.flush_log();
+                    flow_gc.follow_interfaces();
                 }
                 std::thread::sleep(match looked_at {
                     MIN_BUSY_PASS.. => BUSY_PASS_INTERVAL.min(flow_gc.pass_interval()),
@@ -290,6 +286,20 @@ impl FlowGc {
         }
         self.free_entries(&mut gone);
         Some(looked_at)
+    }
+
+    /// Follows the machine: its ports, its hosts' segments, its interfaces. Not once the table is another process', or nobody's:
+    /// pins that are removed then are not to be put back.
+    fn follow_interfaces(&self) {
+        let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Relaxed) {
+            return;
+        }
+        self.program_ports.store(Arc::new(program_ports()));
+        self.cut.set_hosts_mss(self.hosts_mss());
+        let look = !self.shared.is_being_replaced.load(Relaxed);
+        self.cut.follow_interfaces(look);
+        self.cut.flush_log();
     }
 
     /// Frees the entries of flows that are gone, and gives them back to their workers.
