@@ -24,7 +24,7 @@ pub struct ModelChange {
     pub before: Option<String>,
     /// State in the new model, likewise; `None`: the object is removed.
     pub after: Option<String>,
-    /// FieldTexts of an object that is in both models but not the same.
+    /// Fields of an object that is in both models but not the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldChange>,
 }

@@ -1,4 +1,4 @@
-//! FieldTexts of a serialized object: each has the keys that lead to it, and a text.
+//! Fields of a serialized object: each has the keys that lead to it, and a text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(super) type FieldTexts = BTreeMap<String, String>;
 /// Keys by which the elements of a list are told apart.
 const NAMES: [&str; 5] = ["name", "path", "cert", "url", "address"];
 
-/// FieldTexts of an object. Clusters, which the model has by their indices, are shown by their `names`: an index may change
+/// Fields of an object. Clusters, which the model has by their indices, are shown by their `names`: an index may change
 /// where the cluster does not.
 pub(super) fn of(value: &Value, names: &[&str]) -> FieldTexts {
     let mut all = FieldTexts::new();
@@ -33,7 +33,7 @@ pub(super) fn changed(old: &FieldTexts, new: &FieldTexts) -> Vec<FieldChange> {
         .collect()
 }
 
-/// FieldTexts as one text.
+/// Fields as one text.
 pub(super) fn text<'f>(fields: impl Iterator<Item = (&'f String, &'f String)>) -> String {
     let shown = fields.map(|(field, value)| match field.as_str() {
         "" => value.clone(),

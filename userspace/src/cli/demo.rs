@@ -83,7 +83,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         .await
         .context("starting the demo's servers")?;
     let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
-    // Nobody else gets at the key, the token and the socket.
+    // Nobody else gets at the key and the socket. The token is no secret.
     sys::private_directory(&directory).with_context(|| format!("creating {}", directory.display()))?;
     let outcome = serve(args, &hosts, &directory).await;
     let _ = std::fs::remove_dir_all(&directory);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::control::Control;
 
@@ -33,7 +34,7 @@ impl Change {
         match event.kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => is_file.then_some(Self::Closed),
             EventKind::Access(_) => None,
-            EventKind::Modify(ModifyKind::Data(_)) if is_file => Some(Self::Written),
+            EventKind::Modify(ModifyKind::Data(_)) => is_file.then_some(Self::Written),
             _ => Some(Self::Other),
         }
     }
@@ -65,8 +66,13 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
 
 /// Waits until the file is whole: nobody has it open who has written to it, and nothing has happened for a moment.
 async fn settle(mut last: Change, changes: &mut mpsc::UnboundedReceiver<Change>) {
-    while let Ok(Some(change)) = tokio::time::timeout(last.patience(), changes.recv()).await {
+    let mut until = Instant::now() + last.patience();
+    while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.recv()).await {
         last = last.followed_by(change);
+        // Other files may change all the time.
+        if change != Change::Other {
+            until = Instant::now() + last.patience();
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Cutter {
     returned: RefCell<Vec<u32>>,
     next: Cell<u32>,
     end: u32,
+    /// Number of entries of this worker's share.
+    share_len: u32,
     /// Search for entries of other workers: connections go to whichever worker is idle, so one may take most of them.
     others: RefCell<FreeEntrySearch>,
     /// Flows whose sockets still have bytes to deliver on leg B.
@@ -110,6 +112,7 @@ impl Cutter {
             returned: RefCell::default(),
             next: Cell::new(first),
             end: (first + entries).min(own),
+            share_len: entries,
             others: RefCell::default(),
             handoffs: RefCell::default(),
             polling: Cell::new(false),
@@ -151,7 +154,11 @@ impl Cutter {
 
     /// Takes back entries and source ports of flows that have ended.
     pub fn give_back(&self, entries: Vec<u32>, ports: &[(PortPool, u16)]) {
-        self.returned.borrow_mut().extend(entries);
+        // An entry that another worker had taken may be known here already: more than the share need not be known.
+        let mut returned = self.returned.borrow_mut();
+        let room = (self.share_len as usize).saturating_sub(returned.len());
+        returned.extend(entries.into_iter().take(room));
+        drop(returned);
         for (pool, port) in ports {
             self.ports.give_back(*pool, *port);
         }

@@ -452,7 +452,7 @@ impl Tables {
                         let state = states.and_then(|states| states.get(usize::from(at)));
                         state.is_some_and(|host| host.health().0 == Health::Unhealthy)
                     };
-                    // No connection is lost with a flow of datagrams: the next one begins another, to a host that answers.
+                    // A dead host answers nobody: the next datagram begins a flow to one that does.
                     let moves_at_once = service.protocol == Transport::Udp && !standing.is_empty() && is_dead();
                     out.insert(pair, if moves_at_once { Duration::ZERO } else { drain });
                 }

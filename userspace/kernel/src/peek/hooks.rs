@@ -117,7 +117,7 @@ impl PeekHooks {
         let Some(link) = self.attached.remove(&index) else {
             return Ok(());
         };
-        let link = if link.is_pinned {
+        let link = if link.is_pinned && self.path(index).exists() {
             link
         } else {
             // A link that cannot be pinned is dropped, and attached anew with the next pass.
@@ -139,6 +139,8 @@ impl PeekHooks {
         };
         match std::fs::remove_file(&path) {
             Ok(()) => link.is_pinned = false,
+            // Somebody else has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => link.is_pinned = false,
             Err(error) => {
                 tracing::warn!(%error, pin = %path.display(), "The kernel peek's program could not be unpinned.");
             }

@@ -32,6 +32,9 @@ impl Pins {
                 // The lock is that of the directory that is gone.
                 *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 self.retry_lock();
+                if !self.is_locked() {
+                    return Ok(Vec::new());
+                }
                 Vec::new()
             }
             other => other?,
@@ -39,12 +42,11 @@ impl Pins {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = |name: &&String| !name.starts_with(LINK_PREFIX) && !name.starts_with(TRIAL_PREFIX);
         for name in names.iter().filter(lasts) {
-            if !kept.contains_key(name) {
-                match map::open_pin(&self.path(name)) {
-                    Ok(fd) => drop(kept.insert(name.clone(), fd)),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
+            // What cannot be opened is gone by now, or nobody's map.
+            if !kept.contains_key(name)
+                && let Ok(fd) = map::open_pin(&self.path(name))
+            {
+                kept.insert(name.clone(), fd);
             }
         }
         let missing = kept.iter().filter(|(name, _)| !names.contains(name));

@@ -131,6 +131,8 @@ fn source_ports_of_sockets_are_left_to_them() {
         "{}",
         sb.get("/metrics").1
     );
+    // Nobody's old connection was in the way.
+    assert_eq!(exits(&sb, "challenged"), 0, "{}", sb.get("/metrics").1);
     for mut stream in held {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
         let mut answer = [0; 12];
