@@ -1,6 +1,6 @@
 //! Differences that a new model makes, for a person to read before the model is in force.
 //!
-//! What is compared is the serialized model: a field of the model that is not serialized would change unseen.
+//! The serialized models are compared: a field that is not serialized would change unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -390,7 +390,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
         client,
     };
     let (total, flows) = control.flows(&filter).await;
-    // What has gone from the configuration may still have flows.
+    // A host that has gone from the configuration may still have flows.
     if total == 0
         && let Some(error) = unknown_name(&control, &filter)
     {

@@ -53,7 +53,7 @@ fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
     assert!(said.contains("tier cut: depends on the client: "), "{said}");
 }
 
-/// What a client would see, in its own protocol, and nothing that contradicts it.
+/// The answer that a client would get, in its own protocol, and nothing that contradicts it.
 #[test]
 fn explain_says_what_a_refused_client_gets() {
     if !privileged("explain_says_what_a_refused_client_gets") {

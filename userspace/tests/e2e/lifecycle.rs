@@ -364,7 +364,7 @@ fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
     }
 }
 
-/// What is there of the file would be a configuration, too: one without the route.
+/// The first half of the file would be a configuration, too: one without the route.
 #[test]
 fn a_file_that_is_still_being_written_is_not_applied() {
     if !privileged("a_file_that_is_still_being_written_is_not_applied") {

@@ -16,7 +16,7 @@ pub(super) type KeptPins = BTreeMap<String, OwnedFd>;
 impl Pins {
     /// Notes what is pinned by now.
     pub(crate) fn note(&self) {
-        // What cannot be noted now is noted with the first look.
+        // The first look notes the others.
         let _ = self.restore();
     }
 
@@ -42,7 +42,7 @@ impl Pins {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = |name: &&String| !name.starts_with(LINK_PREFIX) && !name.starts_with(TRIAL_PREFIX);
         for name in names.iter().filter(lasts) {
-            // What cannot be opened is gone by now, or nobody's map.
+            // A pin that cannot be opened is gone by now, or no map.
             if !kept.contains_key(name)
                 && let Ok(fd) = map::open_pin(&self.path(name))
             {

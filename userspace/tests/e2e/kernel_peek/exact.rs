@@ -1,4 +1,4 @@
-//! What the program writes, and what it must leave alone: a window in the host's units, source ports of sockets.
+//! Windows in the host's units, and source ports that sockets have.
 
 use crate::lab;
 
