@@ -40,7 +40,7 @@ impl Change {
     }
 }
 
-/// Reloads the file when its content has changed, and whoever writes it has closed it. Ends only with an error.
+/// Reloads the file when its content has changed and its writer has closed it. Ends only with an error.
 pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::unbounded_channel();
     let name = file.file_name().map(OsStr::to_owned);

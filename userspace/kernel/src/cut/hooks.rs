@@ -37,7 +37,7 @@ pub struct CutHooks {
 
 impl CutHooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins) -> Self {
-        pins.note();
+        pins.restore();
         Self {
             ebpf,
             pins,
@@ -107,15 +107,7 @@ impl CutHooks {
 
     /// Forgets interfaces whose programs are not there any more.
     fn forget_removed(&mut self) {
-        let restored = self.pins.restore();
-        match restored {
-            Ok(names) if names.is_empty() => {}
-            Ok(names) => tracing::warn!(
-                ?names,
-                "Pins of maps of tier cut had been removed: they are pinned again."
-            ),
-            Err(error) => tracing::warn!(%error, "Pins of maps of tier cut are gone, and could not be made again."),
-        }
+        self.pins.restore();
         let pins = &self.pins;
         self.attached.retain(|&index, interface| {
             let is_there = |(name, side)| is_attached(index, side, PRIORITY, &pins.path(&link_name(index, name)));

@@ -62,7 +62,7 @@ pub struct AttachedHook {
 
 impl L4Hooks {
     pub(super) fn new(ebpf: Ebpf, pins: Pins, parts: u32, programs_refused: BTreeMap<&'static str, String>) -> Self {
-        pins.note();
+        pins.restore();
         Self {
             parts,
             programs_refused,
@@ -169,11 +169,7 @@ impl L4Hooks {
 
     /// Forgets interfaces whose program is not there any more.
     fn forget_removed(&mut self) {
-        match self.pins.restore() {
-            Ok(names) if names.is_empty() => {}
-            Ok(names) => tracing::warn!(?names, "Pins of layer-4 maps had been removed: they are pinned again."),
-            Err(error) => tracing::warn!(%error, "Pins of layer-4 maps are gone, and could not be made again."),
-        }
+        self.pins.restore();
         let pins = &self.pins;
         self.attached.retain(|&index, on| {
             let pin = |name| pins.path(&link_name(index, name));

@@ -10,19 +10,30 @@ use super::bpffs::TRIAL_PREFIX;
 use super::{LINK_PREFIX, Pins, names_in};
 use crate::map;
 
-/// Descriptors of what is pinned, by name; not of links, which are made anew with their programs.
+/// Descriptors of pinned maps, by name. Links are made again with their programs.
 pub(super) type KeptPins = BTreeMap<String, OwnedFd>;
 
 impl Pins {
-    /// Notes what is pinned by now.
-    pub(crate) fn note(&self) {
-        // The first look notes the others.
-        let _ = self.restore();
+    /// Notes which maps are pinned, and pins those again that were noted and are not pinned any more, which the log says.
+    /// Only for a process that no other one is about to replace; without the lock nothing happens.
+    pub(crate) fn restore(&self) {
+        match self.try_restore() {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => tracing::warn!(
+                ?names,
+                directory = %self.dir.display(),
+                "Somebody has removed pins of maps: they are pinned again."
+            ),
+            Err(error) => tracing::warn!(
+                %error,
+                directory = %self.dir.display(),
+                "Somebody has removed pins of maps, and they could not be made again."
+            ),
+        }
     }
 
-    /// Notes what is pinned, and pins again what has been noted and is pinned no more. Only for the process that has the
-    /// lock, and nobody about to replace it. Returns the names that were pinned again.
-    pub(crate) fn restore(&self) -> io::Result<Vec<String>> {
+    /// As [`Self::restore`]; returns the names that were pinned again.
+    fn try_restore(&self) -> io::Result<Vec<String>> {
         if !self.is_locked() {
             return Ok(Vec::new());
         }

@@ -53,8 +53,8 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
     assert!(lab.nodes[1].has(VIPS[0]));
 }
 
-/// One node's file is changed before the other's: for as long, each address has at most one owner, and those of both files
-/// have one.
+/// A change of the groups reaches one node before the other. Meanwhile no address has two owners, and each address that both
+/// files have has one.
 #[test]
 fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
     if !privileged("nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address") {
