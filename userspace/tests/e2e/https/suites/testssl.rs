@@ -6,9 +6,9 @@ use crate::http_request::scene::WebHost;
 use crate::https::scene::{body, certificate, certificates};
 use crate::lab::{Lab, Signalbox, privileged};
 
-/// Findings that are meant to be so: Mozilla leaves the order of cipher suites to clients, and no TLS 1.3 handshake can
-/// be renegotiated, which testssl reports as a handshake that did not succeed.
-const INTENDED: [&str; 2] = ["cipher_order", "secure_renego"];
+/// Findings that are no weakness of ours: Mozilla leaves the order of cipher suites to clients; no TLS 1.3 handshake can
+/// be renegotiated, which testssl reports as a handshake that did not succeed; and the machine's openssl has no GOST.
+const IGNORED: [&str; 3] = ["cipher_order", "secure_renego", "engine_problem"];
 
 mod share_5 {
     use super::*;
@@ -63,7 +63,7 @@ impl Findings {
     fn are_good(&self) {
         let is_bad = |finding: &&Value| {
             !matches!(finding["severity"].as_str(), Some("OK" | "INFO"))
-                && !INTENDED.iter().any(|id| finding["id"] == *id)
+                && !IGNORED.iter().any(|id| finding["id"] == *id)
         };
         let bad: Vec<_> = self.all.iter().filter(is_bad).collect();
         assert!(bad.is_empty(), "{bad:#?}\n{}", self.text);
