@@ -119,7 +119,7 @@ reasons! {
     L4Malformed = 43, "l4", "malformed";
     /// More IPv6 extension headers than the programs walk: passed to the kernel.
     L4Extended = 44, "l4", "extended";
-    /// No host of the service may get a new flow: dropped.
+    /// No host of the service may get a new flow: refused by the kernel, or dropped where the address is not its own.
     L4NoHost = 45, "l4", "no_host";
     /// The host's Ethernet address is not known yet: dropped.
     L4NoNeighbour = 46, "l4", "no_neighbour";

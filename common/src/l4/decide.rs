@@ -1,7 +1,7 @@
 //! Second half of the programs: finds service, flow and host, and decides about the packet.
 
 use super::abi::{Host, L4Flow, NO_HOST, SLOTS, Service, mode, service, state};
-use super::maps::{Direction, Maps};
+use super::maps::{Direction, LocalSocket, Maps};
 use super::nat_ports::allocate_port;
 use super::parse::{FastPath, fast_path, fragment_key, parse_and_admit};
 use super::scratch::PacketScratch;
@@ -326,6 +326,32 @@ fn choose<K: Maps>(kernel: &K, key: &Key) -> Option<(Service, u32)> {
     Some((found, u32::from(host)))
 }
 
+/// Whether a packet may be an answer to a connection that this machine has opened from a service's port.
+#[inline(always)]
+fn may_be_of_own_connection(seen: &ParsedHeaders) -> bool {
+    const LOWEST_OF_KERNEL: u32 = 1024;
+    if seen.key.protocol == TCP {
+        !seen.is_syn()
+    } else {
+        seen.key.ports & 0xffff >= LOWEST_OF_KERNEL && seen.fragment != LATER_FRAGMENT
+    }
+}
+
+/// Verdict for a service without hosts: the kernel, which has no socket there, answers with a reset or an ICMP error.
+///
+/// It sends on what is not for an address of its own, and resets connections that another node may have a host for:
+/// neither is passed.
+#[inline(always)]
+fn refuse<K: Maps>(kernel: &K, seen: &ParsedHeaders) -> Verdict {
+    let begins = seen.key.protocol == UDP || seen.is_syn();
+    let action = if begins && !kernel.is_forwarded(seen) {
+        Action::Pass
+    } else {
+        Action::Drop
+    };
+    Verdict::new(Reason::L4NoHost, action)
+}
+
 /// Begins a flow with a packet that belongs to none, if a service listens on its destination.
 #[inline(always)]
 fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut PacketScratch, now: u32) -> Verdict {
@@ -336,13 +362,16 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
     if !kernel.is_for_us() {
         return Verdict::new(Reason::L4Miss, Action::Pass);
     }
+    if may_be_of_own_connection(&s.seen) && kernel.local_socket(&s.seen.key) == LocalSocket::Connected {
+        return Verdict::new(Reason::L4Miss, Action::Pass);
+    }
     if s.shield.guard != NO_GUARD
         && let Some(judged) = shield::admit::admit_connection(kernel, &s.seen, &mut s.shield)
     {
         return Verdict::new(judged.reason(), Action::Drop);
     }
     if host == u32::from(NO_HOST) {
-        return Verdict::new(Reason::L4NoHost, Action::Drop);
+        return refuse(kernel, &s.seen);
     }
     let (ifindex, vlan) = kernel.ingress();
     s.forward_flow = L4Flow {

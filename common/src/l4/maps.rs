@@ -33,8 +33,10 @@ pub trait Maps: shield::ShieldMaps {
     fn host_port(&self, service: u16, host: u32) -> Option<u16>;
     /// Source address of mode `nat` at an index of `L4_NAT_SOURCES`.
     fn nat_source(&self, index: u32) -> Option<[u32; 4]>;
-    /// Whether a socket of this machine has a connection on which packets with this key arrive.
-    fn has_local_socket(&self, key: &Key) -> bool;
+    /// The socket of this machine that packets with this key arrive at.
+    fn local_socket(&self, key: &Key) -> LocalSocket;
+    /// Whether the kernel would route the packet on to another machine.
+    fn is_forwarded(&self, seen: &ParsedHeaders) -> bool;
     /// Ports of a datagram whose first fragment has been seen.
     fn fragment(&self, fragment: &Fragment) -> Option<u32>;
     /// Remembers the ports of a datagram, from its first fragment.
@@ -51,6 +53,18 @@ pub trait Maps: shield::ShieldMaps {
     fn ingress(&self) -> (u32, u16);
     /// Length of the largest IP packet in the frame, which several may have been merged into (GRO, GSO).
     fn largest_packet(&self, seen: &ParsedHeaders) -> u32;
+}
+
+/// Socket of this machine that a packet arrives at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalSocket {
+    /// None, or one that waits for connections.
+    #[default]
+    None,
+    /// A UDP socket that receives from anybody.
+    Unconnected,
+    /// A socket whose peer is the packet's sender.
+    Connected,
 }
 
 /// Direction in which a packet is counted.

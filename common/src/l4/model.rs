@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::vec::Vec;
 
 use super::abi::{Fragment, Host, L4Config, L4Flow, Service};
-use super::maps::{Direction, Maps};
+use super::maps::{Direction, LocalSocket, Maps};
 use crate::net::target::PortBit;
 use crate::net::{Key, ParsedHeaders, Target};
 use crate::shield::abi::{GuardStats, NO_GUARD, SynRate};
@@ -35,8 +35,10 @@ pub struct ModelMaps {
     pub ports: HashMap<(u16, u32), u16>,
     /// Source addresses.
     pub sources: Vec<[u32; 4]>,
-    /// Keys on which sockets of the machine have connections.
-    pub local_keys: HashSet<Key>,
+    /// Sockets of the machine, by the key of packets that arrive at them.
+    pub local_sockets: HashMap<Key, LocalSocket>,
+    /// Addresses of other machines that the kernel routes packets to.
+    pub is_router_of: HashSet<[u32; 4]>,
     /// Ports of datagrams.
     pub fragments: RefCell<HashMap<Fragment, u32>>,
     /// Settings common to all services.
@@ -243,8 +245,12 @@ impl Maps for ModelMaps {
         self.sources.get(index as usize).copied()
     }
 
-    fn has_local_socket(&self, key: &Key) -> bool {
-        self.local_keys.contains(key)
+    fn local_socket(&self, key: &Key) -> LocalSocket {
+        self.local_sockets.get(key).copied().unwrap_or_default()
+    }
+
+    fn is_forwarded(&self, seen: &ParsedHeaders) -> bool {
+        self.is_router_of.contains(&seen.key.destination)
     }
 
     fn fragment(&self, fragment: &Fragment) -> Option<u32> {

@@ -1,8 +1,9 @@
 //! Source addresses and ports for new flows of mode `nat`.
 
 use super::abi::{L4Flow, Service, service, state};
+use super::maps::{LocalSocket, Maps};
 use super::scratch::PacketScratch;
-use super::{maps::Maps, track};
+use super::track;
 use crate::net::Key;
 use crate::net::target::PortBit;
 use crate::net::tuple::flow_hash;
@@ -89,7 +90,7 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
                 continue;
             }
             fresh = false;
-        } else if kernel.has_local_socket(&s.reverse_key) {
+        } else if kernel.local_socket(&s.reverse_key) != LocalSocket::None {
             continue;
         }
         if kernel.insert_half_open(&s.reverse_key, &s.reply_flow, fresh) {

@@ -14,7 +14,7 @@ use signalbox_common::l4::{
         ALL_MACS, DEFAULT_FLOWS, DsrQuota, MAX_FRAGMENTS, MAX_HALF_OPEN, MAX_HOST_PORTS, MAX_HOSTS, MAX_MACS,
         MAX_NAT_SOURCES, MAX_SERVICES, MAX_TABLES, MAX_TARGETS, SLOTS,
     },
-    maps::Direction,
+    maps::{Direction, LocalSocket},
 };
 use signalbox_common::net::{
     Buffer as _, Key, ParsedHeaders, Target, atomic,
@@ -23,7 +23,7 @@ use signalbox_common::net::{
     tuple::is_v4,
 };
 
-use crate::{clock, frame::reply_macs, packet_view::PacketView};
+use crate::{clock, frame::reply_macs, packet_view::PacketView, shield::maps::is_forwarded};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -376,7 +376,7 @@ impl Maps for BpfMaps {
     }
 
     #[inline(always)]
-    fn has_local_socket(&self, key: &Key) -> bool {
+    fn local_socket(&self, key: &Key) -> LocalSocket {
         let is_v4 = is_v4(&key.source);
         // SAFETY: all-zero parameters are valid; the helpers read as much as they are told; a socket that is found is
         // released.
@@ -389,12 +389,27 @@ impl Maps for BpfMaps {
                 bpf_sk_lookup_udp(self.ctx, &raw mut tuple, size, BPF_F_CURRENT_NETNS, 0)
             };
             if socket.is_null() {
-                return false;
+                return LocalSocket::None;
             }
-            let taken = key.protocol != TCP || (*socket).state != BPF_TCP_LISTEN;
+            let found = if key.protocol == TCP {
+                if (*socket).state == BPF_TCP_LISTEN {
+                    LocalSocket::None
+                } else {
+                    LocalSocket::Connected
+                }
+            } else if (*socket).dst_port == 0 {
+                LocalSocket::Unconnected
+            } else {
+                LocalSocket::Connected
+            };
             bpf_sk_release(socket.cast());
-            taken
+            found
         }
+    }
+
+    #[inline(always)]
+    fn is_forwarded(&self, seen: &ParsedHeaders) -> bool {
+        is_forwarded(self.ctx, self.ifindex, &seen.key, seen.version) != 0
     }
 
     #[inline(always)]

@@ -236,7 +236,7 @@ impl BpfMaps {
 
 /// Whether the kernel would route a packet on to another machine: 1 or 0.
 #[inline(never)]
-fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 {
+pub fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 {
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
     // `BPF_FIB_LKUP_RET_*`: a route out, or one whose neighbour is not known or that has less room. Local addresses are

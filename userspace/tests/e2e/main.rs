@@ -52,6 +52,7 @@ mod kube;
 mod kube_shards;
 mod l4;
 mod l4_crowd;
+mod l4_refused;
 mod l4_servers;
 mod lab_itself;
 mod labels;

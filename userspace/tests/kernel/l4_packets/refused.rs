@@ -60,12 +60,26 @@ fn headers_that_are_not_whole_are_the_kernels_business() {
 }
 
 #[test]
-fn a_service_without_a_host_or_a_way_to_it_drops() {
+fn the_kernel_answers_clients_of_a_service_without_hosts() {
+    with_each(|world| {
+        world.serve_all();
+        world.table(0, &[u16::MAX]);
+        world.table(1, &[u16::MAX]);
+        for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
+            let begins = Packet::tcp(FROM_CLIENT, client, vip, SYN);
+            world.arrives(&begins).is(Action::Pass, Reason::L4NoHost);
+            // Perhaps another node's connection, which a reset would end.
+            let goes_on = Packet::tcp(FROM_CLIENT, client, vip, ACK);
+            world.arrives(&goes_on).is(Action::Drop, Reason::L4NoHost);
+        }
+    });
+}
+
+#[test]
+fn a_service_without_a_way_to_its_host_drops() {
     with_each(|world| {
         world.serve_all();
         let syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
-        world.table(0, &[u16::MAX]);
-        world.arrives(&syn).is(Action::Drop, Reason::L4NoHost);
         world.table(0, &[0]);
         world.change_host(0, |host| host.ifindex = 0);
         world.arrives(&syn).is(Action::Drop, Reason::L4NoNeighbour);
