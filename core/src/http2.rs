@@ -7,4 +7,5 @@
 pub mod answer;
 pub mod fault;
 pub mod fields;
+pub mod malformed;
 pub mod request;

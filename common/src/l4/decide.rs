@@ -339,8 +339,8 @@ fn may_be_of_own_connection(seen: &ParsedHeaders) -> bool {
 
 /// Verdict for a service without hosts: the kernel, which has no socket there, answers with a reset or an ICMP error.
 ///
-/// It sends on what is not for an address of its own, and resets connections that another node may have a host for:
-/// neither is passed.
+/// Not passed are packets for an address that this machine only routes to, and those of connections that another node
+/// may have a host for.
 #[inline(always)]
 fn refuse<K: Maps>(kernel: &K, seen: &ParsedHeaders) -> Verdict {
     let begins = seen.key.protocol == UDP || seen.is_syn();

@@ -25,6 +25,8 @@ const CUT_LABEL: &str = "cut";
 #[derive(Debug, Default)]
 pub struct Http2Stats {
     pub connections: Counter,
+    /// Messages with malformed fields, each of which has ended its stream.
+    pub malformed: Counter,
     /// Streams that are not ended.
     pub streams: Gauge,
 }

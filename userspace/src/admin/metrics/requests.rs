@@ -82,6 +82,11 @@ impl Scrape {
             "HTTP/2 connections to hosts",
             clusters().map(|(c, name)| (vec![("cluster", name)], c.http2.connections.get())),
         )?;
+        out.counter(
+            "host_http2_malformed",
+            "Answers of hosts in HTTP/2 with malformed fields",
+            clusters().map(|(c, name)| (vec![("cluster", name)], c.http2.malformed.get())),
+        )?;
         let listeners = || {
             snapshot
                 .listeners
@@ -92,6 +97,11 @@ impl Scrape {
             "http2_streams_active",
             "Streams of clients' HTTP/2 connections that are not ended",
             listeners().map(|(labels, http2)| (labels, f64::from(http2.streams.get()))),
+        )?;
+        out.counter(
+            "http2_malformed",
+            "Clients' requests in HTTP/2 with malformed fields",
+            listeners().map(|(labels, http2)| (labels, http2.malformed.get())),
         )?;
         out.counter(
             "http2_connections",

@@ -2,6 +2,7 @@
 
 mod grpc;
 mod hostile;
+mod malformed;
 mod peers;
 mod streams;
 mod trailers;

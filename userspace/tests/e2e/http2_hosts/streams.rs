@@ -56,7 +56,7 @@ impl FrameHost {
     }
 
     /// Number of connections so far.
-    fn accepted(&self) -> usize {
+    pub(super) fn accepted(&self) -> usize {
         self.server.accepted()
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use h2::server::Builder;
+use signalbox_core::http2::malformed::FieldGuard;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -50,7 +51,7 @@ impl HttpConnection<'_> {
             host_room: HostRoom::new(&self.worker.shared),
             exchanges: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         };
-        let leg = SharedLeg::new(client, std::mem::take(&mut self.bytes));
+        let leg = SharedLeg::new(client, std::mem::take(&mut self.bytes), FieldGuard::of_client());
         let limit = self.worker.shared.snapshot.load().model.timeouts.peek_http;
         if let Ok(Ok(connection)) = timeout(limit, builder().handshake(leg.clone())).await {
             Driver::new(connection, leg.clone(), Rc::new(origin)).run(self).await;

@@ -104,7 +104,9 @@ impl Driver {
     async fn next(&mut self) -> Event {
         let was_busy = self.idle_since.is_none();
         poll_fn(|cx| {
-            if let Poll::Ready(accepted) = self.connection.poll_accept(cx) {
+            let accepted = self.connection.poll_accept(cx);
+            self.origin.streams.count_malformed(self.leg.take_malformed());
+            if let Poll::Ready(accepted) = accepted {
                 return Poll::Ready(match accepted {
                     Some(Ok((request, respond))) => Event::Stream(request, respond),
                     Some(Err(_)) | None => Event::Ended,

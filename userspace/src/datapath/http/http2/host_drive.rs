@@ -61,7 +61,9 @@ pub(super) async fn drive(mut connection: Connection<SharedLeg, Bytes>, leg: Sha
     let mut timer = pin!(sleep_until((Instant::now() + SILENCE_TIMEOUT).into()));
     poll_fn(|cx| {
         // Errors are those of the streams.
-        if Pin::new(&mut connection).poll(cx).is_ready() {
+        let is_over = Pin::new(&mut connection).poll(cx).is_ready();
+        streams.count_malformed(leg.take_malformed());
+        if is_over {
             return Poll::Ready(());
         }
         match &mut ping {

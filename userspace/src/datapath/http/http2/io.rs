@@ -1,12 +1,14 @@
-//! The connection under HTTP/2, shared with h2 so that it can be taken back and ended well.
+//! The connection under HTTP/2, shared with h2 so that it can be taken back and ended well. What the peer sends passes a
+//! guard against malformed fields.
 
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use signalbox_core::http2::malformed::FieldGuard;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::leg::Leg;
@@ -17,19 +19,25 @@ pub(super) struct SharedLeg(Rc<RefCell<Inner>>);
 
 struct Inner {
     leg: Option<Leg>,
-    /// Bytes that were read before.
-    before: Vec<u8>,
+    guard: FieldGuard,
+    /// Bytes that h2 is to read before any others.
+    waiting: Vec<u8>,
     /// Times at which bytes were last read and written.
     read_at: Instant,
     written_at: Instant,
 }
 
 impl SharedLeg {
-    pub(super) fn new(leg: Leg, before: Vec<u8>) -> Self {
+    /// `before`: bytes that were read before.
+    pub(super) fn new(leg: Leg, mut before: Vec<u8>, mut guard: FieldGuard) -> Self {
         let now = Instant::now();
+        let mut rest = Vec::new();
+        before.truncate(guard.take(&before, &mut rest));
+        before.append(&mut rest);
         Self(Rc::new(RefCell::new(Inner {
             leg: Some(leg),
-            before,
+            guard,
+            waiting: before,
             read_at: now,
             written_at: now,
         })))
@@ -43,6 +51,11 @@ impl SharedLeg {
     /// Time at which bytes were last written.
     pub(super) fn written_at(&self) -> Instant {
         self.0.borrow().written_at
+    }
+
+    /// Number of messages with malformed fields since this was asked for last.
+    pub(super) fn take_malformed(&self) -> u64 {
+        std::mem::take(&mut self.0.borrow_mut().guard.malformed)
     }
 
     fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -65,25 +78,50 @@ impl SharedLeg {
     }
 }
 
+impl Inner {
+    /// Gives h2 bytes that wait for it. Returns false if there are none.
+    fn give_waiting(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let given = self.waiting.len().min(buf.remaining());
+        buf.put_slice(&self.waiting[..given]);
+        self.waiting.drain(..given);
+        if self.waiting.is_empty() {
+            self.waiting = Vec::new();
+        }
+        true
+    }
+}
+
 impl AsyncRead for SharedLeg {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        {
-            let before = &mut self.0.borrow_mut().before;
-            if !before.is_empty() {
-                let taken = before.len().min(buf.remaining());
-                buf.put_slice(&before[..taken]);
-                before.drain(..taken);
-                if before.is_empty() {
-                    *before = Vec::new();
-                }
-                return Poll::Ready(Ok(()));
+        let inner = &mut *self.0.borrow_mut();
+        if inner.give_waiting(buf) {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(leg) = &mut inner.leg else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let start = buf.filled().len();
+        loop {
+            ready!(leg.poll_read(cx, buf))?;
+            inner.read_at = Instant::now();
+            let read = &buf.filled()[start..];
+            let through = if read.is_empty() {
+                inner.waiting = inner.guard.end();
+                0
+            } else {
+                inner.guard.take(read, &mut inner.waiting)
+            };
+            let is_end = read.is_empty();
+            buf.set_filled(start + through);
+            if through > 0 || !inner.waiting.is_empty() || is_end {
+                break;
             }
         }
-        let read = self.with(|leg| leg.poll_read(cx, buf));
-        if read.is_ready() {
-            self.0.borrow_mut().read_at = Instant::now();
-        }
-        read
+        inner.give_waiting(buf);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -14,6 +14,7 @@ use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::Request;
 use http::uri::{Authority, Scheme};
 use hyper::body::Bytes;
+use signalbox_core::http2::malformed::FieldGuard;
 
 use super::super::leg::Leg;
 use super::super::outbox::Outbox;
@@ -85,7 +86,7 @@ impl SharedHost {
         let mut preamble = Outbox::default();
         preamble.push(&before);
         preamble.write_all(&mut leg).await?;
-        let leg = SharedLeg::new(leg, Vec::new());
+        let leg = SharedLeg::new(leg, Vec::new(), FieldGuard::default());
         let not_http2 = |why: String| io::Error::other(NotHttp2(why));
         let authority = Authority::try_from(host.to_string()).map_err(io::Error::other)?;
         let handshake = builder().handshake(leg.clone()).await;
@@ -154,6 +155,11 @@ impl SharedHost {
 }
 
 impl HostStreams {
+    /// Counts answers that h2 refuses, because a field is malformed.
+    pub(super) fn count_malformed(&self, count: u64) {
+        self.cluster.http2.malformed.add(count);
+    }
+
     pub(super) const fn are_active(&self) -> bool {
         self.active.get() > 0
     }

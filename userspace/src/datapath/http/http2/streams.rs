@@ -39,6 +39,11 @@ impl Streams {
         StreamCount(Rc::clone(self))
     }
 
+    /// Counts requests that never become exchanges, because a field is malformed.
+    pub(super) fn count_malformed(&self, count: u64) {
+        self.listener.http2.malformed.add(count);
+    }
+
     pub(super) const fn has_begun(&self) -> bool {
         self.has_begun.get()
     }
