@@ -47,6 +47,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use signalbox_core::stats::Gauge;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -66,6 +69,8 @@ pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
 /// Time that a successor waits for the address of the process it has relieved.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that a process waits for the API of the successor that has relieved it: the verifier's on a slow machine.
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the API. In a takeover the addresses may be the predecessor's for a moment more. A failure then does not end
 /// the process: by then nobody else serves.
@@ -180,16 +185,18 @@ fn connection_limiter(
 }
 
 impl AdminServers {
-    /// Gives the addresses to a successor, which replaces the unix socket's file itself, and waits until it answers
-    /// there: who follows this process goes over to the successor, and would take nobody for a dead balancer.
-    pub async fn retire(&mut self) {
+    /// Gives the addresses to the successor with this process id, which replaces the unix socket's file itself, and waits
+    /// until it answers there or has ended: programs that follow this process go over to the successor, and would take
+    /// nobody for a dead balancer.
+    pub async fn retire(&mut self, successor: u32) {
         for task in self.tasks.drain(..) {
             task.abort();
             let _ = task.await;
         }
         let socket = std::mem::take(&mut self.socket);
         let began = std::time::Instant::now();
-        while UnixStream::connect(&socket).await.is_err() && began.elapsed() < HAND_OVER_TIMEOUT {
+        let is_there = || kill(Pid::from_raw(successor.cast_signed()), None) != Err(Errno::ESRCH);
+        while UnixStream::connect(&socket).await.is_err() && is_there() && began.elapsed() < SUCCESSOR_TIMEOUT {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -88,7 +88,7 @@ impl RunningBalancer {
                     notify(&[sd_notify::NotifyState::MainPid(pid)]);
                     // The flow table belongs to the successor.
                     self.flow_gc = None;
-                    self.admin.retire().await;
+                    self.admin.retire(pid).await;
                     self.control.shared.ha.leave_to_successor();
                     relieved = true;
                     break;
