@@ -123,7 +123,7 @@ reasons! {
     L4NoHost = 45, "l4", "no_host";
     /// The host's Ethernet address is not known yet: dropped.
     L4NoNeighbour = 46, "l4", "no_neighbour";
-    /// No source port is free with this host: dropped.
+    /// No source port is free with this host: refused as for `no_host`.
     L4NoPort = 47, "l4", "no_port";
     /// A packet of a service had no hops left: dropped.
     L4Hops = 48, "l4", "hop_limit";

@@ -337,19 +337,19 @@ fn may_be_of_own_connection(seen: &ParsedHeaders) -> bool {
     }
 }
 
-/// Verdict for a service without hosts: the kernel, which has no socket there, answers with a reset or an ICMP error.
+/// Verdict for a flow that cannot begin: the kernel, which has no socket there, answers with a reset or an ICMP error.
 ///
 /// Not passed are packets for an address that this machine only routes to, and those of connections that another node
 /// may have a host for.
 #[inline(always)]
-fn refuse<K: Maps>(kernel: &K, seen: &ParsedHeaders) -> Verdict {
+fn refuse<K: Maps>(kernel: &K, seen: &ParsedHeaders, reason: Reason) -> Verdict {
     let begins = seen.key.protocol == UDP || seen.is_syn();
     let action = if begins && !kernel.is_forwarded(seen) {
         Action::Pass
     } else {
         Action::Drop
     };
-    Verdict::new(Reason::L4NoHost, action)
+    Verdict::new(reason, action)
 }
 
 /// Begins a flow with a packet that belongs to none, if a service listens on its destination.
@@ -371,7 +371,7 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
         return Verdict::new(judged.reason(), Action::Drop);
     }
     if host == u32::from(NO_HOST) {
-        return refuse(kernel, &s.seen);
+        return refuse(kernel, &s.seen, Reason::L4NoHost);
     }
     let (ifindex, vlan) = kernel.ingress();
     s.forward_flow = L4Flow {
@@ -388,7 +388,7 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
     if service.mode == mode::NAT {
         let reason = allocate_port(kernel, s, &service, now);
         if reason != Reason::L4Opened {
-            return Verdict::new(reason, Action::Drop);
+            return refuse(kernel, &s.seen, reason);
         }
     }
     // A table without room for it costs the flow its memory, not the client its answer: the next packet has the same

@@ -76,7 +76,7 @@ fn the_kernel_answers_clients_of_a_service_without_hosts() {
 }
 
 #[test]
-fn a_service_without_a_way_to_its_host_drops() {
+fn a_service_without_a_way_to_its_host_opens_nothing() {
     with_each(|world| {
         world.serve_all();
         let syn = Packet::tcp(FROM_CLIENT, CLIENT, VIP, SYN);
@@ -89,7 +89,7 @@ fn a_service_without_a_way_to_its_host_drops() {
         });
         world
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.9:9", VIP, SYN))
-            .is(Action::Drop, Reason::L4NoPort);
+            .is(Action::Pass, Reason::L4NoPort);
     });
 }
 

@@ -22,8 +22,8 @@ const PEEKED_ENDED_TTL: Duration = Duration::from_millis(300);
 /// Age at which a flow is forgotten that a program has begun, and whose host has not answered.
 const PEEKED_TTL: Duration = Duration::from_secs(10);
 
-/// Time like [`ENDED_TTL`], after a reset that may not have been accepted.
-const RESET_TTL: Duration = Duration::from_secs(30);
+/// Time like [`ENDED_TTL`], after a reset that may not have been accepted: an end that has not answers at once.
+const RESET_TTL: Duration = Duration::from_secs(5);
 
 /// Time that an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
 const CLOSING_TTL: Duration = Duration::from_secs(2);
