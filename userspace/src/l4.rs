@@ -13,6 +13,7 @@ pub mod listing;
 mod lists;
 mod macs;
 mod next_hops;
+mod own_ports;
 mod ownership;
 mod reconciler;
 mod replicas;
@@ -295,6 +296,10 @@ impl Services {
         let full = "direct return has half of the flow table, and gets no more: other flows of it are forwarded by hash \
                     (layer4.flows)";
         let troubles = troubles.chain(counts.is_dsr_full.then(|| full.to_owned()));
+        let now = Instant::now();
+        work.port_shortage.update(kernel.exit_count(Reason::L4NoPort), now);
+        let troubles = troubles.chain(work.port_shortage.problem(now));
+        let troubles = troubles.chain(own_ports::problem(&snapshot.model));
         let shares =
             |service: &signalbox_core::model::Service| (service.name.clone(), work.tables.shares(snapshot, service));
         self.view.store(Arc::new(ServicesView {

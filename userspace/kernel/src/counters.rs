@@ -48,6 +48,6 @@ pub(super) fn exit_counts(map: &PerCpuArray<MapData, u64>) -> Vec<(Reason, u64)>
         .collect()
 }
 
-fn sum(map: &PerCpuArray<MapData, u64>, index: u32) -> u64 {
+pub(super) fn sum(map: &PerCpuArray<MapData, u64>, index: u32) -> u64 {
     map.get(&index, 0).map_or(0, |values| values.iter().sum())
 }

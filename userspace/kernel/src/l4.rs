@@ -315,6 +315,12 @@ impl L4Kernel {
         crate::counters::exit_counts(&self.counters)
     }
 
+    /// Returns how often the programs ended for this reason.
+    #[must_use]
+    pub fn exit_count(&self, reason: Reason) -> u64 {
+        crate::counters::sum(&self.counters, reason as u32)
+    }
+
     /// Returns the counters of a service's traffic.
     #[must_use]
     pub fn service_stats(&self, service: u16) -> ServiceStats {

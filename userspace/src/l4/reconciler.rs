@@ -11,6 +11,7 @@ use super::apply::Tables;
 use super::guards::{self, Guards};
 use super::macs::Macs;
 use super::next_hops::NextHops;
+use super::own_ports::PortShortage;
 use super::sweep::{FlowCounts, ServiceHostPair};
 use crate::kernel::l4::{L4Kernel as Kernel, MapSizes};
 
@@ -26,6 +27,7 @@ pub(super) struct Reconciler {
     pub(super) macs: Macs,
     pub(super) guards: Guards,
     pub(super) take_over: bool,
+    pub(super) port_shortage: PortShortage,
     /// Current error: why there are no programs, or what is not as configured.
     pub(super) error: Option<String>,
     pub(super) last_load: Option<Instant>,

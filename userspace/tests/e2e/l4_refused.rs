@@ -96,6 +96,9 @@ fn answers_to_the_balancers_own_connections_are_not_the_services() {
     let body = body.replace("address: \"fd00:2::2\"", "address: \"fd00:2::2\", ports: { db: 3306 }");
     let sb = Signalbox::start(&lab, &body);
     sb.wait_healthy(&["east-1", "east-1-v6"]);
+    // Those of sockets that are not connected would go to a host: the kernel must not give them to any.
+    let told = sb.json("/api/v1/services")["troubles"].to_string();
+    assert!(told.contains("net.ipv4.ip_local_reserved_ports=50003`"), "{told}");
     for (ours, theirs) in [("10.1.0.1", "10.1.0.2"), ("[fd00:1::1]", "[fd00:1::2]")] {
         let service = format!("{ours}:50003");
         assert!(eventually(SOON, || attempt(&lab, &service).is_ok()), "{service}");
@@ -123,4 +126,39 @@ fn answers_to_the_balancers_own_connections_are_not_the_services() {
         assert_eq!(greeting(&attempt(&lab, &service).unwrap()), "east-1");
         assert_eq!(ask(&udp(&lab, &service), b"who?").as_deref(), Some("east-1"));
     }
+}
+
+#[test]
+fn a_client_that_finds_no_source_port_is_refused() {
+    if !privileged("a_client_that_finds_no_source_port_is_refused") {
+        return;
+    }
+    let lab = Lab::new();
+    let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
+    let body = format!("layer4: {{ nat: {{ ports: 1024-1031 }} }}\n{SERVICES}");
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1", "east-1-v6"]);
+    let troubles = || sb.json("/api/v1/services")["troubles"].to_string();
+    for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
+        assert!(eventually(SOON, || attempt(&lab, to).is_ok()), "{to}");
+        let mut held = Vec::new();
+        let refused = (0..30).find_map(|_| match attempt(&lab, to) {
+            Ok(stream) => {
+                held.push(stream);
+                None
+            }
+            Err(kind) => Some(kind),
+        });
+        assert_eq!(
+            refused,
+            Some(ErrorKind::ConnectionRefused),
+            "{to}: {} connections",
+            held.len()
+        );
+    }
+    assert!(
+        eventually(SOON, || troubles().contains("no source port")),
+        "{}",
+        troubles()
+    );
 }
