@@ -38,6 +38,7 @@ pub use expose::ExposeRule;
 pub use ha::HighAvailability;
 pub use health_check::{
     CheckProxyHeader, Ejection, HealthCheck, HttpProbe, Probe, ROUTER_HEALTH_PATH, ROUTER_HEALTH_PORT, TlsProbe,
+    UdpProbe, UdpQuestion,
 };
 pub use health_page::HealthPage;
 pub use limits::{HandshakeLimits, HttpTimeouts, Limits, PerSource, Timeouts};

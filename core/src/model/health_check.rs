@@ -59,12 +59,49 @@ pub enum Probe {
     },
     /// HTTP GET: the host must answer with 200 to 399.
     Http(HttpProbe),
+    /// UDP datagram: the host must answer as expected.
+    Udp(UdpProbe),
     /// Check by kind of host: a host with an `http` or `https` port is asked for [`ROUTER_HEALTH_PATH`] at
     /// [`ROUTER_HEALTH_PORT`] where something answers HTTP there, and every other host is checked as by [`Probe::Tcp`].
     Router,
     /// Check of an application's endpoint: one with an `http` port and a [`HealthPage`] is asked for that and is well
     /// with every answer below 500, and every other is checked as by [`Probe::Tcp`].
     Endpoint,
+}
+
+/// UDP check by a datagram.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UdpProbe {
+    /// Port to ask; `None`: the first of the host's ports of services.
+    pub port: Option<u16>,
+    /// Datagram that is sent, and its answer.
+    pub question: UdpQuestion,
+}
+
+/// Datagram of a UDP check, and the answer that a healthy host gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UdpQuestion {
+    /// Bytes to send, and bytes that the answer has somewhere; none: any answer will do.
+    Payload {
+        /// Bytes to send.
+        #[serde(serialize_with = "as_text")]
+        send: Vec<u8>,
+        /// Bytes that the answer has somewhere.
+        #[serde(serialize_with = "as_text")]
+        expect: Vec<u8>,
+    },
+    /// DNS question for the IPv4 addresses of a name: the answer has no error.
+    Dns {
+        /// Name to ask for.
+        name: String,
+    },
+    /// QUIC version negotiation: the server names its versions.
+    Quic,
+}
+
+fn as_text<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&bytes.escape_ascii())
 }
 
 /// Port at which OpenShift's routers tell their health.

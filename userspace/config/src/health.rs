@@ -14,6 +14,7 @@ use super::map::MapDecoder;
 use super::node::NodeRef;
 use super::report::{Report, quote};
 use super::scalar::{duration_text, or_default};
+use super::udp_health;
 
 const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
@@ -62,6 +63,7 @@ fn decode(
     let http = map.take("http");
     let https = map.take("https");
     let tcp = map.take("tcp");
+    let udp = map.take("udp");
     let interval = map.take("interval");
     let fast_interval = map.take("fast_interval");
     let timeout = map.take("timeout");
@@ -70,10 +72,10 @@ fn decode(
     let header = map.take("proxy_protocol");
     map.finish(report);
 
-    if [&http, &https, &tcp].into_iter().flatten().count() > 1 {
+    if [&http, &https, &tcp, &udp].into_iter().flatten().count() > 1 {
         place.error(
             report,
-            "a health check is at most one of `http`, `https` and `tcp`; there is more than one: leave one",
+            "a health check is at most one of `http`, `https`, `tcp` and `udp`; there is more than one: leave one",
         );
     }
     let words = [("v2", CheckProxyHeader::Always), ("none", CheckProxyHeader::Never)];
@@ -83,11 +85,12 @@ fn decode(
     let http = http.map(|place| http_probe(&place, false, asking.as_deref_mut(), report));
     let https = https.map(|place| http_probe(&place, true, asking, report));
     let tcp = tcp.map(|place| tcp_probe(&place, report));
+    let udp = udp.and_then(|place| udp_health::probe(&place, report)).map(Probe::Udp);
     let times = times(interval, fast_interval, timeout, report);
     let mut count =
         |place: Option<NodeRef<'_>>, default| or_default(place.as_ref(), default, |p| p.number(1, 100, report));
     HealthCheck {
-        probe: http.or(https).or(tcp).unwrap_or(default.probe),
+        probe: http.or(https).or(tcp).or(udp).unwrap_or(default.probe),
         interval: times.interval,
         fast_interval: times.fast_interval,
         timeout: times.timeout,

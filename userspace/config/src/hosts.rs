@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use signalbox_core::model::{Host, HttpProbe, Probe, Protocol};
+use signalbox_core::model::{Host, HttpProbe, Probe, Protocol, UdpProbe};
 
 use super::map::MapDecoder;
 use super::node::NodeRef;
@@ -81,7 +81,9 @@ fn named_ports(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeMap<Stri
 fn check_ports(host: &Host, place: &NodeRef<'_>, probe: &Probe, report: &mut Report) {
     let is_given = matches!(
         probe,
-        Probe::Tcp { port: Some(_) } | Probe::Http(HttpProbe { port: Some(_), .. })
+        Probe::Tcp { port: Some(_) }
+            | Probe::Http(HttpProbe { port: Some(_), .. })
+            | Probe::Udp(UdpProbe { port: Some(_), .. })
     );
     if host.http.or(host.https).or(host.tcp).is_none() && host.ports.is_empty() && !is_given {
         place.error(
@@ -89,6 +91,13 @@ fn check_ports(host: &Host, place: &NodeRef<'_>, probe: &Probe, report: &mut Rep
             "the host has no port: give it at least one of `http`, `https`, `tcp` and `ports`, or its health check a `port`",
         );
         return;
+    }
+    if matches!(probe, Probe::Udp(UdpProbe { port: None, .. })) && host.ports.is_empty() {
+        place.error(
+            report,
+            "the cluster's udp health check cannot reach this host, which has none of `ports`: give the host one, or the \
+             check a `port`",
+        );
     }
     let Probe::Http(HttpProbe { port: None, tls, .. }) = probe else {
         return;

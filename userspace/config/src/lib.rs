@@ -38,6 +38,7 @@ pub mod shield;
 mod subset;
 pub mod suggest;
 mod tls;
+mod udp_health;
 mod unique;
 mod warnings;
 

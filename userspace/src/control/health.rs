@@ -2,6 +2,7 @@
 
 mod host_check;
 mod probe;
+mod udp;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

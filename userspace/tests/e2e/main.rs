@@ -43,6 +43,7 @@ mod figures;
 mod h2c;
 mod ha;
 mod health;
+mod health_udp;
 mod http2_hosts;
 mod http_request;
 mod https;

@@ -8,7 +8,7 @@ fn health() {
     only_mistakes(
         &health,
         r#"
-            { tcp: {}, http: {} } | clusters[1].health | at most one of `http`, `https` and `tcp`; there is more than one
+            { tcp: {}, http: {} } | clusters[1].health | at most one of `http`, `https`, `tcp` and `udp`; there is more than one
             { htp: {} }                             | clusters[1].health.htp            | did you mean `http`?
             { tcp:, interval: 2500ms, timeout: 3s } | clusters[1].health.timeout | the timeout (3s) must not exceed the interval (2500ms): change either
             { tcp:, fast_interval: 6s } | clusters[1].health.fast_interval | the fast interval (6s) must not exceed the interval (5s): change either
@@ -22,6 +22,12 @@ fn health() {
             { http: { sni: a.b } }                  | clusters[1].health.http.sni       | unknown key `sni`
             { https: { sni: 10.0.0.1 } }            | clusters[1].health.https.sni      | no addresses as server names
             { https: { sni: '*.b' } }               | clusters[1].health.https.sni      | is not a server name
+            { udp: { port: 53 } }                   | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
+            { udp: { dns: a.b, quic: true } }       | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
+            { udp: { dns: a.b, expect: x } }        | clusters[1].health.udp.expect | `expect` belongs to `send`
+            { udp: { send: "hex:" } }               | clusters[1].health.udp.send | 1 to 1200 bytes
+            { udp: { send: "hex:123" } }            | clusters[1].health.udp.send | pairs of hexadecimal digits
+            { udp: { dns: "a b" } }                 | clusters[1].health.udp.dns  | is no name to ask for
             { http: 80 }                            | clusters[1].health.http           | expected a mapping
         "#,
     );

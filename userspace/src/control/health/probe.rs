@@ -1,4 +1,4 @@
-//! Makes a check: a TCP connect, or a GET over TCP or TLS.
+//! Makes a check: a TCP connect, a GET over TCP or TLS, or a datagram.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe};
+use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe, UdpProbe, UdpQuestion};
 use signalbox_tls::client::AnyCertificate;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::udp;
 use crate::state::handshake::HostHandshake;
 use crate::sys;
 
@@ -29,6 +30,8 @@ pub(super) struct Prober {
     target: Option<SocketAddr>,
     /// Whether the connection begins with a PROXY header.
     header: bool,
+    /// Datagram that is sent, in place of a connection.
+    udp: Option<UdpProbe>,
     request: Option<String>,
     /// True if every answer below 500 is a good one.
     is_lenient: bool,
@@ -50,13 +53,18 @@ impl Prober {
                 .or(host.http)
                 .or(host.tcp)
                 .or_else(|| host.ports.values().next().copied()),
+            Probe::Udp(udp) => udp.port.or_else(|| host.ports.values().next().copied()).or(host.tcp),
             Probe::Http(http) => http
                 .port
                 .or_else(|| if http.tls.is_some() { host.https } else { host.http }),
         };
         let http = match probe {
             Probe::Http(http) => Some(http),
-            Probe::Tcp { .. } | Probe::Router | Probe::Endpoint => None,
+            Probe::Tcp { .. } | Probe::Udp(_) | Probe::Router | Probe::Endpoint => None,
+        };
+        let udp = match probe {
+            Probe::Udp(udp) => Some(udp.clone()),
+            _ => None,
         };
         let tls = http.and_then(|http| Some((http, http.tls.as_ref()?)));
         Self {
@@ -64,8 +72,9 @@ impl Prober {
             header: match header {
                 CheckProxyHeader::Never => false,
                 CheckProxyHeader::HostPorts => port.is_some() && [host.http, host.https, host.tcp].contains(&port),
-                CheckProxyHeader::Always => true,
+                CheckProxyHeader::Always => udp.is_none(),
             },
+            udp,
             request: http.map(|http| request(http, host.address)),
             is_lenient,
             page: http.filter(|_| host.health_page.is_some()).map(page_description),
@@ -76,10 +85,15 @@ impl Prober {
 
     /// Returns the request in words for an operator.
     pub(super) fn description(&self) -> String {
-        let kind = match (&self.request, &self.tls) {
-            (None, _) => "TCP connect",
-            (Some(_), None) => "HTTP",
-            (Some(_), Some(_)) => "HTTPS",
+        let kind = match (&self.udp, &self.request, &self.tls) {
+            (Some(udp), ..) => match udp.question {
+                UdpQuestion::Payload { .. } => "UDP",
+                UdpQuestion::Dns { .. } => "DNS",
+                UdpQuestion::Quic => "QUIC",
+            },
+            (None, None, _) => "TCP connect",
+            (None, Some(_), None) => "HTTP",
+            (None, Some(_), Some(_)) => "HTTPS",
         };
         let port = self
             .target
@@ -92,6 +106,13 @@ impl Prober {
     /// Makes the check: the host's answer, or what is wrong with it; `None` where no check was possible for a shortage
     /// of our own.
     pub(super) async fn ask(&self) -> Option<Result<String, String>> {
+        if let (Some(udp), Some(target)) = (&self.udp, self.target) {
+            return match udp::ask(udp, target).await {
+                Ok(verdict) => Some(verdict),
+                Err(error) if sys::is_out_of_resources(&error) => None,
+                Err(error) => Some(Err(format!("UDP to {target}: {error}"))),
+            };
+        }
         let judged = |said: ProbeAnswer| match said {
             Some(code @ 400..=499) if self.is_lenient => Ok(format!("HTTP {code}")),
             other => judge(other),
