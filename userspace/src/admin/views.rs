@@ -200,6 +200,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "health_since": since_ms as f64 / 1000.0,
         "checked_by": last_check.as_ref().map(|check| &check.asked),
         "last_check": last_check,
+        "tls_fault": state.tls_fault(),
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
         "out_of_rotation": snapshot.rotation.taken_out_by(&state.cluster, &state.name, state.address).map(ToString::to_string),

@@ -293,7 +293,10 @@ fn cell(key: &str, value: &Value, row: &Value) -> String {
             .as_i64()
             .and_then(|at| clock(at, &Zoned::now()))
             .unwrap_or_else(|| text(Some(value))),
-        ("last_check", check) => text(check.get("detail")),
+        ("last_check", check) => match row.get("tls_fault").and_then(Value::as_str) {
+            Some(fault) => format!("{}; TLS: {fault}", text(check.get("detail"))),
+            None => text(check.get("detail")),
+        },
         ("last_reload", reload) => reloaded(reload, &Zoned::now()),
         (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
         (_, Value::Object(fields)) => fields
@@ -427,10 +430,15 @@ mod tests {
         let answer = json!({ "hosts": [
             { "cluster": "east", "name": "e1", "address": "10.2.0.2", "health": "healthy", "ejected": true, "draining": false,
               "weight": 1, "active_connections": 2, "total_connections": 3, "refused_connections": 0,
-              "bytes_in": 1536, "bytes_out": 5, "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
+              "bytes_in": 1536, "bytes_out": 5, "tls_fault": "its certificate has expired", "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
         ] });
         let text = table("hosts", &answer);
-        for expected in ["healthy, set aside", "1.5 KiB", "5 B", "HTTP 200"] {
+        for expected in [
+            "healthy, set aside",
+            "1.5 KiB",
+            "5 B",
+            "HTTP 200; TLS: its certificate has expired",
+        ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
     }

@@ -188,11 +188,13 @@ impl Store {
     fn reported(&mut self, report: Report) {
         match report {
             Report::Connected(host) => {
+                host.set_tls_fault(None);
                 if let Some(entry) = self.entry(&host) {
                     entry.ejection_record.record_success();
                 }
             }
             Report::ConnectFailed(host, error) => self.connect_failed(&host, &error),
+            Report::TlsFailed(host, fault) => self.tls_failed(&host, fault),
             Report::Silent(host) => self.recheck(&host),
             Report::HostAdopted(host) => {
                 self.draining.push(host);

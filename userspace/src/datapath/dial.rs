@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::peek::proxy;
+use signalbox_tls::host_fault::HostTlsFault;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -130,6 +131,9 @@ pub(super) async fn try_host<T>(
         lease.host.failing.store(true, Relaxed);
         if let Some(route) = route {
             route.stats.for_cluster(&lease.cluster.name).quality.connect_failed();
+        }
+        if let Some(fault) = HostTlsFault::of(&error) {
+            worker.report(Report::TlsFailed(Arc::clone(&lease.host), fault));
         }
         worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));
     }

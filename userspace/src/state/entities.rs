@@ -37,6 +37,8 @@ pub struct HostState {
     health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<CheckResult>>,
+    /// Reason why the last TLS handshake of the datapath with the host failed.
+    tls_fault: Mutex<Option<String>>,
     /// TCP options that the host has, as the last check has shown.
     pub handshake: HostHandshake,
     /// Number of the host in the flow table; 0 until it has one.
@@ -101,10 +103,21 @@ impl HostState {
             health: AtomicU8::new(0),
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
+            tls_fault: Mutex::new(None),
             handshake: HostHandshake::default(),
             number: AtomicU32::new(0),
             unfit_since_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Reason why the last TLS handshake of the datapath with the host failed.
+    #[must_use]
+    pub fn tls_fault(&self) -> Option<String> {
+        self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_tls_fault(&self, fault: Option<String>) {
+        *self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
     #[must_use]

@@ -19,7 +19,7 @@ const WEAK_SIGNATURES: [&str; 3] = ["1.2.840.113549.1.1.4", "1.2.840.113549.1.1.
 pub(crate) struct Link {
     der: CertificateDer<'static>,
     /// Lenient about serial numbers and the like, which private authorities get wrong and clients accept.
-    parsed: CertificateInner<Raw>,
+    pub(crate) parsed: CertificateInner<Raw>,
 }
 
 /// Reads the certificates of PEM text, of which keys and parameters are left out.
@@ -30,12 +30,8 @@ pub(crate) fn read(text: &[u8]) -> Result<Vec<Link>, CertificateFault> {
         if !matches!(section.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE") {
             continue;
         }
-        let parsed = CertificateInner::<Raw>::from_der(&section.content);
-        let parsed = parsed.map_err(|_| CertificateFault::NotX509 { line: section.line })?;
-        links.push(Link {
-            der: CertificateDer::from(section.content.to_vec()),
-            parsed,
-        });
+        let link = Link::parse(CertificateDer::from(section.content.to_vec()));
+        links.push(link.ok_or(CertificateFault::NotX509 { line: section.line })?);
     }
     if links.is_empty() {
         return Err(CertificateFault::Missing);
@@ -82,6 +78,16 @@ pub(crate) fn order(
 }
 
 impl Link {
+    /// Parses a certificate; `None` where it is none.
+    pub(crate) fn parse(der: CertificateDer<'static>) -> Option<Self> {
+        let parsed = CertificateInner::<Raw>::from_der(&der).ok()?;
+        Some(Self { der, parsed })
+    }
+
+    pub(crate) const fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
     pub(crate) fn into_der(self) -> CertificateDer<'static> {
         self.der
     }

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use crate::certificate::{Certificate, CertificateError, CertificateSource};
+use crate::given::HostVerifier;
 use crate::provider::provider;
 use crate::roots;
 use crate::stream::TlsStream;
@@ -119,13 +120,17 @@ pub fn is_tls_error(error: &io::Error) -> bool {
 pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsError> {
     let refused = |error: &dyn std::fmt::Display| BackendTlsError::Refused(error.to_string());
     let verifier: Arc<dyn ServerCertVerifier> = if settings.is_verified {
-        let roots = match &settings.ca {
-            Some(ca) => roots::of_file(ca).map_err(|why| BackendTlsError::Ca { path: ca.clone(), why })?,
-            None => system_roots()?,
+        let (roots, given) = match &settings.ca {
+            Some(ca) => {
+                let read = roots::with_certificates(ca);
+                read.map_err(|why| BackendTlsError::Ca { path: ca.clone(), why })?
+            }
+            None => (system_roots()?, Vec::new()),
         };
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
-            .map_err(|error| refused(&error))?
+            .map_err(|error| refused(&error))?;
+        Arc::new(HostVerifier::new(authorities, given))
     } else {
         Arc::new(AnyCertificate)
     };

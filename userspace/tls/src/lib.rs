@@ -13,6 +13,8 @@ pub mod directory;
 #[cfg(test)]
 #[path = "../tests/handshake/fixtures.rs"]
 mod fixtures;
+mod given;
+pub mod host_fault;
 pub mod keys;
 pub mod nodes;
 mod pem;

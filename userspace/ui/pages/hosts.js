@@ -70,7 +70,10 @@ export function Hosts() {
     ["Host", (host) => html`<button class="link" aria-expanded=${all || open.has(keyOf(host))} onClick=${() => toggle(keyOf(host))}>${host.name}</button>`],
     ["Cluster", (host) => host.cluster],
     ["State", (host) => { const [is, text] = stateOf(host, detail(host)); return html`<${State} is=${is}>${text}<//>`; }],
-    ["Last check", (host) => detail(host)?.last_check?.detail ?? "–"],
+    ["Last check", (host) => {
+      const { last_check, tls_fault } = detail(host) ?? {};
+      return (last_check?.detail ?? "–") + (tls_fault ? `; TLS: ${tls_fault}` : "");
+    }],
     ["Weight", (host) => detail(host)?.weight ?? "–", { number: true }],
     ["Active", (host) => short(last(host, FIGURE.active)), { number: true }],
     ["Total", (host) => short(last(host, FIGURE.total) - (baseline.hosts.get(keyOf(host))?.[FIGURE.total] ?? 0)), { number: true }],

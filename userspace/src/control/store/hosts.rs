@@ -1,5 +1,6 @@
 //! Hosts of the store: their health, ejection, and their coming and going with a new model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,6 +8,7 @@ use serde_json::json;
 use signalbox_core::ejection::EjectionState;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Ejection, HealthCheck, Host};
+use signalbox_tls::host_fault::HostTlsFault;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -23,9 +25,14 @@ pub(super) struct HostEntry {
     configured: Host,
     check: HealthCheck,
     ejection: Ejection,
+    /// Reasons of failed TLS handshakes that the log has.
+    logged_faults: BTreeSet<String>,
     recheck: Arc<Notify>,
     probe: JoinHandle<()>,
 }
+
+/// Most reasons of a host's failed handshakes that are remembered: a host makes up its certificates' names.
+const MAX_LOGGED_FAULTS: usize = 16;
 
 impl Drop for HostEntry {
     fn drop(&mut self) {
@@ -106,6 +113,25 @@ impl Store {
             let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
             self.shared.announce("ejection", data);
         }
+    }
+
+    /// Tells why a TLS handshake with a host has failed: the log once for each reason, the host's view the last one.
+    pub(super) fn tls_failed(&mut self, host: &Arc<HostState>, fault: HostTlsFault) {
+        let Some(entry) = self.entry(host) else { return };
+        if entry.logged_faults.len() >= MAX_LOGGED_FAULTS {
+            entry.logged_faults.clear();
+        }
+        let HostTlsFault { reason, asked } = fault;
+        if entry.logged_faults.insert(reason.clone()) {
+            tracing::warn!(
+                cluster = host.cluster,
+                host = host.name,
+                reason,
+                asked,
+                "Host is not trusted or cannot be spoken to in TLS: this reason is not logged again."
+            );
+        }
+        host.set_tls_fault(Some(reason));
     }
 
     /// Ends the ejections whose time is over.
@@ -205,6 +231,7 @@ impl Store {
             configured: host.clone(),
             check: cluster.health.clone(),
             ejection: cluster.ejection,
+            logged_faults: BTreeSet::new(),
             recheck,
             probe,
         }

@@ -7,6 +7,7 @@ mod clients;
 mod clusters;
 mod edge;
 mod handshakes;
+mod host_certificates;
 mod http2;
 mod http2_streams;
 mod http2_websocket;
