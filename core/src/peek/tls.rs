@@ -4,6 +4,7 @@
 //! it byte by byte. Only the whole hello gives an answer.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use tls_parser::{
     TlsExtension, TlsMessage, TlsMessageHandshake, parse_tls_client_hello_extension, parse_tls_message_handshake,
@@ -95,6 +96,7 @@ fn hello(message: &[u8]) -> Peek {
         return Peek::malformed("the ClientHello does not parse");
     };
     let mut asked = ClientRequest::default();
+    let mut has_name = false;
     let mut rest = hello.ext.unwrap_or_default();
     while !rest.is_empty() {
         // Extensions are parsed by hand: a list parser that stops at the first bad extension would say "no SNI".
@@ -109,14 +111,16 @@ fn hello(message: &[u8]) -> Peek {
         match kind {
             //= https://www.rfc-editor.org/rfc/rfc8446#section-4.2
             //# There MUST NOT be more than one extension of the same type in a given extension block.
-            SERVER_NAME if asked.hostname.is_some() => return Peek::malformed("two server name extensions"),
+            SERVER_NAME if has_name => return Peek::malformed("two server name extensions"),
             SERVER_NAME => match parse_tls_client_hello_extension(extension) {
                 Ok((_, TlsExtension::SNI(names))) => {
                     let Some((_, name)) = names.iter().find(|(kind, _)| kind.0 == 0) else {
                         return Peek::malformed("the server name extension names no host");
                     };
+                    has_name = true;
                     match Hostname::parse(name) {
                         Ok(name) => asked.hostname = Some(name),
+                        Err(_) if is_address_or_has_port(name) => {}
                         Err(_) => return Peek::malformed("the server name is not a host name"),
                     }
                 }
@@ -130,6 +134,22 @@ fn hello(message: &[u8]) -> Peek {
         }
     }
     Peek::Found(asked)
+}
+
+/// Whether a server name that is no host name is an address, or has a port. RFC 6066 forbids both, and sloppy clients
+/// send them. Such a client names no host, as it does for HAProxy and for maps of nginx's `$ssl_preread_server_name`.
+fn is_address_or_has_port(name: &[u8]) -> bool {
+    let is_address = |text: &str| {
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        inner.unwrap_or(text).parse::<IpAddr>().is_ok()
+    };
+    let Ok(text) = std::str::from_utf8(name) else {
+        return false;
+    };
+    let is_with_port = |(host, port): (&str, &str)| {
+        port.parse::<u16>().is_ok() && (is_address(host) || Hostname::parse(host.as_bytes()).is_ok())
+    };
+    is_address(text) || text.rsplit_once(':').is_some_and(is_with_port)
 }
 
 #[cfg(test)]
@@ -242,6 +262,33 @@ mod tests {
     }
 
     #[test]
+    fn addresses_and_names_with_a_port_name_no_host() {
+        let seen = |name: &str| peek(&records(&client_hello(&[sni(name)]), &[]));
+        for name in [
+            "fd00:1::1",
+            "[fd00:1::1]",
+            "[fd00:1::1]:443",
+            "a.test:443",
+            "10.1.0.1:443",
+        ] {
+            assert_eq!(seen(name), Peek::Found(ClientRequest::default()), "{name}");
+        }
+        for name in [
+            "a.test:https",
+            "a.test:70000",
+            "[fd00:1::1",
+            "a b:443",
+            ":443",
+            "a:b:443",
+        ] {
+            assert!(
+                matches!(seen(name), Peek::Invalid(PeekParseError::Malformed(_))),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_not_tls_is_known_by_its_first_byte() {
         for garbage in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
             assert_eq!(
@@ -261,6 +308,7 @@ mod tests {
             client_hello(&[sni("a b")]),
             client_hello(&[(0, vec![0, 0])]),
             client_hello(&[sni("a.test"), sni("b.test")]),
+            client_hello(&[sni("fd00:1::1"), sni("b.test")]),
         ] {
             assert!(
                 matches!(

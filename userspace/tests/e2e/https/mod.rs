@@ -13,6 +13,7 @@ mod http2_streams;
 mod http2_websocket;
 mod http2_windows;
 mod migration;
+mod odd_names;
 mod passthrough;
 mod plain;
 mod reencrypt;
