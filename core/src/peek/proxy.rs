@@ -22,11 +22,20 @@ pub enum ProxyHeader {
     Header {
         /// Length of the header in bytes.
         len: usize,
-        /// Client that the proxy speaks for; `None` where the header names none (LOCAL, UNKNOWN, a unix socket).
-        client: Option<SocketAddr>,
+        /// Connection that the proxy speaks for; `None` where the header names none (LOCAL, UNKNOWN, a unix socket).
+        named: Option<ProxiedConnection>,
     },
     /// The header breaks the protocol.
     Malformed,
+}
+
+/// Connection to a proxy, as its header names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxiedConnection {
+    /// Client that the proxy speaks for.
+    pub client: SocketAddr,
+    /// Address that the client connected to.
+    pub destination: SocketAddr,
 }
 
 /// Looks at all bytes received so far.
@@ -65,23 +74,36 @@ pub fn peek(bytes: &[u8]) -> ProxyHeader {
 }
 
 fn parse(header: &[u8]) -> ProxyHeader {
-    let address = |ip: IpAddr, port| Some(SocketAddr::new(ip, port));
-    let client = match HeaderResult::parse(header) {
+    let connection = |client: (IpAddr, u16), destination: (IpAddr, u16)| {
+        Some(ProxiedConnection {
+            client: client.into(),
+            destination: destination.into(),
+        })
+    };
+    let v4 = |a: v2::IPv4| {
+        let (client, destination) = (a.source_address.into(), a.destination_address.into());
+        connection((client, a.source_port), (destination, a.destination_port))
+    };
+    let v6 = |a: v2::IPv6| {
+        let (client, destination) = (a.source_address.into(), a.destination_address.into());
+        connection((client, a.source_port), (destination, a.destination_port))
+    };
+    let named = match HeaderResult::parse(header) {
         HeaderResult::V1(Ok(header)) => match header.addresses {
-            v1::Addresses::Tcp4(a) => address(a.source_address.into(), a.source_port),
-            v1::Addresses::Tcp6(a) => address(a.source_address.into(), a.source_port),
+            v1::Addresses::Tcp4(a) => v4(a),
+            v1::Addresses::Tcp6(a) => v6(a),
             v1::Addresses::Unknown => None,
         },
         HeaderResult::V2(Ok(header)) => match (header.command, header.addresses) {
-            (v2::Command::Proxy, v2::Addresses::IPv4(a)) => address(a.source_address.into(), a.source_port),
-            (v2::Command::Proxy, v2::Addresses::IPv6(a)) => address(a.source_address.into(), a.source_port),
+            (v2::Command::Proxy, v2::Addresses::IPv4(a)) => v4(a),
+            (v2::Command::Proxy, v2::Addresses::IPv6(a)) => v6(a),
             _ => None,
         },
         HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return ProxyHeader::Malformed,
     };
     ProxyHeader::Header {
         len: header.len(),
-        client,
+        named,
     }
 }
 
@@ -115,10 +137,11 @@ pub fn v2_header(client: SocketAddr, local: SocketAddr, authority: Option<&str>)
 mod tests {
     use super::*;
 
-    fn header(len: usize, client: &str) -> ProxyHeader {
+    fn header(len: usize, client: &str, destination: &str) -> ProxyHeader {
+        let (client, destination) = (client.parse().unwrap(), destination.parse().unwrap());
         ProxyHeader::Header {
             len,
-            client: Some(client.parse().unwrap()),
+            named: Some(ProxiedConnection { client, destination }),
         }
     }
 
@@ -129,12 +152,9 @@ mod tests {
         for end in 0..len {
             assert_eq!(peek(&line[..end]), ProxyHeader::Incomplete, "{end}");
         }
-        assert_eq!(peek(&line[..len]), header(len, "192.0.2.1:56324"));
-        assert_eq!(peek(line), header(len, "192.0.2.1:56324"));
-        assert_eq!(
-            peek(b"PROXY UNKNOWN\r\n"),
-            ProxyHeader::Header { len: 15, client: None }
-        );
+        assert_eq!(peek(&line[..len]), header(len, "192.0.2.1:56324", "198.51.100.1:443"));
+        assert_eq!(peek(line), header(len, "192.0.2.1:56324", "198.51.100.1:443"));
+        assert_eq!(peek(b"PROXY UNKNOWN\r\n"), ProxyHeader::Header { len: 15, named: None });
     }
 
     #[test]
@@ -144,10 +164,13 @@ mod tests {
             for end in 0..bytes.len() {
                 assert_eq!(peek(&bytes[..end]), ProxyHeader::Incomplete, "{end}");
             }
-            assert_eq!(peek(&bytes), header(bytes.len(), client));
+            assert_eq!(peek(&bytes), header(bytes.len(), client, local));
         }
         let mixed = v2_header("192.0.2.1:5".parse().unwrap(), "[fd00::1]:443".parse().unwrap(), None);
-        assert_eq!(peek(&mixed), header(mixed.len(), "[::ffff:192.0.2.1]:5"));
+        assert_eq!(
+            peek(&mixed),
+            header(mixed.len(), "[::ffff:192.0.2.1]:5", "[fd00::1]:443")
+        );
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) struct Arrival<'a> {
     pub(super) local: SocketAddr,
     /// The client: named by a PROXY header of a trusted proxy, or else the peer.
     pub(super) true_client: SocketAddr,
+    /// Address that the client connected to, by the same header: at the proxy then.
+    pub(super) destination: SocketAddr,
     pub(super) accepted: Instant,
     /// Bytes taken off the client's stream.
     pub(super) consumed: u64,
@@ -64,6 +66,7 @@ impl<'a> Arrival<'a> {
             peer,
             local,
             true_client: peer,
+            destination: local,
             accepted: Instant::now(),
             consumed: 0,
         }
@@ -140,7 +143,10 @@ impl<'a> Arrival<'a> {
             match peek::proxy_header(&mut self.client, protocol, limit).await {
                 Ok((length, named)) => {
                     self.consumed = length;
-                    self.true_client = named.map_or(self.peer, sys::canonical);
+                    if let Some(named) = named {
+                        self.true_client = sys::canonical(named.client);
+                        self.destination = sys::canonical(named.destination);
+                    }
                 }
                 Err(error) => named_well = Err(error),
             }

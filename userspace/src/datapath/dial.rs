@@ -38,6 +38,8 @@ pub(super) struct DialRequest<'a> {
     pub(super) vip: SocketAddr,
     /// The true client: named by a PROXY header, or else the peer.
     pub(super) true_client: SocketAddr,
+    /// Address that the true client connected to, for a PROXY header.
+    pub(super) destination: SocketAddr,
     /// Bytes taken off the client's stream: a PROXY header, and what an HTTP/2 client said while it was greeted.
     pub(super) consumed: u32,
     /// Part of the consumed bytes that the host must still get.
@@ -79,7 +81,7 @@ pub(super) async fn connect(
             break;
         };
         let mut preamble = if lease.proxy_protocol {
-            proxy::v2_header(ask.true_client, ask.vip, ask.name)
+            proxy::v2_header(ask.true_client, ask.destination, ask.name)
         } else {
             Vec::new()
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use signalbox_core::model::Protocol;
 use signalbox_core::peek::h2::GreetedClient;
-use signalbox_core::peek::proxy::{self, ProxyHeader};
+use signalbox_core::peek::proxy::{self, ProxiedConnection, ProxyHeader};
 use signalbox_core::peek::{ClientRequest, Peek, PeekParseError, http, tls};
 use tokio::io::Interest;
 use tokio::time::timeout;
@@ -122,16 +122,16 @@ pub async fn peek_request(
 /// wait for the server to speak first. A proxy sends its header at once.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Takes a PROXY header off the stream, if there is one. Returns its length and the client that it names.
+/// Takes a PROXY header off the stream, if there is one. Returns its length and the connection that it names.
 pub async fn proxy_header(
     client: &mut Socket,
     protocol: Protocol,
     limit: Duration,
-) -> Result<(u64, Option<std::net::SocketAddr>), PeekError> {
+) -> Result<(u64, Option<ProxiedConnection>), PeekError> {
     let look = peek_until(client, |bytes| match proxy::peek(bytes) {
         ProxyHeader::Incomplete => None,
         ProxyHeader::Absent => Some(Ok((0, None))),
-        ProxyHeader::Header { len, client } => Some(Ok((len, client))),
+        ProxyHeader::Header { len, named } => Some(Ok((len, named))),
         ProxyHeader::Malformed => Some(Err(PeekError::Malformed(PeekParseError::Malformed(
             "a broken PROXY header",
         )))),

@@ -120,6 +120,7 @@ impl Arrival<'_> {
             client: self.peer,
             vip: self.local,
             true_client: self.true_client,
+            destination: self.destination,
             consumed: self.consumed as u32,
             consumed_payload: preamble,
             greeted: greeted.is_some(),

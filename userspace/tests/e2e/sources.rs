@@ -4,11 +4,14 @@ use crate::lab;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::topology::OTHER_CLIENTS;
 use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+
+use crate::https::scene::{certificate, shake_hands, trusting};
 
 const HTTP: &str = "10.1.0.1:80";
 /// The client that the limits are tried on.
@@ -187,6 +190,69 @@ fn a_trusted_proxy_speaks_for_its_clients_and_the_host_sees_them() {
         "an untrusted client of the other family"
     );
     drop(sb);
+}
+
+#[test]
+fn the_destination_that_a_proxy_names_is_told_on() {
+    if !privileged("the_destination_that_a_proxy_names_is_told_on") {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::accept_proxy(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["edge.test"]);
+    let east = config::cluster("east", &["proxy_protocol: v2"], &["east-1"]);
+    let proxied = format!("proxy_protocol: {{ trusted: [\"{GREEDY}/32\"] }}");
+    let sb = Signalbox::start(
+        &lab,
+        &format!(
+            r#"certificates: [{{ cert: {} }}]
+listeners:
+  - {{ name: http, protocol: http, listen: ["{HTTP}"], {proxied} }}
+  - {{ name: requests, protocol: http, routing: request, listen: ["10.1.0.1:8080"], {proxied} }}
+  - {{ name: https, protocol: https, listen: ["10.1.0.1:8443"], {proxied} }}
+clusters:
+{east}routes:
+  - {{ host: "*.test", clusters: {{ east: 1 }} }}
+  - {{ host: edge.test, clusters: {{ east: 1 }}, tls: {{ termination: edge }} }}
+"#,
+            pem.display()
+        ),
+    );
+    sb.wait_healthy(&["east-1"]);
+    let v1 = b"PROXY TCP4 203.0.113.7 198.51.100.9 5555 443\r\n".to_vec();
+    let mut v2 = v2("203.0.113.7");
+    v2[20..24].copy_from_slice(&[198, 51, 100, 9]);
+    v2[26..].copy_from_slice(&443u16.to_be_bytes());
+    let none = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00".to_vec();
+    for (header, is_named) in [
+        (v1, true),
+        (v2, true),
+        (b"PROXY UNKNOWN\r\n".to_vec(), false),
+        (none, false),
+    ] {
+        let begin = |at: &str| {
+            let mut stream = lab.client.connect_from(GREEDY, at);
+            stream.write_all(&header).unwrap();
+            stream
+        };
+        let to = |at: &str| if is_named { "198.51.100.9:443" } else { at }.to_owned();
+        for at in [HTTP, "10.1.0.1:8080"] {
+            let answer = http::get(begin(at), "a.test", "/").unwrap();
+            assert_eq!(answer.field("to"), to(at), "{header:?}");
+            if at != HTTP {
+                assert_eq!(answer.field("port"), if is_named { "443" } else { "8080" });
+            }
+        }
+        for name in ["a.test", "edge.test"] {
+            let settings = Arc::new(trusting(&lab));
+            let mut client = shake_hands(begin("10.1.0.1:8443"), name, settings).unwrap();
+            let answer = client.get(name, "/").text;
+            assert_eq!(http::field(&answer, "to"), to("10.1.0.1:8443"), "{name} {header:?}");
+            if name == "edge.test" {
+                assert_eq!(http::field(&answer, "port"), if is_named { "443" } else { "8443" });
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,8 +36,10 @@ pub(super) struct HttpConnection<'a> {
     pub(super) is_by_name: bool,
     /// Name, by its hash, for which the connection has been counted as begun; streams of a connection share it.
     pub(super) counted_for: Rc<Cell<Option<u64>>>,
-    /// Address that the client connected to.
+    /// Address that the peer connected to.
     pub(super) local: SocketAddr,
+    /// Address that hosts are told: where a trusted proxy names one in its PROXY header, that, and else the local one.
+    pub(super) destination: SocketAddr,
     pub(super) limits: MessageLimits,
     /// Bytes that were read and belong to the next request.
     pub(super) bytes: Vec<u8>,

@@ -100,6 +100,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         peer: arrival.true_client,
         client: arrival.true_client,
         local: arrival.local,
+        destination: arrival.destination,
         listener: Arc::clone(arrival.listener()),
         limits: MessageLimits::default(),
         bytes: Vec::new(),

@@ -326,7 +326,7 @@ impl HttpConnection<'_> {
                     }
                     let proxied = ProxiedClient {
                         client: self.client,
-                        local: self.local,
+                        destination: self.destination,
                         name: plan.name,
                     };
                     match upstream.connect(may_reuse, proxied).await {

@@ -53,7 +53,7 @@ impl HttpConnection<'_> {
         let (fields, bytes) = (&request.head.fields, &request.bytes[..]);
         let hop = Hop {
             peer: self.peer.ip(),
-            port: self.local.port(),
+            port: self.destination.port(),
             is_https: self.is_tls,
             is_http2: self.is_http2,
             host: fields.values(bytes, "host").next(),

@@ -34,6 +34,7 @@ impl LegA<'_> {
             client: self.peer,
             vip: self.local,
             true_client: self.peer,
+            destination: self.local,
             consumed: self.consumed,
             consumed_payload: &[],
             greeted: false,

@@ -28,7 +28,7 @@ use crate::state::{RouteState, Snapshot};
 #[derive(Clone, Copy)]
 pub(super) struct ProxiedClient<'a> {
     pub(super) client: std::net::SocketAddr,
-    pub(super) local: std::net::SocketAddr,
+    pub(super) destination: std::net::SocketAddr,
     pub(super) name: Option<&'a Hostname>,
 }
 
@@ -142,7 +142,7 @@ impl Upstream<'_> {
                 return Some(HostStream::kept(stream, lease, not_cut, room).into());
             }
             let mut preamble = if lease.proxy_protocol {
-                proxy::v2_header(client.client, client.local, client.name.map(Hostname::as_str))
+                proxy::v2_header(client.client, client.destination, client.name.map(Hostname::as_str))
             } else {
                 Vec::new()
             };

@@ -46,7 +46,7 @@ pub(super) fn try_connect(lab: &Lab, name: &str, settings: Arc<ClientConfig>) ->
 }
 
 /// Shakes hands on a connection by some settings.
-pub(super) fn shake_hands(
+pub(crate) fn shake_hands(
     mut stream: TcpStream,
     name: &str,
     settings: Arc<ClientConfig>,

@@ -23,7 +23,8 @@ impl Router {
         Self::haproxy(lab, name, "")
     }
 
-    /// HAProxy that demands a PROXY header on :80 and :443, and believes it.
+    /// HAProxy that demands a PROXY header on :80 and :443, and believes it. Its answers also have ` to=` with the address
+    /// that the header has as destination, and ` port=` with X-Forwarded-Port.
     pub(crate) fn accept_proxy(lab: &Lab, name: &str) -> Self {
         Self::haproxy(lab, name, "accept-proxy")
     }
@@ -34,9 +35,13 @@ impl Router {
     }
 
     fn haproxy(lab: &Lab, name: &str, bind: &str) -> Self {
+        let more = match bind {
+            "" => "",
+            _ => " to=%[dst]:%[dst_port] port=%[req.hdr(x-forwarded-port)]",
+        };
         let web = format!(
             "  http-request return status 200 content-type text/plain lf-string \"host={name} name=%[req.hdr(host)] \
-             sni=%[ssl_fc_sni] client=%[src]\\n\"\n"
+             sni=%[ssl_fc_sni] client=%[src]{more}\\n\"\n"
         );
         let text = router::haproxy(certificate(lab.dir(), name).display(), bind, &web);
         Self::launch(lab, name, "haproxy", &text)

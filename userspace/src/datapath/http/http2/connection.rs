@@ -43,6 +43,7 @@ impl HttpConnection<'_> {
             listener: Arc::clone(&self.listener),
             client: self.peer,
             local: self.local,
+            destination: self.destination,
             is_tls: self.is_tls,
             is_by_name: self.is_by_name,
             counted_for: Rc::clone(&self.counted_for),

@@ -40,6 +40,7 @@ pub(super) struct StreamOrigin {
     pub(super) listener: Arc<ListenerState>,
     pub(super) client: SocketAddr,
     pub(super) local: SocketAddr,
+    pub(super) destination: SocketAddr,
     pub(super) is_tls: bool,
     /// As [`HttpConnection::is_by_name`].
     pub(super) is_by_name: bool,
@@ -126,6 +127,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         is_by_name: origin.is_by_name,
         counted_for: Rc::clone(&origin.counted_for),
         local: origin.local,
+        destination: origin.destination,
         limits: MessageLimits::default(),
         bytes: Vec::new(),
         consumed: 0,
