@@ -13,7 +13,7 @@ pub enum LastRequestObstacle {
     BytesBehind,
     /// The route changes answers: their fields, or by a cookie.
     AnswerEdited,
-    /// The route has a time limit of its own for answers.
+    /// The route has a time limit of its own for answers, or for bodies.
     AnswerTimeout,
     /// Requests are logged, with the status codes of their answers.
     Logged,
@@ -75,7 +75,13 @@ pub fn lasting_obstacle(policy: &RequestPolicy, is_logged: bool) -> Option<LastR
         Some(LastRequestObstacle::Logged)
     } else if policy.affinity.is_some() || edits_answer {
         Some(LastRequestObstacle::AnswerEdited)
-    } else if policy.timeouts.answer.or(policy.passive.answer).is_some() {
+    } else if policy
+        .timeouts
+        .body
+        .or(policy.timeouts.answer)
+        .or(policy.passive.answer)
+        .is_some()
+    {
         Some(LastRequestObstacle::AnswerTimeout)
     } else {
         None
@@ -158,9 +164,10 @@ mod tests {
         let own = policy(|policy| {
             policy.timeouts = RouteTimeouts {
                 answer: Some(Duration::from_secs(1)),
-                tunnel: None,
+                ..RouteTimeouts::default()
             };
         });
+        let body = policy(|policy| policy.timeouts.body = Some(Duration::from_secs(1)));
         let claimed = policy(|policy| {
             policy.passive = PassivePolicy {
                 answer: Some(Duration::from_secs(1)),
@@ -176,6 +183,7 @@ mod tests {
             (&edits, Some(AnswerEdited)),
             (&cookie, Some(AnswerEdited)),
             (&own, Some(AnswerTimeout)),
+            (&body, Some(AnswerTimeout)),
             (&claimed, Some(AnswerTimeout)),
             (&request_edits, None),
             (&harmless, None),

@@ -89,8 +89,22 @@ pub struct HeaderEdits {
 pub struct RouteTimeouts {
     /// Time for a host to begin its answer.
     pub answer: Option<Duration>,
+    /// Time without progress of a request's or answer's body.
+    pub body: Option<Duration>,
     /// Time that a tunnel may be idle.
     pub tunnel: Option<Duration>,
+}
+
+impl RouteTimeouts {
+    /// These limits, and where they say nothing other ones.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            answer: self.answer.or(other.answer),
+            body: self.body.or(other.body),
+            tunnel: self.tunnel.or(other.tunnel),
+        }
+    }
 }
 
 impl RequestPolicy {
@@ -101,6 +115,7 @@ impl RequestPolicy {
         rewrite: None,
         timeouts: RouteTimeouts {
             answer: None,
+            body: None,
             tunnel: None,
         },
         limits: None,
@@ -134,10 +149,7 @@ impl RequestPolicy {
             affinity: self.affinity.clone().or(other.affinity),
             headers: self.headers.clone().or(other.headers),
             rewrite: self.rewrite.clone().or(other.rewrite),
-            timeouts: RouteTimeouts {
-                answer: self.timeouts.answer.or(other.timeouts.answer),
-                tunnel: self.timeouts.tunnel.or(other.timeouts.tunnel),
-            },
+            timeouts: self.timeouts.or(other.timeouts),
             limits: self.limits.or(other.limits),
             passive: PassivePolicy {
                 answer: self.passive.answer.or(other.passive.answer),
@@ -153,19 +165,19 @@ impl RequestPolicy {
     pub fn inherit(&mut self, of_name: &Self) {
         self.affinity = self.affinity.take().or_else(|| of_name.affinity.clone());
         self.headers = self.headers.take().or_else(|| of_name.headers.clone());
-        self.timeouts.answer = self.timeouts.answer.or(of_name.timeouts.answer);
-        self.timeouts.tunnel = self.timeouts.tunnel.or(of_name.timeouts.tunnel);
+        self.timeouts = self.timeouts.or(of_name.timeouts);
     }
 
     /// Time limits of the route's requests, where `common` are those of all routes.
     #[must_use]
     pub fn timeouts(&self, common: HttpTimeouts) -> HttpTimeouts {
         let passive = self.passive;
+        // An annotation's time is that of each silence of the server, and not of a client that is slow to send.
+        let of_annotation = passive.answer.map(|answer| answer.max(common.body));
         HttpTimeouts {
             answer: self.timeouts.answer.or(passive.answer).unwrap_or(common.answer),
             tunnel: self.timeouts.tunnel.or(passive.tunnel).unwrap_or(common.tunnel),
-            // An annotation's time is that of each silence of the server, and not of a client that is slow to send.
-            body: passive.answer.map_or(common.body, |answer| answer.max(common.body)),
+            body: self.timeouts.body.or(of_annotation).unwrap_or(common.body),
             ..common
         }
     }

@@ -191,11 +191,14 @@ fn rewrite(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
 fn timeouts(place: &NodeRef<'_>, report: &mut Report) -> Option<RouteTimeouts> {
     let mut map = MapDecoder::open(place, report)?;
     let answer = map.take("answer");
+    let body = map.take("body");
     let tunnel = map.take("tunnel");
     map.finish(report);
+    let mut time = |place: Option<NodeRef<'_>>| optional_value(place.as_ref(), |place| place.duration(report));
     Some(RouteTimeouts {
-        answer: optional_value(answer.as_ref(), |place| place.duration(report))?,
-        tunnel: optional_value(tunnel.as_ref(), |place| place.duration(report))?,
+        answer: time(answer)?,
+        body: time(body)?,
+        tunnel: time(tunnel)?,
     })
 }
 

@@ -196,6 +196,7 @@ fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bo
         headers,
         limits,
         time("an answer begins", own.answer, passive.answer),
+        time("a body goes on", own.body, None),
         time("a tunnel carries something", own.tunnel, passive.tunnel),
         forwarded,
     ]

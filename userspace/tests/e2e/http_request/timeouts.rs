@@ -46,6 +46,35 @@ fn who_is_too_slow_is_told_so() {
 }
 
 #[test]
+fn a_route_may_be_silent_in_a_body_for_longer() {
+    if !privileged("a_route_may_be_silent_in_a_body_for_longer") {
+        return;
+    }
+    let lab = Lab::new();
+    let _health = servers::healthy(lab.host("east-1"));
+    let (_host, accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");
+    let routes = [
+        "{ host: events.test, clusters: { east-1: 1 }, timeouts: { body: 10m } }",
+        "{ host: other.test, clusters: { east-1: 1 } }",
+    ];
+    let sb = Signalbox::start(&lab, &config_of("timeouts: { body: 1s }", &["east-1"], &routes));
+    sb.wait_healthy(&["east-1"]);
+    let begin = |name: &str| {
+        let mut client = Client::connect(&lab);
+        client.send(&format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+        let host = accepted.recv_timeout(SOON).unwrap();
+        std::io::Write::write_all(&mut &*host, b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf").unwrap();
+        (client, host)
+    };
+    let (mut events, host) = begin("events.test");
+    // The other one, which began later, has been cut off by the time that the first goes on.
+    let (mut other, _other_host) = begin("other.test");
+    assert!(other.try_answer("GET").is_err());
+    std::io::Write::write_all(&mut &*host, b"half").unwrap();
+    assert_eq!(events.answer("GET").text, "halfhalf");
+}
+
+#[test]
 fn each_request_is_a_line_of_the_log() {
     if !privileged("each_request_is_a_line_of_the_log") {
         return;
