@@ -38,6 +38,8 @@ pub struct RequestPolicy {
     pub timeouts: RouteTimeouts,
     /// Limits of each client's requests; `None`: none.
     pub limits: Option<RequestLimits>,
+    /// Protocols that clients may upgrade to, such as `SPDY/3.1`; `None`: WebSocket alone.
+    pub upgrades: Option<Vec<String>>,
     /// Settings that hold where requests are routed one by one anyway.
     pub passive: PassivePolicy,
 }
@@ -119,6 +121,7 @@ impl RequestPolicy {
             tunnel: None,
         },
         limits: None,
+        upgrades: None,
         passive: PassivePolicy {
             answer: None,
             tunnel: None,
@@ -136,6 +139,8 @@ impl RequestPolicy {
             rewrite,
             timeouts,
             limits,
+            // Where connections are carried as a whole, nothing hinders an upgrade.
+            upgrades: _,
             passive: _,
         } = self;
         let has_timeouts = *timeouts != RouteTimeouts::default();
@@ -151,6 +156,7 @@ impl RequestPolicy {
             rewrite: self.rewrite.clone().or(other.rewrite),
             timeouts: self.timeouts.or(other.timeouts),
             limits: self.limits.or(other.limits),
+            upgrades: self.upgrades.clone().or(other.upgrades),
             passive: PassivePolicy {
                 answer: self.passive.answer.or(other.passive.answer),
                 tunnel: self.passive.tunnel.or(other.passive.tunnel),
@@ -166,6 +172,17 @@ impl RequestPolicy {
         self.affinity = self.affinity.take().or_else(|| of_name.affinity.clone());
         self.headers = self.headers.take().or_else(|| of_name.headers.clone());
         self.timeouts = self.timeouts.or(of_name.timeouts);
+        self.upgrades = self.upgrades.take().or_else(|| of_name.upgrades.clone());
+    }
+
+    /// Whether clients may upgrade to a protocol.
+    #[must_use]
+    pub fn allows_upgrade(&self, protocol: &[u8]) -> bool {
+        let is_asked = |allowed: &str| allowed.as_bytes().eq_ignore_ascii_case(protocol);
+        match &self.upgrades {
+            Some(upgrades) => upgrades.iter().any(|allowed| is_asked(allowed)),
+            None => is_asked("websocket"),
+        }
     }
 
     /// Time limits of the route's requests, where `common` are those of all routes.

@@ -1,4 +1,4 @@
-//! Treatment of a route's requests: `affinity`, `headers`, `rewrite`, `timeouts` and `limits`.
+//! Treatment of a route's requests: `affinity`, `headers`, `rewrite`, `timeouts`, `limits` and `upgrades`.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use signalbox_core::affinity::{AffinityScope, CookieAffinity};
 use signalbox_core::http::cookie::{SameSite, StickyCookie};
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
-use signalbox_core::http1::grammar::is_field_value;
+use signalbox_core::http1::grammar::{is_field_value, is_token};
 use signalbox_core::model::http::{
     HeaderEdits, PassivePolicy, PeriodRate, RequestLimits, RequestPolicy, RouteTimeouts,
 };
@@ -19,6 +19,9 @@ use super::shield::rate_limit;
 
 /// Most changes of fields in each direction, because each request's fields are compared with them.
 const MAX_EDITS: usize = 64;
+
+/// Most protocols that clients may upgrade to, because each upgrade is compared with them.
+const MAX_UPGRADES: usize = 16;
 
 /// Fields that a route's headers must not change, with the reason.
 const RESERVED: [(&str, &str); 3] = [
@@ -37,6 +40,7 @@ pub(super) struct RequestKeys<'a> {
     rewrite: Option<NodeRef<'a>>,
     timeouts: Option<NodeRef<'a>>,
     limits: Option<NodeRef<'a>>,
+    upgrades: Option<NodeRef<'a>>,
 }
 
 impl<'a> RequestKeys<'a> {
@@ -47,6 +51,7 @@ impl<'a> RequestKeys<'a> {
             rewrite: map.take("rewrite"),
             timeouts: map.take("timeouts"),
             limits: map.take("limits"),
+            upgrades: map.take("upgrades"),
         }
     }
 
@@ -58,6 +63,7 @@ impl<'a> RequestKeys<'a> {
             ("rewrite", &self.rewrite),
             ("timeouts", &self.timeouts),
             ("limits", &self.limits),
+            ("upgrades", &self.upgrades),
         ];
         keys.into_iter().find_map(|(key, place)| Some((key, place.as_ref()?)))
     }
@@ -68,12 +74,14 @@ impl<'a> RequestKeys<'a> {
         let rewrite = optional_value(self.rewrite.as_ref(), |place| rewrite(place, report));
         let timeouts = optional_value(self.timeouts.as_ref(), |place| timeouts(place, report));
         let limits = optional_value(self.limits.as_ref(), |place| limits(place, report));
+        let upgrades = optional_value(self.upgrades.as_ref(), |place| upgrades(place, report));
         Some(RequestPolicy {
             affinity: affinity?,
             headers: headers?,
             rewrite: rewrite?,
             timeouts: timeouts?.unwrap_or_default(),
             limits: limits?,
+            upgrades: upgrades?,
             passive: PassivePolicy::default(),
         })
     }
@@ -226,4 +234,27 @@ fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
         }),
         concurrent: concurrent.unwrap_or(0),
     })
+}
+
+/// Decodes the protocols that clients may upgrade to.
+fn upgrades(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<String>> {
+    let mut protocols: Vec<String> = Vec::new();
+    for item in place.items("protocols", MAX_UPGRADES, report)? {
+        let text = item.text(report)?;
+        let shown = quote(text);
+        let is_known = |known: &String| known.eq_ignore_ascii_case(text);
+        let message = if !text.splitn(2, '/').all(|part| is_token(part.as_bytes())) {
+            format!("{shown} is not the name of a protocol, such as websocket or SPDY/3.1")
+        } else if text.eq_ignore_ascii_case("h2c") {
+            "hosts are not upgraded to h2c: HTTP/2 to them without TLS is `h2c: true` of their cluster".to_owned()
+        } else if protocols.iter().any(is_known) {
+            "the protocol is in the list already".to_owned()
+        } else {
+            protocols.push(text.to_owned());
+            continue;
+        };
+        item.error(report, message);
+        return None;
+    }
+    Some(protocols)
 }

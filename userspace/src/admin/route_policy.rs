@@ -181,6 +181,8 @@ fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bo
         let origin = origin(in_file.limits.is_some());
         format!("each client may send {}{origin}", texts.join(", and have "))
     });
+    let upgrades = policy.upgrades.as_ref();
+    let upgrades = upgrades.map(|upgrades| format!("clients may upgrade to: {}", upgrades.join(", ")));
     let (own, passive) = (policy.timeouts, policy.passive);
     let time = |what: &str, own: Option<Duration>, passive: Option<Duration>| {
         let limit = own.or(passive)?;
@@ -199,6 +201,7 @@ fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bo
         time("a body goes on", own.body, None),
         time("a tunnel carries something", own.tunnel, passive.tunnel),
         forwarded,
+        upgrades,
     ]
     .into_iter()
     .flatten()

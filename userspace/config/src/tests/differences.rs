@@ -40,7 +40,7 @@ routes:
 "#;
 
 /// A part of the file, what becomes of it, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 37] = [
+const EDITS: [(&str, &str, &str); 38] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -97,6 +97,11 @@ const EDITS: [(&str, &str, &str); 37] = [
         "answer: 10s",
         "answer: 10s, body: 5m",
         "a.test paths[/api].requests.timeouts.body",
+    ),
+    (
+        "timeouts: { answer: 10s } }",
+        "timeouts: { answer: 10s }, upgrades: [SPDY/3.1] }",
+        "a.test paths[/api].requests.upgrades",
     ),
 ];
 

@@ -173,3 +173,26 @@ fn labels_of_a_route() {
         ",
     );
 }
+
+#[test]
+fn protocols_that_clients_may_upgrade_to() {
+    let with = |upgrades: &str| bent("{ west: 100 }", &format!("{{ west: 100 }}, upgrades: {upgrades}"));
+    only_mistakes(
+        &with,
+        r"
+            [SPDY/3.1, 'a b']     | routes[1].upgrades[1] | `a b` is not the name of a protocol, such as websocket
+            [H2C]                 | routes[1].upgrades[0] | HTTP/2 to them without TLS is `h2c: true` of their cluster
+            [tcp, DERP, TCP]      | routes[1].upgrades[2] | in the list already
+        ",
+    );
+    let parsed = crate::parse(&with("[websocket, SPDY/3.1]")).unwrap();
+    let route = &parsed.model.routes[1];
+    let allows = |protocol: &str| route.requests.allows_upgrade(protocol.as_bytes());
+    assert!(allows("WebSocket") && allows("spdy/3.1") && !allows("SPDY") && !allows("tcp"));
+    assert!(
+        !route.treats_requests(),
+        "a connection that is carried whole may upgrade"
+    );
+    let default = &parsed.model.routes[0].requests;
+    assert!(default.allows_upgrade(b"websocket") && !default.allows_upgrade(b"SPDY/3.1"));
+}

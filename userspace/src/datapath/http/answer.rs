@@ -8,6 +8,8 @@ use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::chunked::NO_TRAILERS;
 use signalbox_core::http1::edit::{self, FieldEdit, ResponseRewrite};
 use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
+use signalbox_core::http1::grammar::elements;
+use signalbox_core::http1::head::ResponseHead;
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, HeadArrival};
@@ -38,6 +40,21 @@ pub(super) struct Asked {
     pub(super) fields: Vec<FieldEdit>,
     /// Host's answer to the key of a WebSocket that the client has asked for in HTTP/2.
     pub(super) websocket_accept: Option<String>,
+    /// Protocols that the host is offered in place of HTTP.
+    pub(super) upgrades: Vec<Box<[u8]>>,
+}
+
+impl Asked {
+    /// Whether an answer switches to a protocol that the host was not offered, though it was offered others.
+    fn is_other_protocol(&self, head: &ResponseHead, bytes: &[u8]) -> bool {
+        let is_offered = |protocol: &[u8]| {
+            self.upgrades
+                .iter()
+                .any(|offered| offered.eq_ignore_ascii_case(protocol))
+        };
+        let mut chosen = head.fields.values(bytes, "upgrade").flat_map(elements);
+        head.status == 101 && !self.upgrades.is_empty() && !chosen.all(is_offered)
+    }
 }
 
 /// The host's side of an exchange.
@@ -226,7 +243,8 @@ impl HostSide {
                 return;
             };
             let expected = asked.websocket_accept.as_deref();
-            if expected.is_some_and(|expected| !websocket::is_right(&head, bytes, expected)) {
+            let is_no_websocket = expected.is_some_and(|expected| !websocket::is_right(&head, bytes, expected));
+            if is_no_websocket || asked.is_other_protocol(&head, bytes) {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             }

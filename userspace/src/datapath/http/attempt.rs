@@ -6,6 +6,7 @@ use std::time::Instant;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::http1::byte_range::ByteRange;
 use signalbox_core::http1::head::RequestHead;
+use signalbox_core::model::http::RequestPolicy;
 
 use super::answer::HostSide;
 use super::pool::ActiveConnection;
@@ -79,10 +80,11 @@ impl Request {
             .and_then(|authority| authority.hostname.as_ref())
     }
 
-    /// Whether the client asks for a WebSocket, the one protocol that is let through, and for nothing else.
-    pub(super) fn is_upgrade(&self) -> bool {
-        let mut asked = self.head.upgrades(&self.bytes).peekable();
-        asked.peek().is_some() && asked.all(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    /// Protocols that the client asks for in place of HTTP, where its route lets all of them through; none otherwise.
+    pub(super) fn upgrades(&self, policy: &RequestPolicy) -> Vec<Box<[u8]>> {
+        let asked = || self.head.upgrades(&self.bytes);
+        let are_allowed = asked().all(|protocol| policy.allows_upgrade(protocol));
+        asked().filter(|_| are_allowed).map(Into::into).collect()
     }
 
     /// Whether a field of this name has a value that meets a condition.

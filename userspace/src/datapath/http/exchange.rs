@@ -63,7 +63,7 @@ struct Plan<'a> {
     keeps_client: bool,
     /// Whether the host's connection would be this client's alone.
     is_personal: bool,
-    /// Whether the client asks for a WebSocket.
+    /// Whether the client asks for another protocol, such as WebSocket, that its route lets through.
     is_upgrade: bool,
     /// Whether the client sends no other request over its connection.
     is_last: bool,
@@ -270,7 +270,12 @@ impl HttpConnection<'_> {
             self.request_fields(request, &listener.http, forwarded)
         });
         fields.extend(route.request_edits(request));
-        let is_upgrade = request.is_upgrade();
+        let upgrades = request.upgrades(route.policy);
+        let is_upgrade = !upgrades.is_empty();
+        // A stream that has asked for a WebSocket cannot be told anything else by a host's success.
+        if self.is_http2 && !is_upgrade && head.upgrades(bytes).next().is_some() {
+            return Err(refused(501, "connect_unsupported"));
+        }
         let plan = Plan {
             name,
             length,
@@ -284,6 +289,7 @@ impl HttpConnection<'_> {
                 websocket_accept: (self.is_http2 && is_upgrade)
                     .then(|| expected_accept(head, bytes))
                     .flatten(),
+                upgrades,
                 fields: self
                     .answer_fields(snapshot.route(name))
                     .chain(route.answer_edits())

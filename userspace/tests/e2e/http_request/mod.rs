@@ -12,3 +12,4 @@ mod refused;
 mod routes;
 pub(crate) mod scene;
 mod timeouts;
+mod upgrades;

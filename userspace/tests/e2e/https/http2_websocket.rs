@@ -135,8 +135,12 @@ fn answers_that_are_no_websocket_are_told_from_one() {
         return;
     }
     let lab = Lab::new();
-    let (_east, _sb) = one_host(&lab);
+    let _east = WebHost::start(&lab, "east-1");
+    let without = "{ host: a.test, path: /without, clusters: { east-1: 1 }, upgrades: [SPDY/3.1] }";
+    let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &[ROUTE, without]));
+    sb.wait_healthy(&["east-1"]);
     let asked = [
+        ("websocket", "/without/ws", "501"),
         ("websocket", "/ws-wrong", "502"),
         ("websocket", "/status/200", "502"),
         ("websocket", "/early", "413"),

@@ -21,5 +21,5 @@ mod replaced;
 pub(crate) mod scene;
 mod suites;
 mod tickets;
-mod websocket;
+pub(crate) mod websocket;
 mod websocket_cases;

@@ -160,6 +160,6 @@ fn frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls() {
     });
 }
 
-pub(super) fn late_cuts(sb: &Signalbox) -> f64 {
+pub(crate) fn late_cuts(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_late_cut_total{listener=\"http\",result=\"cut\"}")
 }
