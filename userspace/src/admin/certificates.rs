@@ -7,8 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Json, Response};
 use serde_json::{Value, json};
+use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::tls::names::Validity;
-use signalbox_tls::certificate::Certificate;
+use signalbox_tls::certificate::{Certificate, Warning};
 use signalbox_tls::store::CertificateStore;
 use signalbox_tls::watch::now;
 
@@ -46,6 +47,7 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
     };
     drop(zeroize::Zeroizing::new(body));
     let kept = kept(&control);
+    let named_for = HostnamePattern::parse(&name).ok().filter(|_| name.contains('.'));
     let written = tokio::task::spawn_blocking(move || kept.put(&name, &put)).await;
     match written {
         Ok(Ok(certificate)) => {
@@ -54,8 +56,16 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
                 all.any(|one| one.label == certificate.label && one.is_same(&certificate))
             };
             let is_in_force = settles(&control, has).await;
-            let view = view(&certificate, now());
-            Json(json!({ "apiVersion": "v1", "in_force": is_in_force, "certificate": view })).into_response()
+            let uncovered = named_for.filter(|name| !certificate.covers(name));
+            let other_name = uncovered.map(|name| Warning::NotCovered { name: name.to_string() }.to_string());
+            let of_certificate = certificate.warnings(now()).map(|warning| warning.to_string());
+            Json(json!({
+                "apiVersion": "v1",
+                "in_force": is_in_force,
+                "certificate": view(&certificate, now()),
+                "warnings": of_certificate.chain(other_name).collect::<Vec<_>>(),
+            }))
+            .into_response()
         }
         Ok(Err(error)) => refusal(&error),
         Err(error) => refusal_of_server(&error.to_string()),
@@ -137,6 +147,6 @@ fn view(certificate: &Certificate, now: u64) -> Value {
             Validity::NotYet => "not yet valid",
         },
         "days_left": (i128::from(certificate.not_after) - i128::from(now)) / 86_400,
-        "warnings": certificate.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "warnings": certificate.warnings(now).map(|warning| warning.to_string()).collect::<Vec<_>>(),
     })
 }

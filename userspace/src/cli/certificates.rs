@@ -58,6 +58,14 @@ pub(super) fn run(what: Option<CertificateCommand>, socket: &Path, output: Outpu
     } else {
         print_text("kept; not in force: no listener has `protocol: https`, or the file is not read yet")?;
     }
+    for warning in answer["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        eprintln!("warning: {warning}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,19 +8,20 @@ use super::{OutputFormat, show};
 use crate::config;
 use crate::control::store::file_problems;
 
-/// Whether files that the configuration names for TLS cannot be used; the mistakes are left in `problems`.
-fn has_wrong_files(model: &signalbox_core::model::Model, problems: &mut Vec<String>) -> bool {
-    *problems = file_problems(model);
-    !problems.is_empty()
-}
-
 /// Checks a file: 0 where it is good, 1 for warnings with `strict`, 2 where it is wrong, 3 where it cannot be read.
 pub(super) fn check(file: &Path, strict: bool, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let mut files = Vec::new();
+    let (mut files, mut of_files) = (Vec::new(), Vec::new());
     let (code, errors, warnings) = match config::load(file) {
-        Ok(parsed) if has_wrong_files(&parsed.model, &mut files) => (2, Vec::new(), parsed.warnings),
-        Ok(parsed) if strict && !parsed.warnings.is_empty() => (1, Vec::new(), parsed.warnings),
-        Ok(parsed) => (0, Vec::new(), parsed.warnings),
+        Ok(parsed) => {
+            (files, of_files) = file_problems(&parsed.model);
+            let has_warnings = !parsed.warnings.is_empty() || !of_files.is_empty();
+            let code = match (files.is_empty(), strict && has_warnings) {
+                (false, _) => 2,
+                (true, true) => 1,
+                (true, false) => 0,
+            };
+            (code, Vec::new(), parsed.warnings)
+        }
         Err(config::LoadError::Config(errors)) => {
             if output == OutputFormat::Table {
                 // A terminal gets the lines of the file with each error; other readers get one line for each error.
@@ -51,11 +52,21 @@ pub(super) fn check(file: &Path, strict: bool, output: OutputFormat) -> anyhow::
                 warning.message
             );
         }
+        for warning in &of_files {
+            eprintln!("{}: warning: {warning}", file.display());
+        }
         if code == 0 {
             println!("{}: ok", file.display());
         }
     } else {
-        let report = serde_json::json!({ "file": file, "ok": code == 0, "errors": errors, "files": files, "warnings": warnings });
+        let report = serde_json::json!({
+            "file": file,
+            "ok": code == 0,
+            "errors": errors,
+            "files": files,
+            "warnings": warnings,
+            "file_warnings": of_files,
+        });
         show::emit(&report, output)?;
     }
     Ok(ExitCode::from(code))

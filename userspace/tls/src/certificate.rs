@@ -18,6 +18,8 @@ use crate::keys::{KeyError, PrivateKey};
 
 pub use fault::{CertificateError, CertificateFault, Warning};
 
+pub(crate) use fault::time_text;
+
 /// PEM texts of a certificate, and where they come from. `Debug` shows nothing of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateSource {
@@ -63,8 +65,8 @@ pub struct Certificate {
     pub not_after: u64,
     /// Whether the certificate answers where no other does.
     pub is_default: bool,
-    /// Mistakes that do not hinder its use.
-    pub warnings: Vec<Warning>,
+    /// Mistakes that do not hinder its use at any time.
+    mistakes: Vec<Warning>,
     key: Arc<CertifiedKey>,
 }
 
@@ -120,12 +122,32 @@ impl Certificate {
             not_before,
             not_after,
             is_default: source.is_default,
-            warnings,
+            mistakes: warnings,
             key: Arc::new(CertifiedKey::new(
                 chain.into_iter().map(chain::Link::into_der).collect(),
                 signing,
             )),
         })
+    }
+
+    /// Mistakes that do not hinder its use at the time `now`, in seconds since 1970.
+    pub fn warnings(&self, now: u64) -> impl Iterator<Item = Warning> {
+        let of_time = match self.validity(now) {
+            Validity::Valid => None,
+            Validity::Expired => Some(Warning::Expired {
+                until: time_text(self.not_after),
+            }),
+            Validity::NotYet => Some(Warning::NotYet {
+                from: time_text(self.not_before),
+            }),
+        };
+        of_time.into_iter().chain(self.mistakes.iter().cloned())
+    }
+
+    /// Whether the certificate is for a name: clients that ask for it accept the certificate.
+    #[must_use]
+    pub fn covers(&self, name: &HostnamePattern) -> bool {
+        self.covers.iter().any(|cover| is_covered(name, cover))
     }
 
     /// Validity at the time `now`, in seconds since 1970.

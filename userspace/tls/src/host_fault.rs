@@ -1,11 +1,10 @@
 //! Reason why a handshake with a host has failed, for people.
 
 use std::io;
-use std::time::Duration;
 
-use rustls::pki_types::UnixTime;
 use rustls::{CertificateError, Error};
-use x509_cert::der::DateTime;
+
+use crate::certificate::time_text;
 
 /// Reason why a handshake with a host has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,10 +40,10 @@ fn certificate_reason(fault: &CertificateError) -> String {
             "is signed by no authority of `backend_tls.ca` (of the system, where there is no `ca`)".to_owned()
         }
         CertificateError::ExpiredContext { not_after, .. } => {
-            format!("has expired: it was valid until {}", text(*not_after))
+            format!("has expired: it was valid until {}", time_text(not_after.as_secs()))
         }
         CertificateError::NotValidYetContext { not_before, .. } => {
-            format!("is not valid yet: it is from {} on", text(*not_before))
+            format!("is not valid yet: it is from {} on", time_text(not_before.as_secs()))
         }
         CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
             "has no subjectAltName, and its common name counts only if it is in `backend_tls.ca` itself".to_owned()
@@ -65,9 +64,4 @@ fn certificate_reason(fault: &CertificateError) -> String {
 fn plain(presented: &str) -> &str {
     let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.map_or(presented, |inner| inner.trim_matches('"'))
-}
-
-fn text(time: UnixTime) -> String {
-    let time = DateTime::from_unix_duration(Duration::from_secs(time.as_secs()));
-    time.map_or_else(|_| "a time beyond the year 9999".to_owned(), |time| time.to_string())
 }

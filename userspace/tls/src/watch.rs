@@ -26,7 +26,8 @@ pub fn now() -> u64 {
 }
 
 /// Reads the files again when they change, within a second, and puts the certificates in force. `report` is called for
-/// each look that found something else than the one before, the first included. Ends only with an error.
+/// each look that found something else than the one before, the first included, and when the time of a certificate has
+/// come or is over. Ends only with an error.
 pub async fn watch(
     mut loader: CertificateLoader,
     certificates: SharedCertificates,
@@ -55,7 +56,7 @@ pub async fn watch(
         if found.is_changed || is_first || times_up {
             certificates.store(Arc::new(found.store.clone()));
         }
-        if found.is_changed || is_first {
+        if found.is_changed || is_first || times_up {
             report(&found);
         }
         is_first = false;

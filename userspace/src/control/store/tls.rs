@@ -11,6 +11,7 @@ use signalbox_core::model::tls::{
 };
 use signalbox_core::model::{Listener, Model};
 use signalbox_core::tls::offer::Http2Offer;
+use signalbox_tls::certificate::Certificate;
 use signalbox_tls::client::{HostConfig, backend_config};
 use signalbox_tls::directory::{CertificateFiles, CertificateLoader, LoadReport, NamesFrom};
 use signalbox_tls::resolver::CertificateResolver;
@@ -198,12 +199,14 @@ fn missing_files(model: &Model) -> Vec<String> {
     missing.into_iter().collect()
 }
 
-/// Mistakes in the files that a configuration names, as they are now.
+/// Mistakes in the files that a configuration names, as they are now: those that refuse it, and those that do not.
 #[must_use]
-pub fn file_problems(model: &Model) -> Vec<String> {
+pub fn file_problems(model: &Model) -> (Vec<String>, Vec<String>) {
     let mut problems: Vec<_> = ErrorPages::load(&model.pages).err().into_iter().collect();
     problems.extend(missing_files(model));
-    let report = CertificateLoader::new(certificate_files(model)).load(now());
+    let now = now();
+    let report = CertificateLoader::new(certificate_files(model)).load(now);
+    let warnings = report.store.certificates().iter().flat_map(|one| warnings_of(one, now));
     problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
     let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
     for listener in &model.listeners {
@@ -221,7 +224,13 @@ pub fn file_problems(model: &Model) -> Vec<String> {
             problems.extend(config.err().map(|error| format!("cluster {}: {error}", cluster.name)));
         }
     }
-    problems
+    (problems, warnings.collect())
+}
+
+/// Mistakes that a certificate is used with.
+fn warnings_of(certificate: &Certificate, now: u64) -> impl Iterator<Item = String> {
+    let warnings = certificate.warnings(now);
+    warnings.map(|warning| format!("certificate {}: {warning}", certificate.label))
 }
 
 fn policy(settings: &TlsSettings, tls: &ListenerTls) -> ServerPolicy {
@@ -260,7 +269,14 @@ impl std::hash::Hash for BackendKey {
 
 /// Keeps the certificates in line with their files, and tells of mistakes in them.
 async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
+    let mut told = BTreeSet::new();
     let report = |found: &LoadReport| {
+        let (now, certificates) = (now(), found.store.certificates());
+        let warnings: BTreeSet<_> = certificates.iter().flat_map(|one| warnings_of(one, now)).collect();
+        for warning in warnings.difference(&told) {
+            tracing::warn!(warning, "A certificate is used in spite of a mistake.");
+        }
+        told = warnings;
         for error in &found.errors {
             tracing::error!(%error, "A certificate cannot be used: the one of before stays, if there was one.");
         }

@@ -194,3 +194,45 @@ fn certificates_come_and_go_by_api_and_outlive_the_process() {
     let (is_done, said) = cli(&sb, &["remove", "a.test"]);
     assert!(!is_done && said.contains("no certificate of this name"), "{said}");
 }
+
+#[test]
+fn certificates_that_clients_refuse_are_warned_of() {
+    if !privileged("certificates_that_clients_refuse_are_warned_of") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let old = lab.dir().join("old.pem");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2020, 2, 3);
+    let made = params.self_signed(&key).unwrap();
+    std::fs::write(&old, made.pem() + &key.serialize_pem()).unwrap();
+    let text = text(&format!("{{ cert: {} }}", old.display()));
+    let told = "old.pem: the certificate has expired: it was valid until 2020-02-03T00:00:00Z";
+    let checked = signalbox::check(&signalbox::write_config(&lab, "old", &text));
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(
+        checked.status.success() && said.contains("warning: certificate"),
+        "{said}"
+    );
+    assert!(said.contains(told), "{said}");
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    assert!(eventually(SOON, || sb.proc.log().contains(told)), "{}", sb.proc.log());
+    // It is put under a name that it is not for.
+    let good = certificate(&lab, "good", &["a.test", "*.c.test"]);
+    for (name, is_for) in [("a.test", true), ("x.c.test", true), ("b.test", false), ("wild", true)] {
+        let put = sb.cli(&["certificates", "put", name, "--cert", good.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&put.stderr);
+        assert!(put.status.success(), "{said}");
+        assert_eq!(
+            said.contains(&format!("does not cover {name}")),
+            !is_for,
+            "{name}: {said}"
+        );
+    }
+    let put = sb.cli(&["certificates", "put", "a.test", "--cert", old.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&put.stderr);
+    assert!(said.contains("warning: the certificate has expired"), "{said}");
+}

@@ -1,5 +1,9 @@
 //! Mistakes in certificates: those that forbid to use one, and those that do not.
 
+use std::time::Duration;
+
+use x509_cert::der::DateTime;
+
 use crate::keys::KeyError;
 use crate::pem::PemError;
 
@@ -75,6 +79,18 @@ pub enum Warning {
         /// The common name.
         name: String,
     },
+    /// The certificate's time is over.
+    #[error("the certificate has expired: it was valid until {until}")]
+    Expired {
+        /// Last second of its validity.
+        until: String,
+    },
+    /// The certificate's time has not come.
+    #[error("the certificate is not valid yet: it is from {from} on")]
+    NotYet {
+        /// First second of its validity.
+        from: String,
+    },
     /// The certificate is not valid for a name that it answers for.
     #[error("the certificate does not cover {name}, so clients will refuse it")]
     NotCovered {
@@ -93,4 +109,10 @@ pub enum Warning {
     /// The signature is one that clients refuse.
     #[error("the certificate is signed with SHA-1 or MD5, which clients refuse")]
     WeakSignature,
+}
+
+/// Time in seconds since 1970, as people read it.
+pub(crate) fn time_text(seconds: u64) -> String {
+    let time = DateTime::from_unix_duration(Duration::from_secs(seconds));
+    time.map_or_else(|_| "a time beyond the year 9999".to_owned(), |time| time.to_string())
 }

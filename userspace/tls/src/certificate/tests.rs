@@ -5,6 +5,9 @@ use crate::fixtures::{Authority, Issued, named, params};
 use crate::pem::PemError;
 use crate::store::CertificateStore;
 
+/// A day of 2027.
+const NOW: u64 = 1_800_000_000;
+
 fn source(chain: &str, key: &str) -> CertificateSource {
     CertificateSource {
         label: "www.crt".to_owned(),
@@ -35,15 +38,18 @@ fn a_chain_is_put_in_order_and_strangers_are_left_out() {
     let two = one.intermediate("two");
     let Issued { cert, key } = two.ecdsa(&["a.test"]);
     let right = load(&[&*cert, &two.pem, &one.pem].concat(), &key);
-    assert_eq!(right.warnings, []);
+    assert_eq!(right.warnings(NOW).collect::<Vec<_>>(), []);
     assert_eq!((right.subject.as_str(), right.issuer.as_str()), ("CN=leaf", "CN=two"));
     let mixed = load(&[&*one.pem, &cert, &two.pem].concat(), &key);
-    assert_eq!(mixed.warnings, [Warning::Reordered]);
+    assert_eq!(mixed.warnings(NOW).collect::<Vec<_>>(), [Warning::Reordered]);
     assert_eq!(mixed.key.cert, right.key.cert);
     let stranger = Authority::root("stranger");
     let long = load(&[&*cert, &two.pem, &one.pem, &root.pem, &stranger.pem].concat(), &key);
     let subjects = vec!["CN=stranger".to_owned()];
-    assert_eq!(long.warnings, [Warning::NotOfChain { subjects }]);
+    assert_eq!(
+        long.warnings(NOW).collect::<Vec<_>>(),
+        [Warning::NotOfChain { subjects }]
+    );
     assert_eq!(long.key.cert.len(), 4);
 }
 
@@ -85,7 +91,7 @@ fn names_come_from_the_alternative_names_and_only_else_from_the_common_name() {
     let Issued { cert, key } = root.ecdsa(&["A.test", "*.b.test", "10.0.0.1"]);
     let certificate = load(&cert, &key);
     assert_eq!(texts(&certificate.names), ["a.test", "*.b.test"]);
-    assert_eq!(certificate.warnings, []);
+    assert_eq!(certificate.warnings(NOW).collect::<Vec<_>>(), []);
     let mut old = params(&[]);
     old.distinguished_name = named("old.test");
     let own = KeyPair::generate().unwrap();
@@ -93,7 +99,7 @@ fn names_come_from_the_alternative_names_and_only_else_from_the_common_name() {
     let old = load(&old.cert, &old.key);
     assert_eq!(texts(&old.names), ["old.test"]);
     let name = "old.test".to_owned();
-    assert_eq!(old.warnings, [Warning::CommonName { name }]);
+    assert_eq!(old.warnings(NOW).collect::<Vec<_>>(), [Warning::CommonName { name }]);
 }
 
 #[test]
@@ -107,7 +113,10 @@ fn a_source_with_names_answers_for_no_others() {
     assert_eq!(certificate.names, source.names);
     assert_eq!(texts(&certificate.covers), ["a.test", "*.victim.test"]);
     let not_covered = |name: &str| Warning::NotCovered { name: name.to_owned() };
-    assert_eq!(certificate.warnings, [not_covered("b.test"), not_covered("*.c.test")]);
+    assert_eq!(
+        certificate.warnings(NOW).collect::<Vec<_>>(),
+        [not_covered("b.test"), not_covered("*.c.test")]
+    );
 }
 
 #[test]
@@ -162,6 +171,28 @@ fn bad_certificates_leave_the_good_ones_and_times_decide_between_these() {
 }
 
 #[test]
+fn a_certificate_out_of_its_time_is_warned_of() {
+    let root = Authority::root("root");
+    let warned = |from: i32, to: i32| {
+        let mut params = params(&["a.test"]);
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let Issued { cert, key } = root.issue(params, &KeyPair::generate().unwrap());
+        let certificate = load(&cert, &key);
+        let warnings = certificate.warnings(NOW);
+        warnings.map(|warning| warning.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(warned(2020, 2030), [""; 0]);
+    assert_eq!(
+        warned(2020, 2025),
+        ["the certificate has expired: it was valid until 2025-01-01T00:00:00Z"]
+    );
+    assert_eq!(
+        warned(2029, 2030),
+        ["the certificate is not valid yet: it is from 2029-01-01T00:00:00Z on"]
+    );
+}
+
+#[test]
 fn debug_shows_nothing_of_a_key() {
     let Issued { cert, key } = Authority::root("root").ecdsa(&["a.test"]);
     let mut source = source(&cert, &key);
@@ -200,5 +231,6 @@ fn a_signature_that_clients_refuse_is_told() {
     let both = String::from_utf8(output.stdout).unwrap();
     let certificate = load(&both, &both);
     assert_eq!(texts(&certificate.names), ["old.test"]);
-    assert_eq!(certificate.warnings, [Warning::WeakSignature]);
+    let warnings: Vec<_> = certificate.warnings(certificate.not_before).collect();
+    assert_eq!(warnings, [Warning::WeakSignature]);
 }
