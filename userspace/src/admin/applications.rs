@@ -15,7 +15,7 @@ use super::problem::problem;
 use super::{exposed, urls};
 use crate::control::Control;
 use crate::source::routing_spi::{EventsError, RoutingSpi};
-use crate::state::Snapshot;
+use crate::state::{Shared, Snapshot};
 
 /// Endpoint type of a load balancer: an endpoint that takes an application's connections for the others.
 const LOAD_BALANCER_TYPE: &str = "load_balancer";
@@ -187,7 +187,7 @@ pub(super) async fn show(
     };
     let key = AppKey { namespace, app };
     match spi.application(&key) {
-        Some(app) => with_etag(&headers, &details_json(&control.shared.snapshot.load(), &app)),
+        Some(app) => with_etag(&headers, &details_json(&control.shared, &app)),
         None => problem(
             StatusCode::NOT_FOUND,
             "There is no such application",
@@ -197,7 +197,8 @@ pub(super) async fn show(
     }
 }
 
-fn details_json(snapshot: &Snapshot, app: &Application) -> Value {
+fn details_json(shared: &Shared, app: &Application) -> Value {
+    let snapshot = &*shared.snapshot.load();
     let cluster = app.key.to_string();
     let model = &snapshot.model;
     let at = model.clusters.iter().position(|known| known.name == cluster);
@@ -211,7 +212,7 @@ fn details_json(snapshot: &Snapshot, app: &Application) -> Value {
         .filter(|name| !app.aliases.contains(name));
     let names: Vec<String> = app.aliases.iter().cloned().chain(implied).collect();
     let urls = at
-        .map(|at| urls::application_urls(model, at, &names))
+        .map(|at| urls::application_urls(shared, snapshot, at, &names))
         .unwrap_or_default();
     let exposed = exposed::of_application(snapshot, &cluster);
     // A host counts as the application's if it belongs to the application's cluster, or to one of its services.

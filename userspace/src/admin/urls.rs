@@ -2,17 +2,63 @@
 
 use std::collections::BTreeSet;
 
-use signalbox_core::model::{Model, Protocol};
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::tls::Termination;
+use signalbox_core::model::{Listener, Model, Protocol};
 
-/// Returns the URLs of each name, HTTPS first. An alias's certificate gives no URL by itself: TLS goes to a host's own
-/// TLS port, or nowhere. Hosts count whatever their health, so that a URL does not come and go with a check.
-pub(super) fn application_urls(model: &Model, cluster: usize, names: &[String]) -> Vec<String> {
-    let schemes = [("https", Protocol::Tls, 443), ("http", Protocol::Http, 80)];
-    let ports = schemes.map(|(scheme, protocol, usual)| (scheme, usual, ports(model, cluster, protocol)));
+use crate::state::{Shared, Snapshot};
+
+/// Returns the URLs of each name, HTTPS first. Hosts count whatever their health, so that a URL does not come and go
+/// with a check.
+pub(super) fn application_urls(shared: &Shared, snapshot: &Snapshot, cluster: usize, names: &[String]) -> Vec<String> {
+    let tls_end = |listener: &Listener, name: &Hostname| {
+        let end = shared.termination(snapshot, listener, Some(name));
+        let has_certificate = || {
+            let tls = snapshot.tls.listeners.get(&listener.name)?;
+            tls.resolver.choose(&shared.certificates.load(), Some(name), &[])
+        };
+        (end == Termination::Passthrough || has_certificate().is_some()).then_some(end)
+    };
+    urls(&snapshot.model, cluster, names, tls_end)
+}
+
+/// URLs of names. `tls_end` says where TLS of a name ends at a listener; `None`: no handshake succeeds.
+fn urls(
+    model: &Model,
+    cluster: usize,
+    names: &[String],
+    tls_end: impl Fn(&Listener, &Hostname) -> Option<Termination>,
+) -> Vec<String> {
+    let speaks = |protocol| {
+        let hosts = model.clusters.get(cluster).map(|cluster| &cluster.hosts);
+        hosts.is_some_and(|hosts| hosts.iter().any(|host| host.port(protocol).is_some()))
+    };
     let mut urls = Vec::new();
-    for name in names.iter().filter(|name| leads_to(model, name, cluster)) {
-        for (scheme, usual, ports) in &ports {
-            urls.extend(ports.iter().map(|port| {
+    for name in names.iter().filter_map(|name| Hostname::parse(name.as_bytes()).ok()) {
+        if !leads_to(model, &name, cluster) {
+            continue;
+        }
+        for (scheme, protocol, usual) in [("https", Protocol::Tls, 443), ("http", Protocol::Http, 80)] {
+            let serves = |listener: &&Listener| {
+                let end = match protocol {
+                    Protocol::Tls => tls_end(listener, &name),
+                    _ => Some(Termination::Passthrough),
+                };
+                listener.protocol == protocol
+                    && end.is_some_and(|end| {
+                        speaks(if end == Termination::Edge {
+                            Protocol::Http
+                        } else {
+                            protocol
+                        })
+                    })
+            };
+            let listeners = model.listeners.iter().filter(serves);
+            let ports: BTreeSet<u16> = listeners
+                .flat_map(|listener| &listener.listen)
+                .map(|at| at.port)
+                .collect();
+            urls.extend(ports.into_iter().map(|port| {
                 if port == usual {
                     format!("{scheme}://{name}/")
                 } else {
@@ -24,26 +70,12 @@ pub(super) fn application_urls(model: &Model, cluster: usize, names: &[String]) 
     urls
 }
 
-fn leads_to(model: &Model, name: &str, cluster: usize) -> bool {
-    let route = model.routes.iter().find(|route| route.hostname.to_string() == *name);
+fn leads_to(model: &Model, name: &Hostname, cluster: usize) -> bool {
+    let route = model
+        .routes
+        .iter()
+        .find(|route| route.hostname.to_string() == name.as_str());
     route.is_some_and(|route| route.clusters.iter().any(|(at, _)| *at == cluster))
-}
-
-/// Returns the ports of listeners that speak this protocol, if a host of the cluster speaks it too.
-fn ports(model: &Model, cluster: usize, protocol: Protocol) -> BTreeSet<u16> {
-    let has_host = |hosts: &[signalbox_core::model::Host]| hosts.iter().any(|host| host.port(protocol).is_some());
-    if !model
-        .clusters
-        .get(cluster)
-        .is_some_and(|cluster| has_host(&cluster.hosts))
-    {
-        return BTreeSet::new();
-    }
-    let listeners = model.listeners.iter().filter(|listener| listener.protocol == protocol);
-    listeners
-        .flat_map(|listener| &listener.listen)
-        .map(|bind| bind.port)
-        .collect()
 }
 
 #[cfg(test)]
@@ -68,15 +100,22 @@ routes:
         let model = crate::config::parse(CONFIG).unwrap().model;
         let names = ["plain.test", "both.test", "unknown.test"].map(str::to_owned);
         assert_eq!(
-            application_urls(&model, 0, &names),
+            urls(&model, 0, &names, |_, _| Some(Termination::Passthrough)),
             ["http://plain.test/", "http://plain.test:8080/"]
         );
         assert_eq!(
-            application_urls(&model, 1, &names),
+            urls(&model, 1, &names, |_, _| Some(Termination::Passthrough)),
             ["https://both.test/", "http://both.test/", "http://both.test:8080/"]
         );
+        let ended_here = |end: Option<Termination>| urls(&model, 0, &names, move |_, _| end);
+        assert_eq!(
+            ended_here(Some(Termination::Edge))[..2],
+            ["https://plain.test/", "http://plain.test/"]
+        );
+        assert_eq!(ended_here(Some(Termination::Reencrypt))[0], "http://plain.test/");
+        assert_eq!(ended_here(None)[0], "http://plain.test/", "no certificate");
         let mut without_listeners = model;
         without_listeners.listeners.clear();
-        assert!(application_urls(&without_listeners, 1, &names).is_empty());
+        assert!(urls(&without_listeners, 1, &names, |_, _| None).is_empty());
     }
 }

@@ -54,10 +54,13 @@ fn an_alias_is_served_with_the_certificate_of_its_event_and_not_after_its_remova
         client.is_ok_and(|mut client| is_shown(&mut client, &pem) && client.get("shop.test", "/").status == 200)
     };
     assert!(eventually(SOON, served), "{}", sb.json("/api/v1/certificates"));
+    let urls = || sb.json("/api/v1/applications/demo/phpha")["urls"].clone();
+    assert_eq!(urls(), serde_json::json!(["https://shop.test/"]));
     // The owner of one alias does not answer for other names that his certificate has.
     assert!(try_connect(&lab, "bank.test", Arc::clone(&settings)).is_err());
     post(&sb, &event("remove_ssl", ":alias: shop.test\n"));
     let is_refused = || try_connect(&lab, "shop.test", Arc::clone(&settings)).is_err();
     assert!(eventually(SOON, is_refused));
+    assert_eq!(urls(), serde_json::json!([]), "no certificate");
     assert_eq!(sb.json("/api/v1/certificates")["certificates"], serde_json::json!([]));
 }
