@@ -95,6 +95,28 @@ impl ChunkedBody {
         })
     }
 
+    /// Takes the bytes that follow those of the last scan apart: appends their data, without framing and trailers. Returns
+    /// how many were the body's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`scan`](Self::scan) has them. The data before the fault has been appended.
+    pub fn take_apart(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<usize, ChunkedError> {
+        let mut used = 0;
+        while used < bytes.len() && !self.is_done() {
+            let ahead = usize::try_from(self.data_ahead()).unwrap_or(usize::MAX);
+            let ahead = ahead.min(bytes.len() - used);
+            if ahead > 0 {
+                data.extend_from_slice(&bytes[used..used + ahead]);
+                self.skip(ahead as u64);
+                used += ahead;
+            } else {
+                used += self.scan(&bytes[used..=used])?.used;
+            }
+        }
+        Ok(used)
+    }
+
     /// Bytes of chunk data that come next. They may be moved without being looked at, and are then reported to
     /// [`skip`](Self::skip).
     #[must_use]

@@ -127,6 +127,14 @@ impl Turn {
         matches!(self.answer, AnswerState::Passing(_))
     }
 
+    /// Whether the chunks of the answer are taken apart: the client cannot read them, and the end of its connection ends
+    /// the answer.
+    #[must_use]
+    pub const fn takes_chunks_apart(&self) -> bool {
+        matches!(self.answer, AnswerState::Passing(BodyLength::Chunked))
+            && matches!(self.facts.version, Version::Http10)
+    }
+
     /// Whether the whole request has been sent to the host.
     #[must_use]
     pub const fn is_request_ended(&self) -> bool {
@@ -153,9 +161,6 @@ impl Turn {
             AnswerKind::Interim => AnswerAction::Pass(ConnectionField::Omitted),
             AnswerKind::SwitchingProtocols => self.tunnel(self.facts.is_upgrade, ConnectionField::Upgrade),
             AnswerKind::Tunnel => self.tunnel(self.facts.method == Method::Connect, ConnectionField::Omitted),
-            AnswerKind::Final(BodyLength::Chunked) if self.facts.version == Version::Http10 => {
-                self.refuse(TurnFault::AnswerChunkedToHttp10)
-            }
             AnswerKind::Final(length) => self.final_head(length, answer.is_persistent),
         }
     }
@@ -260,7 +265,8 @@ impl Turn {
         self.keeps_host &= is_persistent && is_request_sent && length != BodyLength::UntilClose;
         // An early answer: nobody knows how much of the body the client still sends, least of all one that waits for
         // a 100 (RFC 9110, section 10.1.1).
-        self.keeps_client &= self.is_request_read && length != BodyLength::UntilClose;
+        let ends_by_close = length == BodyLength::UntilClose || self.takes_chunks_apart();
+        self.keeps_client &= self.is_request_read && !ends_by_close;
         AnswerAction::Pass(match (self.keeps_client, self.facts.version) {
             (false, _) => ConnectionField::Close,
             (true, Version::Http10) => ConnectionField::KeepAlive,

@@ -168,6 +168,21 @@ fn chunk_data_may_be_moved_without_a_look() {
     assert!(body.scan(b"\r\n0\r\n\r\n").unwrap().is_done);
 }
 
+#[test]
+fn chunks_are_taken_apart_and_trailers_dropped() {
+    let (mut body, mut data) = (ChunkedBody::new(&LIMITS), Vec::new());
+    assert_eq!(body.take_apart(b"5;a=b\r\nhel", &mut data), Ok(10));
+    assert_eq!(
+        body.take_apart(b"lo\r\n1\r\n\n\r\n0\r\nA: b\r\n\r\nHTTP", &mut data),
+        Ok(21)
+    );
+    assert!(body.is_done());
+    assert_eq!(data, b"hello\n");
+    assert_eq!(body.take_apart(b"HTTP", &mut data), Ok(0));
+    let mut body = ChunkedBody::new(&LIMITS);
+    assert_eq!(body.take_apart(b"1\r\nxy", &mut data), Err(ChunkedError::DataEnd));
+}
+
 /// Text of a chunked body: chunks with extensions, and trailer fields.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let chunk = (

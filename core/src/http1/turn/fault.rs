@@ -23,8 +23,6 @@ impl FaultSide {
 /// Reason why an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TurnFault {
-    /// The host answers an HTTP/1.0 client in chunks, which that cannot read (RFC 9112, section 6.1).
-    AnswerChunkedToHttp10,
     /// The host's connection ended in the middle of the answer.
     AnswerCutOff,
     /// The answer breaks the rules.
@@ -74,7 +72,6 @@ impl TurnFault {
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
-            Self::AnswerChunkedToHttp10 => "answer_chunked_to_http10",
             Self::AnswerCutOff => "answer_cut_off",
             Self::AnswerMalformed => "answer_malformed",
             Self::AnswerTimeout => "answer_timeout",

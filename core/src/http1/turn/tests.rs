@@ -133,12 +133,27 @@ fn a_client_of_http_1_0_is_told_that_its_connection_is_kept() {
         .ok(TEN, KeepAlive)
         .then(&[TurnEvent::AnswerEnded]);
     end.ends(None, Keep, Reuse);
-    // An interim answer means nothing to it, and chunks neither.
-    let end = Conversation::asked(old)
-        .head(Interim, AnswerAction::Drop)
-        .head(Final(Chunked), AnswerAction::Refuse);
-    let fault = end.ends(Some(502), Close, HostAfter::Close);
-    assert_eq!(fault, Some(TurnFault::AnswerChunkedToHttp10));
+}
+
+#[test]
+fn a_client_of_http_1_0_gets_chunks_taken_apart() {
+    let old = RequestFacts {
+        version: Version::Http10,
+        ..GET
+    };
+    // An interim answer means nothing to it.
+    let asked = || Conversation::asked(old).head(Interim, AnswerAction::Drop);
+    let answered = || {
+        let answered = asked().ok(Chunked, ConnectionField::Close);
+        assert!(answered.0.takes_chunks_apart());
+        answered
+    };
+    answered().then(&[TurnEvent::AnswerEnded]).ends(None, Close, Reuse);
+    // The end of the connection would pass for the end of the answer.
+    let fault = answered().then(&[CLOSED]).ends(None, Abort, HostAfter::Close);
+    assert_eq!(fault, Some(TurnFault::AnswerCutOff));
+    assert!(!asked().ok(TEN, KeepAlive).0.takes_chunks_apart());
+    assert!(!Conversation::asked(GET).ok(Chunked, Omitted).0.takes_chunks_apart());
 }
 
 #[test]

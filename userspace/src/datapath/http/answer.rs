@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use h2::Reason;
 use signalbox_core::http::last_request::LastRequestObstacle;
 use signalbox_core::http1::chunked::NO_TRAILERS;
-use signalbox_core::http1::edit::{self, FieldEdit, ResponseRewrite};
+use signalbox_core::http1::edit::{self, FieldEdit, FieldName, ResponseRewrite};
 use signalbox_core::http1::framing::{self, AnswerKind, BodyLength};
 use signalbox_core::http1::grammar::elements;
-use signalbox_core::http1::head::ResponseHead;
+use signalbox_core::http1::head::{ResponseHead, Version};
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, HeadArrival};
@@ -29,6 +29,15 @@ use crate::state::outcome::Ineligible;
 
 /// Least length of an answer whose rest is cut: the pause before a cut takes as long as some MiB on a fast network.
 const MIN_LONG_ANSWER_BYTES: u64 = 8 << 20;
+
+/// Fields of an answer that say of chunks what an HTTP/1.0 client cannot read.
+const CHUNK_FIELDS: [FieldName; 2] = [FieldName::constant("Transfer-Encoding"), FieldName::constant("Trailer")];
+
+/// Changes of the fields of an answer for a client of a version.
+pub(super) fn version_edits(version: Version) -> impl Iterator<Item = FieldEdit> {
+    let removed = CHUNK_FIELDS.into_iter().filter(move |_| version == Version::Http10);
+    removed.map(FieldEdit::Remove)
+}
 
 /// Facts of the request that its answer is read by.
 pub(super) struct Asked {
@@ -302,6 +311,9 @@ impl HostSide {
     /// Passes bytes of the body on.
     fn pass(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
         let Some(body) = &mut self.body else { return };
+        if turn.takes_chunks_apart() {
+            return self.pass_apart(bytes, client, turn);
+        }
         let Ok(piece) = body.take(bytes) else {
             turn.on(TurnEvent::HostMalformed);
             return;
@@ -320,6 +332,22 @@ impl HostSide {
         if let Some(trailers) = piece.trailers {
             let wanted: &[u8] = if asked.takes_trailers { &trailers } else { NO_TRAILERS };
             client.to_client.push(wanted);
+        }
+    }
+
+    /// Passes on the data of a body in chunks.
+    fn pass_apart(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn) {
+        let Some(body) = &mut self.body else { return };
+        let mut data = Vec::with_capacity(bytes.len());
+        let Ok(used) = body.take_apart(bytes, &mut data) else {
+            turn.on(TurnEvent::HostMalformed);
+            return;
+        };
+        if used < bytes.len() {
+            turn.on(TurnEvent::HostExtraBytes);
+        }
+        if client.to_client.send(&data, &mut client.stream).is_err() {
+            turn.on(TurnEvent::ClientFailed);
         }
     }
 

@@ -67,6 +67,16 @@ impl Body {
         }
     }
 
+    /// Takes the next bytes of a body in chunks apart, as [`ChunkedBody::take_apart`] does.
+    pub(super) fn take_apart(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<usize, ChunkedError> {
+        let Self::Chunked(body) = self else { return Ok(0) };
+        let used = body.take_apart(bytes, data)?;
+        if body.is_done() {
+            *self = Self::Ended;
+        }
+        Ok(used)
+    }
+
     /// Takes the next bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Piece, ChunkedError> {
         let plain = |taken| Piece {

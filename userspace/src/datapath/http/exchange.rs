@@ -17,7 +17,7 @@ use signalbox_core::model::{Listener, Protocol, Route};
 use signalbox_core::view::Destination;
 
 use super::after::AfterRequest;
-use super::answer::{Asked, HostSide};
+use super::answer::{Asked, HostSide, version_edits};
 use super::attempt::{Attempt, HostLink, Request};
 use super::body::Body;
 use super::carry::Carry;
@@ -293,6 +293,7 @@ impl HttpConnection<'_> {
                 fields: self
                     .answer_fields(snapshot.route(name))
                     .chain(route.answer_edits())
+                    .chain(version_edits(head.version))
                     .collect(),
             },
             fields,

@@ -1,9 +1,11 @@
 //! Answers without a body, answers that end with the connection, interim answers, tunnels, HTTP/1.0.
 
+use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use super::scene::{Client, field, one_host};
-use crate::lab::{Lab, SOON, eventually, privileged};
+use super::scene::{Client, WebHost, field, noise_digest, one_host};
+use crate::https::scene::{self, certificate, certificates, connect};
+use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
 
 #[test]
 fn answers_end_where_http_says_and_pipelined_requests_are_answered_in_order() {
@@ -63,13 +65,58 @@ fn http_1_0_clients_are_served() {
     assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
     assert!(client.is_at_end());
     assert!(east.take().iter().all(|head| head.starts_with("GET / HTTP/1.0\r\n")));
-    // No chunk reaches a client that cannot read it.
-    let mut client = Client::connect(&lab);
-    client.send("GET /chunked/5 HTTP/1.0\r\nHost: a.test\r\n\r\n");
-    assert_eq!(client.answer("GET").status, 502);
     let mut client = Client::connect(&lab);
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.answer("GET").status, 404, "no name, no route");
+}
+
+#[test]
+fn chunks_are_taken_apart_for_clients_of_http_1_0() {
+    if !privileged("chunks_are_taken_apart_for_clients_of_http_1_0") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let route = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge } }";
+    let body = scene::body("", &certificates(&pem), &[("east-1", "")], &[route]);
+    let sb = Signalbox::start(&lab, &body);
+    sb.wait_healthy(&["east-1"]);
+    read_apart(&sb, || Client::connect(&lab));
+    read_apart(&sb, || connect(&lab, "a.test"));
+    assert!(east.take().iter().all(|head| head.contains(" HTTP/1.0\r\n")));
+}
+
+/// Asks for answers in chunks in HTTP/1.0, over a connection each.
+fn read_apart<S: Read + Write>(sb: &Signalbox, connect: impl Fn() -> Client<S>) {
+    let ask = |path: &str| {
+        let mut client = connect();
+        client.send(&format!(
+            "GET {path} HTTP/1.0\r\nHost: a.test\r\nConnection: keep-alive\r\n\r\n"
+        ));
+        client
+    };
+    for length in [0, 5, 100_000, 3_000_000] {
+        let mut client = ask(&format!("/chunked/{length}"));
+        let answer = client.answer("GET");
+        assert_eq!(answer.status, 200);
+        assert_eq!(field(&answer.head, "connection"), Some("close"), "{}", answer.head);
+        for name in ["transfer-encoding", "trailer", "content-length"] {
+            assert_eq!(field(&answer.head, name), None, "{}", answer.head);
+        }
+        assert_eq!(
+            (answer.body.length, answer.body.hex()),
+            (length, noise_digest(length)),
+            "{length}"
+        );
+    }
+    let cut_off = || sb.metric("signalbox_request_refused_total{reason=\"answer_cut_off\"}");
+    let before = cut_off();
+    assert!(
+        ask("/cut-off").try_answer("GET").is_err(),
+        "an answer that breaks off passes for a whole one"
+    );
+    assert!(eventually(SOON, || cut_off() > before));
 }
 
 #[test]

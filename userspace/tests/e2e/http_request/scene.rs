@@ -50,7 +50,7 @@ pub(crate) struct WebHost {
 
 impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
-    /// `/bytes/N` and `/chunked/N` with so many bytes, `/status/N` with a status, `/fields/N` with so many fields,
+    /// `/bytes/N` and `/chunked/N` with so many bytes, `/cut-off` with a chunk and no end, `/status/N` with a status, `/fields/N` with so many fields,
     /// `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N` with so many bytes in small
     /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early`
     /// before it has read the body, `/ws` with 101 and an echo, `/ws-wrong` with the answer to another key, `/interim`
@@ -136,6 +136,10 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
     if let Some(length) = number("/chunked/") {
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")?;
         return send_noise(stream, length, true);
+    }
+    if path == "/cut-off" {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?;
+        return Err(ErrorKind::UnexpectedEof.into());
     }
     if let Some(status) = number("/status/") {
         let length = if status == 204 { "" } else { "Content-Length: 7\r\n" };
