@@ -7,3 +7,4 @@ pub mod cookie;
 pub mod forwarded;
 pub mod last_request;
 pub mod path;
+pub mod path_reading;

@@ -1,7 +1,7 @@
 //! Which path of a host's routes a request belongs to: the longest one, as OpenShift's router finds it.
 //!
 //! Paths are compared as raw bytes: nothing is decoded and no dot segment resolved, for what the balancer understood
-//! and what the host understands would then be two things. [`is_ambiguous`] finds paths where they could be.
+//! and what the host understands would then be two things. [`super::path_reading`] finds paths where they are.
 
 use std::collections::HashMap;
 
@@ -71,38 +71,6 @@ pub fn rewrite(prefix: &[u8], replacement: &[u8], target: &[u8]) -> Option<Vec<u
 /// Whether a route's path ends at the end of a segment of the request's path, of which `rest` is left.
 fn is_whole(route: &[u8], rest: &[u8]) -> bool {
     route.is_empty() || route.ends_with(b"/") || rest.is_empty() || rest.starts_with(b"/")
-}
-
-/// Whether a host could read a path as another one: dot segments (raw or encoded), empty segments, and encoded slashes,
-/// backslashes and NULs. For who would rather refuse such requests than route them by their bytes.
-#[must_use]
-pub fn is_ambiguous(path: &[u8]) -> bool {
-    let is_encoded = |window: &[u8]| matches!(window, [b'%', b'2', b'f' | b'F'] | [b'%', b'5', b'c' | b'C'] | b"%00");
-    let inner = path.strip_prefix(b"/").unwrap_or(path);
-    let (segments, last) = match inner.iter().rposition(|&b| b == b'/') {
-        Some(at) => (Some(&inner[..at]), &inner[at + 1..]),
-        None => (None, inner),
-    };
-    let has_empty = segments.is_some_and(|all| all.split(|&b| b == b'/').any(<[u8]>::is_empty));
-    let mut all = segments
-        .into_iter()
-        .flat_map(|all| all.split(|&b| b == b'/'))
-        .chain([last]);
-    has_empty || path.contains(&b'\\') || path.windows(3).any(is_encoded) || all.any(is_dots)
-}
-
-/// Whether a segment is `.` or `..`, with dots as they are or encoded.
-fn is_dots(segment: &[u8]) -> bool {
-    let mut rest = segment;
-    let mut dots = 0;
-    while !rest.is_empty() {
-        rest = match rest {
-            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
-            _ => return false,
-        };
-        dots += 1;
-    }
-    matches!(dots, 1 | 2)
 }
 
 #[cfg(test)]
@@ -180,38 +148,6 @@ mod tests {
             ("/app%2fadmin", "/"),
         ] {
             assert_eq!(table.find(path.as_bytes()).map(String::as_str), Some(route), "{path}");
-        }
-    }
-
-    #[test]
-    fn paths_that_hosts_read_in_their_own_way() {
-        for path in [
-            "/a/../b",
-            "/..",
-            "/a/.",
-            "/%2e%2E/x",
-            "/.%2e",
-            "/a//b",
-            "//a",
-            "/a%2fb",
-            "/a%5C",
-            "/a\\b",
-            "/a%00",
-        ] {
-            assert!(is_ambiguous(path.as_bytes()), "{path}");
-        }
-        for path in [
-            "/",
-            "",
-            "*",
-            "/a",
-            "/a/",
-            "/a.b/..c/...",
-            "/.well-known/x",
-            "/a%20b",
-            "/%2e%2ex",
-        ] {
-            assert!(!is_ambiguous(path.as_bytes()), "{path}");
         }
     }
 

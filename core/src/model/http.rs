@@ -19,10 +19,34 @@ pub struct HttpPolicy {
     pub trusted: Option<Vec<IpNet>>,
     /// Field that holds the id of a request, which hosts and the log get; `None`: there is none.
     pub request_id: Option<String>,
+    /// Treatment of requests whose path hosts may read as that of another route.
+    pub ambiguous_paths: AmbiguousPaths,
     /// Whether fields that tell of clients' certificates are removed from what clients send: some listener tells hosts
     /// by them.
     #[serde(rename = "hide_certificate_fields")]
     pub hides_certificate_fields: bool,
+}
+
+/// Treatment of requests whose path hosts may read as that of another route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AmbiguousPaths {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// All paths are normalized first, for routes and for hosts; what is ambiguous then is refused.
+    Normalize,
+    /// They are routed by the bytes of their path.
+    Pass,
+}
+
+impl AmbiguousPaths {
+    /// All treatments, with their names in the configuration.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("refuse", Self::Refuse),
+        ("normalize", Self::Normalize),
+        ("pass", Self::Pass),
+    ];
 }
 
 /// Treatment of the requests of a name, or of one of its paths.

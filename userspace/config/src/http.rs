@@ -1,8 +1,8 @@
-//! Settings of listeners that route by request: `forwarded` and `request_id`.
+//! Settings of listeners that route by request: `forwarded`, `request_id` and `ambiguous_paths`.
 
 use signalbox_core::http::forwarded::ForwardedPolicy;
 use signalbox_core::http1::edit::FieldName;
-use signalbox_core::model::http::HttpPolicy;
+use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
 
 use super::map::MapDecoder;
 use super::node::NodeRef;
@@ -21,6 +21,7 @@ const POLICIES: [(&str, ForwardedPolicy); 4] = [
 pub(super) struct HttpKeys<'a> {
     forwarded: Option<NodeRef<'a>>,
     request_id: Option<NodeRef<'a>>,
+    ambiguous_paths: Option<NodeRef<'a>>,
 }
 
 impl<'a> HttpKeys<'a> {
@@ -28,13 +29,18 @@ impl<'a> HttpKeys<'a> {
         Self {
             forwarded: map.take("forwarded"),
             request_id: map.take("request_id"),
+            ambiguous_paths: map.take("ambiguous_paths"),
         }
     }
 
     /// Decodes the keys; `is_served`: whether the listener routes by request.
     pub(super) fn decode(&self, is_served: bool, report: &mut Report) -> Option<HttpPolicy> {
         if !is_served {
-            for (key, place) in [("forwarded", &self.forwarded), ("request_id", &self.request_id)] {
+            for (key, place) in [
+                ("forwarded", &self.forwarded),
+                ("request_id", &self.request_id),
+                ("ambiguous_paths", &self.ambiguous_paths),
+            ] {
                 if let Some(place) = place {
                     let message = format!("`{key}` needs `routing: request` or `protocol: https`");
                     place.error(report, message);
@@ -59,6 +65,9 @@ impl<'a> HttpKeys<'a> {
                 Some(items.filter_map(|item| item.prefix(report)).collect())
             })?;
         }
+        policy.ambiguous_paths = or_default(self.ambiguous_paths.as_ref(), policy.ambiguous_paths, |place| {
+            place.keyword("a treatment of ambiguous paths", &AmbiguousPaths::ALL, report)
+        });
         policy.request_id = optional_value(self.request_id.as_ref(), |place| request_id(place, report))?;
         Some(policy)
     }

@@ -44,6 +44,7 @@ pub(super) mod pool;
 mod reached;
 mod refusal;
 mod request;
+mod request_path;
 mod request_route;
 pub(super) mod timers;
 mod tls_policy;

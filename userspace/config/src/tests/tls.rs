@@ -110,6 +110,7 @@ fn mistakes_of_listeners() {
         , routing: request | listeners[0].routing | has no meaning with `protocol: https`
         , request_id: \"a b\" | listeners[0].request_id | is not the name of a field
         , request_id: Content-Length | listeners[0].request_id | that may be set
+        , ambiguous_paths: reject | listeners[0].ambiguous_paths | is not a treatment of ambiguous paths
         , forwarded: { policy: keep } | listeners[0].forwarded.policy | is not a policy
         ",
     );

@@ -23,6 +23,8 @@ pub(super) struct Request {
     pub(super) head: RequestHead,
     /// Bytes that the head was parsed from.
     pub(super) bytes: Vec<u8>,
+    /// Bytes of the head as the client has sent it.
+    pub(super) taken: usize,
     pub(super) began: Instant,
     /// Id of the request, where it has one.
     pub(super) id: Option<Box<str>>,

@@ -191,6 +191,7 @@ impl HttpConnection<'_> {
                 let ahead = bytes.split_off(head.range.end());
                 let request = Request {
                     head: *head,
+                    taken: bytes.len(),
                     bytes,
                     began: Instant::now(),
                     id: None,

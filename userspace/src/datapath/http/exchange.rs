@@ -12,7 +12,7 @@ use signalbox_core::http1::grammar::elements;
 use signalbox_core::http1::head::Version;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{NextStep, RequestFacts, Turn, TurnEvent, TurnPolicy};
-use signalbox_core::model::http::HttpPolicy;
+use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
 use signalbox_core::model::{Listener, Protocol, Route};
 use signalbox_core::view::Destination;
 
@@ -109,6 +109,9 @@ impl HttpConnection<'_> {
             self.worker.shared.stopping.load(Relaxed) || !self.is_served_by(listener, snapshot.route(request.name()));
         let default_policy = HttpPolicy::default();
         let http = listener.map_or(&default_policy, |listener| &listener.http);
+        if http.ambiguous_paths == AmbiguousPaths::Normalize {
+            request.normalize_path(&self.limits);
+        }
         self.client = self.client_of(&request, http);
         request.id = self.id_of(&request, http);
         let (plan, to) = match self.plan(&request, &snapshot, listener, drains) {
@@ -116,7 +119,10 @@ impl HttpConnection<'_> {
             Err(refusal) => return self.refuse(client, &request, refusal, None, ahead).await,
         };
         let configured = snapshot.route(plan.name);
-        let protocol = match host_protocol(&request, self.is_tls, listener, configured, &snapshot.model) {
+        let protocol = request.check_path(listener, &snapshot);
+        let protocol =
+            protocol.and_then(|()| host_protocol(&request, self.is_tls, listener, configured, &snapshot.model));
+        let protocol = match protocol {
             Ok(protocol) => protocol,
             Err(refusal) => return self.refuse(client, &request, plan.refusal(refusal), None, ahead).await,
         };
@@ -194,7 +200,7 @@ impl HttpConnection<'_> {
         if let Ok(leg_a) = &mut leg_a
             && leg_a.kind == CutKind::LastRequest
         {
-            leg_a.consumed = self.consumed + (request.bytes.len() + ahead.len()) as u32;
+            leg_a.consumed = self.consumed + (request.taken + ahead.len()) as u32;
             let mut bytes = Vec::with_capacity(request.bytes.len() + ahead.len() + ROOM_FOR_FIELDS);
             plan.write_head(&request, &turn, &mut bytes);
             bytes.extend_from_slice(&ahead);

@@ -1,5 +1,6 @@
 //! Listeners with `routing: request`.
 
+mod ambiguous;
 mod answers;
 mod bodies;
 mod host_limit;

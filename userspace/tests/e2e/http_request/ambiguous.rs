@@ -1,0 +1,135 @@
+//! Paths that a host may read as another one, written in ways that routes are not found by.
+
+use super::scene::{Client, WebHost, config_of};
+use crate::lab::http::{curl, field};
+use crate::lab::{Lab, Signalbox, privileged};
+
+const HOSTS: [&str; 2] = ["east-1", "east-2"];
+const ROUTES: [&str; 2] = [
+    "{ host: a.test, clusters: { east-1: 1 } }",
+    "{ host: a.test, path: /login, clusters: { east-2: 1 } }",
+];
+
+/// Ways to write `/login`.
+const SPELLINGS: [&str; 4] = ["//login", "/./login", "/%6cogin", "/x/../login"];
+
+fn start(lab: &Lab) -> ([WebHost; 2], Signalbox, String) {
+    let hosts = HOSTS.map(|host| WebHost::start(lab, host));
+    let text = config_of("", &HOSTS, &ROUTES);
+    let sb = Signalbox::start(lab, &text);
+    sb.wait_healthy(&HOSTS);
+    (hosts, sb, text)
+}
+
+/// Status and host of the answer to a GET of a path, in HTTP/1.1 and in HTTP/2.
+fn ask(lab: &Lab, path: &str) -> (u16, String) {
+    let answer = Client::connect(lab).get("a.test", path);
+    let url = format!("http://a.test{path}");
+    let words = ["--http2-prior-knowledge", "--path-as-is", "-w", "%{http_code}", &url];
+    let over_http2 = curl(lab, "10.1.0.1", &words).body;
+    assert_eq!(over_http2, format!("{}{}", answer.text, answer.status), "{path}");
+    let host = if answer.status == 200 {
+        field(&answer.text, "host")
+    } else {
+        String::new()
+    };
+    (answer.status, host)
+}
+
+#[test]
+fn a_path_that_may_be_another_routes_is_refused() {
+    if !privileged("a_path_that_may_be_another_routes_is_refused") {
+        return;
+    }
+    let lab = Lab::new();
+    let ([east_1, _east_2], sb, _) = start(&lab);
+    for path in SPELLINGS
+        .into_iter()
+        .chain(["/x%2f..%2Flogin", "/login;x=1", "/x/..;/login/y"])
+    {
+        assert_eq!(ask(&lab, path).0, 400, "{path}");
+    }
+    let refused = sb.metric("signalbox_request_refused_total{reason=\"ambiguous_path\"}");
+    assert!((refused - 14.0).abs() < 0.5, "{refused}");
+    assert_eq!(ask(&lab, "/login").1, "east-2");
+    assert!(
+        east_1.take().is_empty(),
+        "a request that was refused has come to a host"
+    );
+    // However a host reads these, they are of the same route, and pass as they are.
+    for path in ["//other/", "/group%2fproject", "/a/../b", "/x;y/loginpage"] {
+        assert_eq!(ask(&lab, path), (200, "east-1".to_owned()), "{path}");
+        assert!(
+            east_1
+                .take()
+                .iter()
+                .all(|head| head.starts_with(&format!("GET {path} ")))
+        );
+    }
+    // The connection goes on.
+    let mut client = Client::connect(&lab);
+    assert_eq!(client.get("a.test", "//login").status, 400);
+    assert_eq!(client.get("a.test", "/").status, 200);
+}
+
+#[test]
+fn paths_are_normalized_for_routes_and_for_hosts() {
+    if !privileged("paths_are_normalized_for_routes_and_for_hosts") {
+        return;
+    }
+    let lab = Lab::new();
+    let ([east_1, east_2], sb, text) = start(&lab);
+    sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: normalize,"));
+    for path in SPELLINGS {
+        assert_eq!(
+            ask(&lab, &format!("{path}?back=//x/..")),
+            (200, "east-2".to_owned()),
+            "{path}"
+        );
+        let heads = east_2.take();
+        assert!(
+            heads.len() == 2 && heads.iter().all(|head| head.starts_with("GET /login?back=//x/.. ")),
+            "{heads:?}"
+        );
+    }
+    let mut client = Client::connect(&lab);
+    client.send("GET http://a.test/x/..//login HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 200);
+    assert!(east_2.take()[0].starts_with("GET /login HTTP/1.1\r\n"));
+    assert_eq!(ask(&lab, "/x%2f..%2flogin").0, 400, "what no spelling settles");
+    assert_eq!(ask(&lab, "/group%2fproject//x"), (200, "east-1".to_owned()));
+    assert!(east_1.take()[0].starts_with("GET /group%2fproject/x "));
+    // Limits of the path hold for all its spellings.
+    let limited = text
+        .replace("routing: request,", "routing: request, ambiguous_paths: normalize,")
+        .replace(
+            "path: /login,",
+            "path: /login, limits: { requests: { rate: 1, burst: 2 } },",
+        );
+    sb.reload(&limited);
+    let mut client = Client::connect(&lab);
+    let refused = |path: &str| client.get("a.test", path).status == 429;
+    assert!(
+        SPELLINGS.into_iter().cycle().take(40).any(refused),
+        "no spelling has a limit"
+    );
+}
+
+#[test]
+fn paths_pass_by_their_bytes_where_that_is_wanted() {
+    if !privileged("paths_pass_by_their_bytes_where_that_is_wanted") {
+        return;
+    }
+    let lab = Lab::new();
+    let ([east_1, _east_2], sb, text) = start(&lab);
+    sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: pass,"));
+    for path in SPELLINGS {
+        assert_eq!(ask(&lab, path), (200, "east-1".to_owned()), "{path}");
+        assert!(
+            east_1
+                .take()
+                .iter()
+                .all(|head| head.starts_with(&format!("GET {path} ")))
+        );
+    }
+}
