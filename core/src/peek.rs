@@ -37,6 +37,8 @@ pub struct ClientRequest {
 pub enum PeekParseError {
     /// The client speaks another protocol altogether.
     WrongProtocol,
+    /// The client speaks HTTP where TLS is expected.
+    PlainHttp,
     /// The client speaks the right protocol, but breaks its rules.
     Malformed(&'static str),
     /// The client's message is longer than the parser's limit.
@@ -49,6 +51,7 @@ impl PeekParseError {
     pub const fn label(self) -> &'static str {
         match self {
             Self::WrongProtocol => "wrong_protocol",
+            Self::PlainHttp => "plain_http",
             Self::Malformed(_) => "malformed",
             Self::TooLarge => "too_large",
         }

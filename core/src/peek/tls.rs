@@ -22,6 +22,9 @@ const CLIENT_HELLO: u8 = 1;
 const RECORD_HEADER: usize = 5;
 const MAX_RECORD: usize = 1 << 14;
 
+/// Longest method of a plain HTTP request that is told apart from other protocols.
+const MAX_METHOD_BYTES: usize = 16;
+
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 
@@ -44,7 +47,7 @@ fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, PeekParseError> 
         match bytes.first() {
             None => return Ok(None),
             Some(&HANDSHAKE) => {}
-            Some(_) if message.is_empty() => return Err(PeekParseError::WrongProtocol),
+            Some(_) if message.is_empty() => return not_tls(bytes).map_or(Ok(None), Err),
             Some(_) => return Err(PeekParseError::Malformed("another record inside the ClientHello")),
         }
         if bytes.get(1).is_some_and(|&major| major != 3) {
@@ -86,6 +89,17 @@ fn handshake(mut bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, PeekParseError> 
             return Ok(None);
         }
         bytes = &bytes[RECORD_HEADER + len..];
+    }
+}
+
+/// Fault of bytes that begin no record; `None` while they may still become a request of HTTP, which is told apart.
+fn not_tls(bytes: &[u8]) -> Option<PeekParseError> {
+    let method = bytes.iter().take_while(|b| b.is_ascii_uppercase()).count();
+    match &bytes[method..] {
+        _ if method == 0 || method > MAX_METHOD_BYTES => Some(PeekParseError::WrongProtocol),
+        [] | [b' '] => None,
+        [b' ', b'/' | b'*', ..] => Some(PeekParseError::PlainHttp),
+        _ => Some(PeekParseError::WrongProtocol),
     }
 }
 
@@ -289,13 +303,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tls_is_known_by_its_first_byte() {
-        for garbage in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
+    fn what_is_not_tls_is_known_by_its_first_bytes() {
+        let letters = [b'A'; MAX_METHOD_BYTES + 1];
+        for garbage in [&letters[..], b"EHLO mail.test", b"SSH-2.0-x", b"\x00", b"\x16\x02\x00"] {
             assert_eq!(
                 peek(garbage),
                 Peek::Invalid(PeekParseError::WrongProtocol),
                 "{garbage:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_plain_request_is_told_apart() {
+        for request in ["GET / HTTP/1.1\r\n", "OPTIONS * ", "PRI * HTTP/2.0\r\n"] {
+            assert_eq!(peek(request.as_bytes()), Peek::Invalid(PeekParseError::PlainHttp));
+        }
+        for beginning in ["G", "GET", "GET "] {
+            assert_eq!(peek(beginning.as_bytes()), Peek::Incomplete, "{beginning}");
         }
     }
 

@@ -84,6 +84,9 @@ impl RefuseReason {
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::WrongProtocol)) => {
                 (400, "The request could not be understood.")
             }
+            Self::Peek(PeekError::Malformed(PeekParseError::PlainHttp)) => {
+                (400, "The plain HTTP request was sent to an HTTPS port.")
+            }
             Self::Peek(PeekError::Closed | PeekError::Silent) => return None,
         })
     }
@@ -111,6 +114,11 @@ impl RefuseReason {
         })
     }
 
+    /// Whether a client of a TLS port speaks HTTP, and understands an answer in it alone.
+    fn is_plain_http(self) -> bool {
+        self == Self::Peek(PeekError::Malformed(PeekParseError::PlainHttp))
+    }
+
     /// Text of what a client sees that is refused so.
     pub fn seen_by(self, protocol: Protocol) -> String {
         match (protocol, self.http(), self.alert()) {
@@ -133,6 +141,7 @@ impl RefuseReason {
     ) -> Option<Vec<u8>> {
         match protocol {
             Protocol::Tcp => None,
+            Protocol::Tls if self.is_plain_http() => self.answer(Protocol::Http, first, greeted, pages),
             Protocol::Tls => self.alert().map(|description| vec![21, 3, 3, 0, 2, 2, description]),
             Protocol::Http if greeted.is_some() || h2::has_preface(first) => self.http2().map(|refusal| {
                 greeted.map_or_else(|| refusal.for_ungreeted(first), |greeted| greeted.refusal(&refusal))
@@ -246,6 +255,9 @@ mod tests {
             ),
             None
         );
+        let plain = RefuseReason::Peek(PeekError::Malformed(PeekParseError::PlainHttp));
+        let page = plain.answer(Protocol::Tls, b"GET / HTTP/1.1", None, &pages).unwrap();
+        assert!(page.starts_with(b"HTTP/1.1 400 "), "the client does not speak TLS");
         let frames = RefuseReason::NoRoute
             .answer(Protocol::Http, h2::PREFACE, None, &pages)
             .unwrap();

@@ -351,7 +351,7 @@ fn garbage_on_every_listener_is_refused_and_counted_while_good_clients_are_serve
                 "signalbox_peek_total{{listener=\"{listener}\",outcome=\"{outcome}\"}}"
             ))
         };
-        let bad = count("wrong_protocol") + count("malformed") + count("too_large");
+        let bad = count("wrong_protocol") + count("malformed") + count("too_large") + count("plain_http");
         assert_eq!(bad, f64::from(rounds * 5), "{listener}");
     }
     assert_eq!(

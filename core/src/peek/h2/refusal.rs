@@ -42,7 +42,7 @@ impl H2Refusal<'_> {
         }
         let (code, why) = broken.map_or((self.code, ""), |broken| match broken.error {
             PeekParseError::Malformed(what) => (broken.code, what),
-            PeekParseError::TooLarge | PeekParseError::WrongProtocol => (broken.code, ""),
+            PeekParseError::TooLarge | PeekParseError::WrongProtocol | PeekParseError::PlainHttp => (broken.code, ""),
         });
         let mut end = answered.unwrap_or_default().to_be_bytes().to_vec();
         end.extend_from_slice(&code.to_be_bytes());

@@ -68,7 +68,7 @@ fn a_name_without_a_certificate_is_refused_where_the_listener_is_strict() {
     assert!(refused.to_string().contains("not valid for name"), "{refused}");
     // What is no TLS gets no certificate, and the listener goes on.
     let mut plain = crate::http_request::scene::Client::on(lab.client.connect(HTTPS));
-    plain.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    plain.send("SSH-2.0-OpenSSH_9.2\r\n");
     assert!(plain.is_at_end());
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
 }

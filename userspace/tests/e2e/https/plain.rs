@@ -1,7 +1,10 @@
 //! Plain HTTP for names that are served over TLS: `insecure`.
 
-use super::scene::{body, certificate, certificates};
+use std::io::{Read as _, Write as _};
+
+use super::scene::{HTTPS, body, certificate, certificates};
 use crate::http_request::scene::{Client, WebHost, field};
+use crate::lab::http::curl;
 use crate::lab::{Lab, Signalbox, privileged};
 
 #[test]
@@ -45,6 +48,53 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
     let answer = client.answer("POST");
     assert_eq!((answer.status, field(&answer.head, "connection")), (307, Some("close")));
     assert!(client.is_at_end());
+}
+
+#[test]
+fn plain_http_at_a_tls_port_is_answered_in_http() {
+    if !privileged("plain_http_at_a_tls_port_is_answered_in_http") {
+        return;
+    }
+    let lab = Lab::new();
+    let east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let route = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge } }";
+    let https = body("", &certificates(&pem), &[("east-1", "")], &[route]);
+    let sb = Signalbox::start(&lab, &https);
+    sb.wait_healthy(&["east-1"]);
+    let words = ["-w", "%{http_code}", "http://a.test:443/"];
+    let refused = |protocol: &str| {
+        let answer = curl(&lab, "10.1.0.1", &words);
+        assert_eq!(answer.code, 0, "{}", answer.trace);
+        assert!(
+            answer.body.contains("sent to an HTTPS port.") && answer.body.ends_with("400"),
+            "{}",
+            answer.body
+        );
+        // Byte by byte, and a body that is not read.
+        let mut slow = lab.client.connect(HTTPS);
+        slow.set_nodelay(true).unwrap();
+        for byte in b"POST / HTTP/1.1" {
+            slow.write_all(&[*byte]).unwrap();
+        }
+        let mut page = String::new();
+        slow.read_to_string(&mut page).unwrap();
+        assert!(
+            page.starts_with("HTTP/1.1 400 ") && page.ends_with("</html>\n"),
+            "{protocol}: {page}"
+        );
+    };
+    refused("https");
+    let counted = "signalbox_peek_total{listener=\"https\",outcome=\"plain_http\"}";
+    assert!((sb.metric(counted) - 2.0).abs() < 0.5);
+    sb.reload(
+        &https
+            .replace("protocol: https", "protocol: tls")
+            .replace(", tls: { termination: edge }", ""),
+    );
+    refused("tls");
+    assert!((sb.metric(counted) - 4.0).abs() < 0.5);
+    assert!(east.take().is_empty());
 }
 
 /// A configuration that says `redirect` means it at every listener.
