@@ -21,6 +21,8 @@ pub struct HttpPolicy {
     pub request_id: Option<String>,
     /// Treatment of requests whose path hosts may read as that of another route.
     pub ambiguous_paths: AmbiguousPaths,
+    /// Port of `https` that clients in plain HTTP are sent to; `None`: [`super::Model::https_port`].
+    pub redirect_port: Option<u16>,
     /// Whether fields that tell of clients' certificates are removed from what clients send: some listener tells hosts
     /// by them.
     #[serde(rename = "hide_certificate_fields")]

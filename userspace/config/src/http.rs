@@ -1,7 +1,8 @@
-//! Settings of listeners that route by request: `forwarded`, `request_id` and `ambiguous_paths`.
+//! Settings of listeners for requests: `forwarded`, `request_id`, `ambiguous_paths` and `redirect_port`.
 
 use signalbox_core::http::forwarded::ForwardedPolicy;
 use signalbox_core::http1::edit::FieldName;
+use signalbox_core::model::Protocol;
 use signalbox_core::model::http::{AmbiguousPaths, HttpPolicy};
 
 use super::map::MapDecoder;
@@ -22,6 +23,7 @@ pub(super) struct HttpKeys<'a> {
     forwarded: Option<NodeRef<'a>>,
     request_id: Option<NodeRef<'a>>,
     ambiguous_paths: Option<NodeRef<'a>>,
+    redirect_port: Option<NodeRef<'a>>,
 }
 
 impl<'a> HttpKeys<'a> {
@@ -30,25 +32,53 @@ impl<'a> HttpKeys<'a> {
             forwarded: map.take("forwarded"),
             request_id: map.take("request_id"),
             ambiguous_paths: map.take("ambiguous_paths"),
+            redirect_port: map.take("redirect_port"),
         }
     }
 
-    /// Decodes the keys; `is_served`: whether the listener routes by request.
-    pub(super) fn decode(&self, is_served: bool, report: &mut Report) -> Option<HttpPolicy> {
-        if !is_served {
-            for (key, place) in [
-                ("forwarded", &self.forwarded),
-                ("request_id", &self.request_id),
-                ("ambiguous_paths", &self.ambiguous_paths),
-            ] {
-                if let Some(place) = place {
-                    let message = format!("`{key}` needs `routing: request` or `protocol: https`");
-                    place.error(report, message);
-                }
+    /// Decodes the keys. `is_served`: whether the listener routes by request. `spoken`: its protocol, and whether TLS ends
+    /// there.
+    pub(super) fn decode(
+        &self,
+        is_served: bool,
+        spoken: Option<(Protocol, bool)>,
+        report: &mut Report,
+    ) -> Option<HttpPolicy> {
+        let is_http = spoken.is_none_or(|spoken| spoken == (Protocol::Http, false));
+        let ends_tls = spoken.is_none_or(|(_, ends_tls)| ends_tls);
+        for (key, place, is_wanted, needs) in [
+            (
+                "forwarded",
+                &self.forwarded,
+                is_served,
+                "`routing: request` or `protocol: https`",
+            ),
+            (
+                "request_id",
+                &self.request_id,
+                is_served,
+                "`routing: request` or `protocol: https`",
+            ),
+            (
+                "ambiguous_paths",
+                &self.ambiguous_paths,
+                is_http || ends_tls,
+                "`protocol: http` or `https`",
+            ),
+            ("redirect_port", &self.redirect_port, is_http, "`protocol: http`"),
+        ] {
+            if let Some(place) = place.as_ref().filter(|_| !is_wanted) {
+                place.error(report, format!("`{key}` needs {needs}"));
             }
-            return Some(HttpPolicy::default());
         }
         let mut policy = HttpPolicy::default();
+        policy.ambiguous_paths = or_default(self.ambiguous_paths.as_ref(), policy.ambiguous_paths, |place| {
+            place.keyword("a treatment of ambiguous paths", &AmbiguousPaths::ALL, report)
+        });
+        policy.redirect_port = optional_value(self.redirect_port.as_ref(), |place| place.port(report))?;
+        if !is_served {
+            return Some(policy);
+        }
         if let Some(mut map) = self
             .forwarded
             .as_ref()
@@ -65,9 +95,6 @@ impl<'a> HttpKeys<'a> {
                 Some(items.filter_map(|item| item.prefix(report)).collect())
             })?;
         }
-        policy.ambiguous_paths = or_default(self.ambiguous_paths.as_ref(), policy.ambiguous_paths, |place| {
-            place.keyword("a treatment of ambiguous paths", &AmbiguousPaths::ALL, report)
-        });
         policy.request_id = optional_value(self.request_id.as_ref(), |place| request_id(place, report))?;
         Some(policy)
     }

@@ -100,8 +100,8 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         .and_then(NodeRef::plain)
         .map_or_else(|| "a listener".to_owned(), owner);
     let name = name.and_then(|name| context.unique.name(&name, "listener", report));
-    let protocol = protocol.and_then(|place| place.keyword("a protocol", &PROTOCOLS, report));
-    let tls = match protocol {
+    let spoken = protocol.and_then(|place| place.keyword("a protocol", &PROTOCOLS, report));
+    let tls = match spoken {
         Some((_, true)) => tls_keys.decode(report).map(Some),
         Some((protocol, false)) => {
             tls_keys.reject(protocol.as_str(), report);
@@ -109,7 +109,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         }
         None => None,
     };
-    let protocol = protocol.map(|(protocol, _)| protocol);
+    let protocol = spoken.map(|(protocol, _)| protocol);
     let listen = listen.and_then(|place| addresses(&place, &label, context.bind_owners, report));
     if protocol == Some(Protocol::Tcp) && cluster.is_none() && known {
         place.error(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
@@ -121,7 +121,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         self::routing(place, protocol, is_https, report)
     });
     let is_per_request = is_https || matches!(routing, Some(Some(Routing::Request)));
-    let http = http_keys.decode(is_per_request || routing.is_none(), report);
+    let http = http_keys.decode(is_per_request || routing.is_none(), spoken, report);
     let datapath = settings::listener_datapath(datapath.as_ref(), context.datapath, report);
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
     Some(Listener {

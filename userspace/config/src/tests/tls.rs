@@ -6,7 +6,7 @@ use signalbox_core::affinity::AffinityScope;
 use signalbox_core::http::forwarded::ForwardedPolicy;
 use signalbox_core::http1::edit::{FieldEdit, FieldName};
 use signalbox_core::model::Protocol;
-use signalbox_core::model::http::HeaderEdits;
+use signalbox_core::model::http::{AmbiguousPaths, HeaderEdits};
 use signalbox_core::model::tls::{CertificatePlace, HttpVersion, InsecurePolicy, SessionTickets, Termination};
 
 use super::{only_mistakes, right};
@@ -111,6 +111,7 @@ fn mistakes_of_listeners() {
         , request_id: \"a b\" | listeners[0].request_id | is not the name of a field
         , request_id: Content-Length | listeners[0].request_id | that may be set
         , ambiguous_paths: reject | listeners[0].ambiguous_paths | is not a treatment of ambiguous paths
+        , redirect_port: 8443 | listeners[0].redirect_port | needs `protocol: http`
         , forwarded: { policy: keep } | listeners[0].forwarded.policy | is not a policy
         ",
     );
@@ -122,7 +123,24 @@ fn mistakes_of_listeners() {
         , termination: edge | listeners[0].termination | needs `protocol: https`: tls is not decrypted
         , strict_sni: true | listeners[0].strict_sni | needs `protocol: https`
         , request_id: X-Id | listeners[0].request_id | needs `routing: request` or `protocol: https`
+        , ambiguous_paths: pass | listeners[0].ambiguous_paths | needs `protocol: http` or `https`
         ",
+    );
+    let plain = |keys: &str| plain(keys).replace("protocol: tls", "protocol: http");
+    only_mistakes(
+        &plain,
+        "
+        , redirect_port: 0 | listeners[0].redirect_port | from 1 to 65535
+        , request_id: X-Id | listeners[0].request_id | needs `routing: request` or `protocol: https`
+        ",
+    );
+    let http = &right(&plain(", ambiguous_paths: normalize, redirect_port: 8443"))
+        .model
+        .listeners[0]
+        .http;
+    assert_eq!(
+        (http.ambiguous_paths, http.redirect_port),
+        (AmbiguousPaths::Normalize, Some(8443))
     );
 }
 

@@ -30,7 +30,7 @@ pub(super) fn host_protocol(
     let path = request.head.path(&request.bytes);
     match route.map_or(InsecurePolicy::Allow, |route| route.insecure(path)) {
         InsecurePolicy::Allow => Ok(Protocol::Http),
-        InsecurePolicy::Redirect => Err(redirect(request, model)),
+        InsecurePolicy::Redirect => Err(redirect(request, listener, model)),
         InsecurePolicy::None => {
             let why = RefuseReason::NoRoute;
             let (status, text) = why.http().unwrap_or((404, pages::text(404)));
@@ -40,7 +40,7 @@ pub(super) fn host_protocol(
 }
 
 /// Sends the client to the same URL with `https`; a method with a body stays what it is.
-fn redirect(request: &Request, model: &Model) -> Refusal {
+fn redirect(request: &Request, listener: Option<&Listener>, model: &Model) -> Refusal {
     let (root, rest) = request.head.path_and_query(&request.bytes);
     // A target is of graphic ASCII characters, as its parser checks; `*` of OPTIONS has no URL.
     let path = [root, rest].concat();
@@ -48,7 +48,8 @@ fn redirect(request: &Request, model: &Model) -> Refusal {
     let Some((host, path)) = request.name().zip(path) else {
         return Refusal::new(400, "no_url", pages::text(400));
     };
-    let port = match model.https_port() {
+    let said = listener.and_then(|listener| listener.http.redirect_port);
+    let port = match said.or_else(|| model.https_port()) {
         None | Some(443) => String::new(),
         Some(port) => format!(":{port}"),
     };

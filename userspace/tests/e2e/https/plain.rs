@@ -51,6 +51,35 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
 }
 
 #[test]
+fn a_redirect_names_the_port_of_its_listener() {
+    if !privileged("a_redirect_names_the_port_of_its_listener") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let route = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: redirect } }";
+    let text = body("", &certificates(&pem), &[("east-1", "")], &[route]).replace(":443\"", ":8443\"");
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    let location = || {
+        let answer = Client::connect(&lab).get("a.test", "/x");
+        field(&answer.head, "location").map(str::to_owned)
+    };
+    assert_eq!(
+        location().as_deref(),
+        Some("https://a.test:8443/x"),
+        "the port that is listened on"
+    );
+    for routing in ["routing: request", "routing: connection"] {
+        for (port, expected) in [("443", "https://a.test/x"), ("9443", "https://a.test:9443/x")] {
+            sb.reload(&text.replace("routing: request", &format!("{routing}, redirect_port: {port}")));
+            assert_eq!(location().as_deref(), Some(expected), "{routing}, {port}");
+        }
+    }
+}
+
+#[test]
 fn plain_http_at_a_tls_port_is_answered_in_http() {
     if !privileged("plain_http_at_a_tls_port_is_answered_in_http") {
         return;
