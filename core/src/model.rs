@@ -41,7 +41,7 @@ pub use health_check::{
     UdpProbe, UdpQuestion,
 };
 pub use health_page::HealthPage;
-pub use limits::{HandshakeLimits, HttpTimeouts, Limits, PerSource, Timeouts};
+pub use limits::{HandshakeLimits, HeadLimits, HttpTimeouts, Limits, PerSource, Timeouts};
 pub use listener::{Bind, Listener, Protocol, Routing};
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use role::ClusterRole;

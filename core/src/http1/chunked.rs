@@ -9,7 +9,7 @@ pub use error::ChunkedError;
 
 use super::fields::FieldSection;
 use super::grammar::is_ows;
-use super::limits::{MAX_FIELDS, MessageLimits};
+use super::limits::{MAX_TRAILER_FIELDS, MessageLimits};
 use line::SizeLine;
 
 /// Fields that frame or route a message: they mean nothing behind the body, and who merges trailers into the head is
@@ -204,8 +204,8 @@ const fn after_data(left: u64) -> ScanState {
 }
 
 fn check_trailers(section: &[u8], max_fields: usize) -> Result<FieldSection, ChunkedError> {
-    let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let headers = match httparse::parse_headers(section, &mut room[..max_fields.min(MAX_FIELDS)]) {
+    let mut room = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
+    let headers = match httparse::parse_headers(section, &mut room[..max_fields.min(MAX_TRAILER_FIELDS)]) {
         Ok(httparse::Status::Complete((_, headers))) => headers,
         Err(httparse::Error::TooManyHeaders) => return Err(ChunkedError::TooManyTrailers),
         _ => return Err(ChunkedError::TrailerLine),

@@ -1,7 +1,13 @@
 //! How much of a message is read before it is refused.
 
+/// Most fields that a peer's head may have, whatever is configured.
+pub const MAX_PEER_FIELDS: usize = 1024;
+
 /// Most fields that a head may have: the parser's room. It is more than a peer may send, for the balancer adds some.
-pub const MAX_FIELDS: usize = 144;
+pub const MAX_FIELDS: usize = MAX_PEER_FIELDS + 16;
+
+/// Most fields that a trailer section may have: the parser's room.
+pub const MAX_TRAILER_FIELDS: usize = 144;
 
 /// Limits of heads and chunked bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,19 +22,27 @@ pub struct MessageLimits {
     pub chunk_extension_bytes: usize,
     /// Bytes of a trailer section with all its line ends.
     pub trailer_bytes: usize,
-    /// Field lines of a trailer section; [`MAX_FIELDS`] at most.
+    /// Field lines of a trailer section; [`MAX_TRAILER_FIELDS`] at most.
     pub trailer_fields: usize,
 }
 
-impl Default for MessageLimits {
-    fn default() -> Self {
+impl MessageLimits {
+    /// Limits with heads of so many bytes, half of them for the target, and so many fields.
+    #[must_use]
+    pub const fn of_heads(head_bytes: usize, fields: usize) -> Self {
         Self {
-            head_bytes: 32 * 1024,
-            target_bytes: 16 * 1024,
-            fields: 128,
+            head_bytes,
+            target_bytes: head_bytes / 2,
+            fields,
             chunk_extension_bytes: 256,
             trailer_bytes: 8 * 1024,
             trailer_fields: 32,
         }
+    }
+}
+
+impl Default for MessageLimits {
+    fn default() -> Self {
+        Self::of_heads(32 * 1024, 128)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Outcomes are final: once a head is whole or refused, more bytes change nothing.
 
+use std::mem::MaybeUninit;
+
 use super::authority::Authority;
 use super::byte_range::ByteRange;
 use super::connection::ConnectionOptions;
@@ -41,9 +43,9 @@ pub fn request(buffer: &[u8], limits: &MessageLimits) -> Result<ParsedRequest, H
     if target_length(window) > limits.target_bytes {
         return Err(HeadError::TargetTooLong);
     }
-    let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut parsed = httparse::Request::new(&mut room[..limits.fields.min(MAX_FIELDS)]);
-    match parsed.parse(window) {
+    let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut []);
+    match parsed.parse_with_uninit_headers(window, &mut room[..limits.fields.min(MAX_FIELDS)]) {
         Ok(httparse::Status::Complete(end)) => check_request(&window[..end], &parsed)
             .map(Box::new)
             .map(ParsedRequest::Head),
@@ -65,9 +67,10 @@ pub fn response(buffer: &[u8], limits: &MessageLimits) -> Result<Option<Response
         return Err(HeadError::StatusLine);
     }
     let window = &buffer[..buffer.len().min(limits.head_bytes)];
-    let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut parsed = httparse::Response::new(&mut room[..limits.fields.min(MAX_FIELDS)]);
-    match parsed.parse(window) {
+    let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let room = &mut room[..limits.fields.min(MAX_FIELDS)];
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, window, room) {
         Ok(httparse::Status::Complete(end)) => check_response(&window[..end], &parsed).map(Some),
         Ok(httparse::Status::Partial) if buffer.len() >= limits.head_bytes => Err(HeadError::HeadTooLarge),
         Ok(httparse::Status::Partial) => Ok(None),

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use std::time::Duration;
 
+use crate::http1::limits::MessageLimits;
+
 /// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
@@ -50,6 +52,34 @@ pub struct Limits {
     pub per_source: PerSource,
     /// Limits of TLS handshakes in progress.
     pub handshakes: HandshakeLimits,
+    /// Limits of the heads of requests and answers.
+    pub heads: HeadLimits,
+}
+
+/// Limits of the heads of requests and answers, where requests are routed one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HeadLimits {
+    /// Most bytes.
+    pub bytes: u32,
+    /// Most fields.
+    pub fields: u16,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            bytes: 32 * 1024,
+            fields: 128,
+        }
+    }
+}
+
+impl HeadLimits {
+    /// Limits of messages whose heads have these.
+    #[must_use]
+    pub const fn of_messages(self) -> MessageLimits {
+        MessageLimits::of_heads(self.bytes as usize, self.fields as usize)
+    }
 }
 
 /// Limits of TLS handshakes in progress at a worker; 0 for none.

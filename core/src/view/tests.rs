@@ -104,6 +104,7 @@ pub(crate) fn model() -> Model {
                 per_worker: 0,
                 per_source: 0,
             },
+            heads: crate::model::HeadLimits::default(),
         },
         datapath: Datapath {
             tier: None,

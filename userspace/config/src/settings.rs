@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use signalbox_common::cut::flow::DEFAULT_FLOWS;
 use signalbox_core::hostname::Hostname;
+use signalbox_core::http1::limits::MAX_PEER_FIELDS;
 use signalbox_core::model::{
-    Admin, AdminTls, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HttpTimeouts, Limits, PeekPlace,
-    PerSource, Tier, Timeouts,
+    Admin, AdminTls, DEFAULT_ADMIN_CONNECTIONS, Datapath, EtcdStore, HandshakeLimits, HeadLimits, HttpTimeouts, Limits,
+    PeekPlace, PerSource, Tier, Timeouts,
 };
 
 use super::address::BindOwners;
@@ -30,6 +31,11 @@ const MAX_ADMIN_CONNECTIONS: u32 = 4096;
 
 /// Most flows of tier `cut`: 1 GiB of flow table.
 const MAX_CUT_FLOWS: u32 = 1 << 22;
+
+/// Bounds of the heads of requests and answers.
+const MIN_HEAD_BYTES: u32 = 4 << 10;
+const MAX_HEAD_BYTES: u32 = 1 << 20;
+const MIN_HEAD_FIELDS: u16 = 32;
 
 /// Tiers where the configuration says nothing.
 pub(super) const DEFAULT_DATAPATH: Datapath = Datapath {
@@ -355,6 +361,7 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
         cut_flows: DEFAULT_FLOWS,
         per_source: DEFAULT_PER_SOURCE,
         handshakes: DEFAULT_HANDSHAKES,
+        heads: HeadLimits::default(),
     };
     let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return defaults;
@@ -363,6 +370,7 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
     let cut_flows = map.take("cut_flows");
     let per_source = map.take("per_source");
     let handshakes = map.take("handshakes");
+    let heads = map.take("heads");
     map.finish(report);
     let max_connections = or_default(max_connections.as_ref(), None, |place| match place.plain() {
         Some("auto") => Some(None),
@@ -376,6 +384,25 @@ pub(super) fn limits(place: Option<&NodeRef<'_>>, report: &mut Report) -> Limits
         cut_flows,
         per_source: self::per_source(per_source.as_ref(), report),
         handshakes: self::handshakes(handshakes.as_ref(), report),
+        heads: self::heads(heads.as_ref(), report),
+    }
+}
+
+fn heads(place: Option<&NodeRef<'_>>, report: &mut Report) -> HeadLimits {
+    let default = HeadLimits::default();
+    let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
+        return default;
+    };
+    let bytes = map.take("bytes");
+    let fields = map.take("fields");
+    map.finish(report);
+    HeadLimits {
+        bytes: or_default(bytes.as_ref(), default.bytes, |place| {
+            place.number(MIN_HEAD_BYTES, MAX_HEAD_BYTES, report)
+        }),
+        fields: or_default(fields.as_ref(), default.fields, |place| {
+            place.number(MIN_HEAD_FIELDS, MAX_PEER_FIELDS as u16, report)
+        }),
     }
 }
 

@@ -14,7 +14,7 @@ pages: { 503: /busy.html }
 log: { connections: { to: stdout } }
 metrics: { routes: 10 }
 timeouts: { idle: 1h, body: 30s }
-limits: { per_source: { concurrent: 100 } }
+limits: { per_source: { concurrent: 100 }, heads: { fields: 128 } }
 datapath: { peek: auto }
 listeners:
   - { name: web, protocol: http, listen: ["10.1.0.1:80"], routing: request, redirect_port: 443 }
@@ -40,7 +40,7 @@ routes:
 "#;
 
 /// A part of the file, what becomes of it, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 40] = [
+const EDITS: [(&str, &str, &str); 41] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -62,6 +62,7 @@ const EDITS: [(&str, &str, &str); 40] = [
     ("peek: auto", "peek: userspace", "datapath peek"),
     ("routing: request", "routing: connection", "web routing"),
     ("policy: append", "policy: replace", "tls http.forwarded"),
+    ("fields: 128", "fields: 256", "limits heads.fields"),
     ("redirect_port: 443", "redirect_port: 8443", "web http.redirect_port"),
     ("paths: refuse", "paths: pass", "tls http.ambiguous_paths"),
     ("10.1.0.1:80\"", "10.1.0.2:80\"", "web listen"),

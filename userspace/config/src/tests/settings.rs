@@ -78,6 +78,8 @@ fn datapath_and_limits() {
             limits: { per_source: { peeking: -1 } }  | limits.per_source.peeking | `-1` is not a whole number from 0 to 4294967295
             limits: { per_source: { peeking: '1' } } | limits.per_source.peeking | to 4294967295 without quotes
             limits: { handshakes: { per_worker: x }} | limits.handshakes.per_worker | `x` is not a whole number
+            limits: { heads: { bytes: 1000 } }       | limits.heads.bytes        | from 4096 to 1048576
+            limits: { heads: { fields: 1025 } }      | limits.heads.fields       | from 32 to 1024
             limits: { per_source: { peeking: 1.5 } } | limits.per_source.peeking | `1.5` is not a whole number
         ",
     );

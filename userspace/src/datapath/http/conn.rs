@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::CertificateFields;
 use tokio::time::sleep_until;
@@ -88,6 +87,7 @@ pub(in crate::datapath) async fn serve_http(
 pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: bool, guard: &mut ConnGuard) {
     let clients = arrival.configured().tls.as_ref().and_then(|tls| tls.clients.as_ref());
     let told = clients.map_or(CertificateFields::Off, |clients| clients.fields);
+    let limits = arrival.worker.shared.snapshot.load().model.limits.heads.of_messages();
     let mut connection = HttpConnection {
         certificate_fields: client_certificate::fields(&client, told),
         is_tls: client.is_layered(),
@@ -102,7 +102,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         local: arrival.local,
         destination: arrival.destination,
         listener: Arc::clone(arrival.listener()),
-        limits: MessageLimits::default(),
+        limits,
         bytes: Vec::new(),
         cuts_no_answer: false,
         consumed: arrival.consumed as u32,

@@ -187,7 +187,8 @@ impl Upstream<'_> {
                     return Ok(MadeConnection::Http1(leg, held));
                 }
                 let before = std::mem::take(&mut preamble);
-                Box::pin(SharedHost::begin(leg, before, backend, &cluster))
+                let limits = self.snapshot.model.limits.heads;
+                Box::pin(SharedHost::begin(leg, before, backend, &cluster, limits))
                     .await
                     .map(MadeConnection::Http2)
             };

@@ -3,6 +3,7 @@
 mod ambiguous;
 mod answers;
 mod bodies;
+mod heads;
 mod host_limit;
 mod hosts;
 mod life;

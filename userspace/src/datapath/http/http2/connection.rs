@@ -27,9 +27,6 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 /// Bytes of an answer that wait on a stream until the socket takes them.
 const STREAM_BUFFER: usize = 64 * 1024;
 
-/// Bytes of a request's fields before compression, each with 32 of overhead.
-const MAX_FIELD_BYTES: u32 = 32 * 1024;
-
 /// Streams that a client may reset before they were looked at (CVE-2023-44487), and have reset for its mistakes.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_LOCAL_RESETS: usize = 1024;
@@ -50,11 +47,12 @@ impl HttpConnection<'_> {
             streams,
             certificate_fields: self.certificate_fields.clone(),
             host_room: HostRoom::new(&self.worker.shared),
+            limits: self.limits,
             exchanges: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         };
         let leg = SharedLeg::new(client, std::mem::take(&mut self.bytes), FieldGuard::of_client());
         let limit = self.worker.shared.snapshot.load().model.timeouts.peek_http;
-        if let Ok(Ok(connection)) = timeout(limit, builder().handshake(leg.clone())).await {
+        if let Ok(Ok(connection)) = timeout(limit, builder(self.limits.head_bytes).handshake(leg.clone())).await {
             Driver::new(connection, leg.clone(), Rc::new(origin)).run(self).await;
         }
         if let Some(leg) = leg.take() {
@@ -64,14 +62,15 @@ impl HttpConnection<'_> {
     }
 }
 
-fn builder() -> Builder {
+/// Settings of a connection. `field_bytes`: most bytes of a request's fields before compression, each with 32 of overhead.
+fn builder(field_bytes: usize) -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_connect_protocol()
         .max_concurrent_streams(MAX_STREAMS)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(MAX_FIELD_BYTES)
+        .max_header_list_size(u32::try_from(field_bytes).unwrap_or(u32::MAX))
         .max_send_buffer_size(STREAM_BUFFER)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));

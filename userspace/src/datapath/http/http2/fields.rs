@@ -43,13 +43,8 @@ pub(super) fn checked_trailers(trailers: &HeaderMap) -> io::Result<HeaderMap> {
 }
 
 /// Limits of a head that has met those of its sender already, and has grown since.
-pub(super) fn grown_limits() -> MessageLimits {
-    let limits = MessageLimits::default();
-    MessageLimits {
-        head_bytes: 2 * limits.head_bytes,
-        fields: MAX_FIELDS,
-        ..limits
-    }
+pub(super) const fn grown_limits() -> MessageLimits {
+    MessageLimits::of_heads(usize::MAX, MAX_FIELDS)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use http::Request;
 use http::uri::{Authority, Scheme};
 use hyper::body::Bytes;
 use signalbox_core::http2::malformed::FieldGuard;
+use signalbox_core::model::HeadLimits;
 
 use super::super::leg::Leg;
 use super::super::outbox::Outbox;
@@ -33,10 +34,6 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 
 /// Bytes of a request that wait on a stream until the socket takes them.
 const STREAM_BUFFER: usize = 64 * 1024;
-
-/// Bytes of an answer's fields before compression, each with 32 of overhead. The text of the head has a limit of its
-/// own.
-const MAX_FIELD_BYTES: u32 = 64 * 1024;
 
 /// Streams that h2 resets for a host's mistakes before it ends the connection.
 const MAX_LOCAL_RESETS: usize = 1024;
@@ -81,6 +78,7 @@ impl SharedHost {
         before: Vec<u8>,
         host: SocketAddr,
         cluster: &Arc<ClusterState>,
+        limits: HeadLimits,
     ) -> io::Result<Rc<Self>> {
         let scheme = if leg.is_layered() { Scheme::HTTPS } else { Scheme::HTTP };
         let mut preamble = Outbox::default();
@@ -89,7 +87,7 @@ impl SharedHost {
         let leg = SharedLeg::new(leg, Vec::new(), FieldGuard::default());
         let not_http2 = |why: String| io::Error::other(NotHttp2(why));
         let authority = Authority::try_from(host.to_string()).map_err(io::Error::other)?;
-        let handshake = builder().handshake(leg.clone()).await;
+        let handshake = builder(2 * limits.bytes).handshake(leg.clone()).await;
         let (sender, mut connection) = handshake.map_err(|error| not_http2(error.to_string()))?;
         {
             let mut connection = pin!(&mut connection);
@@ -218,7 +216,9 @@ impl Drop for HostStreamCount {
     }
 }
 
-fn builder() -> Builder {
+/// Settings of a connection. `field_bytes`: most bytes of an answer's fields before compression, each with 32 of overhead;
+/// the text of the head has a limit of its own.
+fn builder(field_bytes: u32) -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_push(false)
@@ -226,7 +226,7 @@ fn builder() -> Builder {
         .initial_max_send_streams(0)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(MAX_FIELD_BYTES)
+        .max_header_list_size(field_bytes)
         .max_send_buffer_size(STREAM_BUFFER)
         .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
     builder

@@ -48,6 +48,7 @@ pub(super) struct StreamOrigin {
     pub(super) counted_for: Rc<Cell<Option<u64>>>,
     pub(super) streams: Rc<Streams>,
     pub(super) host_room: Rc<HostRoom>,
+    pub(super) limits: MessageLimits,
     /// As [`HttpConnection::certificate_fields`].
     pub(super) certificate_fields: Option<Rc<[FieldEdit]>>,
     /// Room for exchanges, among them those that outlive the reset of their stream.
@@ -128,7 +129,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         counted_for: Rc::clone(&origin.counted_for),
         local: origin.local,
         destination: origin.destination,
-        limits: MessageLimits::default(),
+        limits: origin.limits,
         bytes: Vec::new(),
         consumed: 0,
         is_undecided: false,
