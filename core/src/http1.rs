@@ -20,5 +20,6 @@ pub mod head_error;
 pub mod limits;
 pub mod method;
 pub mod parse;
+pub mod repair;
 pub mod target;
 pub mod turn;

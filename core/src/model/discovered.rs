@@ -49,6 +49,7 @@ impl Cluster {
             join: JoinPolicy::None,
             backend_tls: super::tls::BackendTls::default(),
             h2c: false,
+            repairs_answers: false,
             max_host_connections: None,
         }
     }

@@ -44,6 +44,7 @@ pub(crate) fn model() -> Model {
         join: crate::model::JoinPolicy::None,
         backend_tls: crate::model::tls::BackendTls::default(),
         h2c: false,
+        repairs_answers: false,
         max_host_connections: None,
     };
     Model {

@@ -171,6 +171,7 @@ fn cluster(
     let subset = map.take("subset");
     let backend_tls = map.take("backend_tls");
     let h2c = map.take("h2c");
+    let repair_answers = map.take("repair_answers");
     let max_host_connections = map.take("max_host_connections");
     let known = map.finish(report);
 
@@ -199,6 +200,7 @@ fn cluster(
     });
     let backend_tls = optional_value(backend_tls.as_ref(), |place| tls::backend(place, report));
     let h2c = or_default(h2c.as_ref(), false, |place| place.flag(report));
+    let repairs_answers = or_default(repair_answers.as_ref(), false, |place| place.flag(report));
     let max_host_connections = max_host_connections.and_then(|place| place.number(1, MAX_LIMIT, report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),
@@ -219,6 +221,7 @@ fn cluster(
         join,
         backend_tls: backend_tls?.unwrap_or_default(),
         h2c,
+        repairs_answers,
         max_host_connections,
     })
 }

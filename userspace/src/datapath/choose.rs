@@ -21,6 +21,7 @@ pub struct Lease {
     pub proxy_protocol: bool,
     /// Whether the host is spoken to in HTTP/2 with prior knowledge, where it is not in TLS.
     pub h2c: bool,
+    pub repairs_answers: bool,
     /// The connection's share of figures: its cluster's part of its route. Set once connected.
     pub stats: Option<Arc<RouteClusterStats>>,
     is_counted: bool,
@@ -310,6 +311,7 @@ impl<'a> Chooser<'a> {
             backend: SocketAddr::new(host.address, host.port(self.protocol)?),
             proxy_protocol: configured.proxy_protocol,
             h2c: configured.h2c,
+            repairs_answers: configured.repairs_answers,
             stats: None,
             is_counted: false,
         })

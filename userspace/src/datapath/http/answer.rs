@@ -1,5 +1,6 @@
 //! The host's side of an exchange: the answer on its way to the client, and what waits for the host.
 
+use std::borrow::Cow;
 use std::io;
 use std::task::{Context, Poll};
 
@@ -13,6 +14,7 @@ use signalbox_core::http1::head::{ResponseHead, Version};
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::parse::{self, HeadArrival};
+use signalbox_core::http1::repair;
 use signalbox_core::http1::turn::{AnswerAction, AnswerFacts, NextStep, Turn, TurnEvent};
 use tokio::io::ReadBuf;
 
@@ -74,6 +76,8 @@ pub(super) struct HostSide {
     pub(super) status: Option<u16>,
     /// Whether the connection is this client's alone: the answer asks it to authenticate the connection.
     pub(super) is_personal: bool,
+    /// Whether heads are repaired that break rules which others do not mind.
+    pub(super) repairs: bool,
     /// Changes of the answer's fields.
     fields: Vec<FieldEdit>,
     /// Bytes of a head that is not whole yet; behind a 101, the first bytes of the tunnel.
@@ -99,6 +103,7 @@ impl HostSide {
             fields,
             status: None,
             is_personal: false,
+            repairs: false,
             bytes: Vec::new(),
             arrival: HeadArrival::default(),
             body: None,
@@ -238,7 +243,8 @@ impl HostSide {
     /// Passes heads on: those of interim answers and of the final one.
     fn heads(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
         while !bytes.is_empty() {
-            let parsed = parse::response(bytes, &asked.limits);
+            let (text, used) = self.next_text(bytes, &asked.limits);
+            let parsed = parse::response(&text, &asked.limits);
             let Ok(Some(head)) = parsed else {
                 turn.on(match parsed {
                     Ok(_) => TurnEvent::AnswerBytes,
@@ -247,13 +253,13 @@ impl HostSide {
                 self.bytes = bytes.to_vec();
                 return;
             };
-            let Ok(kind) = framing::answer(&head, bytes, asked.method) else {
+            let Ok(kind) = framing::answer(&head, &text, asked.method) else {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             };
             let expected = asked.websocket_accept.as_deref();
-            let is_no_websocket = expected.is_some_and(|expected| !websocket::is_right(&head, bytes, expected));
-            if is_no_websocket || asked.is_other_protocol(&head, bytes) {
+            let is_no_websocket = expected.is_some_and(|expected| !websocket::is_right(&head, &text, expected));
+            if is_no_websocket || asked.is_other_protocol(&head, &text) {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             }
@@ -264,15 +270,15 @@ impl HostSide {
                 AnswerAction::Pass(connection) => {
                     let is_interim = matches!(kind, AnswerKind::Interim);
                     let fields = if is_interim { &[] } else { &self.fields[..] };
-                    let edited = edit::response(&head, bytes, &ResponseRewrite { fields, connection });
-                    edited.slices(bytes).for_each(|slice| client.to_client.push(slice));
+                    let edited = edit::response(&head, &text, &ResponseRewrite { fields, connection });
+                    edited.slices(&text).for_each(|slice| client.to_client.push(slice));
                 }
             }
             self.is_personal |= head
                 .fields
-                .values(bytes, "www-authenticate")
+                .values(&text, "www-authenticate")
                 .any(authenticates_connection);
-            bytes = &bytes[head.range.end()..];
+            bytes = &bytes[used.unwrap_or_else(|| head.range.end())..];
             self.arrival = HeadArrival::default();
             match kind {
                 AnswerKind::Interim => {}
@@ -287,6 +293,16 @@ impl HostSide {
                     return;
                 }
             }
+        }
+    }
+
+    /// Text of the next head at the start of some bytes, and how many of them it has taken where it has been repaired.
+    fn next_text<'b>(&self, bytes: &'b [u8], limits: &MessageLimits) -> (Cow<'b, [u8]>, Option<usize>) {
+        match self.repairs.then(|| repair::answer_head(bytes)) {
+            Some(Some((text, used))) => (text.into(), Some(used)),
+            // What is to be repaired may be still to come.
+            Some(None) if bytes.len() < limits.head_bytes => (Cow::default(), None),
+            _ => (bytes.into(), None),
         }
     }
 

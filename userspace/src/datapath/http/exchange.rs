@@ -375,6 +375,7 @@ impl HttpConnection<'_> {
                                     held: host.held.ok(),
                                 },
                             };
+                            begun.host.repairs = upstream.leased.lease.repairs_answers;
                             begun.host.long_cut = long_cut;
                             let mut head = host.preamble;
                             plan.write_head(request, &turn, &mut head);

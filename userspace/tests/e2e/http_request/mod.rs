@@ -11,6 +11,7 @@ mod paths;
 mod policies;
 mod pool;
 mod refused;
+mod repaired;
 mod routes;
 pub(crate) mod scene;
 mod timeouts;

@@ -54,7 +54,7 @@ impl WebHost {
     /// `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N` with so many bytes in small
     /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early`
     /// before it has read the body, `/ws` with 101 and an echo, `/ws-wrong` with the answer to another key, `/interim`
-    /// with 103 first.
+    /// with 103 first, `/unsafe/...` with an answer that breaks a rule.
     pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (kept, own) = (Arc::clone(&heads), name.to_owned());
@@ -136,6 +136,9 @@ fn answer(mut stream: &TcpStream, head: &str, path: &str, name: &str, body: &Dig
     if let Some(length) = number("/chunked/") {
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")?;
         return send_noise(stream, length, true);
+    }
+    if let Some(text) = super::repaired::unsafe_answer(path) {
+        return stream.write_all(text.as_bytes());
     }
     if path == "/cut-off" {
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?;
