@@ -77,7 +77,8 @@ pub(super) async fn connect(
 ) -> Result<HostConnection, Option<std::io::Error>> {
     let mut last = None;
     while chooser.attempts() < MAX_HOSTS_TRIED {
-        let Some(lease) = queue::next_host(chooser, snapshot.model.timeouts.queue).await else {
+        // Only a connection's own bytes tell whether its client has gone, and they are the host's.
+        let Ok(lease) = queue::next_host(chooser, snapshot.model.timeouts.queue, || false).await else {
             break;
         };
         let mut preamble = if lease.proxy_protocol {

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::choose::{Chooser, Lease};
 use crate::state::ClusterState;
 
-/// Interval at which the first that waits looks by itself, for a host that has got well, and any that waits for the host
-/// that its cookie names.
+/// Interval at which the first that waits looks by itself, for a host that has got well, any that waits for the host that
+/// its cookie names, and all whether their clients are there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Place in a cluster's queue.
@@ -36,32 +36,54 @@ impl Drop for QueuePlace {
     }
 }
 
-/// Chooses a host. Where all have as many connections as they may, waits until one has room, for so long at most.
-pub(super) async fn next_host(chooser: &mut Chooser<'_>, patience: Duration) -> Option<Lease> {
-    let lease = chooser.next_host();
-    if lease.is_some() || chooser.queue().is_none() {
-        return lease;
-    }
-    Box::pin(wait(chooser, patience)).await
+/// Reason why a client gets no host.
+pub(super) enum NoHost {
+    /// None can be used, or has had room in time.
+    Unavailable,
+    /// The client has gone while it waited.
+    ClientGone,
 }
 
-async fn wait(chooser: &mut Chooser<'_>, patience: Duration) -> Option<Lease> {
+/// Chooses a host. Where all have as many connections as they may, waits until one has room, for so long at most, and
+/// only while the client is there.
+pub(super) async fn next_host(
+    chooser: &mut Chooser<'_>,
+    patience: Duration,
+    is_gone: impl FnMut() -> bool,
+) -> Result<Lease, NoHost> {
+    let lease = chooser.next_host();
+    if lease.is_some() || chooser.queue().is_none() {
+        return lease.ok_or(NoHost::Unavailable);
+    }
+    Box::pin(wait(chooser, patience, is_gone)).await
+}
+
+async fn wait(
+    chooser: &mut Chooser<'_>,
+    patience: Duration,
+    mut is_gone: impl FnMut() -> bool,
+) -> Result<Lease, NoHost> {
     let until = Instant::now() + patience;
-    let (cluster, takes_any) = chooser.queue()?;
+    let (cluster, takes_any) = chooser.queue().ok_or(NoHost::Unavailable)?;
     // A place in the queue keeps others from hosts that have room: none is taken to wait for a certain host.
     let place = takes_any.then(|| QueuePlace::new(Arc::clone(&cluster)));
     chooser.queue_up();
     loop {
+        // Before each look for a host: none works for a client that does not read the answer.
+        if is_gone() {
+            cluster.queue.abandoned.inc();
+            return Err(NoHost::ClientGone);
+        }
         if place.as_ref().is_none_or(QueuePlace::is_first) {
             let lease = chooser.next_host();
             if lease.is_some() || chooser.queue().is_none() {
-                return lease;
+                return lease.ok_or(NoHost::Unavailable);
             }
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             cluster.queue.timeouts.inc();
-            return None;
+            return Err(NoHost::Unavailable);
         }
         let signalled = async {
             match &place {

@@ -172,6 +172,8 @@ pub struct HostQueue {
     pub waiting: Gauge,
     /// Waits that ended without a host.
     pub timeouts: Counter,
+    /// Waits that ended because the client had gone.
+    pub abandoned: Counter,
     /// Signals of those that wait, in their order. Locked only while somebody waits.
     order: Mutex<VecDeque<Arc<Notify>>>,
 }

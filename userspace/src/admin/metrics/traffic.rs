@@ -142,6 +142,11 @@ impl Scrape {
             "Connections and requests that no host had room for in time",
             queues().map(|(labels, queue)| (labels, queue.timeouts.get())),
         )?;
+        out.counter(
+            "host_queue_abandoned",
+            "Requests whose client had gone before a host had room",
+            queues().map(|(labels, queue)| (labels, queue.abandoned.get())),
+        )?;
         out.seconds(
             "connect_duration",
             "Time to connect to a host",

@@ -37,7 +37,7 @@ use crate::datapath::choose::{Chooser, Lease};
 use crate::datapath::cut::CutKind;
 use crate::datapath::flow::{FlowContext, FlowGuard};
 use crate::datapath::log_context::LogContext;
-use crate::datapath::queue;
+use crate::datapath::queue::{self, NoHost};
 use crate::datapath::refuse::RefuseReason;
 use crate::datapath::route::count_refused;
 use crate::state::Snapshot;
@@ -100,7 +100,7 @@ impl Plan<'_> {
 
 impl HttpConnection<'_> {
     /// Serves a request; `ahead` are the bytes that were read behind its head.
-    pub(super) async fn exchange(&mut self, client: Leg, mut request: Request, ahead: Vec<u8>) -> AfterRequest {
+    pub(super) async fn exchange(&mut self, mut client: Leg, mut request: Request, ahead: Vec<u8>) -> AfterRequest {
         // Each request is routed by what is in force now, whatever was when the client connected.
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
@@ -145,17 +145,22 @@ impl HttpConnection<'_> {
                 .serving_only(route.allow, client)
                 .limited(route.policy.passive.max_host_connections)
         };
-        let Some(lease) = queue::next_host(&mut chooser, snapshot.model.timeouts.queue).await else {
-            let why = match to {
-                Destination::NoRoute if plan.name.is_none() => RefuseReason::NoName,
-                Destination::NoRoute => RefuseReason::NoRoute,
-                _ if chooser.queue().is_some() => RefuseReason::HostsFull,
-                _ => RefuseReason::NoHost,
-            };
-            let route = count_refused(&snapshot, to, plan.name, false);
-            let (status, text) = why.http().unwrap_or((503, pages::text(503)));
-            let refusal = plan.refusal(Refusal::new(status, why.label(), text));
-            return self.refuse(client, &request, refusal, route, ahead).await;
+        let patience = snapshot.model.timeouts.queue;
+        let lease = match queue::next_host(&mut chooser, patience, || client.is_gone()).await {
+            Ok(lease) => lease,
+            Err(NoHost::ClientGone) => return self.client_gone(client, &request, configured),
+            Err(NoHost::Unavailable) => {
+                let why = match to {
+                    Destination::NoRoute if plan.name.is_none() => RefuseReason::NoName,
+                    Destination::NoRoute => RefuseReason::NoRoute,
+                    _ if chooser.queue().is_some() => RefuseReason::HostsFull,
+                    _ => RefuseReason::NoHost,
+                };
+                let route = count_refused(&snapshot, to, plan.name, false);
+                let (status, text) = why.http().unwrap_or((503, pages::text(503)));
+                let refusal = plan.refusal(Refusal::new(status, why.label(), text));
+                return self.refuse(client, &request, refusal, route, ahead).await;
+            }
         };
         let state = Arc::clone(&self.listener);
         let is_counted = counted.iter().any(Option::is_some);
@@ -342,7 +347,7 @@ impl HttpConnection<'_> {
                         destination: self.destination,
                         name: plan.name,
                     };
-                    match upstream.connect(may_reuse, proxied).await {
+                    match upstream.connect(may_reuse, proxied, &mut client.stream).await {
                         Some(ReachedHost::Cut(host)) => {
                             self.decide_cut(None);
                             return Err(AfterRequest::Cut(Box::new(CutExchange {
@@ -381,6 +386,9 @@ impl HttpConnection<'_> {
                             plan.write_head(request, &turn, &mut head);
                             client.begin(&head, &mut begun.host, &mut turn);
                             attempt = Some(begun);
+                        }
+                        None if client.stream.is_gone() => {
+                            turn.on(TurnEvent::ClientFailed);
                         }
                         None => {
                             count_refused(upstream.snapshot, to, plan.name, true);

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd as _;
 
 use signalbox_core::http1::method::Method;
 use signalbox_core::http1::turn::{ClientAfter, HostAfter, TurnEnding, TurnFault};
+use signalbox_core::model::Route;
 
 use super::after::AfterRequest;
 use super::attempt::{Attempt, HostLink, Request};
@@ -101,6 +102,14 @@ impl HttpConnection<'_> {
         self.count_refused(refusal.reason, refusal.status, route, Some(request));
         self.bytes = ahead;
         refusal.send(&self.worker.shared, client).await
+    }
+
+    /// Gives up a request whose client has gone before a host had room.
+    pub(super) fn client_gone(&self, client: Leg, request: &Request, route: Option<&Route>) -> AfterRequest {
+        let (fault, route) = (TurnFault::ClientGone, route.map(|route| route.hostname.to_string()));
+        self.count_refused(fault.label(), fault.status(), route.as_deref(), Some(request));
+        reset(client);
+        AfterRequest::Closed
     }
 
     /// Counts and logs the end of an attempt at a host.

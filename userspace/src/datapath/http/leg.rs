@@ -152,6 +152,15 @@ impl Leg {
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
+    /// Whether a client has closed or reset its connection or stream: it does not wait for an answer.
+    pub(super) fn is_gone(&mut self) -> bool {
+        if let Self::Stream(stream) = self {
+            return stream.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
+        }
+        let info = self.tcp().map(|stream| sys::tcp_info(stream.as_raw_fd()));
+        info.is_some_and(|info| info.map_or(true, |info| info.peer_finished()))
+    }
+
     /// Whether decrypted bytes wait to be read, or the end of the connection.
     fn has_decrypted(&mut self) -> bool {
         let mut byte = [0];

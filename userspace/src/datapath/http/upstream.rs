@@ -104,7 +104,13 @@ impl Upstream<'_> {
 
     /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
     /// lease. `None`: no host could be connected to.
-    pub(super) async fn connect(&mut self, may_reuse: bool, client: ProxiedClient<'_>) -> Option<ReachedHost> {
+    /// `waiting`: the client's end, which may go away while a host is waited for.
+    pub(super) async fn connect(
+        &mut self,
+        may_reuse: bool,
+        client: ProxiedClient<'_>,
+        waiting: &mut Leg,
+    ) -> Option<ReachedHost> {
         let may_reuse = may_reuse && self.leg_a.is_err();
         let not_cut = self.leg_a.as_ref().err().copied().unwrap_or(Ineligible::PerRequest);
         let patience = self.snapshot.model.timeouts.queue;
@@ -227,7 +233,8 @@ impl Upstream<'_> {
             if self.chooser.attempts() >= MAX_HOSTS_TRIED {
                 return None;
             }
-            self.leased.lease = queue::next_host(&mut self.chooser, self.snapshot.model.timeouts.queue).await?;
+            let lease = queue::next_host(&mut self.chooser, patience, || waiting.is_gone()).await;
+            self.leased.lease = lease.ok()?;
         }
     }
 }

@@ -4,9 +4,12 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::scene::{Client, HTTP, body_of};
-use crate::lab::frames::{END_STREAM, FramePeer, HEADERS};
+use crate::lab::frames::{END_STREAM, FramePeer, HEADERS, RST_STREAM};
 use crate::lab::servers::Server;
 use crate::lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
 
@@ -109,6 +112,55 @@ fn a_request_that_waits_for_too_long_is_told_so() {
         "/again",
         "the client's connection is kept, and there is room"
     );
+}
+
+#[test]
+fn requests_of_clients_that_have_gone_reach_no_host() {
+    if !privileged("requests_of_clients_that_have_gone_reach_no_host") {
+        return;
+    }
+    let lab = Lab::new();
+    let (_host, accepted, sb) = one_place(&lab, "1h");
+    let mut first = Client::connect(&lab);
+    ask(&mut first, "/first", "");
+    let host = accepted.recv_timeout(SOON).unwrap();
+    assert_eq!(path_of_next(&host), "/first");
+    let waits = |path: &str| {
+        let mut client = Client::connect(&lab);
+        ask(&mut client, path, "");
+        client
+    };
+    let (closed, reset) = (waits("/closed"), waits("/reset"));
+    let mut uploads = Client::connect(&lab);
+    uploads.send("POST /body HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100000\r\n\r\nbeginning");
+    let mut streams = FramePeer::connect(&lab, HTTP, 65_535);
+    streams.get(1, "/stream");
+    streams.get(3, "/stays");
+    let mut broken = FramePeer::connect(&lab, HTTP, 65_535);
+    broken.get(1, "/broken");
+    let mut last = waits("/last");
+    assert!(eventually(SOON, || waiting(&sb) == 7.0), "{}", waiting(&sb));
+    drop(closed);
+    SockRef::from(reset.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+    drop((reset, uploads, broken));
+    streams.send(RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    assert!(eventually(SOON, || waiting(&sb) == 2.0), "{}", waiting(&sb));
+    assert_eq!(sb.metric("signalbox_host_queue_abandoned_total{cluster=\"east\"}"), 5.0);
+    assert_eq!(
+        sb.metric("signalbox_request_refused_total{reason=\"client_gone\"}"),
+        5.0
+    );
+    // The host gets those whose clients are there, and no other.
+    answer(&host);
+    let mut next = [path_of_next(&host), String::new()];
+    answer(&host);
+    next[1] = path_of_next(&host);
+    answer(&host);
+    next.sort();
+    assert_eq!(next, ["/last", "/stays"]);
+    assert_eq!(first.answer("GET").status, 200);
+    assert_eq!(last.answer("GET").status, 200);
+    assert!(accepted.try_recv().is_err(), "another request has come");
 }
 
 #[test]
