@@ -10,6 +10,7 @@ pub mod doctor;
 mod events;
 mod explain;
 mod export;
+mod flows;
 mod ha;
 mod ha_config;
 pub mod logging;
@@ -81,37 +82,37 @@ enum Command {
         output: OutputFormat,
     },
     /// Show what a running signalbox is doing.
-    Status(ShowArgs),
+    Status(TableArgs),
     /// Show the listeners of a running signalbox.
-    Listeners(ShowArgs),
+    Listeners(TableArgs),
     /// Show the routes of a running signalbox.
     Routes {
         #[command(flatten)]
-        show: ShowArgs,
+        table: TableArgs,
         /// Only routes of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
         #[arg(short = 'l', long)]
         selector: Option<String>,
     },
     /// Show the clusters of a running signalbox.
-    Clusters(ShowArgs),
+    Clusters(TableArgs),
     /// Show the hosts of a running signalbox.
-    Hosts(ShowArgs),
+    Hosts(TableArgs),
     /// Show the certificates of a running signalbox, and when they end, or give it others.
     Certificates {
         #[command(subcommand)]
         what: Option<certificates::CertificateCommand>,
         #[command(flatten)]
-        show: ShowArgs,
+        table: TableArgs,
     },
     /// Show the layer-4 services of a running signalbox, and where their programs stand.
-    Services(ShowArgs),
+    Services(TableArgs),
     /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
     /// whom it denies.
     Shield {
         #[command(subcommand)]
         what: Option<shield::ShieldCommand>,
         #[command(flatten)]
-        show: ShowArgs,
+        table: TableArgs,
     },
     /// Show samples of the packets that the shield drops.
     Drops {
@@ -124,42 +125,14 @@ enum Command {
         #[command(flatten)]
         show: ShowArgs,
     },
-    /// Show the flows of a running signalbox.
-    Flows {
-        #[command(flatten)]
-        show: ShowArgs,
-        /// Print at most so many.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-        /// Only flows to this host.
-        #[arg(long)]
-        host: Option<String>,
-        /// Only flows to this cluster.
-        #[arg(long)]
-        cluster: Option<String>,
-        /// Only flows of this tier.
-        #[arg(long)]
-        tier: Option<String>,
-        /// Only flows of this route.
-        #[arg(long)]
-        route: Option<String>,
-        /// Only flows of this listener.
-        #[arg(long)]
-        listener: Option<String>,
-        /// Only flows of this client: an address, or a prefix such as 192.0.2.0/24.
-        #[arg(long)]
-        client: Option<String>,
-        /// Show the flows of this layer-4 service instead of connections.
-        #[arg(long, conflicts_with_all = ["host", "cluster", "tier", "route", "listener", "client"])]
-        service: Option<String>,
-    },
+    Flows(flows::FlowsArgs),
     /// Show the applications that routing events have reported to a running signalbox, and where they are exposed.
     Applications {
         /// Print at most so many.
         #[arg(long, default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
-        show: ShowArgs,
+        table: TableArgs,
     },
     /// Explain where a name's connections go: which route, which weights, which host is next, on which tier.
     Explain {
@@ -183,7 +156,7 @@ enum Command {
         show: ShowArgs,
     },
     /// Show the sources of routes, and their status.
-    Sources(ShowArgs),
+    Sources(TableArgs),
     #[cfg(feature = "tui")]
     Top(top::TopArgs),
     /// Show, replay or skip OpenShift's routing events.
@@ -280,7 +253,8 @@ struct ShowArgs {
 }
 
 pub use serve::default_workers;
-pub use show::{emit, table};
+use show::TableArgs;
+pub use show::{TableForm, emit, table};
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -365,49 +339,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             agent::run(args)
         }
         Command::Check { config, strict, output } => check::check(&config, strict, output),
-        Command::Status(show) => show::print("status", "/api/v1/status", &show.socket, show.output),
-        Command::Listeners(show) => show::print("listeners", "/api/v1/listeners", &show.socket, show.output),
-        Command::Routes { show, selector } => {
+        Command::Status(table) => show::print("status", "/api/v1/status", &table),
+        Command::Listeners(table) => show::print("listeners", "/api/v1/listeners", &table),
+        Command::Routes { table, selector } => {
             let of = |selector: String| format!("?selector={}", percent_encoded(&selector));
             let path = format!("/api/v1/routes{}", selector.map_or_else(String::new, of));
-            show::print("routes", &path, &show.socket, show.output)
+            show::print("routes", &path, &table)
         }
-        Command::Clusters(show) => show::print("clusters", "/api/v1/clusters", &show.socket, show.output),
-        Command::Hosts(show) => show::print("hosts", "/api/v1/hosts", &show.socket, show.output),
-        Command::Flows {
-            show,
-            limit,
-            host,
-            cluster,
-            tier,
-            route,
-            listener,
-            client,
-            service,
-        } => {
-            if let Some(service) = service {
-                let path = format!("/api/v1/services/{service}/flows?limit={limit}");
-                return show::print("service_flows", &path, &show.socket, show.output);
-            }
-            let mut path = format!("/api/v1/flows?limit={limit}");
-            let filters = [
-                ("host", host),
-                ("cluster", cluster),
-                ("tier", tier),
-                ("route", route),
-                ("listener", listener),
-                ("client", client),
-            ];
-            for (key, value) in filters {
-                if let Some(value) = value {
-                    path += &format!("&{key}={}", crate::source::client::percent_encoded(&value));
-                }
-            }
-            show::print("flows", &path, &show.socket, show.output)
-        }
-        Command::Applications { limit, show } => {
+        Command::Clusters(table) => show::print("clusters", "/api/v1/clusters", &table),
+        Command::Hosts(table) => show::print("hosts", "/api/v1/hosts", &table),
+        Command::Flows(flows) => flows::print(&flows),
+        Command::Applications { limit, table } => {
             let path = format!("/api/v1/applications?limit={limit}");
-            show::print("applications", &path, &show.socket, show.output)
+            show::print("applications", &path, &table)
         }
         Command::Explain {
             host,
@@ -416,11 +360,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show,
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
-        Command::Certificates { what, show } => certificates::run(what, &show.socket, show.output),
-        Command::Services(show) => services::print(&show.socket, show.output),
-        Command::Shield { what, show } => shield::run(what, &show.socket, show.output),
+        Command::Certificates { what, table } => certificates::run(what, &table),
+        Command::Services(table) => services::print(&table),
+        Command::Shield { what, table } => shield::run(what, &table),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
-        Command::Sources(show) => show::print("sources", "/api/v1/sources", &show.socket, show.output),
+        Command::Sources(table) => show::print("sources", "/api/v1/sources", &table),
         #[cfg(feature = "tui")]
         Command::Top(args) => top::run(&args),
         Command::Events(what) => events::run(&what),

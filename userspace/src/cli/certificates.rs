@@ -9,7 +9,7 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::show::{emit, print_text, table};
+use super::show::{TableArgs, emit, print_table, print_text, table};
 use super::{OutputFormat, client};
 use crate::source::client::percent_encoded;
 
@@ -34,10 +34,11 @@ pub(super) enum CertificateCommand {
     Remove { name: String },
 }
 
-pub(super) fn run(what: Option<CertificateCommand>, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
+pub(super) fn run(what: Option<CertificateCommand>, args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let (socket, output) = (&args.show.socket, args.show.output);
     let path = |name: &str| format!("/api/v1/certificates/{}", percent_encoded(name));
     let answer = match what {
-        None => return list(socket, output),
+        None => return list(args),
         Some(CertificateCommand::Put { name, cert, key, pass }) => {
             let phrase = pass.as_deref().map(read).transpose()?;
             let body = json!({
@@ -70,18 +71,15 @@ pub(super) fn run(what: Option<CertificateCommand>, socket: &Path, output: Outpu
 }
 
 /// Prints the certificates in force, and below them the files that cannot be used.
-fn list(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let answer = client::get(socket, "/api/v1/certificates")?;
-    if !matches!(output, OutputFormat::Table) {
-        emit(&answer, output)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print_text(&table("certificates", &answer))?;
-    let errors = answer.get("errors").and_then(Value::as_array);
-    for error in errors.into_iter().flatten().filter_map(Value::as_str) {
-        print_text(&format!("cannot be used: {error}"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, "/api/v1/certificates");
+    print_table(args, ask, |answer, form| {
+        let errors = answer["errors"].as_array().into_iter().flatten();
+        let errors = errors
+            .filter_map(Value::as_str)
+            .map(|error| format!("cannot be used: {error}"));
+        form.with_notes(table("certificates", answer, form), errors)
+    })
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

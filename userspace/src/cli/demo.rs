@@ -160,8 +160,9 @@ async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
     loop {
-        let routes = cli::table("routes", &admin::views::routes(&control, None));
-        let hosts = cli::table("hosts", &admin::views::hosts(&control));
+        let form = cli::TableForm::of_output();
+        let routes = cli::table("routes", &admin::views::routes(&control, None), form);
+        let hosts = cli::table("hosts", &admin::views::hosts(&control), form);
         let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
         let shown = if terminal {
             let up = if lines > 0 {

@@ -17,7 +17,7 @@ use self::routed::RoutedNames;
 use super::OutputFormat;
 use super::client::SocketArgs;
 use super::serve::config_exit_code;
-use super::show::{emit, print_text, table};
+use super::show::{TableForm, emit, print_text, table};
 
 /// Most names that a message lists.
 const MAX_NAMED: usize = 10;
@@ -52,6 +52,9 @@ pub(super) struct DnsArgs {
     /// Only the addresses of this listener.
     #[arg(long, value_name = "NAME")]
     listener: Vec<String>,
+    /// Print the rows of a table alone, without titles.
+    #[arg(long)]
+    no_headers: bool,
     #[command(flatten)]
     at: SocketArgs,
 }
@@ -67,6 +70,8 @@ enum DnsFormat {
     Dnsmasq,
     /// JSON.
     Json,
+    /// YAML, with the fields of JSON.
+    Yaml,
 }
 
 fn zone(text: &str) -> Result<Hostname, String> {
@@ -104,8 +109,10 @@ pub(super) fn run(args: &DnsArgs) -> anyhow::Result<ExitCode> {
         DnsFormat::Bind => print_text(&zone_file(args, &records)?)?,
         DnsFormat::Dnsmasq => print_text(&records.dnsmasq_text())?,
         DnsFormat::Json => emit(&as_json(&records), OutputFormat::Json)?,
+        DnsFormat::Yaml => emit(&as_json(&records), OutputFormat::Yaml)?,
         DnsFormat::Table => {
-            print_text(&table("records", &as_json(&records)))?;
+            let form = TableForm::of_output().with_headers(!args.no_headers);
+            print_text(&table("records", &as_json(&records), form))?;
             records.notes.iter().for_each(|note| eprintln!("note: {note}"));
         }
     }

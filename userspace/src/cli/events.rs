@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use hyper::{Method, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use signalbox_core::spi;
 
 use super::client::SocketArgs;
@@ -33,7 +33,7 @@ pub(super) enum EventsCommand {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        at: SocketArgs,
+        show: super::ShowArgs,
     },
 }
 
@@ -53,7 +53,7 @@ pub(super) fn run(what: &EventsCommand) -> anyhow::Result<ExitCode> {
             println!("skipped: {}\n{}", field("reason"), field("text").trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        EventsCommand::Replay { file, dry_run, at } => replay(file, *dry_run, &at.socket),
+        EventsCommand::Replay { file, dry_run, show } => replay(file, *dry_run, show),
     }
 }
 
@@ -92,7 +92,8 @@ struct ReplayStats {
     refused: u64,
 }
 
-fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode> {
+fn replay(file: &Path, dry_run: bool, args: &super::ShowArgs) -> anyhow::Result<ExitCode> {
+    let socket = &args.socket;
     let (name, text) = read(file)?;
     let mut stats = ReplayStats::default();
     let mut good = Vec::new();
@@ -120,6 +121,16 @@ fn replay(file: &Path, dry_run: bool, socket: &Path) -> anyhow::Result<ExitCode>
                 Err(why) => count_refused(&mut stats, &name, piece.first_line, &why),
             }
         }
+    }
+    if args.output != OutputFormat::Table {
+        let report = json!({
+            "dry_run": dry_run,
+            "taken": stats.taken,
+            "changed": stats.changed,
+            "refused": stats.refused,
+        });
+        show::emit(&report, args.output)?;
+        return Ok(ExitCode::from(u8::from(stats.refused > 0)));
     }
     let (would, changed) = (if dry_run { "would be " } else { "" }, stats.changed.len());
     println!(

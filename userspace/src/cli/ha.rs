@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use signalbox_core::model::HighAvailability;
 use signalbox_ha::{Directory, Settings};
 
+use super::client;
 use super::client::SocketArgs;
-use super::{ShowArgs, client, show};
+use super::show::{self, TableArgs, TableForm};
 use crate::source::client::percent_encoded;
 
 /// Time that a group has to leave this node, or to come back.
@@ -48,9 +49,9 @@ pub(super) enum HaCommand {
         config: PathBuf,
     },
     /// Show the groups of virtual addresses, and which of them this node has.
-    Status(ShowArgs),
+    Status(TableArgs),
     /// Show the other nodes with which flows are replicated.
-    Sync(ShowArgs),
+    Sync(TableArgs),
     /// Give a group up to another node, or all of them, until they are reclaimed.
     ///
     /// Waits until the other nodes have this node's flows, and fails where they do not get them.
@@ -100,8 +101,8 @@ pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         HaCommand::Check { config } => check(&config),
-        HaCommand::Status(show) => status(&show),
-        HaCommand::Sync(show) => sync(&show),
+        HaCommand::Status(table) => status(&table),
+        HaCommand::Sync(table) => sync(&table),
         HaCommand::Release { group, force } => {
             if !force {
                 wait_until_told(&group)?;
@@ -152,44 +153,39 @@ fn reasons_of(answer: &Value) -> String {
     reasons.join("; ")
 }
 
-fn status(args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let answer = client::get(&args.socket, "/api/v1/ha")?;
-    if args.output != super::OutputFormat::Table {
-        show::emit(&answer, args.output)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if answer.get("configured") != Some(&Value::Bool(true)) {
-        println!("the configuration has no section `ha`: there are no addresses to share");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let is = |key: &str| answer.get(key) == Some(&Value::Bool(true));
-    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-    let groups = answer.get("groups").cloned().unwrap_or_default();
-    show::print_text(&show::table("ha_groups", &json!({ "ha_groups": groups })))?;
-    show::print_text(&format!("{} on {}, mode {}", text("name"), text("node"), text("mode")))?;
-    if !is("supervised") && text("mode") != "external" {
-        show::print_text("! no `signalbox ha run` is connected: this node has no addresses")?;
-    }
-    if !is("ready") {
-        show::print_text(&format!("! signalbox is not ready: {}", reasons_of(&answer)))?;
-    }
-    if !is("may_preempt") {
-        show::print_text("! this node does not know the flows of its peers yet: it takes no group over from them")?;
-    }
-    Ok(ExitCode::SUCCESS)
+fn status(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, "/api/v1/ha");
+    show::print_table(args, ask, status_text)
 }
 
-fn sync(args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let answer = client::get(&args.socket, "/api/v1/ha")?;
-    let sync = answer.get("sync").cloned().unwrap_or_default();
-    if args.output != super::OutputFormat::Table {
-        show::emit(&sync, args.output)?;
-    } else if sync.is_null() {
-        println!("the configuration has no `ha.sync`: flows are not replicated");
-    } else {
-        show::print_text(&show::table("peers", &sync))?;
+fn status_text(answer: &Value, form: TableForm) -> String {
+    let is = |key: &str| answer.get(key) == Some(&Value::Bool(true));
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+    if !is("configured") {
+        return "the configuration has no section `ha`: there are no addresses to share".to_owned();
     }
-    Ok(ExitCode::SUCCESS)
+    let groups = show::table("ha_groups", &json!({ "ha_groups": answer.get("groups") }), form);
+    let mut notes = vec![format!("{} on {}, mode {}", text("name"), text("node"), text("mode"))];
+    if !is("supervised") && text("mode") != "external" {
+        notes.push("! no `signalbox ha run` is connected: this node has no addresses".to_owned());
+    }
+    if !is("ready") {
+        notes.push(format!("! signalbox is not ready: {}", reasons_of(answer)));
+    }
+    if !is("may_preempt") {
+        notes.push("! this node does not know the flows of its peers yet: it takes no group over from them".to_owned());
+    }
+    form.with_notes(groups, notes)
+}
+
+fn sync(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || Ok(client::get(&args.show.socket, "/api/v1/ha")?["sync"].take());
+    show::print_table(args, ask, |sync, form| {
+        if sync.is_null() {
+            return "the configuration has no `ha.sync`: flows are not replicated".to_owned();
+        }
+        show::table("peers", sync, form)
+    })
 }
 
 /// Waits until every node that gets this node's flows has them, and at least one does. Nothing is waited for where

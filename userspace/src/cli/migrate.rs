@@ -10,7 +10,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 use signalbox_core::migration::{Migration, MigrationState, StepRecord, report};
 
-use super::client::{self, SocketArgs};
+use super::show::{self, TableArgs};
+use super::{OutputFormat, client};
 use crate::sys::unix_ms;
 
 /// Interval at which the progress of a migration is requested.
@@ -97,7 +98,7 @@ pub(super) struct MigrateArgs {
     #[arg(long, value_name = "NUMBER")]
     abort: Option<u64>,
     #[command(flatten)]
-    at: SocketArgs,
+    table: TableArgs,
 }
 
 /// Form of a report.
@@ -127,49 +128,60 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
-    let socket = args.at.socket.clone();
+    let socket = &args.table.show.socket;
+    let report = |migration: &Migration| match args.report {
+        ReportFormat::Markdown => report::markdown(migration, unix_ms()),
+        ReportFormat::Json => format!("{:#}", json!(migration)),
+    };
     if args.list {
-        return list(&socket);
+        return list(&args.table);
     }
     if let Some(id) = args.show {
-        print_report(&migration(&socket, id)?, args.report)?;
-        return Ok(ExitCode::SUCCESS);
+        return print(&args, &migration(socket, id)?, report);
     }
     let orders = [("pause", args.pause), ("resume", args.resume), ("abort", args.abort)];
     if let Some((order, id)) = orders.into_iter().find_map(|(order, id)| Some((order, id?))) {
         let path = format!("/api/v1/migrations/{id}/{order}");
-        let migration = parse(client::change(&socket, &Method::POST, &path, None)?)?;
-        println!("migration {id}: {}", describe(&migration));
-        return Ok(ExitCode::SUCCESS);
+        let migration = parse(client::change(socket, &Method::POST, &path, None)?)?;
+        return print(&args, &migration, |migration| {
+            format!("migration {id}: {}", describe(migration))
+        });
     }
     let body = body(&args)?;
     let begun = parse(client::change(
-        &socket,
+        socket,
         &Method::POST,
         "/api/v1/migrations",
         Some(&body),
     )?)?;
     if args.dry_run {
-        print_plan(&begun);
-        return Ok(ExitCode::SUCCESS);
+        return print(&args, &begun, plan_text);
     }
     if args.no_wait {
-        println!("migration {}", begun.id);
-        return Ok(ExitCode::SUCCESS);
+        return print(&args, &begun, |begun| format!("migration {}", begun.id));
     }
     eprintln!(
-        "migration {}: {} names from {} to {}; it goes on without this command (--pause, --abort {0})",
+        "migration {}: {} from {} to {}; it goes on without this command (--pause, --abort {0})",
         begun.id,
-        begun.names.len(),
+        names_text(&begun),
         begun.plan.from,
         begun.plan.to
     );
-    let ended = wait(&socket, begun.id)?;
-    print_report(&ended, args.report)?;
+    let ended = wait(socket, begun.id)?;
+    print(&args, &ended, report)?;
     Ok(match ended.state {
         MigrationState::Completed => ExitCode::SUCCESS,
         _ => ExitCode::from(NOT_MOVED),
     })
+}
+
+/// Prints a migration: as a document, or as `text` has it.
+fn print(args: &MigrateArgs, migration: &Migration, text: impl Fn(&Migration) -> String) -> anyhow::Result<ExitCode> {
+    match args.table.show.output {
+        OutputFormat::Table => show::print_text(&text(migration))?,
+        output => show::emit(&json!({ "migration": migration }), output)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
@@ -241,27 +253,55 @@ fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
 
 /// Says which migration it is.
 pub(super) fn title(migration: &Migration) -> String {
-    let (plan, names) = (&migration.plan, migration.names.len());
-    format!("{}: {names} names from {} to {}", migration.id, plan.from, plan.to)
+    let (plan, names) = (&migration.plan, names_text(migration));
+    format!("{}: {names} from {} to {}", migration.id, plan.from, plan.to)
+}
+
+fn names_text(migration: &Migration) -> String {
+    match migration.names.len() {
+        1 => "1 name".to_owned(),
+        names => format!("{names} names"),
+    }
 }
 
 /// Says where a migration is, and why.
 pub(super) fn describe(migration: &Migration) -> String {
-    let percent = match migration.percent() {
-        0 => "testers only".to_owned(),
-        percent => format!("{percent} %"),
-    };
-    let mut text = format!("{}, {percent}", migration.state.as_str().replace('_', " "));
-    if let Some(step) = migration.steps.last().filter(|step| step.ended.is_none()) {
+    let mut text = format!("{}, {}", state(migration), share(migration));
+    if let Some(step) = open_step(migration) {
         text += &format!(": {}", faults(step));
     }
-    if !migration.reason.is_empty() {
-        text += &format!(" ({})", migration.reason);
-    }
-    if !migration.waits_for.is_empty() && !migration.state.is_ended() {
-        text += &format!(" (waits for {})", migration.waits_for.join(", "));
+    for note in notes(migration) {
+        text += &format!(" ({note})");
     }
     text
+}
+
+fn state(migration: &Migration) -> String {
+    migration.state.as_str().replace('_', " ")
+}
+
+/// Share of the new cluster.
+fn share(migration: &Migration) -> String {
+    match migration.percent() {
+        0 => "testers only".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
+fn open_step(migration: &Migration) -> Option<&StepRecord> {
+    migration.steps.last().filter(|step| step.ended.is_none())
+}
+
+/// Reasons why a migration is where it is.
+fn notes(migration: &Migration) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !migration.reason.is_empty() {
+        notes.push(migration.reason.clone());
+    }
+    if !migration.waits_for.is_empty() && !migration.state.is_ended() {
+        notes.push(format!("waits for {}", migration.waits_for.join(", ")));
+    }
+    notes
 }
 
 fn faults(step: &StepRecord) -> String {
@@ -272,14 +312,14 @@ fn faults(step: &StepRecord) -> String {
     )
 }
 
-fn print_plan(migration: &Migration) {
+fn plan_text(migration: &Migration) -> String {
     let plan = &migration.plan;
     let step_name = |step: &u32| match step {
         0 => "testers".to_owned(),
         step => format!("{step} %"),
     };
     let steps: Vec<_> = plan.steps.iter().map(step_name).collect();
-    println!(
+    let mut text = format!(
         "from {} to {} in steps of {}, each held {} s:",
         plan.from,
         plan.to,
@@ -287,28 +327,36 @@ fn print_plan(migration: &Migration) {
         plan.hold_ms / 1000
     );
     for name in migration.names.keys() {
-        println!("  {name}");
+        text += &format!("\n  {name}");
     }
+    text
 }
 
-fn print_report(migration: &Migration, format: ReportFormat) -> anyhow::Result<()> {
-    match format {
-        ReportFormat::Markdown => print!("{}", report::markdown(migration, unix_ms())),
-        ReportFormat::Json => println!("{}", serde_json::to_string_pretty(migration)?),
-    }
-    Ok(())
+fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, "/api/v1/migrations");
+    show::print_table(args, ask, |answer, form| {
+        let all = answer["migrations"].as_array().into_iter().flatten();
+        // A balancer of another version may have a migration that is not understood here.
+        let all = all.filter_map(|one| serde_json::from_value(one.clone()).ok());
+        let rows: Vec<_> = all.map(|migration| row(&migration)).collect();
+        if rows.is_empty() {
+            return "there has been no migration".to_owned();
+        }
+        show::table("migrations", &json!({ "migrations": rows }), form)
+    })
 }
 
-fn list(socket: &Path) -> anyhow::Result<ExitCode> {
-    let mut answer = client::get(socket, "/api/v1/migrations")?;
-    let all: Vec<Migration> = serde_json::from_value(answer["migrations"].take())?;
-    if all.is_empty() {
-        println!("there has been no migration");
-    }
-    for migration in all {
-        println!("{}: {}", title(&migration), describe(&migration));
-    }
-    Ok(ExitCode::SUCCESS)
+fn row(migration: &Migration) -> Value {
+    let faults = open_step(migration).map(faults);
+    json!({
+        "id": migration.id,
+        "names": migration.names.len(),
+        "from": migration.plan.from,
+        "to": migration.plan.to,
+        "state": state(migration),
+        "share": share(migration),
+        "note": notes(migration).into_iter().chain(faults).collect::<Vec<_>>().join("; "),
+    })
 }
 
 #[cfg(test)]

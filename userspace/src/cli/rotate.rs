@@ -9,8 +9,9 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::client;
 use super::client::SocketArgs;
-use super::{ShowArgs, client, show};
+use super::show::{self, TableArgs};
 use crate::source::client::percent_encoded;
 
 /// Interval at which the progress of a job is requested.
@@ -63,9 +64,9 @@ pub(super) enum RotateCommand {
         at: SocketArgs,
     },
     /// Show the subjects that are out: why, since when, and who took them out.
-    List(ShowArgs),
+    List(TableArgs),
     /// Show the jobs: their progress, and the flows that they wait for.
-    Jobs(ShowArgs),
+    Jobs(TableArgs),
     /// Cancel a job: its subjects are in again, their flows go on.
     Cancel {
         job: u64,
@@ -124,8 +125,8 @@ pub(super) fn run(what: RotateCommand) -> anyhow::Result<ExitCode> {
             println!("in rotation: {}", subjects(&job));
             Ok(ExitCode::SUCCESS)
         }
-        RotateCommand::List(show) => show::print("rotations", "/api/v1/rotations", &show.socket, show.output),
-        RotateCommand::Jobs(show) => show::print("jobs", "/api/v1/rotations", &show.socket, show.output),
+        RotateCommand::List(table) => show::print("rotations", "/api/v1/rotations", &table),
+        RotateCommand::Jobs(table) => show::print("jobs", "/api/v1/rotations", &table),
         RotateCommand::Cancel { job, at } => {
             let answer = client::change(&at.socket, &Method::DELETE, &format!("/api/v1/jobs/{job}"), None)?;
             println!("called off: {}", subjects(&answer["job"]));

@@ -1,24 +1,19 @@
 //! `signalbox services`: the layer-4 services and their hosts.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{OutputFormat, client, show};
+use super::client;
+use super::show::{self, TableArgs};
 
 /// Prints services; as a table with a line for each of their hosts.
-pub(super) fn print(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let answer = client::get(socket, "/api/v1/services")?;
-    if output != OutputFormat::Table {
-        show::emit(&answer, output)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    show::print_text(&show::table("services", &json!({ "services": lines(&answer) })))?;
-    for line in footnotes(&answer) {
-        show::print_text(&line)?;
-    }
-    Ok(ExitCode::SUCCESS)
+pub(super) fn print(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, "/api/v1/services");
+    show::print_table(args, ask, |answer, form| {
+        let table = show::table("services", &json!({ "services": lines(answer) }), form);
+        form.with_notes(table, footnotes(answer))
+    })
 }
 
 /// Returns a line for each service, and below it one for each host.

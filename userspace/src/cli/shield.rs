@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use signalbox_core::model::shield;
 
+use super::show::TableArgs;
 use super::{OutputFormat, client, show};
 use crate::source::client::percent_encoded;
 
@@ -58,13 +59,14 @@ fn path(on: Option<&str>) -> String {
     format!("/api/v1/shield/prefixes/{}", percent_encoded(on.unwrap_or("*")))
 }
 
-pub(super) fn run(what: Option<ShieldCommand>, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
+pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let (socket, output) = (&args.show.socket, args.show.output);
     let edit = |key: &str, which: &PrefixArgs| {
         let body = json!({ key: which.prefixes, "force": which.force });
         client::change(socket, &Method::POST, &path(which.on.as_deref()), Some(&body))
     };
     let answer = match what {
-        None => return guards(socket, output),
+        None => return guards(args),
         Some(ShieldCommand::Deny(which)) => edit("deny", &which)?,
         Some(ShieldCommand::Allow(which)) => edit("allow", &which)?,
         Some(ShieldCommand::Forget(which)) => edit("forget", &which)?,
@@ -116,18 +118,14 @@ fn prefixes_text(prefixes: &Value) -> String {
     }
 }
 
-fn guards(socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let answer = client::get(socket, "/api/v1/shield")?;
-    if output != OutputFormat::Table {
-        show::emit(&answer, output)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
-    show::print_text(&show::table("guards", &json!({ "guards": lines })))?;
-    for problem in answer["troubles"].as_array().into_iter().flatten() {
-        show::print_text(&format!("! {}", problem.as_str().unwrap_or_default()))?;
-    }
-    Ok(ExitCode::SUCCESS)
+fn guards(args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, "/api/v1/shield");
+    show::print_table(args, ask, |answer, form| {
+        let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
+        let problems = answer["troubles"].as_array().into_iter().flatten();
+        let problems = problems.map(|problem| format!("! {}", problem.as_str().unwrap_or_default()));
+        form.with_notes(show::table("guards", &json!({ "guards": lines }), form), problems)
+    })
 }
 
 fn explain(client: std::net::IpAddr, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {

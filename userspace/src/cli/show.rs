@@ -1,23 +1,104 @@
 //! Prints answers as tables, JSON or YAML.
 
-use std::io::Write as _;
-use std::path::Path;
-use std::process::ExitCode;
+mod cell;
+mod columns;
+mod fit;
+mod terminal;
 
-use comfy_table::{CellAlignment, Table, presets};
-use jiff::Zoned;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use super::{OutputFormat, client};
+use self::cell::cell;
+use self::columns::columns;
+use self::fit::{ColumnNeed, fit, shortened};
+use super::{OutputFormat, ShowArgs, client};
+
+/// Arguments of commands that show a table.
+#[derive(clap::Args)]
+pub(super) struct TableArgs {
+    #[command(flatten)]
+    pub(super) show: ShowArgs,
+    /// Print the rows alone: no titles, and no notes below.
+    #[arg(long)]
+    no_headers: bool,
+    /// Show the table again each so many seconds [default: 2], until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = interval)]
+    watch: Option<Duration>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.1..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or("write seconds from 0.1 to 3600, such as 5")?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Form of a table: the width that it has, and whether it has titles and notes.
+#[derive(Clone, Copy, Debug)]
+pub struct TableForm {
+    width: Option<usize>,
+    has_headers: bool,
+}
+
+impl TableForm {
+    /// Fits the terminal that standard output is. Elsewhere tables are whole.
+    #[must_use]
+    pub fn of_output() -> Self {
+        Self {
+            width: terminal::size().map(|size| size.columns),
+            has_headers: true,
+        }
+    }
+
+    /// Has titles and notes, or not.
+    pub(super) const fn with_headers(self, has_headers: bool) -> Self {
+        Self { has_headers, ..self }
+    }
+
+    /// Adds lines below a table.
+    pub(super) fn with_notes(self, table: String, notes: impl IntoIterator<Item = String>) -> String {
+        let mut text = table;
+        if self.has_headers {
+            for note in notes {
+                text += &format!("\n{note}");
+            }
+        }
+        text
+    }
+}
 
 /// Requests a path and prints the answer.
-pub(super) fn print(what: &str, path: &str, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let answer = client::get(socket, path)?;
-    match output {
-        OutputFormat::Table => print_text(&table(what, &answer))?,
-        _ => emit(&answer, output)?,
+pub(super) fn print(what: &str, path: &str, args: &TableArgs) -> anyhow::Result<ExitCode> {
+    let ask = || client::get(&args.show.socket, path);
+    print_table(args, ask, |answer, form| table(what, answer, form))
+}
+
+/// Prints an answer: as JSON or YAML, or as `text` makes it, which `--watch` repeats.
+pub(super) fn print_table(
+    args: &TableArgs,
+    ask: impl Fn() -> anyhow::Result<Value>,
+    text: impl Fn(&Value, TableForm) -> String,
+) -> anyhow::Result<ExitCode> {
+    let form = || TableForm::of_output().with_headers(!args.no_headers);
+    match (args.show.output, args.watch) {
+        (OutputFormat::Table, Some(interval)) => terminal::repeat(interval, || Ok(text(&ask()?, form()))),
+        (_, Some(_)) => bail!("--watch repeats tables: leave --output out, or ask again for each document"),
+        (OutputFormat::Table, None) => {
+            print_text(&text(&ask()?, form()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        (output, None) => {
+            emit(&ask()?, output)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes JSON or YAML.
@@ -36,167 +117,7 @@ pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the columns of each list: title, and where the value stands.
-fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
-    match what {
-        "listeners" => &[
-            ("LISTENER", "name"),
-            ("PROTOCOL", "protocol"),
-            ("LISTEN", "listen"),
-            ("TIER", "tier"),
-            ("ACTIVE", "active_connections"),
-            ("TOTAL", "total_connections"),
-        ],
-        "records" => &[
-            ("NAME", "name"),
-            ("TYPE", "type"),
-            ("ADDRESS", "address"),
-            ("TTL", "ttl"),
-        ],
-        "routes" => &[
-            ("ROUTE", "host"),
-            ("CLUSTERS", "clusters"),
-            ("ACTIVE", "active_connections"),
-            ("TOTAL", "total_connections"),
-            ("IN", "bytes_in"),
-            ("OUT", "bytes_out"),
-        ],
-        "clusters" => &[
-            ("CLUSTER", "name"),
-            ("BALANCE", "balance"),
-            ("HOSTS", "hosts"),
-            ("HEALTHY", "healthy_hosts"),
-            ("ACTIVE", "active_connections"),
-            ("IN", "bytes_in"),
-            ("OUT", "bytes_out"),
-        ],
-        "sources" => &[
-            ("SOURCE", "name"),
-            ("KIND", "kind"),
-            ("IN TOUCH", "connected"),
-            ("LAST HEARD", "seconds_since_heard"),
-            ("FAILURES", "failures"),
-            ("CLUSTERS", "clusters"),
-            ("LAST ERROR", "last_error"),
-        ],
-        "applications" => &[
-            ("NAMESPACE", "namespace"),
-            ("APPLICATION", "name"),
-            ("ENDPOINTS", "endpoints"),
-            ("ALIASES", "aliases"),
-            ("EXPOSED AT", "exposed"),
-            ("NOT EXPOSED", "not_exposed"),
-        ],
-        "services" => &[
-            ("SERVICE", "name"),
-            ("PROTOCOL", "protocol"),
-            ("LISTEN", "listen"),
-            ("CLUSTER", "cluster"),
-            ("MODE", "mode"),
-            ("FLOWS", "flows"),
-            ("TOTAL", "flows_total"),
-            ("IN", "bytes_in"),
-            ("OUT", "bytes_out"),
-        ],
-        "certificates" => &[
-            ("CERTIFICATE", "label"),
-            ("NAMES", "names"),
-            ("KEY", "key"),
-            ("DEFAULT", "default"),
-            ("STATE", "state"),
-            ("DAYS LEFT", "days_left"),
-            ("WARNINGS", "warnings"),
-        ],
-        "guards" => &[
-            ("KIND", "kind"),
-            ("NAME", "name"),
-            ("PREFIXES", "prefixes"),
-            ("MALFORMED", "malformed"),
-            ("DENIED", "denied"),
-            ("PACKETS", "packets"),
-            ("BYTES", "bytes"),
-            ("CONNECTIONS", "connections"),
-            ("CONCURRENT", "concurrent"),
-            ("COOKIES", "cookie"),
-        ],
-        "service_flows" => &[
-            ("CLIENT", "client"),
-            ("LISTEN", "listen"),
-            ("PROTOCOL", "protocol"),
-            ("HOST", "host"),
-            ("PACKETS", "packets_in"),
-            ("IN", "bytes_in"),
-            ("IDLE", "idle_seconds"),
-        ],
-        "rotations" => &[
-            ("OUT OF ROTATION", "subject"),
-            ("REASON", "reason"),
-            ("SINCE", "since"),
-            ("BY", "by"),
-            ("JOB", "job"),
-        ],
-        "ha_groups" => &[
-            ("GROUP", "name"),
-            ("STATE", "state"),
-            ("PRIORITY", "priority"),
-            ("ADDRESSES", "vips"),
-            ("SOURCES", "sources"),
-            ("PREFERS", "prefer"),
-        ],
-        "peers" => &[
-            ("NODE", "node"),
-            ("SENDING", "sending"),
-            ("WHY NOT", "send_error"),
-            ("TOLD ALL", "told_all"),
-            ("BEHIND MS", "behind_ms"),
-            ("RECEIVING", "receiving"),
-            ("COMPLETE", "complete"),
-            ("FLOWS SENT", "flows_sent"),
-            ("MEAN LAG", "mean_lag_seconds"),
-            ("SHADOWS", "shadows"),
-        ],
-        "jobs" => &[
-            ("JOB", "id"),
-            ("ACTION", "action"),
-            ("WHAT", "subjects"),
-            ("PROGRESS", "progress"),
-            ("LEFT", "remaining_connections"),
-            ("WAITS FOR", "waits_for"),
-            ("CLOSED", "closed_connections"),
-        ],
-        "hosts" => &[
-            ("CLUSTER", "cluster"),
-            ("HOST", "name"),
-            ("ADDRESS", "address"),
-            ("STATE", "health"),
-            ("SUBSET", "subset"),
-            ("WEIGHT", "weight"),
-            ("ACTIVE", "active_connections"),
-            ("TOTAL", "total_connections"),
-            ("REFUSED", "refused_connections"),
-            ("IN", "bytes_in"),
-            ("OUT", "bytes_out"),
-            ("LAST CHECK", "last_check"),
-            ("CHECKED BY", "checked_by"),
-        ],
-        _ => &[
-            ("CLIENT", "client"),
-            ("LISTENER", "listener"),
-            ("ROUTE", "route"),
-            ("CLUSTER", "cluster"),
-            ("HOST", "host"),
-            ("TIER", "tier"),
-            ("WHY", "tier_reason"),
-            ("AGE", "age_seconds"),
-            ("IDLE", "idle_seconds"),
-            ("IN", "bytes_in"),
-            ("OUT", "bytes_out"),
-        ],
-    }
-}
-
 /// A field of an object as a table shows it.
-#[cfg_attr(not(feature = "tui"), expect(dead_code, reason = "`top` reads all fields"))]
 pub(super) struct ShownField<'a> {
     pub(super) title: &'static str,
     pub(super) value: &'a Value,
@@ -217,184 +138,118 @@ pub(super) fn fields<'a>(what: &str, row: &'a Value) -> impl Iterator<Item = Sho
 
 /// Formats an answer as a table.
 #[must_use]
-pub fn table(what: &str, answer: &Value) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
+pub fn table(what: &str, answer: &Value, form: TableForm) -> String {
     if what == "status" {
-        if let Some(fields) = answer.as_object() {
-            for (name, value) in fields.iter().filter(|(name, _)| *name != "apiVersion") {
-                table.add_row([name.clone(), cell(name, value, answer)]);
-            }
-        }
-        return table.to_string();
+        return status(answer, form);
     }
     let columns = columns(what);
-    table.set_header(columns.iter().map(|(title, _)| *title));
-    let rows = answer.get(what).and_then(Value::as_array);
-    for row in rows.into_iter().flatten() {
-        table.add_row(fields(what, row).map(|field| field.text));
+    let rows = answer
+        .get(what)
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let texts: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| fields(what, row).map(|field| field.text).collect())
+        .collect();
+    let needs = needs(columns, rows, &texts, form);
+    let widths = fit(&needs, form.width.unwrap_or(usize::MAX));
+    let mut shown = Table::new();
+    shown.load_style(presets::NOTHING);
+    let kept = |row: Vec<String>| {
+        let cells = row.into_iter().zip(&widths);
+        cells
+            .filter_map(|(text, width)| Some(shortened(&text, (*width)?)))
+            .collect::<Vec<_>>()
+    };
+    if form.has_headers {
+        shown.set_header(kept(columns.iter().map(|(title, _)| (*title).to_owned()).collect()));
     }
-    for (index, (_, key)) in columns.iter().enumerate() {
-        let numeric = rows
-            .into_iter()
-            .flatten()
-            .any(|row| row.get(key).is_some_and(Value::is_number));
-        if let Some(column) = table.column_mut(index).filter(|_| numeric) {
+    for row in texts {
+        shown.add_row(kept(row));
+    }
+    let in_sight = needs.iter().zip(&widths).filter(|(_, width)| width.is_some());
+    for (index, (need, _)) in in_sight.enumerate() {
+        if let Some(column) = shown.column_mut(index).filter(|_| !need.is_text) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = table.to_string();
-    if let (Some(total), Some(shown)) = (answer.get("total").and_then(Value::as_u64), rows.map(Vec::len))
-        && total > shown as u64
+    let left_out = columns.iter().zip(&widths).filter(|(_, width)| width.is_none());
+    let titles: Vec<_> = left_out.map(|((title, _), _)| *title).collect();
+    let mut notes = Vec::new();
+    if !titles.is_empty() {
+        notes.push(format!("no room for {}; `| cat` shows all", titles.join(", ")));
+    }
+    if let Some(total) = answer
+        .get("total")
+        .and_then(Value::as_u64)
+        .filter(|total| *total > rows.len() as u64)
     {
-        text += &format!("\n{shown} of {total}; --limit shows more\n");
+        notes.push(format!("{} of {total}; --limit shows more", rows.len()));
     }
-    text
+    form.with_notes(without_trailing_blanks(&shown), notes)
 }
 
-fn cell(key: &str, value: &Value, row: &Value) -> String {
-    match (key, value) {
-        (_, Value::Null) => "-".into(),
-        ("health", Value::String(health)) => {
-            let flag = |name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
-            if flag("draining") {
-                "draining".into()
-            } else if row.get("out_of_rotation").is_some_and(Value::is_string) {
-                format!("{health}, out of rotation")
-            } else if flag("ejected") {
-                format!("{health}, set aside")
-            } else {
-                health.clone()
-            }
+/// Returns what each column wants of the width.
+fn needs(
+    columns: &[(&'static str, &'static str)],
+    rows: &[Value],
+    texts: &[Vec<String>],
+    form: TableForm,
+) -> Vec<ColumnNeed> {
+    let is_numeric = |key: &str| rows.iter().any(|row| row.get(key).is_some_and(Value::is_number));
+    let need = |(at, (title, key)): (usize, &(&str, &'static str))| {
+        let cells = || texts.iter().filter_map(|row| row.get(at));
+        let widest = cells().map(|text| text.chars().count()).max().unwrap_or(0);
+        let title = if form.has_headers { title.len() } else { 0 };
+        ColumnNeed {
+            width: widest.max(title),
+            is_text: !is_numeric(key),
+            is_empty: cells().all(|text| text == "-" || text.is_empty()),
+            key,
         }
-        ("bytes_in" | "bytes_out", Value::Number(n)) => bytes(n.as_u64().unwrap_or(0)),
-        ("age_seconds" | "idle_seconds" | "seconds_since_heard", Value::Number(n)) => {
-            format!("{:.1}s", n.as_f64().unwrap_or(0.0))
-        }
-        ("clusters", Value::Array(clusters)) if are_discoveries(clusters) => clusters
-            .iter()
-            .map(|c| {
-                let rejected = c.get("rejected").and_then(Value::as_array).map_or(0, Vec::len);
-                let (hosts, routes) = (text(c.get("hosts")), text(c.get("routes")));
-                format!(
-                    "{}: {hosts} hosts, {routes} routes, {rejected} rejected",
-                    text(c.get("cluster"))
-                )
-            })
-            .collect::<Vec<_>>()
-            .join("; "),
-        ("clusters", Value::Array(clusters)) => clusters
-            .iter()
-            .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
-            .collect::<Vec<_>>()
-            .join(" "),
-        ("last_error", Value::String(error)) => truncated(error),
-        ("since", Value::Number(at)) => at
-            .as_i64()
-            .and_then(|at| clock(at, &Zoned::now()))
-            .unwrap_or_else(|| text(Some(value))),
-        ("last_check", check) => match row.get("tls_fault").and_then(Value::as_str) {
-            Some(fault) => format!("{}; TLS: {fault}", text(check.get("detail"))),
-            None => text(check.get("detail")),
-        },
-        ("last_reload", reload) => reloaded(reload, &Zoned::now()),
-        (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
-        (_, Value::Object(fields)) => fields
-            .iter()
-            .map(|(name, value)| format!("{name}={}", text(Some(value))))
-            .collect::<Vec<_>>()
-            .join(" "),
-        (_, other) => text(Some(other)),
-    }
-}
-
-/// Greatest width of an error in a table, in characters; JSON and YAML have the whole text.
-const MAX_ERROR_WIDTH: usize = 72;
-
-fn truncated(error: &str) -> String {
-    if error.chars().count() <= MAX_ERROR_WIDTH {
-        return error.to_owned();
-    }
-    let short: String = error.chars().take(MAX_ERROR_WIDTH - 3).collect();
-    format!("{}...", short.trim_end())
-}
-
-/// Formats the result of the last reload, its time by the operator's clock, and its age.
-fn reloaded(reload: &Value, now: &Zoned) -> String {
-    let outcome = if reload.get("ok").and_then(Value::as_bool).unwrap_or(false) {
-        "ok"
-    } else {
-        "refused"
     };
-    let at = reload.get("at").and_then(Value::as_i64);
-    let when = at
-        .and_then(|at| clock(at, now))
-        .map_or_else(String::new, |at| format!(", {at}"));
-    let error = reload.get("error").and_then(Value::as_str);
-    let error = error.map_or_else(String::new, |error| format!(": {error}"));
-    format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
+    columns.iter().enumerate().map(need).collect()
 }
 
-/// Formats seconds since 1970 by the operator's clock, with the age.
-fn clock(at: i64, now: &Zoned) -> Option<String> {
-    let at = jiff::Timestamp::from_second(at).ok()?;
-    let age = now.timestamp().duration_since(at).as_secs().max(0);
-    let at = at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S %:z");
-    Some(format!("{at} ({} ago)", age_of(age.unsigned_abs())))
-}
-
-/// Formats an age by its two largest units.
-fn age_of(seconds: u64) -> String {
-    let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
-    let first = units.iter().position(|(_, length)| seconds >= *length).unwrap_or(3);
-    let mut rest = seconds;
-    let mut parts = Vec::new();
-    for (unit, length) in &units[first..units.len().min(first + 2)] {
-        parts.push(format!("{}{unit}", rest / length));
-        rest %= length;
+/// Formats the status: a line for each field, whose value goes on below where it is long.
+fn status(answer: &Value, form: TableForm) -> String {
+    let mut shown = Table::new();
+    shown.load_style(presets::NOTHING);
+    if let Some(width) = form.width.and_then(|width| u16::try_from(width).ok()) {
+        shown
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width);
     }
-    parts.join(" ")
+    for (name, value) in answer.as_object().into_iter().flatten() {
+        if name != "apiVersion" {
+            shown.add_row([name.clone(), cell(name, value, answer)]);
+        }
+    }
+    without_trailing_blanks(&shown)
 }
 
-/// Returns whether clusters are those that a source has reported, rather than the shares of a route.
-fn are_discoveries(clusters: &[Value]) -> bool {
-    clusters.iter().any(|cluster| cluster.get("rejected").is_some())
-}
-
-fn text(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => "-".into(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
-}
-
-fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit < UNITS.len() - 1 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{n} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+fn without_trailing_blanks(table: &Table) -> String {
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::cell::{age_of, reloaded};
     use super::*;
+
+    const WHOLE: TableForm = TableForm {
+        width: None,
+        has_headers: true,
+    };
 
     #[test]
     fn a_long_error_does_not_make_the_table_wide() {
         let error = "the API server of /etc/signalbox/east.kubeconfig cannot be reached: ".repeat(6);
         let answer = json!({ "sources": [{ "name": "kube:east", "connected": false, "last_error": error }] });
-        let text = table("sources", &answer);
+        let text = table("sources", &answer, WHOLE);
         let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
         assert!(
             widest < 180 && text.contains("east.kubeconfig") && text.contains("..."),
@@ -432,14 +287,79 @@ mod tests {
               "weight": 1, "active_connections": 2, "total_connections": 3, "refused_connections": 0,
               "bytes_in": 1536, "bytes_out": 5, "tls_fault": "its certificate has expired", "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
         ] });
-        let text = table("hosts", &answer);
-        for expected in [
-            "healthy, set aside",
-            "1.5 KiB",
-            "5 B",
-            "HTTP 200; TLS: its certificate has expired",
-        ] {
+        let text = table("hosts", &answer, WHOLE);
+        for expected in ["healthy, set aside", "1.5 KiB", "5 B", "HTTP 200; TLS: its certificate has expired"] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
+    }
+
+    fn hosts() -> Value {
+        let host = |name: &str, health: &str| {
+            json!({ "cluster": "east", "name": name, "address": "10.77.1.11", "health": health, "ejected": false,
+                "draining": false, "subset": null, "weight": 1, "active_connections": 2, "total_connections": 3,
+                "refused_connections": 0, "bytes_in": 1536, "bytes_out": 5, "last_check": { "detail": "connected" },
+                "checked_by": "TCP connect on port 443; HTTP on port 1936: connect to it: Connection refused" })
+        };
+        json!({ "hosts": [host("east-1", "healthy"), host("east-2", "unhealthy")] })
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal_and_names_what_it_left_out() {
+        let form = TableForm {
+            width: Some(80),
+            ..WHOLE
+        };
+        let text = table("hosts", &hosts(), form);
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= 80, "{widest}:\n{text}");
+        assert!(
+            text.contains("no room for SUBSET, ") && text.contains("unhealthy"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_table_that_is_piped_is_whole_without_blanks_at_line_ends() {
+        let text = table("hosts", &hosts(), WHOLE);
+        assert!(
+            text.contains("Connection refused") && !text.contains("no room"),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line == line.trim_end()), "{text:?}");
+    }
+
+    #[test]
+    fn a_healthy_host_s_check_does_not_read_like_a_fault() {
+        let text = table("hosts", &hosts(), WHOLE);
+        let line = text.lines().find(|line| line.contains("east-1")).unwrap();
+        assert!(line.ends_with("TCP connect on port 443"), "{line}");
+    }
+
+    #[test]
+    fn rows_come_alone_without_headers() {
+        let form = TableForm {
+            width: Some(60),
+            has_headers: false,
+        };
+        let text = table("hosts", &hosts(), form);
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_long_status_goes_on_below_its_name() {
+        let answer =
+            json!({ "apiVersion": "v1", "not_ready": ["the cluster east has no host that takes connections"] });
+        let text = table(
+            "status",
+            &answer,
+            TableForm {
+                width: Some(40),
+                ..WHOLE
+            },
+        );
+        assert!(
+            text.lines().count() > 1 && text.lines().all(|line| line.len() <= 40),
+            "{text}"
+        );
     }
 }

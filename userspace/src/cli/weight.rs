@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client::{self, SocketArgs};
+use super::show::{self, TableForm};
+use super::{OutputFormat, ShowArgs, client};
 
 #[derive(clap::Args)]
 pub(super) struct WeightArgs {
@@ -32,8 +33,11 @@ pub(super) struct WeightArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Print the rows of what would change alone, without titles.
+    #[arg(long, requires = "dry_run")]
+    no_headers: bool,
     #[command(flatten)]
-    at: SocketArgs,
+    show: ShowArgs,
 }
 
 /// Clusters and their weights.
@@ -41,18 +45,16 @@ type Clusters = BTreeMap<String, u32>;
 
 pub(super) fn run(weight: &WeightArgs) -> anyhow::Result<ExitCode> {
     let body = body(weight)?;
-    let answer = client::change(&weight.at.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
-    if !weight.dry_run {
+    let answer = client::change(&weight.show.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
+    if weight.show.output != OutputFormat::Table {
+        show::emit(&answer, weight.show.output)?;
+    } else if !weight.dry_run {
         println!("the weights are in force");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let changes = answer["changes"].as_array().cloned().unwrap_or_default();
-    if changes.is_empty() {
+    } else if answer["changes"].as_array().is_none_or(Vec::is_empty) {
         println!("nothing would change");
-    }
-    for change in changes {
-        let side = |key: &str| change[key].as_str().unwrap_or("-").to_owned();
-        println!("{}: {} -> {}", side("name"), side("before"), side("after"));
+    } else {
+        let form = TableForm::of_output().with_headers(!weight.no_headers);
+        show::print_text(&show::table("changes", &answer, form))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -128,14 +128,10 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
 
     let selected = "app.test file.test http.test old.test two.test";
     let words = ["weight", "--selector", "app=shop,tier!=batch", "east=50", "west=50"];
-    let tried = sb.cli(&[&words[..], &["--dry-run"]].concat());
+    let tried = sb.cli(&[&words[..], &["--dry-run", "--no-headers"]].concat());
     let tried = String::from_utf8(tried.stdout).unwrap();
-    let lines: Vec<_> = tried.lines().filter_map(|line| line.split_once(':')).collect();
-    assert_eq!(
-        lines.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" "),
-        selected,
-        "{tried}"
-    );
+    let first = tried.lines().filter_map(|line| line.split_whitespace().next());
+    assert_eq!(first.collect::<Vec<_>>().join(" "), selected, "{tried}");
     assert_eq!(weighed(&sb, 50, 50), "", "it was only tried");
     assert!(sb.cli(&words).status.success());
     assert_eq!(weighed(&sb, 50, 50), selected);

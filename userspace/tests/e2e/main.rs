@@ -85,6 +85,7 @@ mod sources;
 mod subset;
 mod successor;
 mod sync;
+mod tables;
 mod thesis;
 mod tiers;
 mod top;

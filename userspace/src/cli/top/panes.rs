@@ -352,10 +352,7 @@ mod tests {
         };
         let lines = |all: &[Value]| migrations(&json!({ "migrations": all }));
         let ended = [one(1, "completed"), one(2, "rolled_back")];
-        assert_eq!(
-            lines(&ended),
-            ["! migration 2: 1 names from v1 to v2: rolled back, 5 %"]
-        );
+        assert_eq!(lines(&ended), ["! migration 2: 1 name from v1 to v2: rolled back, 5 %"]);
         let all = [
             one(1, "completed"),
             one(2, "rolled_back"),

@@ -32,7 +32,11 @@ fn an_operator_pauses_resumes_and_aborts() {
         "{paused}"
     );
     assert!(refusal(&sb, &["migrate", "--pause", &id]).contains("is paused: it cannot be paused"));
-    assert!(cli(&sb, &["migrate", "--list"]).contains("1 names from east to west: paused"));
+    let listed = cli(&sb, &["migrate", "--list", "--no-headers"]);
+    let words: Vec<_> = listed.split_whitespace().take(6).collect();
+    assert_eq!(words, [id.as_str(), "1", "east", "west", "paused", "25"], "{listed}");
+    let listed: serde_json::Value = serde_json::from_str(&cli(&sb, &["migrate", "--list", "-o", "json"])).unwrap();
+    assert_eq!(listed["migrations"][0]["state"], "paused", "{listed}");
     cli(&sb, &["migrate", "--resume", &id]);
     wait_for(&sb, "resumed", |migration| migration["state"] == "running");
 

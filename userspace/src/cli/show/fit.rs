@@ -1,0 +1,188 @@
+//! Fits a table into the width of a terminal: long texts are shortened, and columns that matter less are left out.
+
+use std::collections::BTreeSet;
+
+/// Characters between two columns.
+pub(super) const GAP: usize = 2;
+/// Widths that texts keep before a column is left out, and at all.
+const ROOMY: usize = 24;
+const NARROW: usize = 8;
+
+/// Columns that are left out where room lacks, in this order. Others are shown in any width.
+const LEFT_OUT_FIRST: &[&str] = &[
+    "checked_by",
+    "subset",
+    "refused_connections",
+    "mean_lag_seconds",
+    "told_all",
+    "receiving",
+    "closed_connections",
+    "cookie",
+    "concurrent",
+    "malformed",
+    "prefixes",
+    "key",
+    "default",
+    "prefer",
+    "sources",
+    "failures",
+    "ttl",
+    "balance",
+    "protocol",
+    "aliases",
+    "tier_reason",
+    "total_connections",
+    "flows_total",
+    "packets_in",
+    "packets",
+    "bytes_out",
+    "bytes_in",
+    "bytes",
+    "job",
+    "by",
+    "last_check",
+    "age_seconds",
+    "listener",
+    "mode",
+];
+
+/// Demand of a column on the width of a table.
+#[derive(Clone, Debug)]
+pub(super) struct ColumnNeed {
+    /// Width of its widest line.
+    pub(super) width: usize,
+    /// Whether its texts may be shortened; numbers may not.
+    pub(super) is_text: bool,
+    /// Whether it says nothing in any row.
+    pub(super) is_empty: bool,
+    /// Where its values stand in the answer.
+    pub(super) key: &'static str,
+}
+
+impl ColumnNeed {
+    /// Place in the order in which columns are left out.
+    fn rank(&self) -> Option<usize> {
+        let place = LEFT_OUT_FIRST.iter().position(|key| *key == self.key);
+        place.map(|place| if self.is_empty { 0 } else { place + 1 })
+    }
+}
+
+/// Returns the width of each column in a room; none for columns that are left out. The first one stays.
+pub(super) fn fit(needs: &[ColumnNeed], room: usize) -> Vec<Option<usize>> {
+    let mut widths: Vec<_> = needs.iter().map(|need| Some(need.width)).collect();
+    let ranked = needs.iter().enumerate().skip(1);
+    let mut droppable: BTreeSet<_> = ranked.filter_map(|(at, need)| Some((need.rank()?, at))).collect();
+    while let Some(excess) = total(&widths).checked_sub(room).filter(|excess| *excess > 0) {
+        if shorten(&mut widths, needs, excess, ROOMY) {
+            continue;
+        }
+        if let Some((_, at)) = droppable.pop_first() {
+            widths[at] = None;
+        } else if !shorten(&mut widths, needs, excess, NARROW) {
+            break;
+        }
+    }
+    widen(&mut widths, needs, room);
+    widths
+}
+
+/// Takes up to `excess` from the widest text that is wider than `least`.
+fn shorten(widths: &mut [Option<usize>], needs: &[ColumnNeed], excess: usize, least: usize) -> bool {
+    let texts = widths.iter_mut().zip(needs).filter(|(_, need)| need.is_text);
+    let widest = texts.filter_map(|(width, _)| width.as_mut()).max();
+    let Some(widest) = widest.filter(|widest| **widest > least) else {
+        return false;
+    };
+    *widest = least.max(widest.saturating_sub(excess));
+    true
+}
+
+/// Gives room that is left to texts that were shortened before other columns were left out.
+fn widen(widths: &mut [Option<usize>], needs: &[ColumnNeed], room: usize) {
+    let mut slack = room.saturating_sub(total(widths));
+    for (width, need) in widths.iter_mut().zip(needs) {
+        if let Some(width) = width {
+            let more = slack.min(need.width - *width);
+            *width += more;
+            slack -= more;
+        }
+    }
+}
+
+fn total(widths: &[Option<usize>]) -> usize {
+    let shown = widths.iter().flatten();
+    shown.clone().sum::<usize>() + GAP * shown.count()
+}
+
+/// Shortens a text to a width.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let short: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", short.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(key: &'static str, width: usize, is_text: bool) -> ColumnNeed {
+        ColumnNeed {
+            width,
+            is_text,
+            is_empty: false,
+            key,
+        }
+    }
+
+    #[test]
+    fn a_table_with_room_is_left_alone() {
+        let needs = [need("name", 30, true), need("weight", 6, false)];
+        assert_eq!(fit(&needs, 40), [Some(30), Some(6)]);
+    }
+
+    #[test]
+    fn texts_are_shortened_before_columns_are_left_out() {
+        let needs = [
+            need("name", 10, true),
+            need("weight", 6, false),
+            need("checked_by", 90, true),
+        ];
+        assert_eq!(fit(&needs, 80), [Some(10), Some(6), Some(58)]);
+        assert_eq!(fit(&needs, 40), [Some(10), Some(6), None]);
+    }
+
+    #[test]
+    fn columns_go_by_their_rank_and_empty_ones_first() {
+        let mut needs = [
+            need("name", 10, true),
+            need("checked_by", 20, true),
+            need("bytes_in", 9, false),
+            need("last_check", 20, true),
+        ];
+        assert_eq!(fit(&needs, 60), [Some(10), None, Some(9), Some(20)]);
+        needs[2].is_empty = true;
+        assert_eq!(fit(&needs, 60), [Some(10), Some(20), None, Some(20)]);
+    }
+
+    #[test]
+    fn room_that_is_left_goes_to_what_was_shortened() {
+        let needs = [
+            need("name", 40, true),
+            need("weight", 6, false),
+            need("checked_by", 60, true),
+        ];
+        assert_eq!(fit(&needs, 50), [Some(40), Some(6), None]);
+    }
+
+    #[test]
+    fn numbers_and_the_first_column_stay_in_any_width() {
+        let needs = [need("checked_by", 30, true), need("weight", 12, false)];
+        assert_eq!(fit(&needs, 10), [Some(NARROW), Some(12)]);
+        assert_eq!(
+            (shortened("east-1.example", 8), shortened("east-1", 8)),
+            ("east-1.…".into(), "east-1".into())
+        );
+    }
+}
