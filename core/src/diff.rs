@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::model::Model;
 
-mod fields;
+pub(crate) mod fields;
 
 use fields::FieldTexts;
 

@@ -35,6 +35,7 @@ pub mod request_limit;
 pub mod rotation;
 pub mod route_table;
 pub mod schedule;
+pub mod shown;
 pub mod spi;
 pub mod stats;
 pub mod subset;

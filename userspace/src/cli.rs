@@ -4,6 +4,7 @@ mod agent;
 mod certificates;
 mod check;
 mod client;
+mod config;
 pub mod demo;
 mod dns;
 pub mod doctor;
@@ -155,6 +156,9 @@ enum Command {
         #[command(flatten)]
         show: ShowArgs,
     },
+    /// Show the configuration of a running signalbox.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Show the sources of routes, and their status.
     Sources(TableArgs),
     #[cfg(feature = "tui")]
@@ -360,6 +364,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             show,
         } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
+        Command::Config(config::ConfigCommand::Show(show)) => config::show(&show),
         Command::Certificates { what, table } => certificates::run(what, &table),
         Command::Services(table) => services::print(&table),
         Command::Shield { what, table } => shield::run(what, &table),

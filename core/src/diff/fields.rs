@@ -77,7 +77,8 @@ fn add(all: &mut FieldTexts, at: &str, value: &Value, names: &[&str]) {
     all.insert(at.to_owned(), leaf);
 }
 
-fn cluster(index: Option<u64>, names: &[&str]) -> String {
+/// Name of a cluster, by its index.
+pub(crate) fn cluster(index: Option<u64>, names: &[&str]) -> String {
     let name = index.and_then(|index| names.get(usize::try_from(index).ok()?));
     (*name.unwrap_or(&"?")).to_owned()
 }
@@ -100,7 +101,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Text of an object that is a single value to a person: a time, a range, a prefix with a port.
-fn short(value: &Value) -> Option<String> {
+pub(crate) fn short(value: &Value) -> Option<String> {
     let map = value.as_object()?;
     let number = |key: &str| map.get(key)?.as_u64();
     let has_only = |keys: &[&str]| map.len() == keys.len() && keys.iter().all(|key| map.contains_key(*key));

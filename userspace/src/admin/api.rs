@@ -16,7 +16,7 @@ use signalbox_core::model::shield::parse_net;
 
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, ResponseKind, read};
-use super::problem::problem;
+use super::problem::{not_shown, problem};
 use super::{
     applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations, readiness,
     rotations, route_selection, shield, ui, views,
@@ -99,6 +99,10 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         .with(
             &read("/api/v1/status", "The process, and what it can do here"),
             async |State(c): State<Arc<Control>>| Json(views::status(&c)),
+        )
+        .with(
+            &read("/api/v1/config", "The configuration in force, without secrets"),
+            async |State(c): State<Arc<Control>>| views::config(&c).map(Json).map_err(|error| not_shown(&error)),
         )
         .with(
             &read("/api/v1/listeners", "Listeners"),

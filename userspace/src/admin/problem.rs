@@ -18,11 +18,11 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Valu
         .into_response()
 }
 
-/// Answer where a difference cannot be shown: nothing says that nothing would change.
+/// Answer where a model or a difference cannot be shown: nothing says that there is nothing to show.
 pub(super) fn not_shown(error: &serde_json::Error) -> Response {
     problem(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "The difference cannot be shown",
+        "The configuration cannot be shown",
         &error.to_string(),
         &json!({}),
     )

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::{Value, json};
 use signalbox_core::labels::{Labels, Selector, by_name};
 use signalbox_core::model::{Protocol, Route, Unmatched};
+use signalbox_core::shown::shown;
 
 use crate::control::Control;
 use crate::state::{HostState, RouteState, Snapshot};
@@ -212,6 +213,16 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "bytes_in": state.bytes_in.get(),
         "bytes_out": state.bytes_out.get(),
     })
+}
+
+/// Returns the configuration in force: the file or what the API has put in its place, with what sources have reported
+/// and the weights that operators have set.
+///
+/// # Errors
+/// It cannot be serialized.
+pub fn config(control: &Control) -> Result<Value, serde_json::Error> {
+    let config = shown(&control.shared.snapshot.load().model)?;
+    Ok(json!({ "apiVersion": "v1", "config": config }))
 }
 
 /// Returns the layer-4 services.

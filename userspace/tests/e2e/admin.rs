@@ -171,6 +171,45 @@ fn what_an_operator_reads_is_plain() {
     assert!(line.contains("ok, by ") && line.contains(" ago)"), "{status}");
 }
 
+#[test]
+fn the_configuration_in_force_is_shown_without_secrets() {
+    if !privileged("the_configuration_in_force_is_shown_without_secrets") {
+        return;
+    }
+    let lab = Lab::new();
+    let route = "routes:\n  - host: a.test\n    clusters: { east: 1, west: 2 }\n    headers: { request: { set: { \
+                 Authorization: \"Basic c2VjcmV0\", X-Team: blue } } }\n";
+    let listener = "listeners:\n  - { name: web, protocol: http, routing: request, listen: [\"10.1.0.1:80\"] }\n";
+    let body = format!(
+        "{listener}clusters:\n{}{}{route}",
+        config::cluster("east", &[], &["east-1"]),
+        config::cluster("west", &[], &["west-1"]),
+    );
+    let sb = Signalbox::start(&lab, &body);
+    let shown = |words: &[&str]| {
+        let output = sb.cli(&[&["config", "show"], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let yaml = shown(&[]);
+    for part in [
+        "host: a.test",
+        "set Authorization: ***",
+        "set X-Team: blue",
+        "drain: 2m",
+    ] {
+        assert!(yaml.contains(part), "{part}: {yaml}");
+    }
+    assert!(!yaml.contains("c2VjcmV0"), "{yaml}");
+    let weights = || {
+        let json: serde_json::Value = serde_json::from_str(&shown(&["-o", "json"])).unwrap();
+        json["config"]["routes"][0]["clusters"].clone()
+    };
+    assert_eq!(weights(), serde_json::json!({ "east": 1, "west": 2 }));
+    assert!(sb.cli(&["weight", "a.test", "west=7"]).status.success());
+    assert_eq!(weights()["west"], 7, "a change at run time is shown");
+}
+
 /// As of `signalbox completions bash | head -1`.
 #[test]
 fn output_that_nobody_reads_ends_a_command_without_a_word() {

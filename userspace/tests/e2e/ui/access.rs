@@ -14,7 +14,12 @@ fn pages_show_nothing_without_the_token_that_reads_need() {
         lab.lb.must(&[&words[..], more].concat())
     };
     let right = format!("Authorization: Bearer {TOKEN}");
-    for path in ["/api/v1/status", "/api/v1/history", "/api/v1/openapi.json"] {
+    for path in [
+        "/api/v1/status",
+        "/api/v1/config",
+        "/api/v1/history",
+        "/api/v1/openapi.json",
+    ] {
         assert_eq!(code(path, &[]), "401", "{path}");
         assert_eq!(
             code(path, &["-H", "Authorization: Bearer a-token-of-another-test"]),
