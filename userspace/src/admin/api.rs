@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::MethodFilter;
 use serde::Deserialize;
@@ -95,7 +95,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     };
     api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
         .with(&readyz_query, readiness::readyz)
-        .with(&text("/metrics", "OpenMetrics"), prometheus)
+        .with(&text("/metrics", "OpenMetrics, or for `Accept: text/plain` Prometheus' text"), prometheus)
         .with(
             &read("/api/v1/status", "The process, and what it can do here"),
             async |State(c): State<Arc<Control>>| Json(views::status(&c)),
@@ -306,9 +306,9 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         )
 }
 
-async fn prometheus(State(control): State<Arc<Control>>) -> Response {
-    match metrics::encode(&control) {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+async fn prometheus(State(control): State<Arc<Control>>, headers: HeaderMap) -> Response {
+    match metrics::encode(&control, &headers) {
+        Ok((kind, text)) => ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -4,8 +4,10 @@
 //! words, never a client's address or a name that a client made up.
 
 mod capacity;
+mod classic;
 mod ha;
 mod migrations;
+mod process;
 mod requests;
 mod routes;
 mod services;
@@ -15,9 +17,10 @@ mod traffic;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use axum::http::HeaderMap;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode as encode_text;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use signalbox_common::Reason;
@@ -25,19 +28,28 @@ use signalbox_core::claims::reason;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::stats::{Histogram, LabelledCounters};
 
+use self::process::ProcessMetrics;
 use crate::control::Control;
 use crate::control::rotation_jobs::Progress;
 use crate::source::SourceStatus;
 
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Encodes all metrics as text.
-pub fn encode(control: &Control) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("signalbox");
-    registry.register_collector(Box::new(Scrape(control.clone())));
+/// Encodes all metrics in the format that a request asks for: OpenMetrics, or Prometheus' own. Returns the type of the
+/// content, and the text.
+pub fn encode(control: &Control, headers: &HeaderMap) -> Result<(&'static str, String), fmt::Error> {
+    let mut own = Registry::with_prefix("signalbox");
+    own.register_collector(Box::new(Scrape(control.clone())));
+    let mut process = Registry::with_prefix("process");
+    process.register_collector(Box::new(ProcessMetrics));
     let mut text = String::new();
-    encode_text(&mut text, &registry)?;
-    Ok(text)
+    encode_registry(&mut text, &own)?;
+    encode_registry(&mut text, &process)?;
+    if classic::is_wanted(headers) {
+        return Ok((classic::CLASSIC_CONTENT_TYPE, classic::converted(&text)));
+    }
+    encode_eof(&mut text)?;
+    Ok((CONTENT_TYPE, text))
 }
 
 struct Scrape(Control);
@@ -54,20 +66,20 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
 impl MetricWriter<'_> {
-    fn counter<'l>(
+    fn counter<'l, N: EncodeCounterValue>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (Labels<'l>, u64)>,
+        values: impl IntoIterator<Item = (Labels<'l>, N)>,
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in values {
             if labels.is_empty() {
-                metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+                metric.encode_counter::<NoLabelSet, N, u64>(&value, None)?;
             } else {
                 metric
                     .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+                    .encode_counter::<NoLabelSet, N, u64>(&value, None)?;
             }
         }
         Ok(())
@@ -385,11 +397,14 @@ mod tests {
         ]
         .concat();
         let document = include_str!("../../../docs/metrics.md");
+        let process = include_str!("metrics/process.rs");
         let mut written = Vec::new();
-        for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
-            for call in code.split(&format!("out.{kind}(")).skip(1) {
-                let name = call.split('"').nth(1).unwrap();
-                written.push(format!("signalbox_{name}{suffix}"));
+        for (prefix, code) in [("signalbox", code.as_str()), ("process", process)] {
+            for (kind, suffix) in [("counter", "_total"), ("gauge", ""), ("seconds", "_seconds")] {
+                for call in code.split(&format!("out.{kind}(")).skip(1) {
+                    let name = call.split('"').nth(1).unwrap();
+                    written.push(format!("{prefix}_{name}{suffix}"));
+                }
             }
         }
         let mut listed: Vec<_> = document

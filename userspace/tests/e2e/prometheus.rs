@@ -113,3 +113,69 @@ fn alerts_are_silent_while_signalbox_lives_and_one_fires_when_it_is_killed() {
     });
     assert!(fires, "{:?}\n{}", prometheus.alerts(), prometheus.proc.log());
 }
+
+/// Value of a series without labels.
+fn value(metrics: &str, name: &str) -> f64 {
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("{name}: {metrics}"))
+}
+
+#[test]
+fn the_process_is_measured_and_old_readers_get_their_format() {
+    let name = "the_process_is_measured_and_old_readers_get_their_format";
+    if !privileged(name) || !available(name, &[("promtool", "prometheus")]) {
+        return;
+    }
+    let lab = Lab::new();
+    let body = config::tcp("", &["east-1"]);
+    let sb = Signalbox::start(&lab, &body);
+    let asked = |accept: &str| {
+        let accept = format!("Accept: {accept}");
+        let url = "http://127.0.0.1:8089/metrics";
+        lab.lb
+            .must(&["curl", "--silent", "--include", "--header", &accept, url])
+    };
+    let newer = asked("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5");
+    assert!(
+        newer.contains("application/openmetrics-text") && newer.trim_end().ends_with("# EOF"),
+        "{newer}"
+    );
+    let classic = asked("text/plain;version=0.0.4");
+    let (head, metrics) = classic.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    for part in ["# EOF", "# UNIT"] {
+        assert!(!metrics.contains(part), "{part}: {metrics}");
+    }
+    assert!(
+        metrics.contains("# TYPE signalbox_connections_total counter\n"),
+        "{metrics}"
+    );
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let started = now.as_secs_f64() - value(metrics, "process_start_time_seconds");
+    assert!((-2.0..600.0).contains(&started), "{started} s ago");
+    let pid = sb.json("/api/v1/status")["pid"].clone();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+    assert_eq!(value(metrics, "process_threads").to_string(), threads.trim());
+    for name in [
+        "virtual_memory_bytes",
+        "resident_memory_bytes",
+        "open_fds",
+        "max_fds",
+        "cpu_seconds_total",
+    ] {
+        assert!(value(metrics, &format!("process_{name}")) > 0.0, "{name}: {metrics}");
+    }
+
+    let file = lab.dir().join("metrics.txt");
+    fs::write(&file, metrics).unwrap();
+    let check = format!("promtool check metrics < {}", file.display());
+    let checked = lab.lb.output(&["sh", "-c", &check]);
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success(), "{said}");
+}
