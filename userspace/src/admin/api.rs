@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::MethodFilter;
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use signalbox_core::model::shield::parse_net;
 
 use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, ResponseKind, read};
-use super::problem::{not_shown, problem};
+use super::problem::{not_shown, of_framework, problem};
 use super::{
     applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations, readiness,
     rotations, route_selection, shield, ui, views,
@@ -32,15 +33,17 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 pub fn router(control: Control) -> Router {
     let api = add_reads(DescribedRouter::default());
     let api = migrations::add_operations(changes::add_changes(api)).finish("/api/v1/openapi.json");
-    ui::add_pages(api)
+    let api = ui::add_pages(api)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(Arc::new(control))
+        .with_state(Arc::new(control));
+    // A layer of that router would not see which methods a path takes: they are added outside of it.
+    Router::new().fallback_service(api).layer(from_fn(of_framework))
 }
 
-fn text(path: &'static str, summary: &'static str) -> Operation {
+fn text(id: &'static str, path: &'static str, summary: &'static str) -> Operation {
     Operation {
         response: ResponseKind::Text,
-        ..read(path, summary)
+        ..read(id, path, summary)
     }
 }
 
@@ -48,7 +51,11 @@ fn text(path: &'static str, summary: &'static str) -> Operation {
 fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let readyz_query = Operation {
         query: &[("verbose", "also say what is well")],
-        ..text("/readyz", "Whether traffic should be sent here, or why not")
+        ..text(
+            "getReadiness",
+            "/readyz",
+            "Whether traffic should be sent here, or why not",
+        )
     };
     let flows_query = Operation {
         query: &[
@@ -58,8 +65,9 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             ("listener", "only those of this listener"),
             ("route", "only those of this route"),
             ("tier", "only those of this tier"),
+            ("client", "only those of this client: an address or a prefix"),
         ],
-        ..read("/api/v1/flows", "Flows")
+        ..read("listFlows", "/api/v1/flows", "Flows")
     };
     let explain_query = Operation {
         query: &[
@@ -70,15 +78,19 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             ("client", "the client's address, or address and port"),
             ("listener", "at this listener only"),
         ],
-        ..read("/api/v1/explain", "Why a name goes where it goes")
+        ..read("explainName", "/api/v1/explain", "Why a name goes where it goes")
     };
     let events = Operation {
         response: ResponseKind::Events,
-        ..read("/api/v1/events", "What changes, as it changes")
+        ..read("followEvents", "/api/v1/events", "What changes, as it changes")
     };
     let live = Operation {
         response: ResponseKind::Events,
-        ..read("/api/v1/live", "Figures of the balancer and of each host, each second")
+        ..read(
+            "followFigures",
+            "/api/v1/live",
+            "Figures of the balancer and of each host, each second",
+        )
     };
     let pushes = Operation {
         query: &[
@@ -91,219 +103,275 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                 "points of each push; 120 where nothing is said, and the prototype's are 40",
             ),
         ],
-        ..read("/ws", "Figures by WebSocket, in the prototype's JSON")
+        ..read(
+            "connectWebSocket",
+            "/ws",
+            "Figures by WebSocket, in the prototype's JSON",
+        )
     };
-    api.with(&text("/livez", "Whether the process answers"), async || "ok\n")
-        .with(&readyz_query, readiness::readyz)
-        .with(&text("/metrics", "OpenMetrics, or for `Accept: text/plain` Prometheus' text"), prometheus)
-        .with(
-            &read("/api/v1/status", "The process, and what it can do here"),
-            async |State(c): State<Arc<Control>>| Json(views::status(&c)),
-        )
-        .with(
-            &read("/api/v1/config", "The configuration in force, without secrets"),
-            async |State(c): State<Arc<Control>>| views::config(&c).map(Json).map_err(|error| not_shown(&error)),
-        )
-        .with(
-            &read("/api/v1/listeners", "Listeners"),
-            async |State(c): State<Arc<Control>>| Json(views::listeners(&c)),
-        )
-        .with(
-            &Operation {
-                query: &[(
-                    "selector",
-                    "only routes of which a claim has labels that this selects, in the grammar of Kubernetes",
-                )],
-                ..read("/api/v1/routes", "Routes in force")
-            },
-            route_selection::routes,
-        )
-        .with(
-            &read("/api/v1/routes/{host}", "A route in force, with its figures"),
-            figures::route,
-        )
-        .with(
-            &Operation {
-                query: &[
-                    ("cluster", "only routes that have had a connection in this cluster"),
-                    ("limit", "at most so many; 1000 where nothing is said"),
-                ],
-                ..read(
-                    "/api/v1/figures",
-                    "Connections, bytes and refusals of each route that has had any",
-                )
-            },
-            figures::list,
-        )
-        .with(
-            &read("/api/v1/clusters", "Clusters"),
-            async |State(c): State<Arc<Control>>| Json(views::clusters(&c)),
-        )
-        .with(
-            &read("/api/v1/hosts", "Hosts, those that still drain included"),
-            async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
-        )
-        .with(
-            &read(
-                "/api/v1/services",
-                "Layer-4 services, their hosts, and where their programs stand",
-            ),
-            async |State(c): State<Arc<Control>>| Json(views::services(&c)),
-        )
-        .with(
-            &Operation {
-                query: &[("limit", "at most so many; 1000 where nothing is said")],
-                ..read(
-                    "/api/v1/services/{name}/flows",
-                    "Established connections and sessions of a layer-4 service",
-                )
-            },
-            service_flows,
-        )
-        .with(
-            &read(
-                "/api/v1/shield",
-                "What is guarded, by which rules, and what has been decided",
-            ),
-            shield::list,
-        )
-        .with(
-            &read("/api/v1/shield/prefixes", "Prefixes that have been set by this API"),
-            shield::prefixes,
-        )
-        .with(
-            &Operation {
-                query: &[("client!", "its address")],
-                ..read(
-                    "/api/v1/shield/explain",
-                    "What would become of a client at each listener and service",
-                )
-            },
-            shield::explain,
-        )
-        .with(
-            &Operation {
-                query: &[("limit", "at most so many; 100 where nothing is said")],
-                ..read("/api/v1/drops", "Samples of packets that the shield has dropped")
-            },
-            shield::drops,
-        )
-        .with(
-            &Operation {
-                response: ResponseKind::Events,
-                ..read(
-                    "/api/v1/drops/follow",
-                    "Samples of packets that the shield drops, as it drops them",
-                )
-            },
-            shield::follow,
-        )
-        .with(&flows_query, flows)
-        .with(&explain_query, explain::explain)
-        .with(&events, events::stream)
-        .with(&live, live::stream)
-        .with(&pushes, live::websocket::connect)
-        .with(
-            &Operation {
-                query: &[
-                    ("seconds", "of so many seconds; 120 where nothing is said"),
-                    ("hosts", "figures of these hosts too: all, or names separated by commas"),
-                ],
-                ..read(
-                    "/api/v1/history",
-                    "Figures of the last two minutes, one sample a second",
-                )
-            },
-            live::history,
-        )
-        .with(
-            &read(
-                "/api/v1/sources",
-                "Where routes are discovered, how that is going, what is rejected",
-            ),
-            discovery::sources,
-        )
-        .with(
-            &Operation {
-                query: &[
-                    ("namespace", "only those of this namespace"),
-                    (
-                        "type",
-                        "only those with an endpoint of this type, such as load_balancer",
-                    ),
-                    ("protocol", "only those with an endpoint of this protocol"),
-                    ("limit", "at most so many; 1000 where nothing is said"),
-                ],
-                ..read(
-                    "/api/v1/applications",
-                    "OpenShift's applications, as its routing events report them",
-                )
-            },
-            applications::list,
-        )
-        .with(
-            &read(
-                "/api/v1/applications/{namespace}/{name}",
-                "The routing table of an application",
-            ),
-            applications::show,
-        )
-        .with(
-            &read(
-                "/api/v1/routing-events",
-                "How routing events are taken, what waits, and what was not understood",
-            ),
-            applications::state,
-        )
-        .with(
-            &Operation {
-                query: &[
-                    (
-                        "format!",
-                        "json, haproxy-map, haproxy-wildcards, haproxy-backends or nginx-map",
-                    ),
-                    (
-                        "protocol",
-                        "http (where nothing is said) or tls: which of the hosts' ports",
-                    ),
-                ],
-                ..text("/api/v1/export", "The table in force, for other programs")
-            },
-            export::export,
-        )
-        .with(
-            &read(
-                "/api/v1/applications/{namespace}/{name}/figures",
-                "Connections, bytes and refusals of an application's names",
-            ),
-            figures::application,
-        )
-        .with(
-            &read(
-                "/api/v1/certificates",
-                "Certificates in force, and files of certificates that cannot be used",
-            ),
-            certificates::list,
-        )
-        .with(
-            &read(
-                "/api/v1/ha",
-                "Groups of virtual addresses, and whether this node may have them",
-            ),
-            ha::show,
-        )
-        .with(
-            &read("/api/v1/rotations", "What is out of rotation, and all jobs"),
-            rotations::list,
-        )
-        .with(&read("/api/v1/jobs/{id}", "How far a job is"), rotations::job)
-        .with(
-            &Operation {
-                query: &[("url!", "one of the configuration's balancers")],
-                ..read("/api/v1/jobs/{id}/elsewhere", "How far a job of another balancer is")
-            },
-            rotations::peer_job,
-        )
+    api.with(
+        &text("getLiveness", "/livez", "Whether the process answers"),
+        async || "ok\n",
+    )
+    .with(&readyz_query, readiness::readyz)
+    .with(
+        &text(
+            "getMetrics",
+            "/metrics",
+            "Metrics: OpenMetrics, or for `Accept: text/plain` alone Prometheus' text format",
+        ),
+        prometheus,
+    )
+    .with(
+        &read("getStatus", "/api/v1/status", "The process, and what it can do here"),
+        async |State(c): State<Arc<Control>>| Json(views::status(&c)),
+    )
+    .with(
+        &read(
+            "getConfig",
+            "/api/v1/config",
+            "The configuration in force, without secrets",
+        ),
+        async |State(c): State<Arc<Control>>| views::config(&c).map(Json).map_err(|error| not_shown(&error)),
+    )
+    .with(
+        &read("listListeners", "/api/v1/listeners", "Listeners"),
+        async |State(c): State<Arc<Control>>| Json(views::listeners(&c)),
+    )
+    .with(
+        &Operation {
+            query: &[(
+                "selector",
+                "only routes of which a claim has labels that this selects, in the grammar of Kubernetes",
+            )],
+            ..read("listRoutes", "/api/v1/routes", "Routes in force")
+        },
+        route_selection::routes,
+    )
+    .with(
+        &read(
+            "getRoute",
+            "/api/v1/routes/{host}",
+            "A route in force, with its figures",
+        ),
+        figures::route,
+    )
+    .with(
+        &Operation {
+            query: &[
+                ("cluster", "only routes that have had a connection in this cluster"),
+                ("limit", "at most so many; 1000 where nothing is said"),
+            ],
+            ..read(
+                "listFigures",
+                "/api/v1/figures",
+                "Connections, bytes and refusals of each route that has had any",
+            )
+        },
+        figures::list,
+    )
+    .with(
+        &read("listClusters", "/api/v1/clusters", "Clusters"),
+        async |State(c): State<Arc<Control>>| Json(views::clusters(&c)),
+    )
+    .with(
+        &read("listHosts", "/api/v1/hosts", "Hosts, those that still drain included"),
+        async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
+    )
+    .with(
+        &read(
+            "listServices",
+            "/api/v1/services",
+            "Layer-4 services, their hosts, and where their programs stand",
+        ),
+        async |State(c): State<Arc<Control>>| Json(views::services(&c)),
+    )
+    .with(
+        &Operation {
+            query: &[("limit", "at most so many; 1000 where nothing is said")],
+            ..read(
+                "listServiceFlows",
+                "/api/v1/services/{name}/flows",
+                "Established connections and sessions of a layer-4 service",
+            )
+        },
+        service_flows,
+    )
+    .with(
+        &read(
+            "getShield",
+            "/api/v1/shield",
+            "What is guarded, by which rules, and what has been decided",
+        ),
+        shield::list,
+    )
+    .with(
+        &read(
+            "listShieldPrefixes",
+            "/api/v1/shield/prefixes",
+            "Prefixes that have been set by this API",
+        ),
+        shield::prefixes,
+    )
+    .with(
+        &Operation {
+            query: &[("client!", "its address")],
+            ..read(
+                "explainShield",
+                "/api/v1/shield/explain",
+                "What would become of a client at each listener and service",
+            )
+        },
+        shield::explain,
+    )
+    .with(
+        &Operation {
+            query: &[("limit", "at most so many; 100 where nothing is said")],
+            ..read(
+                "listDrops",
+                "/api/v1/drops",
+                "Samples of packets that the shield has dropped",
+            )
+        },
+        shield::drops,
+    )
+    .with(
+        &Operation {
+            response: ResponseKind::Events,
+            ..read(
+                "followDrops",
+                "/api/v1/drops/follow",
+                "Samples of packets that the shield drops, as it drops them",
+            )
+        },
+        shield::follow,
+    )
+    .with(&flows_query, flows)
+    .with(&explain_query, explain::explain)
+    .with(&events, events::stream)
+    .with(&live, live::stream)
+    .with(&pushes, live::websocket::connect)
+    .with(
+        &Operation {
+            query: &[
+                ("seconds", "of so many seconds; 120 where nothing is said"),
+                ("hosts", "figures of these hosts too: all, or names separated by commas"),
+            ],
+            ..read(
+                "getHistory",
+                "/api/v1/history",
+                "Figures of the last two minutes, one sample a second",
+            )
+        },
+        live::history,
+    )
+    .with(
+        &read(
+            "listSources",
+            "/api/v1/sources",
+            "Where routes are discovered, how that is going, what is rejected",
+        ),
+        discovery::sources,
+    )
+    .with(
+        &Operation {
+            query: &[
+                ("namespace", "only those of this namespace"),
+                (
+                    "type",
+                    "only those with an endpoint of this type, such as load_balancer",
+                ),
+                ("protocol", "only those with an endpoint of this protocol"),
+                ("limit", "at most so many; 1000 where nothing is said"),
+            ],
+            ..read(
+                "listApplications",
+                "/api/v1/applications",
+                "OpenShift's applications, as its routing events report them",
+            )
+        },
+        applications::list,
+    )
+    .with(
+        &read(
+            "getApplication",
+            "/api/v1/applications/{namespace}/{name}",
+            "The routing table of an application",
+        ),
+        applications::show,
+    )
+    .with(
+        &read(
+            "getRoutingEvents",
+            "/api/v1/routing-events",
+            "How routing events are taken, what waits, and what was not understood",
+        ),
+        applications::state,
+    )
+    .with(
+        &Operation {
+            query: &[
+                (
+                    "format!",
+                    "json, haproxy-map, haproxy-wildcards, haproxy-backends or nginx-map",
+                ),
+                (
+                    "protocol",
+                    "http (where nothing is said) or tls: which of the hosts' ports",
+                ),
+            ],
+            ..text(
+                "exportTable",
+                "/api/v1/export",
+                "The table in force, for other programs",
+            )
+        },
+        export::export,
+    )
+    .with(
+        &read(
+            "getApplicationFigures",
+            "/api/v1/applications/{namespace}/{name}/figures",
+            "Connections, bytes and refusals of an application's names",
+        ),
+        figures::application,
+    )
+    .with(
+        &read(
+            "listCertificates",
+            "/api/v1/certificates",
+            "Certificates in force, and files of certificates that cannot be used",
+        ),
+        certificates::list,
+    )
+    .with(
+        &read(
+            "getHighAvailability",
+            "/api/v1/ha",
+            "Groups of virtual addresses, and whether this node may have them",
+        ),
+        ha::show,
+    )
+    .with(
+        &read(
+            "listRotations",
+            "/api/v1/rotations",
+            "What is out of rotation, and all jobs",
+        ),
+        rotations::list,
+    )
+    .with(&read("getJob", "/api/v1/jobs/{id}", "How far a job is"), rotations::job)
+    .with(
+        &Operation {
+            query: &[("url!", "one of the configuration's balancers")],
+            ..read(
+                "getPeerJob",
+                "/api/v1/jobs/{id}/elsewhere",
+                "How far a job of another balancer is",
+            )
+        },
+        rotations::peer_job,
+    )
 }
 
 async fn prometheus(State(control): State<Arc<Control>>, headers: HeaderMap) -> Response {

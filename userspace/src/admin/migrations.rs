@@ -36,55 +36,51 @@ const FOLLOW_EXAMPLE: &str = r#"{ "migration": 1764086400000, "from": "v1", "to"
 pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
     let report = Operation {
         response: ResponseKind::Text,
-        ..read("/api/v1/migrations/{id}/report", "Report of a migration, in Markdown")
+        ..read(
+            "getMigrationReport",
+            "/api/v1/migrations/{id}/report",
+            "Report of a migration, in Markdown",
+        )
     };
-    let order = |path, summary| change(POST, path, summary, RequestKind::Nothing);
+    let order = |id, path, summary| change(id, POST, path, summary, RequestKind::Nothing);
     api.with(
-        &read("/api/v1/migrations", "Migrations of names, running and ended"),
+        &read("listMigrations", "/api/v1/migrations", "Migrations of names, running and ended"),
         list,
     )
     .with(
-        &read(
-            "/api/v1/migrations/{id}",
+        &read("getMigration", "/api/v1/migrations/{id}",
             "How far a migration is, and what its guards have seen",
         ),
         show,
     )
     .with(&report, show_report)
     .with(
-        &change(
-            POST,
-            "/api/v1/migrations",
+        &change("startMigration", POST, "/api/v1/migrations",
             "Move names from one cluster to another in steps, guarded by what real traffic shows; dry_run only says which",
             RequestKind::Json(EXAMPLE),
         ),
         start,
     )
     .with(
-        &order(
-            "/api/v1/migrations/{id}/pause",
+        &order("pauseMigration", "/api/v1/migrations/{id}/pause",
             "Stay at the step of a migration; its guards go on",
         ),
         pause,
     )
     .with(
-        &order(
-            "/api/v1/migrations/{id}/resume",
+        &order("resumeMigration", "/api/v1/migrations/{id}/resume",
             "Hold the step of a paused migration anew, and go on",
         ),
         resume,
     )
     .with(
-        &order(
-            "/api/v1/migrations/{id}/abort",
+        &order("abortMigration", "/api/v1/migrations/{id}/abort",
             "Call a migration off: the weights from before are in force again",
         ),
         abort,
     )
     .with(
-        &change(
-            POST,
-            FOLLOW_PATH,
+        &change("followMigrationStep", POST, FOLLOW_PATH,
             "Follow a step of another balancer's migration, and report what its traffic shows here; for balancers alone",
             RequestKind::Json(FOLLOW_EXAMPLE),
         ),

@@ -32,6 +32,8 @@ pub(super) enum ResponseKind {
 
 /// An operation of the API.
 pub(super) struct Operation {
+    /// Name of the operation, by which generated clients call it: unique, and the same in each version.
+    pub id: &'static str,
     pub method: MethodFilter,
     pub path: &'static str,
     pub summary: &'static str,
@@ -42,8 +44,9 @@ pub(super) struct Operation {
 }
 
 /// Makes a GET that takes nothing and answers JSON.
-pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation {
+pub(super) const fn read(id: &'static str, path: &'static str, summary: &'static str) -> Operation {
     Operation {
+        id,
         method: MethodFilter::GET,
         path,
         summary,
@@ -55,12 +58,14 @@ pub(super) const fn read(path: &'static str, summary: &'static str) -> Operation
 
 /// Makes an operation that changes something.
 pub(super) const fn change(
+    id: &'static str,
     method: MethodFilter,
     path: &'static str,
     summary: &'static str,
     takes: RequestKind,
 ) -> Operation {
     Operation {
+        id,
         method,
         path,
         summary,
@@ -95,7 +100,7 @@ impl DescribedRouter {
 
     /// Returns the router, with the description served at `path`.
     pub(super) fn finish(mut self, path: &'static str) -> Router<Arc<Control>> {
-        let own = read(path, "This description");
+        let own = read("getDescription", path, "This description");
         self.paths.entry(path).or_default().insert("get", describe(&own));
         let document = json!({
             "openapi": "3.1.0",
@@ -166,6 +171,7 @@ fn describe(operation: &Operation) -> Value {
         "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
     });
     let mut described = json!({
+        "operationId": operation.id,
         "summary": operation.summary,
         "parameters": parameters,
         "responses": {

@@ -1,6 +1,9 @@
 //! Errors of the API, as "problem details" (RFC 9457).
 
-use axum::http::{StatusCode, header};
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
@@ -26,4 +29,66 @@ pub(super) fn not_shown(error: &serde_json::Error) -> Response {
         &error.to_string(),
         &json!({}),
     )
+}
+
+/// Most bytes of an error of the framework that are read.
+const MAX_ERROR_BYTES: usize = 4096;
+
+/// Makes problems of the framework's own errors: an unknown path, another method, a parameter that is no number.
+pub(super) async fn of_framework(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let is_text = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !response.status().is_client_error() || !is_text {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let said = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let (title, detail) = described(head.status, &method, &path, &head.headers, said.trim());
+    let mut response = problem(head.status, title, &detail, &json!({}));
+    if let Some(allowed) = head.headers.get(header::ALLOW) {
+        response.headers_mut().insert(header::ALLOW, allowed.clone());
+    }
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+/// Title and detail of an error of the framework, which has said so much of it.
+fn described(
+    status: StatusCode,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    said: &str,
+) -> (&'static str, String) {
+    const LIST: &str = "GET /api/v1/openapi.json lists the paths and what they take";
+    match status {
+        StatusCode::NOT_FOUND => ("There is no such path", format!("{path} is not known here: {LIST}")),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let allowed = headers.get(header::ALLOW).and_then(|allowed| allowed.to_str().ok());
+            let allowed = allowed.unwrap_or("other methods").replace(',', ", ");
+            (
+                "The path does not take this method",
+                format!("{path} takes {allowed}, not {method}: {LIST}"),
+            )
+        }
+        StatusCode::BAD_REQUEST if !said.is_empty() => ("The request is not understood", format!("{said}: {LIST}")),
+        other => {
+            let said = if said.is_empty() {
+                "the request is refused"
+            } else {
+                said
+            };
+            (
+                other.canonical_reason().unwrap_or("The request is refused"),
+                format!("{said}: {LIST}"),
+            )
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The shield by API: guards with their counts, prefixes, samples of dropped packets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,16 +92,25 @@ async fn needs_force(control: &Control, name: &str, deny: &[ipnet::IpNet]) -> Op
     }
     let filter = FlowFilter {
         limit: COMPARED_FLOWS,
-        listener: (name != ALL_GUARDS).then(|| name.to_owned()),
+        listener: (!name.is_empty()).then(|| name.to_owned()),
         ..FlowFilter::default()
     };
     let (_, flows) = control.flows(&filter).await;
     let clients: BTreeSet<_> = flows.iter().map(|flow| flow.client.ip().to_canonical()).collect();
-    let denied = clients
-        .iter()
-        .filter(|client| deny.iter().any(|net| net.contains(*client)))
-        .count();
-    let is_most = clients.len() >= FEWEST_CLIENTS && denied * 2 > clients.len();
+    if clients.len() < FEWEST_CLIENTS {
+        return None;
+    }
+    // There may be a million prefixes, but they have few lengths.
+    let nets: HashSet<_> = deny.iter().map(ipnet::IpNet::trunc).collect();
+    let lengths: BTreeSet<_> = nets.iter().map(ipnet::IpNet::prefix_len).collect();
+    let is_denied = |client: &&IpAddr| {
+        let mut nets_of = lengths
+            .iter()
+            .filter_map(|length| ipnet::IpNet::new(**client, *length).ok());
+        nets_of.any(|net| nets.contains(&net.trunc()))
+    };
+    let denied = clients.iter().filter(is_denied).count();
+    let is_most = denied * 2 > clients.len();
     is_most.then(|| {
         format!(
             "{denied} of {} clients that are connected would be denied",
@@ -110,33 +120,60 @@ async fn needs_force(control: &Control, name: &str, deny: &[ipnet::IpNet]) -> Op
 }
 
 pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
-    match serde_json::from_str::<Prefixes>(&body) {
-        Ok(prefixes) => set(&control, &name, PrefixChange::Replace(prefixes)).await,
+    let replacement = |edit: PrefixEdit| {
+        let PrefixEdit { deny, allow, .. } = edit;
+        PrefixChange::Replace(Prefixes { deny, allow })
+    };
+    match serde_json::from_str::<PrefixEdit>(&body) {
+        Ok(edit) if !edit.forget.is_empty() => problem(
+            StatusCode::BAD_REQUEST,
+            "The body is not understood",
+            "`forget` goes with POST: PUT replaces all prefixes by those of `deny` and `allow`",
+            &json!({}),
+        ),
+        Ok(edit) => change(&control, &name, edit, replacement).await,
         Err(error) => bad_body(&error),
     }
 }
 
 pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+    let addition = |edit: PrefixEdit| {
+        let PrefixEdit {
+            deny, allow, forget, ..
+        } = edit;
+        let add = Prefixes { deny, allow };
+        PrefixChange::Edit { add, forget }
+    };
     match serde_json::from_str::<PrefixEdit>(&body) {
-        Ok(PrefixEdit {
-            deny,
-            allow,
-            forget,
-            force,
-        }) => {
-            if !force && let Some(why) = needs_force(&control, &name, &deny).await {
-                let detail =
-                    format!("{why}: `\"force\": true` (`signalbox shield deny --force`) denies them all the same");
-                return problem(StatusCode::CONFLICT, "Too many would be denied", &detail, &json!({}));
-            }
-            let change = PrefixChange::Edit {
-                add: Prefixes { deny, allow },
-                forget,
-            };
-            set(&control, &name, change).await
-        }
+        Ok(edit) => change(&control, &name, edit, addition).await,
         Err(error) => bad_body(&error),
     }
+}
+
+/// Makes a change, unless it wants force and has none.
+async fn change(
+    control: &Control,
+    name: &str,
+    edit: PrefixEdit,
+    made_of: impl FnOnce(PrefixEdit) -> PrefixChange,
+) -> Response {
+    let (name, force) = (if name == ALL_GUARDS { "" } else { name }, edit.force);
+    let change = made_of(edit);
+    if let Some(refused) = refused_target(control, name, &change) {
+        return refused;
+    }
+    let denied = match &change {
+        PrefixChange::Replace(all) => &all.deny,
+        PrefixChange::Edit { add, .. } => &add.deny,
+    };
+    if !force && let Some(why) = needs_force(control, name, denied).await {
+        let detail = format!(
+            "{why}: `\"force\": true` (`signalbox shield deny --force`, `signalbox shield load --force`) denies them \
+             all the same"
+        );
+        return problem(StatusCode::CONFLICT, "Too many would be denied", &detail, &json!({}));
+    }
+    set(control, name, change).await
 }
 
 fn bad_body(error: &serde_json::Error) -> Response {
@@ -149,8 +186,8 @@ fn bad_body(error: &serde_json::Error) -> Response {
     )
 }
 
-async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
-    let name = if name == ALL_GUARDS { "" } else { name };
+/// Answer for a name that is no listener's or service's, or that nothing shields. An empty name stands for all.
+fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Option<Response> {
     let model = Arc::clone(&control.shared.snapshot.load().model);
     let listeners = model.listeners.iter().map(|l| (&l.name, l.shield.is_some()));
     let services = model.services.iter().map(|s| (&s.name, s.shield.is_some()));
@@ -165,21 +202,25 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         of.push(true);
     }
     if !of.is_empty() && !of.contains(&true) {
-        return problem(
+        return Some(problem(
             StatusCode::CONFLICT,
             "It is not shielded",
             "nothing that this is for has a shield: write `shield: {}` into the configuration, and it has one",
             &json!({}),
-        );
+        ));
     }
-    if of.is_empty() && !name.is_empty() {
-        return problem(
+    let is_unknown = of.is_empty() && !name.is_empty();
+    is_unknown.then(|| {
+        problem(
             StatusCode::NOT_FOUND,
             "There is no such listener or service",
             &format!("{name:?} is neither a listener nor a service; * stands for all of them"),
             &json!({}),
-        );
-    }
+        )
+    })
+}
+
+async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
     // An operator who denies a client must know if the shield is not in force.
     if let Some(why) = control.services.shield_problem() {
         return problem(

@@ -119,7 +119,8 @@ pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState)
     })
 }
 
-fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
+/// Number of a cluster's hosts that take connections.
+pub(super) fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
     [Protocol::Http, Protocol::Tls, Protocol::Tcp]
         .map(|p| snapshot.view.usable(cluster, p).len())
         .into_iter()

@@ -14,10 +14,12 @@ use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::labels::by_name;
 use signalbox_core::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
+use signalbox_core::model::{Model, Route};
 
 use super::mutate::apply_response;
 use super::problem::problem;
 use super::route_selection::parse_selector;
+use super::views::usable;
 use crate::control::Control;
 use crate::state::Snapshot;
 
@@ -26,6 +28,9 @@ use crate::state::Snapshot;
 #[serde(deny_unknown_fields)]
 struct RouteWeights {
     clusters: BTreeMap<String, u32>,
+    /// Sets them even if the name is left without a host.
+    #[serde(default)]
+    force: bool,
 }
 
 /// Weights of clusters by name, namespace or selector; null removes weights that were set.
@@ -46,18 +51,73 @@ struct WeightsRequest {
     selectors: WeightsByKey,
     #[serde(default)]
     dry_run: bool,
+    /// Sets them even if a name is left without a host.
+    #[serde(default)]
+    force: bool,
 }
 
 /// `PUT /api/v1/routes/{host}`.
 pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
     match serde_json::from_str::<RouteWeights>(&body) {
-        Ok(one) => apply_response(
-            control
-                .set_weights(BTreeMap::from([(host, Some(cluster_weights(one.clusters)))]))
-                .await,
-        ),
+        Ok(RouteWeights { clusters, force }) => {
+            let set = BTreeMap::from([(host, Some(cluster_weights(clusters)))]);
+            apply(&control, set, force).await
+        }
         Err(error) => bad_request(&error, r#"{"clusters": {"east": 20, "west": 80}}"#),
     }
+}
+
+/// Puts weights in force. Those that leave a name without a host want force: hardly anybody means them.
+async fn apply(control: &Control, set: BTreeMap<String, Option<ClusterWeights>>, force: bool) -> Response {
+    let snapshot = control.shared.snapshot.load_full();
+    let starved = if force { Vec::new() } else { starved(&snapshot, &set) };
+    if let Some(first) = starved.first() {
+        let more = match starved.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let detail = format!(
+            "{first}{more}: no cluster with a weight has a host that takes connections, and until now one had: \
+             `\"force\": true` (`signalbox weight --force`) sets the weights all the same"
+        );
+        return problem(
+            StatusCode::CONFLICT,
+            "A name would be left without a host",
+            &detail,
+            &json!({}),
+        );
+    }
+    apply_response(control.set_weights(set).await)
+}
+
+/// Names that have a host that takes connections, and would have none. Weights that are refused starve nobody.
+fn starved<'s>(snapshot: &Snapshot, set: &'s BTreeMap<String, Option<ClusterWeights>>) -> Vec<&'s str> {
+    if check_weights(&snapshot.model, &snapshot.weights, set).is_err() {
+        return Vec::new();
+    }
+    let clusters = snapshot.model.clusters.iter().enumerate();
+    let usable: BTreeSet<&str> = clusters
+        .filter(|(index, _)| usable(snapshot, *index) > 0)
+        .map(|(_, cluster)| cluster.name.as_str())
+        .collect();
+    let served = |model: &Model| {
+        let is_served = |route: &&Route| {
+            let mut shares = route.clusters.iter().filter(|(_, weight)| *weight > 0);
+            shares.any(|(index, _)| {
+                model
+                    .clusters
+                    .get(*index)
+                    .is_some_and(|c| usable.contains(c.name.as_str()))
+            })
+        };
+        let routes = model.routes.iter().filter(is_served);
+        routes.map(|route| route.hostname.to_string()).collect::<BTreeSet<_>>()
+    };
+    let (before, after) = (served(&snapshot.model), served(&model_with(snapshot, set)));
+    let names = set.keys().map(String::as_str);
+    names
+        .filter(|name| before.contains(*name) && !after.contains(*name))
+        .collect()
 }
 
 /// `PUT /api/v1/weights`.
@@ -67,7 +127,7 @@ pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) 
         Err(error) => return bad_request(&error, r#"{"routes": {"app.example.com": {"east": 20, "west": 80}}}"#),
     };
     let snapshot = control.shared.snapshot.load_full();
-    let is_tried = many.dry_run;
+    let (is_tried, force) = (many.dry_run, many.force);
     let set = match resolve(&snapshot, many) {
         Ok(set) => set,
         Err((status, why)) => return problem(status, "The weights are refused", &why, &json!({})),
@@ -75,7 +135,7 @@ pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) 
     if is_tried {
         return dry_run_response(&snapshot, &set);
     }
-    apply_response(control.set_weights(set).await)
+    apply(&control, set, force).await
 }
 
 fn cluster_weights(clusters: BTreeMap<String, u32>) -> ClusterWeights {
@@ -190,6 +250,16 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
             &json!({}),
         );
     }
+    let after = model_with(snapshot, set);
+    let changes = match diff(&snapshot.model, &after) {
+        Ok(changes) => changes,
+        Err(error) => return super::problem::not_shown(&error),
+    };
+    Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
+}
+
+/// The model in force, with other weights.
+fn model_with(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Model {
     let mut weights: WeightOverrides = (*snapshot.weights).clone();
     for (host, shares) in set {
         match shares {
@@ -199,11 +269,7 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
     }
     let (mut after, _) = effective_model(&snapshot.file, &snapshot.discovered, &weights, &snapshot.exposure.ports);
     add_testers(&mut after, &snapshot.testers);
-    let changes = match diff(&snapshot.model, &after) {
-        Ok(changes) => changes,
-        Err(error) => return super::problem::not_shown(&error),
-    };
-    Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
+    after
 }
 
 fn bad_request(error: &serde_json::Error, example: &str) -> Response {

@@ -28,6 +28,9 @@ pub(super) enum ShieldCommand {
         /// Name of the listener or service; all without it.
         #[arg(long, value_name = "NAME")]
         on: Option<String>,
+        /// Deny even most of the clients that are connected, or more than a /8 (IPv6: a /16).
+        #[arg(long)]
+        force: bool,
     },
     /// Show what was denied and allowed by this command.
     List,
@@ -70,7 +73,7 @@ pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Resu
         Some(ShieldCommand::Deny(which)) => edit("deny", &which)?,
         Some(ShieldCommand::Allow(which)) => edit("allow", &which)?,
         Some(ShieldCommand::Forget(which)) => edit("forget", &which)?,
-        Some(ShieldCommand::Load { file, on }) => {
+        Some(ShieldCommand::Load { file, on, force }) => {
             let text = std::fs::read_to_string(&file)
                 .map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
             let mut deny = Vec::new();
@@ -82,7 +85,7 @@ pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Resu
                     deny.push(prefix);
                 }
             }
-            let body = json!({ "deny": deny });
+            let body = json!({ "deny": deny, "force": force });
             client::change(socket, &Method::PUT, &path(on.as_deref()), Some(&body))?
         }
         Some(ShieldCommand::List) => client::get(socket, "/api/v1/shield/prefixes")?,

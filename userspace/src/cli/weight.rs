@@ -33,6 +33,9 @@ pub(super) struct WeightArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Set the weights even if a name is left without a host that takes connections
+    #[arg(long)]
+    force: bool,
     /// Print the rows of what would change alone, without titles.
     #[arg(long, requires = "dry_run")]
     no_headers: bool,
@@ -104,6 +107,7 @@ fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
         "namespaces": each(&weight.namespace),
         "selectors": each(&weight.selector),
         "dry_run": weight.dry_run,
+        "force": weight.force,
     }))
 }
 
@@ -146,7 +150,13 @@ mod tests {
         let both = json!({ "east": 20, "west": 80 });
         assert_eq!(
             body,
-            json!({ "routes": { "a.test": both, "b.test": both }, "namespaces": {}, "selectors": {}, "dry_run": true })
+            json!({
+                "routes": { "a.test": both, "b.test": both },
+                "namespaces": {},
+                "selectors": {},
+                "dry_run": true,
+                "force": false,
+            })
         );
         let body = of("--namespace shop --clear").unwrap();
         assert_eq!(body["namespaces"], json!({ "shop": null }));

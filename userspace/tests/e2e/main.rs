@@ -11,6 +11,7 @@ mod lab;
 // The tests.
 mod admin;
 mod adverse;
+mod api;
 mod apiserver;
 mod applications;
 mod coming_from;

@@ -7,15 +7,16 @@ use crate::admin::{applications, certificates, discovery, explain, ha, log, muta
 /// Adds the operations that change state.
 pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     api.with(
-        &change(POST, "/api/v1/diff", "What a configuration would change", RequestKind::Configuration),
+        &change("diffConfig", POST, "/api/v1/diff", "What a configuration would change", RequestKind::Configuration),
         explain::diff_config,
     )
     .with(
-        &change(POST, "/api/v1/reload", "Read the configuration file again", RequestKind::Nothing),
+        &change("reloadConfig", POST, "/api/v1/reload", "Read the configuration file again", RequestKind::Nothing),
         mutate::reload,
     )
     .with(
         &change(
+            "reopenLog",
             POST,
             "/api/v1/log/reopen",
             "Open the file of the log of connections anew: it has been renamed",
@@ -24,11 +25,12 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
         log::reopen,
     )
     .with(
-        &change(PUT, "/api/v1/config", "Put a configuration in force", RequestKind::Configuration),
+        &change("putConfig", PUT, "/api/v1/config", "Put a configuration in force", RequestKind::Configuration),
         mutate::config,
     )
     .with(
         &change(
+            "putRouteWeights",
             PUT,
             "/api/v1/routes/{host}",
             "Weights of a route, until they are taken back",
@@ -38,6 +40,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "putWeights",
             PUT,
             "/api/v1/weights",
             "Weights of many routes, by name, namespace or label selector, all or none; null takes them back; dry_run shows what \
@@ -51,6 +54,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "replaceShieldPrefixes",
             PUT,
             "/api/v1/shield/prefixes/{name}",
             "Prefixes of a listener or a service, or of all (*), in place of those before",
@@ -60,6 +64,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "editShieldPrefixes",
             POST,
             "/api/v1/shield/prefixes/{name}",
             "More prefixes, or fewer",
@@ -69,6 +74,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "putCertificate",
             PUT,
             "/api/v1/certificates/{name}",
             "Keep a certificate, in place of that of the name; PEM texts, of which one may hold both",
@@ -81,6 +87,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "deleteCertificate",
             DELETE,
             "/api/v1/certificates/{name}",
             "Forget a certificate that has come by API",
@@ -90,6 +97,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "putGroupState",
             PUT,
             "/api/v1/ha/groups/{name}",
             "The state of a group of virtual addresses on this node: master, backup or fault",
@@ -99,6 +107,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "handOverGroup",
             POST,
             "/api/v1/ha/groups/{name}/hand-over",
             "Prepare to give a group up by plan: its connections drain here for timeouts.drain, and the node that gets the \
@@ -109,6 +118,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "reclaimGroups",
             POST,
             "/api/v1/ha/reclaim",
             "Have the nodes that have groups of virtual addresses hand them over: this node takes them next, within some \
@@ -121,6 +131,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
         &Operation {
             response: ResponseKind::Events,
             ..change(
+                "followEligibility",
                 POST,
                 "/api/v1/ha/follow",
                 "Whether this node may have virtual addresses, as it changes; for the supervisor alone",
@@ -131,6 +142,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "startRotation",
             POST,
             "/api/v1/rotations",
             "Take something out of rotation, or in; timeout is in seconds",
@@ -139,11 +151,18 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
         rotations::start,
     )
     .with(
-        &change(DELETE, "/api/v1/jobs/{id}", "Call a job off: what it took out is in again", RequestKind::Nothing),
+        &change(
+            "cancelJob",
+            DELETE,
+            "/api/v1/jobs/{id}",
+            "Call a job off: what it took out is in again",
+            RequestKind::Nothing,
+        ),
         rotations::cancel,
     )
     .with(
         &change(
+            "putDiscovery",
             PUT,
             "/api/v1/clusters/{cluster}/learned",
             "All that an agent knows of a cluster",
@@ -156,6 +175,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "putPluginDiscovery",
             POST,
             "/api/cluster/{cluster}",
             "All that a plugin of the prototype knows of a cluster",
@@ -170,6 +190,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
         &Operation {
             query: &[("dry_run", "true: only say what would change")],
             ..change(
+                "postRoutingEvents",
                 POST,
                 "/api/v1/routing-events",
                 "OpenShift's routing events (YAML), all of them or none; done when they are on disk",
@@ -180,6 +201,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "skipRoutingEvent",
             POST,
             "/api/v1/routing-events/skip",
             "Pass over the message from the broker that cannot be recorded; it is one of the dead letters then",
@@ -189,6 +211,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &change(
+            "forgetDiscovery",
             DELETE,
             "/api/v1/sources/{source}/clusters/{cluster}",
             "Forget what a source has reported of a cluster",
