@@ -72,16 +72,7 @@ enum Command {
     ///
     /// Exits with 0 if it is right, 1 if it only has warnings and --strict is given, 2 if it is wrong, 3 if it
     /// cannot be read.
-    Check {
-        /// The file.
-        #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
-        config: PathBuf,
-        /// Take warnings for errors.
-        #[arg(long)]
-        strict: bool,
-        #[arg(short, long, default_value = "table")]
-        output: OutputFormat,
-    },
+    Check(check::CheckArgs),
     /// Show what a running signalbox is doing.
     Status(TableArgs),
     /// Show the listeners of a running signalbox.
@@ -342,7 +333,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::init(&cli.log).map_err(anyhow::Error::msg)?;
             agent::run(args)
         }
-        Command::Check { config, strict, output } => check::check(&config, strict, output),
+        Command::Check(args) => check::check(&args),
         Command::Status(table) => show::print("status", "/api/v1/status", &table),
         Command::Listeners(table) => show::print("listeners", "/api/v1/listeners", &table),
         Command::Routes { table, selector } => {

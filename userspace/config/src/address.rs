@@ -1,7 +1,7 @@
 //! Addresses that listeners listen on: parsing them, and which address and port is taken.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use signalbox_core::model::Bind;
@@ -52,6 +52,11 @@ impl BindOwners {
 /// Binds that an address of a listener stands for; `*:80` is two.
 pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     let shown = quote(text);
+    if let Some((address, port)) = without_brackets(text) {
+        return Err(format!(
+            "{shown} has no brackets: write [{address}]:{port}, or [{text}]:80 if {text} is the address"
+        ));
+    }
     if let Some(whole) = without_port(text) {
         let example = if whole.contains(':') {
             format!("[{whole}]:80")
@@ -63,6 +68,11 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     let Some((place, port)) = text.rsplit_once(':') else {
         return Err(format!("{shown} is not an address with a port, {BIND_EXAMPLES}"));
     };
+    if is_hostname(place) {
+        return Err(format!(
+            "{shown} is not an address with a port, {BIND_EXAMPLES}: names are not looked up, write the address"
+        ));
+    }
     let port = match port.parse::<u16>() {
         Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
         _ => {
@@ -84,11 +94,40 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
                 (IpNet::V4(_), Some(inner)) => {
                     return Err(format!("{shown}: write IPv4 without brackets: {inner}:{port}"));
                 }
+                _ if is_of_no_machine(net.addr()) => {
+                    return Err(format!(
+                        "{shown} is a multicast or broadcast address: write one of this machine"
+                    ));
+                }
                 _ => vec![net],
             }
         }
     };
     Ok(prefixes.into_iter().map(|prefix| Bind { prefix, port }).collect())
+}
+
+/// IPv6 address and port that lack their brackets, such as `fd00::1:80`. The text is an address itself, hardly meant
+/// so.
+fn without_brackets(text: &str) -> Option<(Ipv6Addr, u16)> {
+    text.parse::<Ipv6Addr>().ok()?;
+    let (address, port) = text.rsplit_once(':')?;
+    Some((address.parse().ok()?, port.parse().ok().filter(|port| *port > 0)?))
+}
+
+/// Whether a text is written as a name is, and not as an address.
+pub(super) fn is_hostname(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    text.bytes().any(|b| b.is_ascii_alphabetic()) && text.split('.').all(is_label)
+}
+
+/// Whether no machine has an address of its own of this kind.
+pub(super) fn is_of_no_machine(address: IpAddr) -> bool {
+    address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 /// Address or prefix of the text, if the text has nothing else.
@@ -212,7 +251,14 @@ mod tests {
             ("10.9.0.0/33:80", "the prefix length of 10.9.0.0 is 0 to 32"),
             ("[fd00::/129]:80", "the prefix length of fd00:: is 0 to 128"),
             ("[::ffff:10.1.0.1]:80", "is an IPv4-mapped IPv6 address: write 10.1.0.1"),
-            ("localhost:80", "is not an address with a port, such as"),
+            ("localhost:80", "names are not looked up, write the address"),
+            (
+                "fd00::1:80",
+                "has no brackets: write [fd00::1]:80, or [fd00::1:80]:80 if",
+            ),
+            ("224.0.0.1:80", "is a multicast or broadcast address"),
+            ("[ff02::1]:80", "is a multicast or broadcast address"),
+            ("255.255.255.255:80", "is a multicast or broadcast address"),
             ("80", "is not an address with a port, such as"),
             ("", "is not an address with a port, such as"),
             ("[]:80", "is not an address with a port, such as"),

@@ -44,6 +44,22 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// Most mistakes that are shown: a file of another kind has one in each line.
+const MAX_SHOWN: usize = 100;
+
+/// Hint for a mistake in text that is meant for another program, by its line before the mistake and from there on.
+fn hint((before, rest): (&str, &str)) -> &'static str {
+    let value = rest.trim_start_matches(['"', '\'']);
+    let word = value.split([' ', ',', '"', '\'']).next().unwrap_or_default();
+    if value.starts_with("{{") || (before.ends_with('{') && value.starts_with('{')) {
+        return "; templates (`{{ }}`) are not filled in here: fill them in first";
+    }
+    if word.starts_with('$') || word.contains("${") {
+        return "; environment variables are not expanded: write the value";
+    }
+    ""
+}
+
 /// All mistakes of a file, in its order; at least one. Displayed one per line, `FILE:LINE:COL: path: message`.
 #[derive(Clone, Debug)]
 pub struct ConfigErrors {
@@ -55,8 +71,9 @@ impl ConfigErrors {
     pub(super) fn new(mut list: Vec<ConfigError>, text: &str) -> Self {
         list.sort_by_key(|error| (error.line, error.column));
         let mut excerpts = Excerpts::of(text);
-        let list = list.into_iter().map(|error| {
+        let list = list.into_iter().map(|mut error| {
             let excerpt = excerpts.at(error.line, error.column);
+            error.message += hint(excerpt.halves());
             (error, excerpt)
         });
         Self {
@@ -81,12 +98,21 @@ impl ConfigErrors {
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
-        for (error, excerpt) in &self.list {
+        for (error, excerpt) in self.list.iter().take(MAX_SHOWN) {
             let _ = self.render_one(&mut out, error, excerpt); // writing to a String cannot fail
+        }
+        if let Some(more) = self.more() {
+            let _ = writeln!(out, "{more}");
         }
         let plural = if self.list.len() == 1 { "" } else { "s" };
         let _ = writeln!(out, "{} error{plural} in the configuration", self.list.len());
         out
+    }
+
+    /// Line about the mistakes that are not shown.
+    fn more(&self) -> Option<String> {
+        let more = self.list.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0)?;
+        Some(format!("and {more} more"))
     }
 
     fn render_one(&self, out: &mut String, error: &ConfigError, excerpt: &Excerpt) -> fmt::Result {
@@ -108,7 +134,7 @@ impl ConfigErrors {
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (error, _)) in self.list.iter().enumerate() {
+        for (at, (error, _)) in self.list.iter().take(MAX_SHOWN).enumerate() {
             if at > 0 {
                 writeln!(f)?;
             }
@@ -116,6 +142,9 @@ impl fmt::Display for ConfigErrors {
                 write!(f, "{}:", file.display())?;
             }
             write!(f, "{error}")?;
+        }
+        if let Some(more) = self.more() {
+            write!(f, "\n{more}")?;
         }
         Ok(())
     }
@@ -169,6 +198,19 @@ mod tests {
     #[test]
     fn a_place_outside_the_text_is_no_reason_to_panic() {
         assert!(errors("", &[(0, 0), (1, 9), (99, 99)]).render().contains("3 errors"));
+    }
+
+    #[test]
+    fn a_hundred_mistakes_are_shown_and_the_rest_counted() {
+        let errors = errors("x", &vec![(1, 1); 78_000]);
+        let shown = errors.to_string();
+        assert_eq!(shown.lines().count(), 101);
+        assert!(shown.ends_with("\nand 77900 more"), "{}", &shown[shown.len() - 40..]);
+        assert!(
+            errors
+                .render()
+                .ends_with("and 77900 more\n78000 errors in the configuration\n")
+        );
     }
 
     #[test]

@@ -50,6 +50,12 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
+    /// The line before the mistake, and from there on.
+    pub(super) fn halves(&self) -> (&str, &str) {
+        let at = self.line.char_indices().nth(self.indent.chars().count());
+        self.line.split_at(at.map_or(self.line.len(), |(at, _)| at))
+    }
+
     fn of(rest: Chars<'_>, cut: bool, before: usize) -> Self {
         let dots = if cut { "..." } else { "" };
         let line: String = dots.chars().chain(rest.take(2 * CONTEXT).map(printable)).collect();

@@ -25,6 +25,7 @@ mod map;
 mod node;
 mod observe;
 mod pages;
+mod places;
 mod read;
 mod report;
 mod requests;
@@ -48,7 +49,8 @@ mod tests;
 use signalbox_core::model::Model;
 
 pub use error::{ConfigError, ConfigErrors};
-pub use load::{LoadError, MAX_BYTES, load};
+pub use load::{LoadError, MAX_BYTES, load, load_input};
+pub use places::{ConfigPlace, paths};
 
 use address::BindOwners;
 use map::MapDecoder;

@@ -100,7 +100,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         .and_then(NodeRef::plain)
         .map_or_else(|| "a listener".to_owned(), owner);
     let name = name.and_then(|name| context.unique.name(&name, "listener", report));
-    let spoken = protocol.and_then(|place| place.keyword("a protocol", &PROTOCOLS, report));
+    let spoken = protocol.and_then(|place| self::protocol(&place, report));
     let tls = match spoken {
         Some((_, true)) => tls_keys.decode(report).map(Some),
         Some((protocol, false)) => {
@@ -136,6 +136,17 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         tls: tls?,
         http: http?,
     })
+}
+
+fn protocol(place: &NodeRef<'_>, report: &mut Report) -> Option<(Protocol, bool)> {
+    if place.plain() == Some("udp") {
+        place.error(
+            report,
+            "a listener takes connections: a UDP port is a layer-4 service, write it under `services`",
+        );
+        return None;
+    }
+    place.keyword("a protocol", &PROTOCOLS, report)
 }
 
 fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, is_https: bool, report: &mut Report) -> Option<Routing> {

@@ -42,7 +42,17 @@ pub enum LoadError {
 
 /// Reads and parses a file.
 pub fn load(path: &Path) -> Result<Parsed, LoadError> {
-    let bytes = read(path).map_err(|source| LoadError::Read {
+    decode(File::open(path).and_then(read), path)
+}
+
+/// Reads and parses standard input.
+pub fn load_input() -> Result<Parsed, LoadError> {
+    decode(read(io::stdin()), Path::new("standard input"))
+}
+
+/// Parses the bytes of a file.
+fn decode(bytes: io::Result<Option<Vec<u8>>>, path: &Path) -> Result<Parsed, LoadError> {
+    let bytes = bytes.map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })?;
@@ -63,10 +73,10 @@ pub fn load(path: &Path) -> Result<Parsed, LoadError> {
     parse(text).map_err(|errors| errors.with_file(path).into())
 }
 
-/// Reads the file. `None`: it has more than [`MAX_BYTES`].
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// Reads a file. `None`: it has more than [`MAX_BYTES`].
+fn read(file: impl io::Read) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let read = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok((read as u64 <= MAX_BYTES).then_some(bytes))
 }
 

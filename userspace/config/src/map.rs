@@ -71,6 +71,13 @@ impl<'a> MapDecoder<'a> {
                 report.error(entry.position, &path, message);
                 continue;
             }
+            let glued = entry.key.split_once(':').filter(|(key, _)| absent.contains(key));
+            if let Some((key, value)) = glued {
+                self.missing.retain(|missing| *missing != key);
+                let message = format!("there is no space after the colon: write `{key}: {}`", value.trim());
+                report.error(entry.position, &path, message);
+                continue;
+            }
             let suggestion = report.suggest(&entry.key, absent.iter().copied());
             self.missing.retain(|key| Some(*key) != suggestion);
             let key = quote(&entry.key);

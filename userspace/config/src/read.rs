@@ -13,8 +13,28 @@ pub(super) fn read(text: &str, required: &str, report: &mut Report) -> Option<Ya
             Some(root) => return Some(root),
             None => (Position::START, format!("the file is empty: it needs {required}")),
         },
-        Err(error) => (error.position, error.message),
+        Err(error) => tab_of_indentation(text, error.position.line).unwrap_or((error.position, error.message)),
     };
     report.error(position, &NodePath::ROOT, message);
     None
+}
+
+/// Mistake of a tab in the indentation of a line, where the parser gave up or on a later line: its own message names
+/// what it was scanning.
+fn tab_of_indentation(text: &str, from_line: usize) -> Option<(Position, String)> {
+    let lines = (1..).zip(text.lines()).skip(from_line.saturating_sub(1));
+    // The parser gives up at the tab, or at the end of the value above it.
+    let (line, blanks) = lines.take(2).find_map(|(number, line)| {
+        let blanks = line.find(|c: char| !matches!(c, ' ' | '\t'))?;
+        let column = line.get(..blanks)?.find('\t')?;
+        Some((number, column))
+    })?;
+    let position = Position {
+        line,
+        column: blanks + 1,
+    };
+    Some((
+        position,
+        "a tab in the indentation: YAML takes blanks alone, write blanks".to_owned(),
+    ))
 }

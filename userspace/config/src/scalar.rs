@@ -1,9 +1,10 @@
 //! Single values: text, names, numbers, durations and words from a list.
 
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::address::{is_hostname, is_of_no_machine};
 use super::node::{NodeKind, NodeRef};
 use super::report::{Report, alternatives, did_you_mean, quote};
 
@@ -72,6 +73,15 @@ impl<'a> NodeRef<'a> {
         let text = self.text(report)?;
         let quoted = matches!(self.node.kind, NodeKind::Scalar { quoted: true, .. });
         let digits = text.bytes().all(|b| b.is_ascii_digit());
+        let plain = text.trim_start_matches('0');
+        if digits && !plain.is_empty() && plain.len() < text.len() {
+            let message = format!(
+                "{} begins with 0, and other readers of YAML take it for octal: write {plain}",
+                quote(text)
+            );
+            self.error(report, message);
+            return None;
+        }
         if digits && !quoted {
             let number = text.parse::<u64>().ok().and_then(|n| T::try_from(n).ok());
             if let Some(number) = number.filter(|n| (least..=most).contains(n)) {
@@ -115,12 +125,16 @@ impl<'a> NodeRef<'a> {
 
     /// Value as a word of a list; `what`: the value's name in messages, with its article.
     pub(super) fn keyword<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
+        let allowed = alternatives(words.iter().map(|(word, _)| *word));
+        if matches!(self.node.kind, NodeKind::List(_)) {
+            self.error(report, format!("expected {what}, found a list: write one ({allowed})"));
+            return None;
+        }
         let text = self.text(report)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
         }
         let guess = did_you_mean(report.suggest(text, words.iter().map(|(word, _)| *word)));
-        let allowed = alternatives(words.iter().map(|(word, _)| *word));
         self.error(
             report,
             format!("{} is not {what}{guess} (allowed: {allowed})", quote(text)),
@@ -149,11 +163,29 @@ impl<'a> NodeRef<'a> {
                 let v4 = v6.to_canonical();
                 format!("{} is an IPv4-mapped IPv6 address: write {v4}", quote(text))
             }
-            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
+            Ok(ip) if ip.is_unspecified() || is_of_no_machine(ip) => {
                 format!("{} is not the address of one machine", quote(text))
             }
             Ok(ip) => return Some(ip),
-            Err(_) => format!("{} is not an IP address, such as 10.2.0.2 or fd00:2::4", quote(text)),
+            Err(_) => match text.parse::<SocketAddr>() {
+                Ok(at) => format!(
+                    "{} has a port: write {}, and the port as `http: {}` (or `https`, `tcp`)",
+                    quote(text),
+                    at.ip(),
+                    at.port()
+                ),
+                Err(_) => {
+                    let hint = if is_hostname(text) {
+                        ": names are not looked up, write the address"
+                    } else {
+                        ""
+                    };
+                    format!(
+                        "{} is not an IP address, such as 10.2.0.2 or fd00:2::4{hint}",
+                        quote(text)
+                    )
+                }
+            },
         };
         self.error(report, message);
         None

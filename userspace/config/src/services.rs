@@ -13,7 +13,7 @@ use signalbox_core::model::{Bind, Layer4, Service};
 use super::address::BindOwners;
 use super::clusters::ClusterNames;
 use super::map::MapDecoder;
-use super::node::{NodeRef, Position};
+use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, quote};
 use super::scalar::{optional_value, or_default};
 use super::shield;
@@ -82,7 +82,7 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
         .and_then(NodeRef::plain)
         .map_or_else(|| "a service".to_owned(), |name| format!("service {}", quote(name)));
     let name = name.and_then(|name| context.unique.name(&name, "service", report));
-    let protocol = protocol.and_then(|place| place.keyword("a protocol of services", &Transport::ALL, report));
+    let protocol = protocol.and_then(|place| self::protocol(&place, report));
     let listen = listen.and_then(|place| addresses(&place, &label, protocol, context, report));
     let cluster = optional_value(cluster.as_ref(), |place| cluster_of(place, context.names, report));
     let mode = or_default(mode.as_ref(), Mode::Nat, |place| {
@@ -108,6 +108,17 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
         idle,
         shield,
     })
+}
+
+fn protocol(place: &NodeRef<'_>, report: &mut Report) -> Option<Transport> {
+    if matches!(place.node.kind, NodeKind::List(_)) {
+        place.error(
+            report,
+            "a service has one protocol, tcp or udp: write a service for each",
+        );
+        return None;
+    }
+    place.keyword("a protocol of services", &Transport::ALL, report)
 }
 
 /// Decodes the cluster of a service, which cannot be an application: its endpoints have different ports, a service one.

@@ -33,6 +33,9 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>, effort
             None => return best,
         };
         if !close {
+            if best.is_none() && is_shortened(&word, candidate) {
+                best = Some(candidate);
+            }
             continue;
         }
         let other: Vec<char> = candidate.chars().map(|c| c.to_ascii_lowercase()).collect();
@@ -50,6 +53,15 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>, effort
         }
     }
     best
+}
+
+/// Whether a word is the beginning of a longer one, such as `token` of `token_file`, hyphens and underscores aside.
+fn is_shortened(word: &[char], candidate: &str) -> bool {
+    const LEAST: usize = 4;
+    let letters = |c: &char| !matches!(c, '_' | '-');
+    let word: String = word.iter().copied().filter(letters).collect();
+    let candidate: String = candidate.chars().filter(letters).collect();
+    word.len() >= LEAST && candidate.starts_with(&word)
 }
 
 /// Number of letters that must be put in, left out, changed or swapped with their neighbour to turn one word into the
@@ -92,6 +104,16 @@ mod tests {
         assert_eq!(guess("cluster", &keys), Some("clusters"));
         assert_eq!(guess("naem", &keys), Some("name"));
         assert_eq!(guess("route", &keys), Some("routes"));
+    }
+
+    #[test]
+    fn the_beginning_of_a_word_is_understood() {
+        assert_eq!(
+            guess("leastconn", &["round_robin", "least-connections"]),
+            Some("least-connections")
+        );
+        assert_eq!(guess("token", &["tls", "token_file"]), Some("token_file"));
+        assert_eq!(guess("tok", &["token_file"]), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod routing_events;
 mod services;
 mod settings;
 mod shield;
+mod slips;
 mod subset;
 mod tls;
 mod yaml;

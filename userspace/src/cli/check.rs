@@ -1,26 +1,77 @@
 //! `check`: says what is wrong with a configuration file.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{OutputFormat, show};
-use crate::config;
+use crate::config::{self, ConfigError, ConfigPlace};
 use crate::control::store::file_problems;
 
+/// Arguments of `signalbox check`.
+#[derive(clap::Args)]
+pub(super) struct CheckArgs {
+    /// The file; - for standard input.
+    #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// The file, as `signalbox run` has it.
+    #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Take warnings for errors.
+    #[arg(long)]
+    strict: bool,
+    #[arg(short, long, default_value = "table")]
+    output: OutputFormat,
+}
+
+/// Returns mistakes in files that a configuration names, where it names them.
+fn placed(problems: Vec<String>, text: &str) -> Vec<ConfigError> {
+    if problems.is_empty() {
+        return Vec::new();
+    }
+    let places = config::paths(text);
+    let place_of = |problem: &str| {
+        let named = places.iter().filter(|place| problem.contains(&place.text));
+        named.max_by_key(|place| place.text.len())
+    };
+    let placed = problems.into_iter().map(|message| {
+        let place = place_of(&message);
+        let (line, column) = place.map_or((1, 1), |place| place.at);
+        let path = place.map_or_else(String::new, |ConfigPlace { path, .. }| path.clone());
+        ConfigError {
+            line,
+            column,
+            path,
+            message,
+        }
+    });
+    let mut placed: Vec<_> = placed.collect();
+    placed.sort_by_key(|mistake| (mistake.line, mistake.column));
+    placed
+}
+
 /// Checks a file: 0 where it is good, 1 for warnings with `strict`, 2 where it is wrong, 3 where it cannot be read.
-pub(super) fn check(file: &Path, strict: bool, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let (mut files, mut of_files) = (Vec::new(), Vec::new());
-    let (code, errors, warnings) = match config::load(file) {
+pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let (strict, output) = (args.strict, args.output);
+    let file = args.file.as_ref().or(args.config.as_ref());
+    let input = Path::new("standard input");
+    let (file, loaded) = match file.map(PathBuf::as_path) {
+        Some(file) if file != Path::new("-") => (file, config::load(file)),
+        _ => (input, config::load_input()),
+    };
+    let mut of_files = Vec::new();
+    let (code, errors, files, warnings) = match loaded {
         Ok(parsed) => {
-            (files, of_files) = file_problems(&parsed.model);
+            let (problems, told) = file_problems(&parsed.model);
+            of_files = told;
+            let files = placed(problems, &parsed.text);
             let has_warnings = !parsed.warnings.is_empty() || !of_files.is_empty();
             let code = match (files.is_empty(), strict && has_warnings) {
                 (false, _) => 2,
                 (true, true) => 1,
                 (true, false) => 0,
             };
-            (code, Vec::new(), parsed.warnings)
+            (code, Vec::new(), files, parsed.warnings)
         }
         Err(config::LoadError::Config(errors)) => {
             if output == OutputFormat::Table {
@@ -31,7 +82,7 @@ pub(super) fn check(file: &Path, strict: bool, output: OutputFormat) -> anyhow::
                     eprintln!("{errors}");
                 }
             }
-            (2, errors.iter().cloned().collect(), Vec::new())
+            (2, errors.iter().cloned().collect(), Vec::new(), Vec::new())
         }
         Err(error) => {
             eprintln!("{error}");
@@ -39,8 +90,8 @@ pub(super) fn check(file: &Path, strict: bool, output: OutputFormat) -> anyhow::
         }
     };
     if output == OutputFormat::Table {
-        for problem in &files {
-            eprintln!("{}: {problem}", file.display());
+        for mistake in &files {
+            eprintln!("{}:{mistake}", file.display());
         }
         for warning in &warnings {
             eprintln!(

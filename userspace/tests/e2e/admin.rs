@@ -248,8 +248,8 @@ fn check_misses_files_of_the_shield_and_of_the_admin_api() {
     let (code, said) = check(&config);
     assert_eq!(code, Some(2), "{said}");
     for part in [
-        "shield: /nonexistent/deny.txt is not there".to_owned(),
-        format!("admin: {} is not there", token.display()),
+        ":3:24: shield.deny_files[0]: /nonexistent/deny.txt is not there".to_owned(),
+        format!(":2:22: admin.token_file: {} is not there", token.display()),
     ] {
         assert!(said.contains(&part), "{part}: {said}");
     }
@@ -261,5 +261,16 @@ fn check_misses_files_of_the_shield_and_of_the_admin_api() {
     .unwrap();
     let (code, said) = check(&config);
     assert_eq!(code, Some(0), "{said}");
+
+    // The file may stand alone, or come by standard input.
+    let path = config.display().to_string();
+    for (word, name) in [(path.as_str(), path.as_str()), ("-", "standard input")] {
+        let mut command = std::process::Command::new(lab::signalbox::binary());
+        command
+            .args(["check", word])
+            .stdin(std::fs::File::open(&config).unwrap());
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{name}: ok\n"));
+    }
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -178,23 +178,17 @@ fn missing_files(model: &Model) -> Vec<String> {
     let listeners = model.listeners.iter().filter_map(|listener| listener.shield.as_ref());
     let services = model.services.iter().filter_map(|service| service.shield.as_ref());
     let own = listeners.chain(services).flat_map(|policy| of_lists(&policy.lists));
-    let shield = of_lists(&model.shield.lists)
-        .into_iter()
-        .chain(own)
-        .map(|path| ("shield", path));
+    let shield = of_lists(&model.shield.lists).into_iter().chain(own);
     let admin = &model.admin;
     let tls = admin
         .tls
         .iter()
         .flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]);
-    let admin = tls
-        .flatten()
-        .chain(&admin.token_file)
-        .map(|path| ("admin", path.clone()));
+    let admin = tls.flatten().chain(&admin.token_file).cloned();
     let missing: BTreeSet<_> = shield
         .chain(admin)
-        .filter(|(_, path)| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
-        .map(|(what, path)| format!("{what}: {} is not there", path.display()))
+        .filter(|path| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
+        .map(|path| format!("{} is not there", path.display()))
         .collect();
     missing.into_iter().collect()
 }
@@ -207,7 +201,7 @@ pub fn file_problems(model: &Model) -> (Vec<String>, Vec<String>) {
     let now = now();
     let report = CertificateLoader::new(certificate_files(model)).load(now);
     let warnings = report.store.certificates().iter().flat_map(|one| warnings_of(one, now));
-    problems.extend(report.errors.iter().map(|error| format!("certificate {error}")));
+    problems.extend(report.errors.iter().map(ToString::to_string));
     let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
     for listener in &model.listeners {
         let Some(tls) = &listener.tls else { continue };
