@@ -86,7 +86,9 @@ function App() {
   useEffect(() => {
     const go = () => {
       setPage(named());
-      document.getElementById("main")?.focus();
+      // The bar of pages stays in view, with the chosen one.
+      document.getElementById("main")?.focus({ preventScroll: true });
+      scrollTo(0, 0);
     };
     addEventListener("hashchange", go);
     return () => removeEventListener("hashchange", go);

@@ -28,7 +28,18 @@ export function seconds(value) {
   return value < 172800 ? `${(value / 3600).toFixed(1)} h` : `${Math.round(value / 86400)} d`;
 }
 
-export const clock = (unixMs) => new Date(unixMs).toLocaleTimeString([], { hour12: false });
+const two = (number) => String(number).padStart(2, "0");
+
+/** Time of day, date, and both, as ISO 8601 writes them, by the reader's own clock. */
+export function clock(unixMs) {
+  const at = new Date(unixMs);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+}
+export function date(unixMs) {
+  const at = new Date(unixMs);
+  return [at.getFullYear(), at.getMonth() + 1, at.getDate()].map(two).join("-");
+}
+export const dateTime = (unixMs) => `${date(unixMs)} ${clock(unixMs)}`;
 
 /** Differences per second of a cumulative counter; `null` where there is no sample or the counter has begun anew. */
 export function rates(at, values) {

@@ -1,3 +1,4 @@
+import { date } from "../format.js";
 import { usePolled } from "../live.js";
 import { Failure } from "../parts.js";
 import { html } from "../vendor/preact-htm.js";
@@ -13,13 +14,13 @@ export function About() {
     ${status ? html`<dl class="facts">
       <dt>Version</dt><dd>${status.version} (${status.revision}), maps of version ${status.abi}</dd>
       <dt>Process</dt><dd>${status.pid}, ${status.workers} workers</dd>
-      <dt>Configuration</dt><dd>${status.config ?? "built in"}; ${status.reloads.ok} changes taken, ${status.reloads.failed} refused</dd>
+      <dt>Configuration</dt><dd>${status.config ?? "built in"}; ${status.reloads.ok} ${status.reloads.ok === 1 ? "change" : "changes"} taken, ${status.reloads.failed} refused</dd>
     </dl>` : null}
     <h2>Listeners</h2>
     <${Records} caption="Listeners" rows=${listeners?.listeners ?? []} empty="No listener." />
     <h2>Certificates</h2>
     <${Records} caption="Certificates" rows=${certificates?.certificates ?? []} hide=${["not_before"]}
-      cells=${{ not_after: (one) => new Date(one.not_after * 1000).toLocaleDateString() }} empty="No certificate: TLS is passed through." />
+      cells=${{ not_after: (one) => date(one.not_after * 1000) }} empty="No certificate: TLS is passed through." />
     <h2>Sources of routes</h2>
     <${Records} caption="Sources" rows=${sources?.sources ?? []} empty="Routes come from the configuration alone." />
     <h2>More</h2>

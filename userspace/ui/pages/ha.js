@@ -1,4 +1,4 @@
-import { clock } from "../format.js";
+import { dateTime } from "../format.js";
 import { usePolled } from "../live.js";
 import { Failure, State } from "../parts.js";
 import { html } from "../vendor/preact-htm.js";
@@ -18,7 +18,7 @@ export function Ha() {
       ${data.mode === "external" || data.supervised ? "" : html` <${State} is="bad">signalbox ha run is not connected<//>`}</p>` : null}
     <h2>Groups</h2>
     <${Records} caption="Groups of virtual addresses" rows=${data?.groups ?? []} empty="None."
-      cells=${{ state, since_ms: (group) => (group.since_ms ? clock(group.since_ms) : "–") }} />
+      cells=${{ state, since_ms: (group) => (group.since_ms ? dateTime(group.since_ms) : "–") }} />
     <h2>Nodes</h2>
     <${Records} caption="Nodes" rows=${data?.nodes ?? []} empty="None is listed." />
     ${data?.sync ? html`<h2>Replication of flows</h2>

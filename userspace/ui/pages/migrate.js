@@ -1,4 +1,4 @@
-import { seconds, short } from "../format.js";
+import { dateTime, seconds, short } from "../format.js";
 import { usePolled } from "../live.js";
 import { Action, Failure, State, Table, useToken } from "../parts.js";
 import { read } from "../api.js";
@@ -77,7 +77,7 @@ function Migration({ migration }) {
   const [is, words] = STATES[migration.state] ?? ["idle", migration.state];
   const order = (label, path) => html`<${Action} label=${label} method="POST" path=${`/api/v1/migrations/${id}/${path}`} />`;
   return html`<article class="card migration">
-    <h2>${plan.from} → ${plan.to} <small>migration ${id}, ${new Date(migration.started).toLocaleString()}${migration.by ? `, by ${migration.by}` : ""}</small></h2>
+    <h2>${plan.from} → ${plan.to} <small>migration ${id}, ${dateTime(migration.started)}${migration.by ? `, by ${migration.by}` : ""}</small></h2>
     <p><${State} is=${is}>${words}<//>${migration.reason ? html` <span class="reason">${migration.reason}</span>` : null}</p>
     ${!isEnded(migration) && migration.waits_for?.length ? html`<p class="trouble warn" role="status">Waits for ${migration.waits_for.join(", ")}</p>` : null}
     <${Progress} migration=${migration} />

@@ -1,3 +1,4 @@
+import { dateTime } from "../format.js";
 import { usePolled } from "../live.js";
 import { Action, Failure, useToken } from "../parts.js";
 import { html, useState } from "../vendor/preact-htm.js";
@@ -25,7 +26,7 @@ export function Rotation() {
     <${Failure} error=${error} />
     <${TakeOut} />
     <h2>Out of rotation</h2>
-    <${Records} caption="Out of rotation" rows=${rows} cells=${{ " ": into, since: (row) => (typeof row.since === "number" ? new Date(row.since * 1000).toLocaleString() : String(row.since)) }} empty="Nothing is out of rotation." />
+    <${Records} caption="Out of rotation" rows=${rows} cells=${{ " ": into, since: (row) => (typeof row.since === "number" ? dateTime(row.since * 1000) : String(row.since)) }} empty="Nothing is out of rotation." />
     <h2>Jobs</h2>
     <${Records} caption="Jobs" rows=${jobs} cells=${{ " ": off }} empty="No job." />`;
 }

@@ -5,6 +5,7 @@ mod axe;
 mod keyboard;
 mod many_hosts;
 mod migrate;
+mod phone;
 mod pictures;
 mod push;
 mod viewers;
