@@ -391,7 +391,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(args) => {
-            logging::init(if args.verbose { &cli.log } else { "warn" }).map_err(anyhow::Error::msg)?;
+            logging::init(if args.verbose { &cli.log } else { demo::LOG }).map_err(anyhow::Error::msg)?;
             serve::runtime()?.block_on(demo::run(args))?;
             std::process::exit(0)
         }

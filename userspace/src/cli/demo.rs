@@ -32,6 +32,9 @@ pub struct DemoArgs {
     pub verbose: bool,
 }
 
+/// Filter of the log: the demo removes its directory while it is still watched, and `notify` would warn of that.
+pub const LOG: &str = "warn,notify=error";
+
 /// File with the token of changes over TCP, and the token.
 const TOKEN_FILE: &str = "token";
 const TOKEN: &str = "only-for-this-demo";

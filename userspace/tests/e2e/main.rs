@@ -33,6 +33,7 @@ mod cut_path;
 mod cut_peek;
 mod cut_storm;
 mod cut_windows;
+mod demo;
 mod dns;
 mod etcd;
 mod events;
