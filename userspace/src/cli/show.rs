@@ -288,7 +288,12 @@ mod tests {
               "bytes_in": 1536, "bytes_out": 5, "tls_fault": "its certificate has expired", "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
         ] });
         let text = table("hosts", &answer, WHOLE);
-        for expected in ["healthy, set aside", "1.5 KiB", "5 B", "HTTP 200; TLS: its certificate has expired"] {
+        for expected in [
+            "healthy, set aside",
+            "1.5 KiB",
+            "5 B",
+            "HTTP 200; TLS: its certificate has expired",
+        ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
     }
