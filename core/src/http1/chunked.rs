@@ -12,18 +12,27 @@ use super::grammar::is_ows;
 use super::limits::{MAX_TRAILER_FIELDS, MessageLimits};
 use line::SizeLine;
 
-/// Fields that frame or route a message: they mean nothing behind the body, and who merges trailers into the head is
-/// led astray by them (RFC 9110, section 6.5.1).
-const NOT_IN_TRAILERS: [&str; 8] = [
+/// Fields that frame or route a message, or say who sends it: they mean nothing after the body, and a host that merges
+/// trailers into the head is led astray by them (RFC 9110, section 6.5.1).
+const NOT_IN_TRAILERS: [&str; 15] = [
+    "authorization",
+    "client-cert",
+    "client-cert-chain",
     "connection",
     "content-length",
+    "cookie",
     "expect",
+    "forwarded",
     "host",
+    "proxy-authorization",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "x-real-ip",
 ];
+/// Beginnings of such fields.
+const NOT_BEGUN_IN_TRAILERS: [&str; 2] = ["x-forwarded-", "x-ssl"];
 
 /// Result of a scan: what the bytes at the start of the piece are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,10 +221,21 @@ fn check_trailers(section: &[u8], max_fields: usize) -> Result<FieldSection, Chu
     };
     let located = FieldSection::locate(section, 0, headers).filter(|(_, end)| *end == section.len());
     let (fields, _) = located.ok_or(ChunkedError::TrailerLine)?;
-    if NOT_IN_TRAILERS.into_iter().any(|name| fields.has(section, name)) {
-        return Err(ChunkedError::TrailerNotAllowed);
+    if fields.iter().all(|field| may_be_trailer(field.name.of(section))) {
+        Ok(fields)
+    } else {
+        Err(ChunkedError::TrailerNotAllowed)
     }
-    Ok(fields)
+}
+
+/// Whether a field may stand in trailers. Some hosts take `_` in a name for `-`.
+fn may_be_trailer(name: &[u8]) -> bool {
+    let is = |name: &[u8], known: &str| {
+        let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-');
+        name.len() == known.len() && name.iter().zip(known.as_bytes()).all(same)
+    };
+    let begins = |known: &str| name.get(..known.len()).is_some_and(|first| is(first, known));
+    !NOT_IN_TRAILERS.into_iter().any(|known| is(name, known)) && !NOT_BEGUN_IN_TRAILERS.into_iter().any(begins)
 }
 
 #[cfg(test)]

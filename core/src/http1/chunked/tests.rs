@@ -111,6 +111,16 @@ fn what_another_recipient_could_read_in_another_way_is_refused() {
         ("0\r\nContent-Length: 5\r\n\r\n", ChunkedError::TrailerNotAllowed),
         ("0\r\nhost: b.test\r\n\r\n", ChunkedError::TrailerNotAllowed),
         (
+            "0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
+            ChunkedError::TrailerNotAllowed,
+        ),
+        ("0\r\nx_forwarded_proto: https\r\n\r\n", ChunkedError::TrailerNotAllowed),
+        ("0\r\nX-SSL-Client-CN: root\r\n\r\n", ChunkedError::TrailerNotAllowed),
+        (
+            "0\r\nAuthorization: Basic YTpi\r\n\r\n",
+            ChunkedError::TrailerNotAllowed,
+        ),
+        (
             "0\r\nA: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n",
             ChunkedError::TooManyTrailers,
         ),
