@@ -42,10 +42,15 @@ pub struct Cluster {
     /// Whether requests without TLS go to its hosts in HTTP/2 with prior knowledge (RFC 9113, section 3.3).
     pub h2c: bool,
     /// Whether answers of its hosts are repaired ([`crate::http1::repair`]) rather than refused.
-    #[serde(rename = "repair_answers")]
+    #[serde(rename = "answers", serialize_with = "reading")]
     pub repairs_answers: bool,
     /// Most connections that a host has at once, and requests where they are routed one by one; `None`: any number.
     pub max_host_connections: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn reading<S: serde::Serializer>(repairs_answers: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *repairs_answers { "lenient" } else { "strict" })
 }
 
 impl Cluster {

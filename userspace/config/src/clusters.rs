@@ -171,7 +171,7 @@ fn cluster(
     let subset = map.take("subset");
     let backend_tls = map.take("backend_tls");
     let h2c = map.take("h2c");
-    let repair_answers = map.take("repair_answers");
+    let answers = map.take("answers");
     let max_host_connections = map.take("max_host_connections");
     let known = map.finish(report);
 
@@ -200,7 +200,10 @@ fn cluster(
     });
     let backend_tls = optional_value(backend_tls.as_ref(), |place| tls::backend(place, report));
     let h2c = or_default(h2c.as_ref(), false, |place| place.flag(report));
-    let repairs_answers = or_default(repair_answers.as_ref(), false, |place| place.flag(report));
+    let readings = [("strict", false), ("lenient", true)];
+    let repairs_answers = or_default(answers.as_ref(), false, |place| {
+        place.keyword("a reading of answers", &readings, report)
+    });
     let max_host_connections = max_host_connections.and_then(|place| place.number(1, MAX_LIMIT, report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),

@@ -26,7 +26,7 @@ clusters:
     balance: round-robin
     health: { http: { path: /healthz }, interval: 5s, timeout: 1s }
     ejection: { failures: 3 }
-    repair_answers: false
+    answers: strict
     backend_tls: { ca: /hosts.pem }
     hosts: [{ name: e1, address: 10.2.0.1, http: 80, https: 443, weight: 1 }]
   - name: west
@@ -64,7 +64,7 @@ const EDITS: [(&str, &str, &str); 42] = [
     ("routing: request", "routing: connection", "web routing"),
     ("policy: append", "policy: replace", "tls http.forwarded"),
     ("fields: 128", "fields: 256", "limits heads.fields"),
-    ("repair_answers: false", "repair_answers: true", "east repair_answers"),
+    ("answers: strict", "answers: lenient", "east answers"),
     ("redirect_port: 443", "redirect_port: 8443", "web http.redirect_port"),
     ("paths: refuse", "paths: pass", "tls http.ambiguous_paths"),
     ("10.1.0.1:80\"", "10.1.0.2:80\"", "web listen"),

@@ -205,7 +205,7 @@ fn mistakes_of_routes_and_clusters() {
         , backend_tls: { alpn: [h3] } | clusters[0].backend_tls.alpn[0] | allowed: h2
         , backend_tls: { alpn: [h2, h2] } | clusters[0].backend_tls.alpn[1] | in the list already
         , backend_tls: { alpn: [] } | clusters[0].backend_tls.alpn | are offered nothing
-        , repair_answers: 2 | clusters[0].repair_answers | is not a yes or no
+        , answers: loose | clusters[0].answers | a reading of answers
         , h2c: 2 | clusters[0].h2c | is not a yes or no
         ",
     );
