@@ -376,6 +376,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let running = doctor::Running {
                 status: ask("/api/v1/status"),
                 ha: ask("/api/v1/ha"),
+                services: ask("/api/v1/services"),
             };
             doctor::run(show.output, verbose, running)
         }

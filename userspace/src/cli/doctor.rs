@@ -61,6 +61,8 @@ pub struct Running {
     pub status: Option<anyhow::Result<Value>>,
     /// Answer to `GET /api/v1/ha`.
     pub ha: Option<anyhow::Result<Value>>,
+    /// Answer to `GET /api/v1/services`.
+    pub services: Option<anyhow::Result<Value>>,
 }
 
 /// Prints the findings; the exit code tells the worst of them.
@@ -68,6 +70,7 @@ pub fn run(output: OutputFormat, verbose: bool, running: Running) -> anyhow::Res
     let (mut findings, verdicts) = examine();
     findings.extend(running.status.map(rights::running_capabilities));
     findings.extend(availability::examine(running.ha.as_ref()));
+    findings.extend(running.services.map(services));
     let worst = findings.iter().map(|f| f.standing).max().unwrap_or(CheckStatus::Ok);
     if output == OutputFormat::Table {
         for finding in &findings {
@@ -221,6 +224,17 @@ fn descriptors() -> Finding {
             found,
             advice: Some(remedy.into()),
         },
+    }
+}
+
+/// Returns what is wrong with services and shield of a running signalbox.
+fn services(answer: anyhow::Result<Value>) -> Finding {
+    let answer = answer.unwrap_or_default();
+    let troubles = answer["troubles"].as_array().into_iter().flatten();
+    let troubles: Vec<&str> = troubles.filter_map(Value::as_str).collect();
+    match &troubles[..] {
+        [] => ok("services", "as configured"),
+        _ => degraded("services", "not as configured", troubles.join("; ")),
     }
 }
 

@@ -99,6 +99,8 @@ fn answers_to_the_balancers_own_connections_are_not_the_services() {
     // Those of sockets that are not connected would go to a host: the kernel must not give them to any.
     let told = sb.json("/api/v1/services")["troubles"].to_string();
     assert!(told.contains("net.ipv4.ip_local_reserved_ports=50003`"), "{told}");
+    let doctor = String::from_utf8(sb.cli(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("ip_local_reserved_ports=50003"), "{doctor}");
     for (ours, theirs) in [("10.1.0.1", "10.1.0.2"), ("[fd00:1::1]", "[fd00:1::2]")] {
         let service = format!("{ours}:50003");
         assert!(eventually(SOON, || attempt(&lab, &service).is_ok()), "{service}");
