@@ -5,6 +5,7 @@
 
 pub mod api;
 mod applications;
+mod asked_url;
 mod auth;
 mod body;
 mod certificates;

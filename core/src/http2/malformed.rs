@@ -244,7 +244,7 @@ mod tests {
         frame
     }
 
-    /// What goes through of these pieces, in the end.
+    /// Bytes that go through when all of these pieces have come.
     fn through(pieces: &[&[u8]]) -> Vec<u8> {
         let mut guard = FieldGuard::of_client();
         let mut all = vec![];

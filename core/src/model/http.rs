@@ -33,12 +33,12 @@ pub struct HttpPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AmbiguousPaths {
-    /// They are refused.
+    /// Such paths are refused.
     #[default]
     Refuse,
     /// All paths are normalized first, for routes and for hosts; what is ambiguous then is refused.
     Normalize,
-    /// They are routed by the bytes of their path.
+    /// Such paths are routed by their bytes.
     Pass,
 }
 
@@ -124,7 +124,7 @@ pub struct RouteTimeouts {
 }
 
 impl RouteTimeouts {
-    /// These limits, and where they say nothing other ones.
+    /// Returns these limits, completed by others where they say nothing.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

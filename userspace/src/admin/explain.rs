@@ -20,6 +20,7 @@ use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
+use super::asked_url::AskedUrl;
 use super::problem::problem;
 use super::{exposed, route_policy, tier, views};
 use crate::config;
@@ -124,41 +125,6 @@ fn similar_name(snapshot: &Snapshot, name: &Hostname) -> Option<String> {
 
 /// Most work for a suggestion, as comparisons of characters: some milliseconds.
 const MAX_COMPARISONS: usize = 10_000_000;
-
-/// Name or URL that is asked about.
-struct AskedUrl {
-    name: Hostname,
-    /// Path of a URL, without its query.
-    path: Option<String>,
-    /// Protocol of a URL's scheme.
-    protocol: Option<Protocol>,
-}
-
-impl AskedUrl {
-    fn parse(text: &str) -> Result<Self, String> {
-        let (protocol, rest) = match text.split_once("://") {
-            Some(("https" | "wss", rest)) => (Some(Protocol::Tls), rest),
-            Some(("http" | "ws", rest)) => (Some(Protocol::Http), rest),
-            Some((scheme, _)) => return Err(format!("the scheme {scheme:?} is neither http nor https")),
-            None => (None, text),
-        };
-        let (host, path) = match (protocol, rest.find(['/', '?'])) {
-            (Some(_), Some(at)) => rest.split_at(at),
-            _ => (rest, ""),
-        };
-        let host = match (protocol, host.split_once(':')) {
-            (Some(_), Some((host, _))) => host,
-            _ => host,
-        };
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        let path = if path.is_empty() { "/" } else { path };
-        Ok(Self {
-            name: Hostname::parse(host.as_bytes()).map_err(|error| format!("host: {error}"))?,
-            path: protocol.map(|_| path.to_owned()),
-            protocol,
-        })
-    }
-}
 
 /// Returns where TLS ends for a name at a listener, and the certificate that a client gets there.
 fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &Hostname) -> Value {

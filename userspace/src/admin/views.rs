@@ -220,7 +220,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
 /// and the weights that operators have set.
 ///
 /// # Errors
-/// It cannot be serialized.
+/// The model cannot be serialized.
 pub fn config(control: &Control) -> Result<Value, serde_json::Error> {
     let config = shown(&control.shared.snapshot.load().model)?;
     Ok(json!({ "apiVersion": "v1", "config": config }))

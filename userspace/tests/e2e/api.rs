@@ -75,7 +75,7 @@ fn errors_of_the_framework_are_problems_with_a_remedy() {
         let said = problem["detail"].as_str().unwrap();
         assert!(said.contains(detail), "{path}: {said}");
     }
-    // What is no error of the framework stays as it is.
+    // Answers of handlers stay as they are.
     assert_eq!(sb.unix("GET", "/livez", "").body, "ok\n");
 }
 
@@ -116,7 +116,7 @@ fn changes_that_cut_everybody_off_want_force() {
             .status
             .success()
     );
-    // It has none to lose now, and may get one.
+    // The name has no such host to lose now, and may get one.
     assert!(sb.cli(&["weight", "app.example.com", "west=2"]).status.success());
     assert!(sb.cli(&["weight", "app.example.com", "east=1"]).status.success());
 }

@@ -300,7 +300,7 @@ impl HostSide {
     fn next_text<'b>(&self, bytes: &'b [u8], limits: &MessageLimits) -> (Cow<'b, [u8]>, Option<usize>) {
         match self.repairs.then(|| repair::answer_head(bytes)) {
             Some(Some((text, used))) => (text.into(), Some(used)),
-            // What is to be repaired may be still to come.
+            // The line to be repaired may be still to come.
             Some(None) if bytes.len() < limits.head_bytes => (Cow::default(), None),
             _ => (bytes.into(), None),
         }

@@ -51,11 +51,11 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &[GET, field].concat());
         expect_reset(&mut client, stream);
-        // The same by its index: the field is the newest entry of the table, the name the one before.
+        // The same field by its index: it is the newest entry of the table, the name the one before.
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, b"\x82\x86\x84\xbf\xbe");
         expect_reset(&mut client, stream);
-        // What else the table has means what it meant.
+        // Other entries of the table mean what they meant.
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, b"\x82\x86\x84\xbf");
         let answer = client.next(SOON).unwrap();

@@ -1,0 +1,39 @@
+//! The name or URL that `explain` is asked about.
+
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::Protocol;
+
+/// Name or URL that is asked about.
+pub(super) struct AskedUrl {
+    pub(super) name: Hostname,
+    /// Path of a URL, without its query.
+    pub(super) path: Option<String>,
+    /// Protocol of a URL's scheme.
+    pub(super) protocol: Option<Protocol>,
+}
+
+impl AskedUrl {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (protocol, rest) = match text.split_once("://") {
+            Some(("https" | "wss", rest)) => (Some(Protocol::Tls), rest),
+            Some(("http" | "ws", rest)) => (Some(Protocol::Http), rest),
+            Some((scheme, _)) => return Err(format!("the scheme {scheme:?} is neither http nor https")),
+            None => (None, text),
+        };
+        let (host, path) = match (protocol, rest.find(['/', '?'])) {
+            (Some(_), Some(at)) => rest.split_at(at),
+            _ => (rest, ""),
+        };
+        let host = match (protocol, host.split_once(':')) {
+            (Some(_), Some((host, _))) => host,
+            _ => host,
+        };
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = if path.is_empty() { "/" } else { path };
+        Ok(Self {
+            name: Hostname::parse(host.as_bytes()).map_err(|error| format!("host: {error}"))?,
+            path: protocol.map(|_| path.to_owned()),
+            protocol,
+        })
+    }
+}
