@@ -276,6 +276,7 @@ fn add_service(model: &mut Model, rule: &ExposeRule, name: &str, group: &Endpoin
                 tcp: Some(endpoint.addr.port()),
                 ports: [(name.to_owned(), endpoint.addr.port())].into(),
                 weight: 1,
+                backup: false,
                 health_page: None,
             }),
         }

@@ -31,10 +31,12 @@ pub struct RoutingView {
     balanced: HashMap<(usize, Balance), [HostPicker; 3], FixedState>,
     affinity: AffinityTable,
     unmatched: Unmatched,
-    /// Usable hosts as (cluster, host, weight).
-    usable_hosts: Vec<(usize, u16, u32)>,
-    /// Hosts of each cluster that may get new flows of any kind, in order.
+    /// Hosts of all clusters that are used, for each protocol, as (cluster, host, weight).
+    used_hosts: [Vec<(usize, u16, u32)>; 3],
+    /// Hosts of each cluster that may get new flows of any kind, in order; backups too, whether or not they are used.
     eligible: Vec<Vec<u16>>,
+    /// Backups that are usable and not used, by cluster and protocol: a client's cookie may name them.
+    spared_backups: HashMap<(usize, Protocol), Vec<u16>, FixedState>,
 }
 
 /// Destination of a name.
@@ -91,7 +93,8 @@ impl RoutingView {
         eligibility: impl Fn(usize, usize) -> Eligibility,
         is_closed: impl Fn(&Route) -> bool,
     ) -> Self {
-        let mut all = Vec::new();
+        let mut used_hosts = [const { Vec::new() }; 3];
+        let mut spared_backups = HashMap::default();
         let balances = balances_of_routes(model);
         let wanted = wanted_balances(model, &balances);
         let mut balanced = HashMap::default();
@@ -106,21 +109,28 @@ impl RoutingView {
             // Layer-4 services use all hosts: their tables are equal on every balancer.
             in_rotation.push(usable.iter().map(|&h| h as u16).collect());
             let order = subsets.get(c).and_then(Option::as_ref);
-            let mut used = vec![false; cluster.hosts.len()];
             let hosts = [Protocol::Http, Protocol::Tls, Protocol::Tcp].map(|protocol| {
                 let with_port = usable
                     .iter()
                     .filter_map(|&h| cluster.hosts.get(h).map(|host| (h as u16, host)))
                     .filter(|(_, host)| host.port(protocol).is_some());
-                let mut hosts: Vec<_> = with_port
-                    .map(|(h, host)| (h, host.weight, ipv4_mapped(host.address)))
+                let (backups, ordinary): (Vec<_>, Vec<_>) = with_port.partition(|(_, host)| host.backup);
+                let chosen = if ordinary.is_empty() {
+                    backups
+                } else {
+                    if !backups.is_empty() {
+                        spared_backups.insert((c, protocol), backups.iter().map(|(h, _)| *h).collect());
+                    }
+                    ordinary
+                };
+                let mut hosts: Vec<_> = chosen
+                    .iter()
+                    .map(|(h, host)| (*h, host.weight, ipv4_mapped(host.address)))
                     .collect();
                 if let Some(order) = order {
                     retain_used(order, &mut hosts, cluster.hosts.len());
                 }
-                for (h, ..) in &hosts {
-                    used[usize::from(*h)] = true;
-                }
+                used_hosts[protocol as usize].extend(hosts.iter().map(|&(h, weight, _)| (c, h, weight)));
                 hosts
             });
             let pickers = |balance| hosts.each_ref().map(|hosts| HostPicker::new(balance, hosts));
@@ -128,10 +138,6 @@ impl RoutingView {
                 balanced.insert((c, balance), pickers(balance));
             }
             clusters.push(pickers(cluster.balance));
-            // Hosts that only have ports of layer-4 services are in no choice.
-            let is_used = |h: &&usize| order.is_none() || used.get(**h).copied().unwrap_or(false);
-            let used = usable.iter().filter(is_used);
-            all.extend(used.filter_map(|&h| Some((c, h as u16, cluster.hosts.get(h)?.weight))));
         }
         let alive = |c: usize| {
             clusters
@@ -176,8 +182,9 @@ impl RoutingView {
             balanced,
             affinity: AffinityTable::new(model),
             unmatched: model.unmatched,
-            usable_hosts: all,
+            used_hosts,
             eligible: in_rotation,
+            spared_backups,
         }
     }
 
@@ -227,7 +234,8 @@ impl RoutingView {
     }
 
     /// Cluster and host that the value of a client's cookie stands for, if the route's `clusters` have the cluster, with
-    /// any weight, and it has usable hosts; with a host only if that is one of them.
+    /// any weight, and it has usable hosts; with a host only if that is one of them. A client stays at a backup when the
+    /// other hosts come back.
     #[must_use]
     pub fn stickiness(
         &self,
@@ -240,7 +248,10 @@ impl RoutingView {
         let usable = self.usable(found.cluster, protocol);
         let is_usable = match (scope, found.host) {
             (AffinityScope::Cluster, None) => !usable.is_empty(),
-            (AffinityScope::Host, Some(host)) => usable.iter().any(|(usable, _)| *usable == host),
+            (AffinityScope::Host, Some(host)) => {
+                let spared = self.spared_backups.get(&(found.cluster, protocol));
+                usable.iter().any(|(usable, _)| *usable == host) || spared.is_some_and(|spared| spared.contains(&host))
+            }
             _ => false,
         };
         let has_cluster = clusters.iter().any(|(cluster, _)| *cluster == found.cluster);
@@ -282,17 +293,16 @@ impl RoutingView {
     /// Least loaded usable host of all clusters, for [`Destination::Any`].
     pub fn any_host(
         &self,
+        protocol: Protocol,
         ticket: u64,
         tried: &[(usize, u16)],
-        serves: impl Fn(usize, u16) -> bool,
         load: impl Fn(usize, u16) -> u32,
     ) -> Option<(usize, u16)> {
-        let (before, from) = self
-            .usable_hosts
-            .split_at(ticket as usize % self.usable_hosts.len().max(1));
+        let hosts = &self.used_hosts[protocol as usize];
+        let (before, from) = hosts.split_at(ticket as usize % hosts.len().max(1));
         let mut best: Option<(u64, u64, (usize, u16))> = None;
         for &(cluster, host, weight) in from.iter().chain(before) {
-            if tried.contains(&(cluster, host)) || !serves(cluster, host) {
+            if tried.contains(&(cluster, host)) {
                 continue;
             }
             let (would_have, weight) = (u64::from(load(cluster, host)) + 1, u64::from(weight));
@@ -303,7 +313,8 @@ impl RoutingView {
         best.map(|(_, _, at)| at)
     }
 
-    /// Hosts of a cluster that may get new flows, whatever ports they have, in order.
+    /// Hosts of a cluster that may get new flows, whatever ports they have, in order; backups too, whether or not they
+    /// are used.
     #[must_use]
     pub fn eligible_hosts(&self, cluster: usize) -> &[u16] {
         self.eligible.get(cluster).map_or(&[], Vec::as_slice)

@@ -12,6 +12,7 @@ mod host_numbers;
 pub mod listing;
 mod lists;
 mod macs;
+mod members;
 mod next_hops;
 mod own_ports;
 mod ownership;

@@ -97,6 +97,7 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &ClaimRules) ->
         tcp: None,
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        backup: false,
         health_page: None,
     }))
 }

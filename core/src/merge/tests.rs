@@ -21,6 +21,7 @@ fn host(name: &str, last: u8) -> Host {
         tcp: None,
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        backup: false,
         health_page: None,
     }
 }

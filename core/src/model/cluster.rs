@@ -82,6 +82,9 @@ pub struct Host {
     pub ports: BTreeMap<String, u16>,
     /// Weight of the host, 1 to 100.
     pub weight: u32,
+    /// Whether the host gets nothing new while another host of the cluster, which is no backup, is usable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backup: bool,
     /// Page that a check by HTTP asks for, where the source knows better than the cluster's check. An API never sets
     /// this field, because the page goes into requests as it is.
     #[serde(skip)]

@@ -127,6 +127,7 @@ fn host(name: String, at: SocketAddr, endpoint: &Endpoint) -> Host {
         tcp: port(endpoint.protocols.is_empty() || endpoint.protocols.iter().any(other)),
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        backup: false,
         health_page: None,
     }
 }

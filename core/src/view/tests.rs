@@ -15,6 +15,7 @@ pub(crate) fn model() -> Model {
         tcp: None,
         ports: std::collections::BTreeMap::new(),
         weight: 1,
+        backup: false,
         health_page: None,
     };
     let cluster = |name: &str, hosts| Cluster {
@@ -145,7 +146,7 @@ fn a_cluster_without_a_healthy_host_gets_no_turn() {
     }
     let view = RoutingView::new(&model(), |_, _| Eligibility { usable: false, ..GOOD }, |_| false);
     assert_eq!(view.cluster(Destination::Route(0), 0), None);
-    assert_eq!(view.any_host(0, &[], |_, _| true, |_, _| 0), None);
+    assert_eq!(view.any_host(Protocol::Http, 0, &[], |_, _| 0), None);
 }
 
 #[test]
@@ -195,7 +196,12 @@ fn what_is_out_of_rotation_gets_nothing_even_if_nothing_else_is_left() {
     for ticket in 0..20 {
         assert_eq!(view.cluster(Destination::Route(0), ticket), Some(0));
     }
-    assert_eq!(view.any_host(0, &[], |c, _| c == 1, |_, _| 0), None);
+    for ticket in 0..20 {
+        assert!(matches!(
+            view.any_host(Protocol::Http, ticket, &[], |_, _| 0),
+            Some((0, _))
+        ));
+    }
     assert_eq!(out(0, 0).usable(0, Protocol::Http), [(1, 1)]);
     let app = Hostname::parse(b"app.test").unwrap();
     let closed = RoutingView::new(&model(), |_, _| GOOD, |route| route.hostname.to_string() == "app.test");
@@ -213,7 +219,7 @@ fn a_subset_is_used_and_the_next_steps_in() {
         };
         let view = RoutingView::with_subsets(&model(), &order(vec![1, 0]), standing, |_| false);
         let drawn: Vec<_> = (0..20)
-            .filter_map(|ticket| view.any_host(ticket, &[], |c, _| c == 0, |_, _| 0))
+            .filter_map(|ticket| view.any_host(Protocol::Http, ticket, &[(1, 0)], |_, _| 0))
             .collect();
         let usable = view.usable(0, Protocol::Http).to_vec();
         assert!(
@@ -227,6 +233,77 @@ fn a_subset_is_used_and_the_next_steps_in() {
     assert_eq!(usable(None), (vec![(1, 1)], 2), "services use all");
     assert_eq!(usable(Some(1)), (vec![(0, 1)], 1));
     assert_eq!(usable(Some(0)), (vec![(1, 1)], 1));
+}
+
+#[test]
+fn a_backup_is_used_while_nothing_else_of_its_cluster_is() {
+    let mut model = model();
+    model.clusters[0].hosts[1].backup = true;
+    let with = |first: Eligibility, backup: Eligibility| {
+        let standing = move |c, h| match (c, h) {
+            (0, 0) => first,
+            (0, _) => backup,
+            _ => Eligibility { usable: false, ..GOOD },
+        };
+        RoutingView::new(&model, standing, |_| false)
+    };
+    let down = Eligibility { usable: false, ..GOOD };
+    let ejected = Eligibility { ejected: true, ..GOOD };
+    let out = Eligibility {
+        rotated_out: true,
+        ..GOOD
+    };
+    let used = |first, backup| {
+        let view = with(first, backup);
+        let used: Vec<u16> = view.usable(0, Protocol::Http).iter().map(|(host, _)| *host).collect();
+        let any = view
+            .any_host(Protocol::Http, 0, &[], |_, h| u32::from(h == 0))
+            .map(|(_, host)| host);
+        assert_eq!(any, used.first().copied());
+        used
+    };
+    assert_eq!(used(GOOD, GOOD), [0]);
+    for first in [down, ejected, out] {
+        assert_eq!(used(first, GOOD), [1], "{first:?}");
+    }
+    assert_eq!(used(ejected, ejected), [0], "ejection fails open");
+    assert_eq!(used(down, ejected), [1]);
+    assert_eq!(used(down, down), [0u16; 0]);
+    assert_eq!(with(GOOD, GOOD).eligible_hosts(0), [0, 1], "flows of a backup go on");
+    assert_eq!(with(GOOD, GOOD).cluster(Destination::Route(0), 0), Some(0));
+    assert_eq!(with(down, GOOD).cluster(Destination::Route(0), 0), Some(0));
+}
+
+#[test]
+fn a_client_whose_cookie_names_a_backup_stays_there() {
+    use crate::affinity::{CookieAffinity, cookie_value};
+    use crate::http::cookie::StickyCookie;
+
+    let mut model = model();
+    model.clusters[0].hosts[1].backup = true;
+    model.routes[0].requests.affinity = Some(CookieAffinity {
+        cookie: StickyCookie::new("sb", None).unwrap(),
+        scope: AffinityScope::Host,
+    });
+    let stays = |backup: Eligibility| {
+        let standing = move |_, h| if h == 1 { backup } else { GOOD };
+        let view = RoutingView::new(&model, standing, |_| false);
+        let value = cookie_value("east", Some("h2"));
+        let found = view.stickiness(value.as_bytes(), AffinityScope::Host, &[(0, 1)], Protocol::Http);
+        found.is_some()
+    };
+    assert!(stays(GOOD));
+    assert!(!stays(Eligibility { usable: false, ..GOOD }));
+}
+
+#[test]
+fn a_backup_takes_a_protocol_that_no_other_host_has() {
+    let mut model = model();
+    model.clusters[0].hosts[1].backup = true;
+    model.clusters[0].hosts[0].https = None;
+    let view = RoutingView::new(&model, |_, _| GOOD, |_| false);
+    assert_eq!(view.usable(0, Protocol::Http), [(0, 1)]);
+    assert_eq!(view.usable(0, Protocol::Tls), [(1, 1)]);
 }
 
 #[test]
@@ -250,7 +327,7 @@ fn unmatched_goes_where_the_listener_or_the_configuration_says() {
         view.destination(Some(&Hostname::parse(b"app.test").unwrap()), Some(1)),
         Destination::Route(0)
     );
-    assert_eq!(view.any_host(0, &[], |_, _| true, |c, _| 5 - c as u32), Some((1, 0)));
+    assert_eq!(view.any_host(Protocol::Http, 0, &[], |c, _| 5 - c as u32), Some((1, 0)));
 }
 
 #[test]

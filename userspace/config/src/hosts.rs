@@ -35,6 +35,7 @@ fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &m
     let tcp = map.take("tcp");
     let ports = map.take("ports");
     let weight = map.take("weight");
+    let backup = map.take("backup");
     let known = map.finish(report);
 
     let name = name.and_then(|name| unique.name(&name, "host", report));
@@ -42,6 +43,7 @@ fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &m
     let mut port = |place: Option<NodeRef<'_>>| optional_value(place.as_ref(), |place| place.port(report));
     let (http, https, tcp) = (port(http), port(https), port(tcp));
     let weight = or_default(weight.as_ref(), 1, |place| place.number(1, 100, report));
+    let backup = or_default(backup.as_ref(), false, |place| place.flag(report));
     let ports = ports.map_or(Some(BTreeMap::new()), |place| named_ports(&place, report));
     // A mistake in a host's ports or keys leaves open which ports it lacks.
     let host = Host {
@@ -52,6 +54,7 @@ fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &m
         tcp: tcp?,
         ports: ports?,
         weight,
+        backup,
         health_page: None,
     };
     if known {

@@ -96,6 +96,7 @@ pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            backup: false,
             health_page: None,
         });
     }

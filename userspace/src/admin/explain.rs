@@ -347,13 +347,14 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
             let reason = if takes {
                 ""
             } else {
-                unusable_reason(snapshot, state, has_port, place)
+                unusable_reason(snapshot, state, has_port, place, configured.backup)
             };
             json!({
                 "name": state.name,
                 "weight": configured.weight,
                 "active_connections": state.active.get(),
                 "subset": place,
+                "backup": configured.backup,
                 "takes_connections": takes,
                 "reason": reason,
             })
@@ -379,6 +380,7 @@ pub(super) fn unusable_reason(
     state: &HostState,
     has_port: bool,
     place: Option<&str>,
+    is_backup: bool,
 ) -> &'static str {
     if !has_port {
         "it has no port for this protocol"
@@ -388,6 +390,8 @@ pub(super) fn unusable_reason(
         "its checks fail: `signalbox hosts` says why"
     } else if state.ejected.load(Relaxed) {
         "it is set aside after failed connects"
+    } else if is_backup {
+        "it is a backup: other hosts of the cluster take connections"
     } else if place == Some("spare") {
         "it is outside of this balancer's subset"
     } else {

@@ -99,7 +99,7 @@ fn hosts(snapshot: &Snapshot, model: &Model, service: &Service) -> Vec<Value> {
             "address": host.address,
             "port": host.ports.get(&service.name),
             "takes_connections": takes,
-            "reason": if takes { "" } else { unusable_reason(snapshot, state, true, place) },
+            "reason": if takes { "" } else { unusable_reason(snapshot, state, true, place, false) },
         })
     });
     views.collect()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 use signalbox_core::labels::{Labels, Selector, by_name};
-use signalbox_core::model::{Protocol, Route, Unmatched};
+use signalbox_core::model::{Host, Protocol, Route, Unmatched};
 use signalbox_core::shown::shown;
 
 use crate::control::Control;
@@ -160,7 +160,7 @@ pub fn hosts(control: &Control) -> Value {
         let places = subset_roles(&snapshot, at);
         let hosts = cluster.hosts.iter().zip(states).enumerate();
         let views = hosts.map(|(index, (host, state))| {
-            let mut view = host_view(&snapshot, state, Some(host.weight));
+            let mut view = host_view(&snapshot, state, Some(host));
             view["subset"] = json!(places.get(index));
             view
         });
@@ -187,7 +187,7 @@ pub(super) fn subset_roles(snapshot: &Snapshot, cluster: usize) -> Vec<&'static 
     places
 }
 
-fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Value {
+fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) -> Value {
     let (health, since_ms) = state.health();
     let last_check = state
         .last_check
@@ -206,7 +206,8 @@ fn host_view(snapshot: &Snapshot, state: &HostState, weight: Option<u32>) -> Val
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
         "out_of_rotation": snapshot.rotation.taken_out_by(&state.cluster, &state.name, state.address).map(ToString::to_string),
-        "weight": weight,
+        "weight": configured.map(|host| host.weight),
+        "backup": configured.is_some_and(|host| host.backup),
         "subset": null,
         "active_connections": state.active.get(),
         "total_connections": state.total.get(),

@@ -169,9 +169,10 @@ pub(super) fn name_text(answer: &Value) -> String {
                 } else {
                     text(&host["reason"])
                 };
+                let backup = if host["backup"] == true { "backup, " } else { "" };
                 let _ = writeln!(
                     out,
-                    "    {}: {} active, {state}",
+                    "    {}: {backup}{} active, {state}",
                     text(&host["name"]),
                     host["active_connections"]
                 );

@@ -275,15 +275,13 @@ impl<'a> Chooser<'a> {
     }
 
     fn choose_any(&self) -> Option<(usize, u16)> {
-        let host = |cluster: usize, host: u16| self.snapshot.model.clusters.get(cluster)?.hosts.get(usize::from(host));
         let state = |cluster: usize, host: u16| self.snapshot.hosts.get(cluster)?.get(usize::from(host));
         let left_out: Vec<_> = self.left_out().collect();
-        self.snapshot.view.any_host(
-            self.ticket,
-            &left_out,
-            |c, h| host(c, h).is_some_and(|host| host.port(self.protocol).is_some()),
-            |c, h| state(c, h).map_or(u32::MAX, |state| state.active.get()),
-        )
+        self.snapshot
+            .view
+            .any_host(self.protocol, self.ticket, &left_out, |c, h| {
+                state(c, h).map_or(u32::MAX, |state| state.active.get())
+            })
     }
 
     fn lease(&self, at: (usize, u16), is_in_turn: bool) -> Result<Lease, LeaseError> {

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, service};
@@ -18,6 +17,7 @@ use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
 use super::host_numbers::{HostId, HostNumbers, kernel_name};
+use super::members::{SlotTable, TableFamily, family, members};
 use super::services_error::ServicesError;
 use super::sweep::{FlowCounts, ServiceHostPair};
 use crate::datapath::cut::{FLOATING_SERVICE_PORTS, service_ports};
@@ -27,35 +27,6 @@ use crate::state::Snapshot;
 
 fn map_error(what: &'static str) -> impl FnOnce(io::Error) -> ServicesError {
     move |source| ServicesError::Map { what, source }
-}
-
-/// Address family of a table's hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum TableFamily {
-    V4,
-    V6,
-    Any,
-}
-
-impl TableFamily {
-    fn has(self, address: IpAddr) -> bool {
-        match self {
-            Self::V4 => address.is_ipv4(),
-            Self::V6 => address.is_ipv6(),
-            Self::Any => true,
-        }
-    }
-}
-
-/// A table in the kernel.
-struct SlotTable {
-    index: u32,
-    /// Hosts that may be in the table, with weights; `base` is the table with all of them.
-    members: Vec<(u32, u32)>,
-    base_slots: Box<[u16]>,
-    /// Hosts that are in the table now.
-    current: HashSet<u32>,
-    shares: HashMap<u32, f64>,
 }
 
 /// Desired content of the kernel's maps.
@@ -313,13 +284,13 @@ impl Tables {
         let mut of: Vec<(u32, u32)> = Vec::new();
         let mut stands = HashSet::new();
         let mut identities = HashMap::new();
-        for (at, host) in (0u16..).zip(&cluster.hosts).filter(|(_, host)| key.1.has(host.address)) {
+        for (host, is_standing) in members(cluster, key.1, standing) {
             let place = HostId::of(cluster, host);
             let number = self.host_numbers.number(place)?;
             if identities.insert(number, place.identity()).is_none() {
                 of.push((number, host.weight));
             }
-            if standing.binary_search(&at).is_ok() {
+            if is_standing {
                 stands.insert(number);
             }
         }
@@ -502,15 +473,6 @@ pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
 /// Returns the source ports of mode `nat` at addresses that move, of all nodes together.
 pub(super) fn floating_nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
     layer4.nat_ports.clone().unwrap_or(FLOATING_SERVICE_PORTS)
-}
-
-/// Returns the family of hosts that can take packets to an address.
-fn family(mode: Mode, address: IpAddr) -> TableFamily {
-    match (mode, address) {
-        (Mode::Nat, IpAddr::V4(_)) => TableFamily::V4,
-        (Mode::Nat, IpAddr::V6(_)) => TableFamily::V6,
-        (Mode::DsrL2 | Mode::DsrIpip, _) => TableFamily::Any,
-    }
 }
 
 fn value(wanted: &Configured, number: u16, table: u32, has_ports: bool) -> Service {

@@ -44,6 +44,8 @@ pub struct HostView {
     pub port: Option<u16>,
     /// Share of the table's slots that lead to the host now, in percent.
     pub share: f64,
+    /// True if the host gets flows only while no other host can.
+    pub backup: bool,
     pub flows: u32,
     /// True if the host's Ethernet address is known.
     pub reachable: bool,
@@ -88,6 +90,7 @@ impl Services {
                     address: host.address,
                     port: host.ports.get(&service.name).copied(),
                     share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
+                    backup: host.backup,
                     flows: number.zip(at).map_or(0, of),
                     reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
                 }

@@ -14,6 +14,7 @@ mod adverse;
 mod api;
 mod apiserver;
 mod applications;
+mod backup;
 mod coming_from;
 mod connection_log;
 mod crowd;

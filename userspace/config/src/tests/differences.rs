@@ -41,7 +41,7 @@ routes:
 "#;
 
 /// A part of the file, what becomes of it, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 42] = [
+const EDITS: [(&str, &str, &str); 43] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -89,6 +89,7 @@ const EDITS: [(&str, &str, &str); 42] = [
     ("failures: 3", "failures: 4", "east ejection.failures"),
     ("ca: /hosts.pem", "verify: false", "east backend_tls.verify"),
     ("weight: 1", "weight: 2", "east/e1 weight"),
+    ("weight: 1", "weight: 1, backup: true", "east/e1 backup"),
     ("allow: [192.0.2.0/24]", "allow: [192.0.2.0/25]", "a.test allow"),
     ("    allow: [192.0.2.0/24]\n", "", "a.test allow"),
     ("X-A: b", "X-A: c", "a.test requests.headers.request"),

@@ -8,14 +8,18 @@ pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
         (_, Value::Null) => "-".into(),
         ("health", Value::String(health)) => {
             let flag = |name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
+            let standing = if row.get("out_of_rotation").is_some_and(Value::is_string) {
+                ", out of rotation"
+            } else if flag("ejected") {
+                ", set aside"
+            } else {
+                ""
+            };
+            let backup = if flag("backup") { ", backup" } else { "" };
             if flag("draining") {
                 "draining".into()
-            } else if row.get("out_of_rotation").is_some_and(Value::is_string) {
-                format!("{health}, out of rotation")
-            } else if flag("ejected") {
-                format!("{health}, set aside")
             } else {
-                health.clone()
+                format!("{health}{standing}{backup}")
             }
         }
         ("bytes_in" | "bytes_out", Value::Number(n)) => bytes(n.as_u64().unwrap_or(0)),

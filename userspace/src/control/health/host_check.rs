@@ -176,6 +176,7 @@ mod tests {
             tcp: port.filter(|_| !is_router),
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            backup: false,
             health_page: None,
         };
         (host, listener)

@@ -286,6 +286,7 @@ mod tests {
             tcp: None,
             ports: std::collections::BTreeMap::new(),
             weight: 1,
+            backup: false,
             health_page: None,
         }
     }
