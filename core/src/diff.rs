@@ -102,8 +102,9 @@ fn objects(model: &Model) -> Result<Objects, serde_json::Error> {
         };
         for mut item in items {
             let name = take_name(&mut item, key);
-            if let Some(Value::Array(hosts)) = item.get_mut("hosts").map(Value::take) {
-                for mut host in hosts {
+            for list in ["hosts", "named_hosts"] {
+                let hosts = item.as_object_mut().and_then(|item| item.remove(list));
+                for mut host in hosts.and_then(|hosts| hosts.as_array().cloned()).unwrap_or_default() {
                     let host_name = format!("{name}/{}", take_name(&mut host, "name"));
                     all.insert((rank, "host", host_name), fields::of(&host, &names));
                 }

@@ -15,7 +15,7 @@ use crate::discovery::{Claim, ClusterDiscovery, Discovered, Rejected, WEIGHT_RAN
 use crate::hostname::{HostnamePattern, WildcardDepth};
 use crate::join::{self, ClaimShare};
 use crate::model::tls::Termination;
-use crate::model::{Cluster, ClusterRole, JoinPolicy, Model, Preference, Route};
+use crate::model::{Cluster, ClusterRole, DNS_PREFIX, JoinPolicy, Model, Preference, Route};
 
 pub use policy::report::settings_report;
 
@@ -69,7 +69,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         clusters.insert(cluster.name.clone(), index);
     }
     let mut routes: HashMap<&HostnamePattern, Vec<(usize, &Claim)>, FixedState> = HashMap::default();
-    for (name, learned) in by_cluster(discovered).filter(|(name, _)| file.accepts_discovery(name)) {
+    for (source, name, learned) in by_cluster(discovered).filter(|(source, name, _)| file.accepts(source, name)) {
         let at = match clusters.get(name) {
             Some(&at) => at,
             // Workers number clusters in 16 bits.
@@ -86,7 +86,17 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         };
         let mut known: HashSet<String, FixedState> = HashSet::default();
         known.extend(model.clusters[at].hosts.iter().map(|host| host.name.clone()));
-        for host in &learned.hosts {
+        // Of a hostname only the addresses are reported: the file has the rest.
+        let named = model.clusters[at].named_by(source);
+        let resolved: Vec<_> = named
+            .flat_map(|named| learned.hosts.iter().map(|host| named.at(host.address)))
+            .collect();
+        let reported = if source.starts_with(DNS_PREFIX) {
+            &resolved
+        } else {
+            &learned.hosts
+        };
+        for host in reported {
             let hosts = &mut model.clusters[at].hosts;
             // Several sources, and the file, may know one host.
             if hosts.len() < MAX_ENTRIES && known.insert(host.name.clone()) {
@@ -242,11 +252,11 @@ fn claims_without_share(file: &Model, discovered: &Discovered, hostname: &Hostna
 }
 
 /// Knowledge of all sources, source by source.
-fn by_cluster(discovered: &Discovered) -> impl Iterator<Item = (&str, &ClusterDiscovery)> {
-    discovered
-        .values()
-        .flatten()
-        .map(|(cluster, learned)| (cluster.as_str(), &**learned))
+fn by_cluster(discovered: &Discovered) -> impl Iterator<Item = (&str, &str, &ClusterDiscovery)> {
+    discovered.iter().flat_map(|(source, clusters)| {
+        let of_source = clusters.iter();
+        of_source.map(|(cluster, learned)| (source.as_str(), cluster.as_str(), &**learned))
+    })
 }
 
 /// Refuses weights that name an unknown route or cluster, that are out of range, or that leave a route without any. The

@@ -16,6 +16,7 @@ pub mod http;
 pub mod kubernetes;
 mod limits;
 mod listener;
+mod named_host;
 pub mod observe;
 mod role;
 mod route;
@@ -43,6 +44,7 @@ pub use health_check::{
 pub use health_page::HealthPage;
 pub use limits::{HandshakeLimits, HeadLimits, HttpTimeouts, Limits, PerSource, Timeouts};
 pub use listener::{Bind, Listener, Protocol, Routing};
+pub use named_host::{DEFAULT_RESOLVE_INTERVAL, DNS_PREFIX, NamedHost};
 pub use observe::{ConnectionLog, END_LABELS, EndSet, LogTarget, Metrics};
 pub use role::ClusterRole;
 pub use route::{PathRoute, Preference, Route, Unmatched};

@@ -15,6 +15,7 @@ pub mod migrate;
 mod migration_peers;
 pub mod migration_step;
 pub mod migrations;
+mod name_watches;
 mod rotate;
 pub mod rotation_jobs;
 pub mod routing;

@@ -294,3 +294,35 @@ fn servers_get_plain_http_where_an_edge_route_says_so() {
     claim.is_edge = false;
     assert_eq!(ends(&clusters, claim), Some(Termination::Reencrypt));
 }
+
+#[test]
+fn each_address_of_a_hostname_is_a_host_as_the_file_says() {
+    let mut file = crate::view::tests::model();
+    let hostname = crate::hostname::Hostname::parse(b"db.test").unwrap();
+    let template = Host {
+        tcp: Some(3306),
+        ..host("db", 0)
+    };
+    file.clusters[0].hosts.clear();
+    file.clusters[0].named_hosts = vec![crate::model::NamedHost::new(template, hostname.clone())];
+    assert_eq!(file.clusters[0].unresolved().count(), 1);
+    let v6 = Host {
+        address: "fd00::1".parse().unwrap(),
+        ..host("y", 0)
+    };
+    let source = file.clusters[0].dns_source(&hostname);
+    let reported = learned(&[host("x", 7), v6], &[]);
+    let known = discovered(&[
+        (&source, "east", Arc::clone(&reported)),
+        // Of other hostnames and clusters, from a configuration before.
+        ("dns:east/old.test", "east", Arc::clone(&reported)),
+        ("dns:west/db.test", "west", reported),
+        ("api", "east", learned(&[host("z", 9)], &[])),
+    ]);
+    let merged = merge(&file, &known, &WeightOverrides::new());
+    let names: Vec<_> = merged.clusters[0].hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["db-10.9.0.7", "db-fd00--1"]);
+    assert!(merged.clusters[0].hosts.iter().all(|host| host.tcp == Some(3306)));
+    assert_eq!(merged.clusters[1].hosts, file.clusters[1].hosts);
+    assert_eq!(merged.clusters[0].unresolved().count(), 0);
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kubernetes::KubernetesSource;
 use super::tls::BackendTls;
-use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, Protocol, SubsetSize};
+use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, NamedHost, Protocol, SubsetSize};
 
 /// Cluster: the router hosts that serve the same applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +29,10 @@ pub struct Cluster {
     pub drain: Option<Duration>,
     /// Hosts that the configuration names.
     pub hosts: Vec<Host>,
+    /// Hosts that the configuration gives by hostnames.
+    pub named_hosts: Vec<NamedHost>,
+    /// Longest time from one resolution of a hostname to the next.
+    pub resolve: Duration,
     /// Whether hosts and names may also be told by an agent or the API.
     pub learn: bool,
     /// API server that signalbox itself watches for hosts and names.

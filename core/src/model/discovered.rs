@@ -22,6 +22,15 @@ impl JoinPolicy {
 }
 
 impl Model {
+    /// Whether a source may report a cluster.
+    pub(crate) fn accepts(&self, source: &str, cluster: &str) -> bool {
+        if source.starts_with(super::DNS_PREFIX) {
+            let named = self.clusters.iter().find(|known| known.name == cluster);
+            return named.is_some_and(|cluster| cluster.named_by(source).next().is_some());
+        }
+        self.accepts_discovery(cluster)
+    }
+
     /// Whether sources may report a cluster: the configuration does not name it, or has `learn` or `kubernetes` there.
     #[must_use]
     pub fn accepts_discovery(&self, cluster: &str) -> bool {
@@ -43,6 +52,8 @@ impl Cluster {
             proxy_protocol: false,
             drain: None,
             hosts: Vec::new(),
+            named_hosts: Vec::new(),
+            resolve: super::DEFAULT_RESOLVE_INTERVAL,
             learn: true,
             kubernetes: None,
             subset: None,

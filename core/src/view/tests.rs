@@ -39,6 +39,8 @@ pub(crate) fn model() -> Model {
         proxy_protocol: false,
         drain: None,
         hosts,
+        named_hosts: Vec::new(),
+        resolve: DEFAULT_RESOLVE_INTERVAL,
         learn: false,
         kubernetes: None,
         subset: None,

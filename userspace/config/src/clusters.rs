@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use signalbox_core::discovery::MAX_LIMIT;
-use signalbox_core::model::{Balance, Cluster, ClusterRole, Ejection, JoinPolicy, RoutingEvents};
+use signalbox_core::model::{
+    Balance, Cluster, ClusterRole, DEFAULT_RESOLVE_INTERVAL, Ejection, JoinPolicy, RoutingEvents,
+};
 use signalbox_core::spi::AppKey;
 
 use super::map::MapDecoder;
@@ -165,6 +167,7 @@ fn cluster(
     let proxy_protocol = map.take("proxy_protocol");
     let drain = map.take("drain");
     let hosts = map.take("hosts");
+    let resolve = map.take("resolve");
     let learn = map.take("learn");
     let kubernetes = map.take("kubernetes");
     let join = map.take("join");
@@ -207,8 +210,9 @@ fn cluster(
     let max_host_connections = max_host_connections.and_then(|place| place.number(1, MAX_LIMIT, report));
     let hosts = match hosts {
         Some(place) => hosts::decode_all(&place, &health.probe, report),
-        None => learns.then(Vec::new),
+        None => learns.then(Default::default),
     };
+    let (hosts, named_hosts) = hosts?;
     Some(Cluster {
         name: name?,
         role,
@@ -217,7 +221,11 @@ fn cluster(
         ejection,
         proxy_protocol,
         drain: drain.and_then(|place| place.duration(report)),
-        hosts: hosts?,
+        hosts,
+        named_hosts,
+        resolve: or_default(resolve.as_ref(), DEFAULT_RESOLVE_INTERVAL, |place| {
+            place.duration(report)
+        }),
         learn,
         kubernetes: kubernetes?,
         subset: subset.and_then(|place| subset::size(&place, report)),

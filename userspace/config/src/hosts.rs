@@ -1,9 +1,10 @@
 //! The hosts of a cluster.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use signalbox_core::model::{Host, HttpProbe, Probe, Protocol, UdpProbe};
+use signalbox_core::hostname::Hostname;
+use signalbox_core::model::{Host, HttpProbe, NamedHost, Probe, Protocol, UdpProbe};
 
 use super::map::MapDecoder;
 use super::node::NodeRef;
@@ -14,19 +15,30 @@ use super::unique::UniqueNames;
 const MAX_HOSTS: usize = 65_535;
 
 /// Decodes all hosts of a cluster and checks that each has the port that its health check needs.
-pub(super) fn decode_all(place: &NodeRef<'_>, probe: &Probe, report: &mut Report) -> Option<Vec<Host>> {
+pub(super) fn decode_all(
+    place: &NodeRef<'_>,
+    probe: &Probe,
+    report: &mut Report,
+) -> Option<(Vec<Host>, Vec<NamedHost>)> {
     let mut unique = UniqueNames::default();
-    let mut hosts = Some(Vec::new());
+    let mut hosts = Some((Vec::new(), Vec::new()));
     for item in place.items("hosts", MAX_HOSTS, report)? {
         match (host(&item, probe, &mut unique, report), &mut hosts) {
-            (Some(host), Some(hosts)) => hosts.push(host),
+            (Some((host, None)), Some((hosts, _))) => hosts.push(host),
+            (Some((host, Some(hostname))), Some((_, named))) => named.push(NamedHost::new(host, hostname)),
             _ => hosts = None,
         }
     }
     hosts
 }
 
-fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &mut Report) -> Option<Host> {
+/// Decodes a host; one with a hostname has no address that counts.
+fn host(
+    place: &NodeRef<'_>,
+    probe: &Probe,
+    unique: &mut UniqueNames,
+    report: &mut Report,
+) -> Option<(Host, Option<Hostname>)> {
     let mut map = MapDecoder::open(place, report)?;
     let name = map.require("name");
     let address = map.require("address");
@@ -39,7 +51,11 @@ fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &m
     let known = map.finish(report);
 
     let name = name.and_then(|name| unique.name(&name, "host", report));
-    let address: Option<IpAddr> = address.and_then(|address| address.host_address(report));
+    let hostname = address.as_ref().and_then(hostname);
+    let address: Option<IpAddr> = match &hostname {
+        Some(_) => Some(Ipv4Addr::UNSPECIFIED.into()),
+        None => address.and_then(|address| address.host_address(report)),
+    };
     let mut port = |place: Option<NodeRef<'_>>| optional_value(place.as_ref(), |place| place.port(report));
     let (http, https, tcp) = (port(http), port(https), port(tcp));
     let weight = or_default(weight.as_ref(), 1, |place| place.number(1, 100, report));
@@ -60,7 +76,14 @@ fn host(place: &NodeRef<'_>, probe: &Probe, unique: &mut UniqueNames, report: &m
     if known {
         check_ports(&host, place, probe, report);
     }
-    Some(host)
+    Some((host, hostname))
+}
+
+/// Hostname in the place of an address. A name whose last label has no letter is a mistyped address.
+fn hostname(place: &NodeRef<'_>) -> Option<Hostname> {
+    let hostname = Hostname::parse(place.plain()?.as_bytes()).ok()?;
+    let last = hostname.as_str().rsplit('.').next().unwrap_or_default();
+    last.contains(|c: char| c.is_ascii_alphabetic()).then_some(hostname)
 }
 
 /// Decodes ports by the names of layer-4 services.

@@ -33,7 +33,7 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
     let mut warnings = report.take_warnings();
     let root = NodePath::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
-        if cluster.hosts.is_empty() && !cluster.accepts_discovery() {
+        if cluster.hosts.is_empty() && cluster.named_hosts.is_empty() && !cluster.accepts_discovery() {
             let name = quote(&cluster.name);
             let message = format!("the cluster {name} has no hosts: connections that it should get are refused");
             warnings.push(ConfigError::new(*spot, root.index(at).to_string(), message));
@@ -184,7 +184,9 @@ fn ports_of_listeners(model: &Model) -> Option<String> {
 
 fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
     model.clusters.get(cluster).is_some_and(|cluster| {
-        cluster.accepts_discovery() || cluster.hosts.iter().any(|host| host.port(protocol).is_some())
+        cluster.accepts_discovery()
+            || cluster.hosts.iter().any(|host| host.port(protocol).is_some())
+            || cluster.named_hosts.iter().any(|host| host.port(protocol).is_some())
     })
 }
 

@@ -1,4 +1,4 @@
-//! Sources that discover clusters: API servers, agents, routing events.
+//! Sources that discover clusters: API servers, agents, routing events, name servers.
 //!
 //! A source reports to the store all that it knows of a cluster ([`DiscoveryUpdate`]), and keeps its own
 //! [`SourceStatus`] up to date, which the API and the metrics show. When a source loses touch with the cluster, its
@@ -12,6 +12,7 @@ pub mod client;
 pub mod kube;
 pub mod pem;
 pub mod prototype;
+pub mod resolve;
 pub mod routing_spi;
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ pub struct DiscoveryUpdate {
 pub struct SourceStatus {
     /// Name of the source, such as `kube:east`.
     pub name: String,
-    /// `kubernetes`, `agent`, `api`, `routing-spi`.
+    /// `kubernetes`, `agent`, `api`, `routing-spi`, `dns`.
     pub kind: &'static str,
     connected: AtomicBool,
     /// Time at which the source was last known to be up to date, in milliseconds since 1970; 0 for never.

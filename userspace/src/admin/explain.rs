@@ -370,9 +370,15 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
         "weight": weight,
         "share_percent": (percent * 10.0).round() / 10.0,
         "balance": cluster.balance,
-        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster),
+        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster).map(str::to_owned).or_else(|| unresolved(cluster)),
         "hosts": hosts,
     })
+}
+
+/// Returns which hostnames of a cluster have no address.
+fn unresolved(cluster: &Cluster) -> Option<String> {
+    let names: Vec<_> = cluster.unresolved().map(|named| named.hostname.to_string()).collect();
+    (!names.is_empty()).then(|| format!("{} not resolved: `signalbox hosts` says why", names.join(", ")))
 }
 
 pub(super) fn unusable_reason(

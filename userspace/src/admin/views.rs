@@ -1,11 +1,12 @@
 //! The state as JSON. The fields are stable: scripts that read them go on working.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 use signalbox_core::labels::{Labels, Selector, by_name};
-use signalbox_core::model::{Host, Protocol, Route, Unmatched};
+use signalbox_core::model::{Cluster, Host, NamedHost, Protocol, Route, Unmatched};
 use signalbox_core::shown::shown;
 
 use crate::control::Control;
@@ -162,9 +163,16 @@ pub fn hosts(control: &Control) -> Value {
         let views = hosts.map(|(index, (host, state))| {
             let mut view = host_view(&snapshot, state, Some(host));
             view["subset"] = json!(places.get(index));
+            if let Some(named) = cluster.named_hosts.iter().find(|named| named.has(host)) {
+                view["hostname"] = json!(named.hostname);
+                view["not_resolved"] = json!(resolve_error(control, cluster, named));
+            }
             view
         });
-        views.collect::<Vec<_>>()
+        let unresolved = cluster
+            .unresolved()
+            .map(|named| unresolved_view(control, cluster, named));
+        views.chain(unresolved).collect::<Vec<_>>()
     });
     let draining = snapshot.draining.iter().map(|state| host_view(&snapshot, state, None));
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
@@ -187,6 +195,28 @@ pub(super) fn subset_roles(snapshot: &Snapshot, cluster: usize) -> Vec<&'static 
     places
 }
 
+/// Returns why the hostname of hosts could not be resolved the last time.
+fn resolve_error(control: &Control, cluster: &Cluster, named: &NamedHost) -> Option<String> {
+    let name = cluster.dns_source(&named.hostname);
+    let sources = control.shared.sources();
+    sources.iter().find(|source| source.name == name)?.last_error()
+}
+
+/// Returns a host whose hostname has never had an address.
+fn unresolved_view(control: &Control, cluster: &Cluster, named: &NamedHost) -> Value {
+    let unknown = HostState::new(&cluster.name, &named.name, Ipv4Addr::UNSPECIFIED.into());
+    let error = resolve_error(control, cluster, named);
+    let mut view = host_view(&control.shared.snapshot.load(), &unknown, None);
+    view["address"] = json!(named.hostname);
+    view["hostname"] = json!(named.hostname);
+    view["health"] = "unresolved".into();
+    view["weight"] = named.weight.into();
+    view["backup"] = named.backup.into();
+    view["last_check"] = json!({ "ok": false, "detail": error.clone().unwrap_or_else(|| "no answer yet".to_owned()) });
+    view["not_resolved"] = json!(error);
+    view
+}
+
 fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) -> Value {
     let (health, since_ms) = state.health();
     let last_check = state
@@ -206,6 +236,8 @@ fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) 
         "ejected": state.ejected.load(Relaxed),
         "draining": state.draining.load(Relaxed),
         "out_of_rotation": snapshot.rotation.taken_out_by(&state.cluster, &state.name, state.address).map(ToString::to_string),
+        "hostname": null,
+        "not_resolved": null,
         "weight": configured.map(|host| host.weight),
         "backup": configured.is_some_and(|host| host.backup),
         "subset": null,

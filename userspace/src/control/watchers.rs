@@ -1,14 +1,17 @@
-//! Watches that the configuration asks for: one for each cluster with `kubernetes`, begun and ended with it.
+//! Watches that the configuration asks for: one for each cluster with `kubernetes` and one for each
+//! hostname of hosts, begun and ended with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use signalbox_core::model::Model;
+use signalbox_core::discovery::Discovered;
 use signalbox_core::model::kubernetes::KubernetesSource;
+use signalbox_core::model::{DNS_PREFIX, Model};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::cluster_certificates;
+use super::name_watches::NameWatches;
 use super::routing::{CurrentSource, RoutingSupervisor};
 use crate::control::event::StoreEvent;
 use crate::control::state_db::StateDb;
@@ -25,6 +28,7 @@ pub struct Watchers {
     shared: Arc<Shared>,
     out: mpsc::UnboundedSender<DiscoveryUpdate>,
     running: HashMap<String, (KubernetesSource, JoinHandle<()>)>,
+    names: NameWatches,
     routing: RoutingSupervisor,
 }
 
@@ -51,13 +55,15 @@ impl Watchers {
             shared,
             out,
             running: HashMap::new(),
+            names: NameWatches::default(),
         }
     }
 
     /// Runs what this configuration asks for, and no more. A watch whose settings have changed begins anew; what it
     /// reported stays in force until it reports again.
-    pub fn follow(&mut self, model: &Model) {
+    pub fn follow(&mut self, model: &Model, discovered: &Discovered) {
         self.routing.follow(model.routing_events.as_ref());
+        self.names.follow(model, discovered, &self.shared, &self.out);
         let wanted: HashMap<&str, &KubernetesSource> = model
             .clusters
             .iter()
@@ -95,6 +101,9 @@ impl Watchers {
     /// Returns whether a source's knowledge of a cluster is still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {
+        if source.starts_with(DNS_PREFIX) {
+            return self.names.wants(source);
+        }
         match source.strip_prefix(KUBE_PREFIX) {
             Some(_) => self.running.contains_key(cluster),
             None => source != SOURCE || self.routing.is_wanted(),
@@ -109,6 +118,7 @@ impl Watchers {
     /// Ends all sources for good, because another process has taken over.
     pub fn stop(&mut self) {
         self.routing.stop();
+        self.names.stop();
         for (_, (_, task)) in self.running.drain() {
             task.abort();
         }

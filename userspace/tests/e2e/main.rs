@@ -47,6 +47,7 @@ mod h2c;
 mod ha;
 mod health;
 mod health_udp;
+mod host_names;
 mod http2_hosts;
 mod http_request;
 mod https;

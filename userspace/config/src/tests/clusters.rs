@@ -2,7 +2,7 @@
 
 use signalbox_core::model::ClusterRole;
 
-use super::{bent, only_mistake, only_mistakes};
+use super::{bent, only_mistake, only_mistakes, parse};
 
 #[test]
 fn clusters() {
@@ -84,7 +84,7 @@ fn hosts() {
             name: w, http: 80                             | clusters[1].hosts[0]         | the key `address` is missing
             name: w, address: 10.0.0.1, http: 0           | clusters[1].hosts[0].http    | `0` is not a whole number from 1 to 65535
             name: w, address: 10.0.0.1, htp: 80           | clusters[1].hosts[0].htp     | unknown key `htp`; did you mean `http`?
-            name: w, http: 80, address: web.example       | clusters[1].hosts[0].address | is not an IP address, such as 10.2.0.2 or fd00:2::4
+            name: w, http: 80, address: 10.2.0.300        | clusters[1].hosts[0].address | is not an IP address, such as 10.2.0.2 or fd00:2::4
             name: w, http: 80, address: 0.0.0.0           | clusters[1].hosts[0].address | is not the address of one machine
             name: w, http: 80, address: '::ffff:10.0.0.1' | clusters[1].hosts[0].address | write 10.0.0.1
         ",
@@ -103,5 +103,23 @@ fn hosts() {
         &bent("    hosts: [", "    ohsts: ["),
         "clusters[1].ohsts",
         "did you mean `hosts`?",
+    );
+}
+
+#[test]
+fn a_hostname_in_the_place_of_an_address() {
+    let text = "version: 1\nlisteners: [{ name: db, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: east }]\n\
+                clusters:\n  - name: east\n    resolve: 10s\n    \
+                hosts: [{ name: db, address: DB.example.com., tcp: 3306, backup: true }]\n";
+    let parsed = parse(text).unwrap_or_else(|errors| panic!("{errors}"));
+    assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
+    let cluster = &parsed.model.clusters[0];
+    let host = cluster.named_hosts[0].at([10, 2, 0, 2].into());
+    assert!(cluster.hosts.is_empty());
+    assert_eq!(cluster.resolve, std::time::Duration::from_secs(10));
+    assert_eq!(cluster.named_hosts[0].hostname.as_str(), "db.example.com");
+    assert_eq!(
+        (host.name.as_str(), host.tcp, host.backup),
+        ("db-10.2.0.2", Some(3306), true)
     );
 }

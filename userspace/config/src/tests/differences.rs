@@ -30,7 +30,7 @@ clusters:
     backend_tls: { ca: /hosts.pem }
     hosts: [{ name: e1, address: 10.2.0.1, http: 80, https: 443, weight: 1 }]
   - name: west
-    hosts: [{ name: w1, address: 10.3.0.1, http: 80, https: 443 }]
+    hosts: [{ name: w1, address: 10.3.0.1, http: 80, https: 443 }, { name: w2, address: w2.example.com, http: 80 }]
 routes:
   - host: a.test
     clusters: { east: 1, west: 2 }
@@ -41,7 +41,7 @@ routes:
 "#;
 
 /// A part of the file, what becomes of it, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 43] = [
+const EDITS: [(&str, &str, &str); 46] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -90,6 +90,9 @@ const EDITS: [(&str, &str, &str); 43] = [
     ("ca: /hosts.pem", "verify: false", "east backend_tls.verify"),
     ("weight: 1", "weight: 2", "east/e1 weight"),
     ("weight: 1", "weight: 1, backup: true", "east/e1 backup"),
+    ("address: w2.example.com", "address: w3.example.com", "west/w2 hostname"),
+    ("w2.example.com, http: 80", "w2.example.com, http: 81", "west/w2 http"),
+    ("  - name: west\n", "  - name: west\n    resolve: 5s\n", "west resolve"),
     ("allow: [192.0.2.0/24]", "allow: [192.0.2.0/25]", "a.test allow"),
     ("    allow: [192.0.2.0/24]\n", "", "a.test allow"),
     ("X-A: b", "X-A: c", "a.test requests.headers.request"),

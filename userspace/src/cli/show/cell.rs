@@ -18,6 +18,8 @@ pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
             let backup = if flag("backup") { ", backup" } else { "" };
             if flag("draining") {
                 "draining".into()
+            } else if row.get("not_resolved").is_some_and(Value::is_string) && health != "unresolved" {
+                format!("{health}{standing}{backup}, name not resolved")
             } else {
                 format!("{health}{standing}{backup}")
             }

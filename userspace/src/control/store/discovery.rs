@@ -124,8 +124,8 @@ impl Store {
 
     /// Starts and ends watches as configured, and forgets what was discovered of clusters that are no longer named.
     fn follow_sources(&mut self) {
-        tokio::task::block_in_place(|| self.watchers.follow(&self.file));
         let discovered = std::sync::Arc::clone(&self.persistent.discovered);
+        tokio::task::block_in_place(|| self.watchers.follow(&self.file, &discovered));
         for (source, clusters) in discovered.iter() {
             for cluster in clusters.keys() {
                 if !self.watchers.wants(source, cluster) {
