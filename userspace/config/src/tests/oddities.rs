@@ -195,6 +195,10 @@ fn what_a_file_hardly_means_is_told() {
             file("", "", &host("e1", "10.2.0.1", ", ports: { dnss: 5353 }")),
             "names `dnss`, which is no service",
         ),
+        (
+            file("", "", &host("e1", "e1.test", ", ports: { dnss: 5353 }")),
+            "names `dnss`, which is no service",
+        ),
         (file("shield: { allow: [10.0.0.0/8] }\n", "", &one), "nobody is denied"),
         (file("shield: { deny: [\"0.0.0.0/0\"] }\n", "", &one), "nobody gets in"),
         (

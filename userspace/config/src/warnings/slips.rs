@@ -81,12 +81,14 @@ fn twins(cluster: &Cluster) -> Vec<String> {
 }
 
 fn ports_of_no_service<'m>(cluster: &'m Cluster, services: &'m HashSet<&str>) -> impl Iterator<Item = String> + 'm {
-    cluster.hosts.iter().flat_map(move |host| {
-        let unknown = host.ports.keys().filter(|name| !services.contains(name.as_str()));
-        unknown.map(|name| {
+    let hosts = cluster.hosts.iter().map(|host| (&host.name, &host.ports));
+    let named = cluster.named_hosts.iter().map(|host| (&host.name, &host.ports));
+    hosts.chain(named).flat_map(move |(host, ports)| {
+        let unknown = ports.keys().filter(|name| !services.contains(name.as_str()));
+        unknown.map(move |name| {
             format!(
                 "`ports` of the host {} names {}, which is no service: its services get the port that they listen on",
-                quote(&host.name),
+                quote(host),
                 quote(name)
             )
         })
