@@ -65,6 +65,49 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
 }
 
 #[test]
+fn an_authority_taken_out_of_the_file_lets_no_new_client_in() {
+    if !privileged("an_authority_taken_out_of_the_file_lets_no_new_client_in") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let clients = ["one", "two"].map(|name| certificate(&lab, name, &["client.test"]));
+    let authorities = clients.each_ref().map(|file| std::fs::read_to_string(file).unwrap());
+    let file = lab.dir().join("authorities.pem");
+    std::fs::write(&file, authorities.concat()).unwrap();
+    let listener = format!(
+        ", termination: edge, client_certificates: {{ ca: {}, required: true }}",
+        file.display()
+    );
+    let text = body(&listener, &certificates(&pem), &[("east-1", "")], &[ROUTE]);
+    let sb = Signalbox::start(&lab, &text);
+    sb.wait_healthy(&["east-1"]);
+    // The same settings each time: a session that could be resumed would be.
+    let settings = clients.map(|file| Arc::new(showing(&lab, &file)));
+    let is_served = |who: usize| {
+        let Ok(mut client) = try_connect(&lab, "a.test", Arc::clone(&settings[who])) else {
+            return false;
+        };
+        let asked = client.inner().write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        asked.is_ok() && client.try_answer("GET").is_ok_and(|answer| answer.status == 200)
+    };
+    assert!(is_served(0) && is_served(1));
+    std::fs::write(&file, &authorities[1]).unwrap();
+    assert!(eventually(SOON, || !is_served(0)), "{}", sb.proc.log());
+    assert!(is_served(1));
+    // A file that holds none leaves the one before in force.
+    std::fs::write(&file, "nothing").unwrap();
+    let is_told = || {
+        sb.proc
+            .log()
+            .contains("A file that the configuration names cannot be used")
+    };
+    assert!(eventually(SOON, is_told), "{}", sb.proc.log());
+    assert!(is_served(1) && !is_served(0));
+}
+
+#[test]
 fn hosts_learn_of_the_certificate_from_the_balancer_alone() {
     if !privileged("hosts_learn_of_the_certificate_from_the_balancer_alone") {
         return;
