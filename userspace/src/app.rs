@@ -1,5 +1,6 @@
 //! Composition of `signalbox run`: its parts, in the order in which they start and end.
 
+mod interface_watch;
 mod kernel_parts;
 mod limits;
 mod restart;
@@ -177,6 +178,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     apply_first(&control, model, instead).await?;
 
     relieve(predecessor, &control).await?;
+    interface_watch::start(&control);
     // Handlers come before the API is open: a client of it may send a signal, whose default action ends a process at
     // once.
     let signals = Signals::listen()?;

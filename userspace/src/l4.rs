@@ -123,6 +123,16 @@ impl Services {
         self.wake.notify_one();
     }
 
+    /// Has the thread look at interfaces, routes and neighbours now, and waits until it has, has ended, or `limit` is over.
+    pub fn look_now(&self, limit: Duration) {
+        let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        told.settle_requested += 1;
+        let number = told.settle_requested;
+        self.wake.notify_one();
+        let is_pending = |told: &mut ReconcileRequests| told.settle_done < number && !told.is_ending;
+        drop(self.settled.wait_timeout_while(told, limit, is_pending));
+    }
+
     /// Wakes the thread for a new snapshot.
     pub fn changed(&self) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).changed = true;

@@ -1,5 +1,6 @@
 //! Interfaces, routes and neighbours, as the kernel knows them (rtnetlink(7)).
 
+mod link_watch;
 mod local_routes;
 mod ways_out;
 
@@ -19,6 +20,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
+pub use link_watch::LinkWatch;
 pub use ways_out::WaysOut;
 
 /// An interface of the machine.

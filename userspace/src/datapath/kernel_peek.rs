@@ -28,13 +28,10 @@ use signalbox_core::model::Listener;
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
-use crate::kernel::interfaces::Interface;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::kernel::packet_sockets::SharedFamilies;
 use crate::kernel::{Cut, Peek};
 use crate::state::{HostState, Shared, Snapshot};
 use names::NameEntries;
-use obstacle::Conditions;
 pub use obstacle::PeekObstacle;
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
@@ -80,6 +77,8 @@ pub struct KernelPeek {
     is_shared: [AtomicBool; 2],
     /// Interfaces by which SYNs are answered where the kernel tells programs no routes: of IPv4, and of IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
+    /// Whether interfaces have changed since the thread looked at them.
+    looks_again: AtomicBool,
     stopping: AtomicBool,
     wakeups: Wakeups,
 }
@@ -108,6 +107,7 @@ impl KernelPeek {
             filter: Mutex::default(),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
+            looks_again: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             wakeups: Wakeups::default(),
         })
@@ -141,7 +141,8 @@ impl KernelPeek {
         let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stopping.load(Relaxed) {
             let woken = self.wakeups.asked();
-            if beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
+            let looks_again = self.looks_again.swap(false, Relaxed);
+            if looks_again || beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
                 if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
                     // The program may have freed flows by itself, which nobody counts any more.
                     self.settle_all();
@@ -168,21 +169,6 @@ impl KernelPeek {
             self.follow();
             self.wakeups.finish(woken, PASS_INTERVAL);
         }
-    }
-
-    /// Attaches the program. Where something is guarded the shield comes first: the program asks nobody who may connect.
-    fn follow_interfaces(&self) {
-        let snapshot = self.shared.snapshot.load();
-        let cover = self.shared.shield_cover.load();
-        let waits_for_shield = snapshot
-            .model
-            .listeners
-            .iter()
-            .any(|listener| listener.shield.is_some())
-            && !cover.is_partial;
-        let may_attach = |interface: &Interface| !waits_for_shield || cover.interfaces.contains(&interface.index);
-        self.peek
-            .follow_interfaces(&self.cut, self.outlives_process(), may_attach);
     }
 
     /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its
@@ -478,14 +464,6 @@ impl KernelPeek {
         let of_listener = written.listener_obstacles.get(&listener.name);
         let known = of_listener.or_else(|| written.route_obstacles.get(&name));
         Some(known.copied().unwrap_or(PeekObstacle::TableFull))
-    }
-
-    fn conditions(&self) -> Conditions {
-        let families = SharedFamilies {
-            v4: self.is_shared[0].load(Relaxed),
-            v6: self.is_shared[1].load(Relaxed),
-        };
-        Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families)
     }
 
     /// Counts connections that the program has begun as seen: those of the time before anybody looked at flows, which are

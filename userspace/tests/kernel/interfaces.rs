@@ -2,6 +2,7 @@
 
 use aya::programs::ProgramType;
 use signalbox::kernel::interfaces;
+use signalbox::kernel::netlink::LinkWatch;
 
 use crate::namespace::in_own_namespace;
 
@@ -35,5 +36,28 @@ fn interfaces_that_routes_use_are_found_and_others_are_not() {
         all.sort();
         assert_eq!(all, ["far", "hop-a", "hop-b", "unused", "v4", "v6"]);
         assert!(routed.iter().all(interfaces::Interface::exists));
+    });
+}
+
+#[test]
+fn the_kernel_tells_of_an_interface_and_of_its_first_route() {
+    let name = "the_kernel_tells_of_an_interface_and_of_its_first_route";
+    in_own_namespace(name, ProgramType::SchedClassifier, &[], || {
+        let ip = |words: &str| {
+            let status = std::process::Command::new("ip").args(words.split(' ')).status();
+            assert!(status.unwrap().success(), "ip {words}");
+        };
+        let mut watch = LinkWatch::open().unwrap();
+        for words in [
+            "link add late type veth peer name far",
+            "link set late up",
+            "link set far up",
+            "addr add 192.0.2.1/24 dev late",
+            "link del late",
+        ] {
+            ip(words);
+            // Waits for ever where nothing is told.
+            watch.wait().unwrap();
+        }
     });
 }

@@ -290,7 +290,7 @@ impl FlowGc {
 
     /// Follows the machine: its ports, its hosts' segments, its interfaces. Not once the table is another process', or nobody's:
     /// pins that are removed then are not to be put back.
-    fn follow_interfaces(&self) {
+    pub fn follow_interfaces(&self) {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
             return;

@@ -1,4 +1,4 @@
-//! Packet filters, packet sockets and routes of the machine: they decide where the program may be used.
+//! Packet filters, packet sockets, routes and interfaces of the machine: they decide where the program may be used.
 
 use std::io;
 use std::sync::PoisonError;
@@ -8,7 +8,9 @@ use signalbox_common::peek::abi::MAX_ANSWERING;
 use signalbox_core::model::{Listener, PeekPlace};
 
 use super::KernelPeek;
+use super::obstacle::Conditions;
 use super::sysctl::forwards;
+use crate::kernel::interfaces::Interface;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_sockets::{self, SharedFamilies};
 
@@ -57,5 +59,34 @@ impl KernelPeek {
         });
         self.is_shared[0].store(found.v4, Relaxed);
         self.is_shared[1].store(found.v6, Relaxed);
+    }
+
+    /// Has the thread look at the machine with its next pass: interfaces have changed.
+    pub fn look_again(&self) {
+        self.looks_again.store(true, Relaxed);
+    }
+
+    /// Attaches the program. Where something is guarded the shield comes first: the program asks nobody who may connect.
+    pub(super) fn follow_interfaces(&self) {
+        let snapshot = self.shared.snapshot.load();
+        let cover = self.shared.shield_cover.load();
+        let waits_for_shield = snapshot
+            .model
+            .listeners
+            .iter()
+            .any(|listener| listener.shield.is_some())
+            && !cover.is_partial;
+        let may_attach = |interface: &Interface| !waits_for_shield || cover.interfaces.contains(&interface.index);
+        self.peek
+            .follow_interfaces(&self.cut, self.outlives_process(), may_attach);
+    }
+
+    /// Returns what decides, beside the snapshot, which listeners are routed in the kernel.
+    pub(super) fn conditions(&self) -> Conditions {
+        let families = SharedFamilies {
+            v4: self.is_shared[0].load(Relaxed),
+            v6: self.is_shared[1].load(Relaxed),
+        };
+        Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families)
     }
 }

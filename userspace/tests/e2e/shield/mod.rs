@@ -4,6 +4,7 @@ mod flood;
 mod life;
 mod limits;
 mod lists;
+mod new_interface;
 mod put_back;
 mod scene;
 mod verdicts;
