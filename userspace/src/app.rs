@@ -1,5 +1,6 @@
 //! Composition of `signalbox run`: its parts, in the order in which they start and end.
 
+mod foreign_programs;
 mod interface_watch;
 mod kernel_parts;
 mod limits;
@@ -356,6 +357,7 @@ async fn start_kernel_peek(control: &Control) -> anyhow::Result<()> {
 fn follow_changes(control: &Control, etcd: Option<Arc<Etcd>>) {
     tokio::spawn(control.clone().run_jobs());
     tokio::spawn(control.clone().run_migrations());
+    tokio::spawn(foreign_programs::follow(control.clone()));
     if let Some(etcd) = etcd {
         let events = control.events.clone();
         tokio::spawn(etcd.follow(move |records| events.send(StoreEvent::SharedRecords(records)).is_ok()));

@@ -249,6 +249,8 @@ pub struct Shared {
     pub denied_sources: ArcSwap<DeniedSources>,
     /// Interfaces at which the shield is in force.
     pub shield_cover: ArcSwap<ShieldCover>,
+    /// Programs of others that see packets before ours, in words.
+    pub foreign_programs: ArcSwap<Vec<String>>,
     /// Counter of changes over TCP that were refused.
     pub denied: Counter,
     /// Counts of the admin API's own connections.

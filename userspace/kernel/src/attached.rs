@@ -8,7 +8,7 @@ use std::path::Path;
 use aya::programs::TcAttachType;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcHandle, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
 use crate::map::{bpf, open_pin};
 use crate::netlink::Netlink;
@@ -58,12 +58,24 @@ fn interface_of(link: &OwnedFd) -> io::Result<u32> {
 /// Returns whether an interface has a filter of this priority and handle.
 pub(crate) fn by_filter(index: u32, side: TcAttachType, priority: u16, handle: u32) -> bool {
     Netlink::open()
-        .and_then(|netlink| netlink.has_filter(index, side, priority, handle))
-        .unwrap_or(true)
+        .and_then(|netlink| netlink.filters(index, side))
+        .map_or(true, |all| {
+            let is_it = |filter: &Filter| (filter.priority, filter.handle) == (priority, handle);
+            all.iter().any(is_it)
+        })
+}
+
+/// A filter of a clsact qdisc.
+pub(crate) struct Filter {
+    pub(crate) priority: u16,
+    pub(crate) handle: u32,
+    /// Kind of classifier, such as `bpf` or `flower`.
+    pub(crate) kind: String,
 }
 
 impl Netlink {
-    fn has_filter(&self, index: u32, side: TcAttachType, priority: u16, handle: u32) -> io::Result<bool> {
+    /// Returns the filters of an interface's clsact qdisc, of one side.
+    pub(crate) fn filters(&self, index: u32, side: TcAttachType) -> io::Result<Vec<Filter>> {
         let mut request = TcMessage::default();
         request.header.index = index as i32;
         request.header.parent = TcHandle {
@@ -73,14 +85,22 @@ impl Netlink {
                 _ => TcHandle::MIN_INGRESS,
             },
         };
-        let mut is_there = false;
+        let mut found = Vec::new();
         self.request(RouteNetlinkMessage::GetTrafficFilter(request), NLM_F_DUMP, |answer| {
             if let RouteNetlinkMessage::NewTrafficFilter(filter) = answer {
                 let number = u32::from(filter.header.handle.major) << 16 | u32::from(filter.header.handle.minor);
-                // The priority is the upper half, the protocol the lower one.
-                is_there |= (filter.header.info >> 16, number) == (priority.into(), handle);
+                let kind = filter.attributes.into_iter().find_map(|attribute| match attribute {
+                    TcAttribute::Kind(kind) => Some(kind),
+                    _ => None,
+                });
+                found.push(Filter {
+                    // The priority is the upper half, the protocol the lower one.
+                    priority: (filter.header.info >> 16) as u16,
+                    handle: number,
+                    kind: kind.unwrap_or_default(),
+                });
             }
         })?;
-        Ok(is_there)
+        Ok(found)
     }
 }

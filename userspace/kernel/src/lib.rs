@@ -11,6 +11,7 @@ pub mod counters;
 pub mod cut;
 pub mod detach;
 pub mod error;
+pub mod foreign;
 pub mod interfaces;
 mod kernel;
 pub mod l4;

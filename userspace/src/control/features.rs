@@ -47,6 +47,17 @@ impl Control {
                     is_required: false,
                 })
             });
-        [services, shield, sockmap].into_iter().flatten().collect()
+        let foreign = self.shared.foreign_programs.load();
+        let foreign = (!foreign.is_empty()).then(|| MissingFeature {
+            feature: "first_place",
+            why: format!(
+                "programs of others see packets before ours, and may take them: {}; have them attached after ours, or say \
+                 by `datapath` what is to go by sockets",
+                foreign.join("; ")
+            ),
+            // They may well let all packets through.
+            is_required: false,
+        });
+        [services, shield, sockmap, foreign].into_iter().flatten().collect()
     }
 }

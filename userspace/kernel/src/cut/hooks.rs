@@ -17,7 +17,7 @@ use crate::pins::{PinKind, Pins};
 
 /// Last of our priorities among filters of an interface: before those of others, which have 49152 and up unless told
 /// otherwise.
-const LAST_PRIORITY: u16 = 50;
+pub(crate) const LAST_PRIORITY: u16 = 50;
 
 /// Priority of this version's filters.
 const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;

@@ -22,7 +22,7 @@ use crate::pins::other_version::take_over_link;
 use crate::pins::{PinKind, Pins};
 
 /// Last of our filters' priorities: before filters of tier `cut`, and of others.
-const LAST_PRIORITY: u16 = 40;
+pub(crate) const LAST_PRIORITY: u16 = 40;
 
 /// Priority of this version's filters: see [`PRIORITY_COUNT`].
 const PRIORITY: u16 = LAST_PRIORITY - (ABI_VERSION as u16) % PRIORITY_COUNT;

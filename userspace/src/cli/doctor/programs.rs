@@ -2,6 +2,7 @@
 
 use crate::kernel::Kernel;
 use crate::kernel::capabilities::{self, CapabilityUse};
+use crate::kernel::foreign;
 use crate::kernel::has_tcx;
 use crate::kernel::interfaces;
 use crate::kernel::packet_filter::PacketFilter;
@@ -62,6 +63,7 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     findings.extend(attached());
     findings.push(cut(&verdicts));
     findings.push(layer4(&verdicts));
+    findings.push(first_place());
     let of_peek = kernel_peek_verdicts();
     findings.push(kernel_peek(&of_peek));
     (findings, verdicts.into_iter().chain(of_peek).collect())
@@ -231,6 +233,22 @@ fn cut(verdicts: &[ProgramVerdict]) -> Finding {
         "clsact filters (tcx needs kernel 6.6)"
     };
     ok("cut-through", format!("{how} on {}", names.join(", ")))
+}
+
+/// Finds programs of others that see packets before those of a signalbox that runs here.
+fn first_place() -> Finding {
+    let used = [interfaces::routed(), interfaces::routed_without_ethernet()];
+    let used: Vec<_> = used.into_iter().flatten().flatten().collect();
+    let found: Vec<_> = foreign::before_ours(&used).iter().map(ToString::to_string).collect();
+    if found.is_empty() {
+        return ok("first place", "no program of somebody else sees packets before ours");
+    }
+    degraded(
+        "first place",
+        found.join("; "),
+        "what such a program drops or accepts never reaches ours: have it attached after ours, or let it pass packets on \
+         (TC_ACT_UNSPEC)",
+    )
 }
 
 /// Finds where the programs of layer-4 services and of the shield would be attached.

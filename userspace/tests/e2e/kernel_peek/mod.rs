@@ -4,6 +4,7 @@
 mod balance;
 mod clients;
 mod exact;
+mod foreign;
 mod guesses;
 mod hosts;
 mod left_out;
