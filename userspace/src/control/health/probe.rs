@@ -228,16 +228,26 @@ async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> 
             .read_buf(&mut head)
             .await
             .map_err(|error| format!("reading the answer: {error}"))?;
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut response = httparse::Response::new(&mut headers);
-        let parsed = response.parse(&head);
-        if let Some(code) = response.code {
+        if let Some(code) = final_status(&mut head)? {
             return Ok(Some(code));
         }
-        match parsed {
-            Err(_) => return Err("the answer is not HTTP".into()),
-            Ok(_) if n == 0 || head.len() > MAX_HEAD => return Err("the answer ended before its status".into()),
-            Ok(_) => {}
+        if n == 0 || head.len() > MAX_HEAD {
+            return Err("the answer ended before its status".into());
+        }
+    }
+}
+
+/// Status of an answer, once it is known; interim answers before it are dropped (RFC 9110, section 15.2).
+fn final_status(head: &mut Vec<u8>) -> Result<Option<u16>, String> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(head);
+        match (response.code, parsed) {
+            (Some(100 | 102..=199), Ok(httparse::Status::Complete(length))) => drop(head.drain(..length)),
+            (Some(100 | 102..=199) | None, Ok(_)) => return Ok(None),
+            (Some(100 | 102..=199) | None, Err(_)) => return Err("the answer is not HTTP".into()),
+            (Some(code), _) => return Ok(Some(code)),
         }
     }
 }
@@ -276,6 +286,18 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn an_interim_answer_is_not_the_answer() {
+        let status = |text: &str| final_status(&mut text.as_bytes().to_vec());
+        let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+        assert_eq!(status(&format!("{interim}HTTP/1.1 200 OK\r\n")), Ok(Some(200)));
+        assert_eq!(status(interim), Ok(None));
+        assert_eq!(status("HTTP/1.1 103 Early"), Ok(None));
+        assert_eq!(status("HTTP/1.1 101 Switching Protocols\r\n"), Ok(Some(101)));
+        assert_eq!(status("HTTP/1.1 404"), Ok(Some(404)));
+        assert!(status("SSH-2.0-x\r\n").is_err());
+    }
 
     fn host(port: u16) -> Host {
         Host {
