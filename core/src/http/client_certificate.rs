@@ -2,6 +2,7 @@
 
 use crate::http1::edit::{FieldEdit, FieldName};
 use crate::http1::fields::FieldSection;
+use crate::http1::grammar::is_same_to_hosts;
 
 /// Fields of RFC 9440.
 const STANDARD: [&[u8]; 2] = [b"client-cert", b"client-cert-chain"];
@@ -18,16 +19,12 @@ pub fn removals(fields: &FieldSection, buffer: &[u8]) -> Vec<FieldEdit> {
     parsed.map(FieldEdit::Remove).collect()
 }
 
-/// Whether a field tells of a certificate. Some servers take `_` in a name for `-`.
+/// Whether a field tells of a certificate.
 fn tells_of_certificate(name: &[u8]) -> bool {
-    let is = |name: &[u8], known: &[u8]| {
-        let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-');
-        name.len() == known.len() && name.iter().zip(known).all(same)
-    };
-    let is_routers = name
-        .split_at_checked(ROUTER.len())
-        .is_some_and(|(first, rest)| is(first, ROUTER) && matches!(rest.first(), None | Some(b'-' | b'_')));
-    is_routers || STANDARD.into_iter().any(|known| is(name, known))
+    let is_routers = name.split_at_checked(ROUTER.len()).is_some_and(|(first, rest)| {
+        is_same_to_hosts(first, ROUTER) && matches!(rest.first(), None | Some(b'-' | b'_'))
+    });
+    is_routers || STANDARD.into_iter().any(|known| is_same_to_hosts(name, known))
 }
 
 #[cfg(test)]

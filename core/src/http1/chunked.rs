@@ -8,7 +8,7 @@ mod line;
 pub use error::ChunkedError;
 
 use super::fields::FieldSection;
-use super::grammar::is_ows;
+use super::grammar::{is_ows, is_same_to_hosts};
 use super::limits::{MAX_TRAILER_FIELDS, MessageLimits};
 use line::SizeLine;
 
@@ -228,14 +228,14 @@ fn check_trailers(section: &[u8], max_fields: usize) -> Result<FieldSection, Chu
     }
 }
 
-/// Whether a field may stand in trailers. Some hosts take `_` in a name for `-`.
+/// Whether a field may stand in trailers.
 fn may_be_trailer(name: &[u8]) -> bool {
-    let is = |name: &[u8], known: &str| {
-        let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-');
-        name.len() == known.len() && name.iter().zip(known.as_bytes()).all(same)
+    let is = |known: &str| is_same_to_hosts(name, known.as_bytes());
+    let begins = |known: &str| {
+        let first = name.get(..known.len());
+        first.is_some_and(|first| is_same_to_hosts(first, known.as_bytes()))
     };
-    let begins = |known: &str| name.get(..known.len()).is_some_and(|first| is(first, known));
-    !NOT_IN_TRAILERS.into_iter().any(|known| is(name, known)) && !NOT_BEGUN_IN_TRAILERS.into_iter().any(begins)
+    !NOT_IN_TRAILERS.into_iter().any(is) && !NOT_BEGUN_IN_TRAILERS.into_iter().any(begins)
 }
 
 #[cfg(test)]

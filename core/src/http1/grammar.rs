@@ -16,6 +16,13 @@ pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&b| is_tchar(b))
 }
 
+/// Whether a field's name is a known one to hosts that take `_` for `-`, as CGI, WSGI and Rack do.
+#[must_use]
+pub fn is_same_to_hosts(name: &[u8], known: &[u8]) -> bool {
+    let is_same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-');
+    name.len() == known.len() && name.iter().zip(known).all(is_same)
+}
+
 /// Whether a byte may stand in a field value: `field-vchar`, SP or HTAB (RFC 9110, section 5.5).
 #[must_use]
 pub const fn is_field_byte(byte: u8) -> bool {

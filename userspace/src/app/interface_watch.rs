@@ -24,7 +24,7 @@ pub(super) fn start(control: &Control) {
 fn follow(mut watch: LinkWatch, control: &Control) {
     loop {
         if let Err(error) = watch.wait() {
-            tracing::warn!(%error, "The kernel tells of new interfaces no more: each gets its programs some time later.");
+            tracing::warn!(%error, "The kernel does not report new interfaces any more: each gets its programs at the next look.");
             return;
         }
         // The order of the programs: the kernel peek waits for the shield, and for those of tier `cut`.

@@ -55,7 +55,7 @@ impl Control {
                  by `datapath` what is to go by sockets",
                 foreign.join("; ")
             ),
-            // They may well let all packets through.
+            // Foreign programs may well let all packets through.
             is_required: false,
         });
         [services, shield, sockmap, foreign].into_iter().flatten().collect()

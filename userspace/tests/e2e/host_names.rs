@@ -59,7 +59,7 @@ impl NameServer {
         (stream, name)
     }
 
-    /// Who answers eight connections, in order of their names.
+    /// Names of the hosts that answer eight connections, in order.
     fn answering(&self) -> Vec<String> {
         let mut names: Vec<_> = (0..8).map(|_| self.connect().1).collect();
         names.sort_unstable();
@@ -114,7 +114,7 @@ fn hosts_follow_their_hostname_and_stay_when_it_dies() {
     let table = String::from_utf8(sb.cli(&["hosts"]).stdout).unwrap();
     assert!(table.contains("later.test") && table.contains("unresolved"), "{table}");
 
-    // One address goes, another comes: the third is the same host as before, and connections go on.
+    // One address goes, another comes: the host of the third stays as it was, and its connections go on.
     let kept = std::iter::repeat_with(|| dns.connect());
     let (kept, _) = kept.take(8).find(|(_, name)| name == "east-1").unwrap();
     let stays = sb.host("db-10.2.0.3")["total_connections"].as_u64().unwrap();

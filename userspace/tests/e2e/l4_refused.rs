@@ -23,7 +23,7 @@ clusters:
       - { name: east-1-v6, address: "fd00:2::2" }
 "#;
 
-/// What a client's attempt at a TCP service ends with, within a second.
+/// Outcome of a client's attempt at a TCP service, within a second.
 fn attempt(lab: &Lab, to: &str) -> Result<TcpStream, ErrorKind> {
     let to: SocketAddr = to.parse().unwrap();
     lab.client
@@ -31,7 +31,7 @@ fn attempt(lab: &Lab, to: &str) -> Result<TcpStream, ErrorKind> {
         .map_err(|error| error.kind())
 }
 
-/// What a client's datagram is answered with.
+/// Outcome of a client's datagram: the length of its answer, or the error.
 fn attempt_udp(lab: &Lab, to: &str) -> Result<usize, ErrorKind> {
     let socket = udp(lab, to);
     socket.send(b"anybody?").unwrap();

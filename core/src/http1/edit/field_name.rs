@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::grammar::{is_tchar, is_token};
+use super::super::grammar::{is_same_to_hosts, is_tchar, is_token};
 
 /// Fields that frame a message or end with the hop: an edit would break what the balancer itself says.
 const NOT_EDITED: [&str; 8] = [
@@ -66,8 +66,7 @@ impl FieldName {
 
     /// Whether `name` is this one, perhaps with `_` for some `-`.
     pub(super) fn is_underscored(&self, name: &[u8]) -> bool {
-        let is_same = |(own, other): (&u8, &u8)| own.eq_ignore_ascii_case(other) || (*own == b'-' && *other == b'_');
-        self.as_bytes().len() == name.len() && self.as_bytes().iter().zip(name).all(is_same)
+        is_same_to_hosts(name, self.as_bytes())
     }
 }
 

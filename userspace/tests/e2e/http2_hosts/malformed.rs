@@ -51,7 +51,7 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &[GET, field].concat());
         expect_reset(&mut client, stream);
-        // The same field by its index: it is the newest entry of the table, the name the one before.
+        // The same field by its index: the field is the newest entry of the table, the name of the host the one before.
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, b"\x82\x86\x84\xbf\xbe");
         expect_reset(&mut client, stream);
@@ -70,7 +70,7 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
     client.send(DATA, END_STREAM, 1, b"body");
     let answer = client.next(SOON).unwrap();
     assert_eq!((answer.kind, answer.stream), (HEADERS, 1), "{answer:?}");
-    // Those by an index are h2's to refuse.
+    // Fields by an index are refused by h2, and not counted.
     let counted = malformed(&sb, "signalbox_http2_malformed_total{listener=\"http\"}");
     assert_eq!(counted, MALFORMED.len() as u64 + 1);
 }

@@ -220,7 +220,7 @@ fn certificates_that_clients_refuse_are_warned_of() {
     let sb = Signalbox::start(&lab, &text);
     sb.wait_healthy(&["east-1"]);
     assert!(eventually(SOON, || sb.proc.log().contains(told)), "{}", sb.proc.log());
-    // It is put under a name that it is not for.
+    // The certificate is put under a name that it is not for.
     let good = certificate(&lab, "good", &["a.test", "*.c.test"]);
     for (name, is_for) in [("a.test", true), ("x.c.test", true), ("b.test", false), ("wild", true)] {
         let put = sb.cli(&["certificates", "put", name, "--cert", good.to_str().unwrap()]);

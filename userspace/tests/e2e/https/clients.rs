@@ -83,7 +83,7 @@ fn an_authority_taken_out_of_the_file_lets_no_new_client_in() {
     let text = body(&listener, &certificates(&pem), &[("east-1", "")], &[ROUTE]);
     let sb = Signalbox::start(&lab, &text);
     sb.wait_healthy(&["east-1"]);
-    // The same settings each time: a session that could be resumed would be.
+    // Each client has the same settings: a session that could be resumed would be.
     let settings = clients.map(|file| Arc::new(showing(&lab, &file)));
     let is_served = |who: usize| {
         let Ok(mut client) = try_connect(&lab, "a.test", Arc::clone(&settings[who])) else {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::scene::{body, certificate};
 use crate::lab::{Lab, Router, Signalbox, privileged};
 
-/// What openssl says of a handshake for such a name.
+/// Output of openssl for a handshake with such a name.
 fn shake_hands(lab: &Lab, address: &str, name: &str) -> String {
     let mut command = lab.client.command("openssl");
     command.args(["s_client", "-connect", address, "-servername", name]);

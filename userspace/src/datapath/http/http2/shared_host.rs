@@ -155,7 +155,10 @@ impl SharedHost {
 impl HostStreams {
     /// Counts answers that h2 refuses, because a field is malformed.
     pub(super) fn count_malformed(&self, count: u64) {
-        self.cluster.http2.malformed.add(count);
+        // Asked at each wake-up, and nearly always none: the counter is shared by all workers.
+        if count > 0 {
+            self.cluster.http2.malformed.add(count);
+        }
     }
 
     pub(super) const fn are_active(&self) -> bool {

@@ -41,7 +41,10 @@ impl Streams {
 
     /// Counts requests that never become exchanges, because a field is malformed.
     pub(super) fn count_malformed(&self, count: u64) {
-        self.listener.http2.malformed.add(count);
+        // Asked at each wake-up, and nearly always none: the counter is shared by all workers.
+        if count > 0 {
+            self.listener.http2.malformed.add(count);
+        }
     }
 
     pub(super) const fn has_begun(&self) -> bool {
