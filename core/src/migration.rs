@@ -201,6 +201,8 @@ pub struct StepWatch {
     first: Option<Observation>,
     /// Observations of the last seconds, oldest first.
     recent: VecDeque<Observation>,
+    /// Whether the migration has set the weights of the step.
+    has_set_weights: bool,
 }
 
 impl StepWatch {
@@ -208,6 +210,17 @@ impl StepWatch {
     #[must_use]
     pub const fn is_in_force(&self) -> bool {
         self.first.is_some()
+    }
+
+    /// Notes that the migration has set the weights of the step.
+    pub const fn note_set_weights(&mut self) {
+        self.has_set_weights = true;
+    }
+
+    /// Whether other weights than the step's are somebody else's: the step's were set, or seen in force.
+    #[must_use]
+    pub const fn owns_weights(&self) -> bool {
+        self.has_set_weights || self.is_in_force()
     }
 }
 

@@ -240,11 +240,11 @@ impl Control {
             match migration.state {
                 // Somebody else's weights stay until an operator decides.
                 MigrationState::Paused => {}
-                MigrationState::Running if is_held => {
+                MigrationState::Running if watch.owns_weights() => {
                     let names: Vec<_> = missing.keys().take(MAX_LISTED_PROBLEMS).map(String::as_str).collect();
                     self.pause_for_weights(id, &names.join(", ")).await;
                 }
-                _ => self.put_weights(id, missing).await,
+                _ => self.put_weights(&migration, missing).await,
             }
             return;
         }
@@ -323,7 +323,7 @@ impl Control {
         // The decision is on disk before the weights: a process that is killed between them carries it out.
         self.save_or_log(id).await;
         if !migration.state.is_ended() {
-            self.put_weights(id, differing_weights(&migration.weights(), snapshot))
+            self.put_weights(migration, differing_weights(&migration.weights(), snapshot))
                 .await;
         }
         if !migration.state.is_going_back() {
@@ -352,17 +352,23 @@ impl Control {
         self.save_or_log(id).await;
     }
 
-    async fn put_weights(&self, id: u64, missing: BTreeMap<String, Option<ClusterWeights>>) {
+    async fn put_weights(&self, migration: &Migration, missing: BTreeMap<String, Option<ClusterWeights>>) {
         if missing.is_empty() {
             return;
         }
         if let Err(refused) = self.set_weights(missing).await {
             tracing::error!(
-                migration = id,
+                migration = migration.id,
                 error = refused.error,
                 "The weights of a migration could not be set: it is tried again."
             );
+            return;
         }
+        self.migrations.change(migration.id, |known| {
+            if known.migration.state == migration.state && known.migration.step == migration.step {
+                known.watch.note_set_weights();
+            }
+        });
     }
 
     async fn save_or_log(&self, id: u64) {
