@@ -160,14 +160,14 @@ mod tests {
     fn the_documents_name_them_all() {
         for document in [
             include_str!("../../../README.md"),
-            include_str!("../../../docs/operations.md"),
+            include_str!("../../../docs/install.md"),
         ] {
             for right in ALL {
                 assert!(document.contains(right.name), "{}", right.name);
             }
         }
         let unit = ALL.map(|right| right.name).join(" ");
-        let operations = include_str!("../../../docs/operations.md");
-        assert!(operations.contains(&format!("AmbientCapabilities={unit}")));
+        let install = include_str!("../../../docs/install.md");
+        assert!(install.contains(&format!("AmbientCapabilities={unit}")));
     }
 }
