@@ -214,7 +214,7 @@ fn page(all: &All, shipped: &str) -> String {
     let mut text = String::new();
     let _ = write!(
         text,
-        "\nThe programs that ship are {}.\n\n| Kernel | Run with | Programs |",
+        "\nThe programs that ship have the source hash {}.\n\n| Kernel | Run with | Programs |",
         hash_of(shipped)
     );
     for step in &steps {
@@ -253,11 +253,11 @@ fn page(all: &All, shipped: &str) -> String {
         let passed = two.steps.values().flatten().sum::<usize>();
         let _ = write!(
             text,
-            "\nTwo machines with cards of several queues, programs in their drivers ({}): {passed} passed.\n",
+            "\nTwo machines with multi-queue network cards, programs in the drivers ({}): {passed} passed.\n",
             short(two)
         );
     }
-    text += "\nThe verifier's work: instructions walked (of a million at most) / states remembered.\n\n| Program |";
+    text += "\nThe verifier's work, as instructions walked (a million at most) / states kept:\n\n| Program |";
     for (_, tested) in &kernels {
         let _ = write!(text, " {} |", short(tested));
     }
