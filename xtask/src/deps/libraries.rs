@@ -85,7 +85,7 @@ fn reasons(table: &str) -> BTreeMap<String, String> {
 }
 
 fn table(libraries: &[Library], reasons: &BTreeMap<String, String>, crates: usize) -> String {
-    let mut text = format!("\nThe program is built of {crates} crates, signalbox's own among them.\n\n{HEAD}");
+    let mut text = format!("\nThe program is built from {crates} crates, including signalbox's own.\n\n{HEAD}");
     for library in libraries {
         let _ = writeln!(
             text,
