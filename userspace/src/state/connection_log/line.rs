@@ -1,4 +1,4 @@
-//! A record as a line of JSON. docs/operations.md says what the fields mean: they are a contract.
+//! A record as a line of JSON. docs/access-log.md says what the fields mean: they are a contract.
 
 use std::net::SocketAddr;
 use std::time::Duration;
