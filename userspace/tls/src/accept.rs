@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::{AlertDescription, Error, HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{AlertDescription, CertificateError, Error, HandshakeKind, ProtocolVersion, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -46,7 +46,7 @@ fn label(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::PeerIncompatible(_)) => "incompatible",
         Some(Error::NoCertificatesPresented) => "no_client_certificate",
-        Some(Error::InvalidCertificate(_)) => "bad_client_certificate",
+        Some(Error::InvalidCertificate(fault)) => certificate_label(fault),
         Some(Error::AlertReceived(
             AlertDescription::UnknownCA
             | AlertDescription::BadCertificate
@@ -57,5 +57,14 @@ fn label(error: &io::Error) -> &'static str {
         Some(Error::InvalidMessage(_) | Error::InappropriateMessage { .. } | Error::PeerMisbehaved(_)) => "malformed",
         Some(_) => "other",
         None => "closed",
+    }
+}
+
+/// Label of what is wrong with a client's certificate.
+const fn certificate_label(fault: &CertificateError) -> &'static str {
+    match fault {
+        CertificateError::UnknownIssuer => "unknown_client_authority",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired_client_certificate",
+        _ => "bad_client_certificate",
     }
 }

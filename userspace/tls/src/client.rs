@@ -17,10 +17,11 @@ use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use crate::certificate::{Certificate, CertificateError, CertificateSource};
-use crate::given::HostVerifier;
+use crate::given::GivenCertificates;
 use crate::provider::provider;
 use crate::roots;
 use crate::stream::TlsStream;
+use crate::verifiers::HostVerifier;
 
 /// Error of the TLS to a cluster's hosts.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,29 @@ pub fn is_tls_error(error: &io::Error) -> bool {
     inner.is_some()
 }
 
+/// Makes the verifier of hosts' certificates by the authorities of a file.
+///
+/// # Errors
+///
+/// If the file cannot be used.
+pub fn host_verifier(ca: &Path) -> Result<Arc<dyn ServerCertVerifier>, BackendTlsError> {
+    let read = roots::with_certificates(ca);
+    let (roots, given) = read.map_err(|why| BackendTlsError::Ca {
+        path: ca.to_owned(),
+        why,
+    })?;
+    verifier(roots, given)
+}
+
+fn verifier(
+    roots: RootCertStore,
+    given: Vec<CertificateDer<'static>>,
+) -> Result<Arc<dyn ServerCertVerifier>, BackendTlsError> {
+    let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    let authorities = authorities.map_err(|error| BackendTlsError::Refused(error.to_string()))?;
+    Ok(Arc::new(HostVerifier::new(authorities, GivenCertificates::new(given))))
+}
+
 /// Builds the configuration of handshakes with the hosts of a cluster.
 ///
 /// # Errors
@@ -119,20 +143,10 @@ pub fn is_tls_error(error: &io::Error) -> bool {
 /// If a file that the settings name cannot be used, or the system has no authorities where these are asked for.
 pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsError> {
     let refused = |error: &dyn std::fmt::Display| BackendTlsError::Refused(error.to_string());
-    let verifier: Arc<dyn ServerCertVerifier> = if settings.is_verified {
-        let (roots, given) = match &settings.ca {
-            Some(ca) => {
-                let read = roots::with_certificates(ca);
-                read.map_err(|why| BackendTlsError::Ca { path: ca.clone(), why })?
-            }
-            None => (system_roots()?, Vec::new()),
-        };
-        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
-            .build()
-            .map_err(|error| refused(&error))?;
-        Arc::new(HostVerifier::new(authorities, given))
-    } else {
-        Arc::new(AnyCertificate)
+    let verifier: Arc<dyn ServerCertVerifier> = match &settings.ca {
+        _ if !settings.is_verified => Arc::new(AnyCertificate),
+        Some(ca) => host_verifier(ca)?,
+        None => verifier(system_roots()?, Vec::new())?,
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

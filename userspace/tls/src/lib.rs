@@ -28,6 +28,7 @@ pub mod store;
 pub mod stream;
 pub mod tickets;
 mod traditional;
+mod verifiers;
 pub mod watch;
 
 pub use pem::PemError;

@@ -7,10 +7,12 @@ use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
 
+use crate::given::GivenCertificates;
 use crate::profile;
 use crate::resolver::CertificateResolver;
 use crate::roots;
 use crate::tickets::{Clock, TicketSecret, Ticketer};
+use crate::verifiers::ClientVerifier;
 
 /// Protocols that a handshake offers by ALPN (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +106,7 @@ impl ServerConfigs {
         let builder = match &policy.client_auth {
             ClientAuth::None => builder.with_no_client_auth(),
             ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
-                let authorities = roots::of_file(ca).map_err(|why| client_ca(ca, &why))?;
+                let (authorities, given) = roots::with_certificates(ca).map_err(|why| client_ca(ca, &why))?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
                 let is_optional = matches!(policy.client_auth, ClientAuth::Optional(_));
                 let verifier = if is_optional {
@@ -113,7 +115,8 @@ impl ServerConfigs {
                     verifier
                 };
                 let verifier = verifier.build().map_err(|error| client_ca(ca, &error.to_string()))?;
-                builder.with_client_cert_verifier(verifier)
+                let given = GivenCertificates::new(given);
+                builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(verifier, given)))
             }
         };
         let mut config = builder.with_cert_resolver(resolver);

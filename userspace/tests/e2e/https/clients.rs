@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::host_certificates::openssl;
 use super::scene::{HTTPS, body, certificate, certificates, connect, trusting, try_connect};
 use crate::http_request::scene::{Client, WebHost, field};
 use crate::lab::{Lab, SOON, Signalbox, eventually, hello, privileged};
@@ -62,6 +63,51 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
     assert!(eventually(SOON, || sb.metric(failed) > 0.5));
     sb.reload(&text(false));
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
+}
+
+#[test]
+fn client_certificates_that_openssl_makes_are_taken() {
+    if !privileged("client_certificates_that_openssl_makes_are_taken") {
+        return;
+    }
+    let lab = Lab::new();
+    let _east = WebHost::start(&lab, "east-1");
+    let pem = certificate(&lab, "lb", &["a.test"]);
+    let make = |words: &str| openssl(&lab, words);
+    // Two authorities of one name: the second signs what the first has not.
+    for authority in ["ca", "other"] {
+        make(&format!(
+            "req -x509 -newkey rsa:2048 -nodes -keyout {authority}.key -days 2 -subj /CN=clients -out {authority}.crt"
+        ));
+        make("req -newkey rsa:2048 -nodes -keyout client.key -subj /CN=someone -out client.csr");
+        make(&format!(
+            "x509 -req -in client.csr -CA {authority}.crt -CAkey {authority}.key -CAcreateserial -days 2 -out client.crt"
+        ));
+        join(&lab, &["client.crt", "client.key"], &format!("by-{authority}.pem"));
+    }
+    make("req -x509 -newkey rsa:2048 -nodes -keyout own.key -days 2 -subj /CN=own -out own.crt");
+    join(&lab, &["own.crt", "own.key"], "own.pem");
+    join(&lab, &["ca.crt", "own.crt"], "clients.pem");
+    let listener = format!(
+        ", termination: edge, client_certificates: {{ ca: {}, required: true }}",
+        lab.dir().join("clients.pem").display()
+    );
+    let sb = Signalbox::start(&lab, &body(&listener, &certificates(&pem), &[("east-1", "")], &[ROUTE]));
+    sb.wait_healthy(&["east-1"]);
+    for (pem, is_served) in [("by-ca.pem", true), ("own.pem", true), ("by-other.pem", false)] {
+        let settings = Arc::new(showing(&lab, &lab.dir().join(pem)));
+        let answer = try_connect(&lab, "a.test", settings).and_then(|mut client| {
+            client.inner().write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n")?;
+            client.try_answer("GET")
+        });
+        assert_eq!(answer.is_ok_and(|answer| answer.status == 200), is_served, "{pem}");
+    }
+}
+
+/// Joins files of the lab into one.
+fn join(lab: &Lab, from: &[&str], to: &str) {
+    let text = |name: &&str| std::fs::read_to_string(lab.dir().join(name)).unwrap();
+    std::fs::write(lab.dir().join(to), from.iter().map(text).collect::<String>()).unwrap();
 }
 
 #[test]

@@ -7,23 +7,30 @@ use crate::lab::{Lab, Router, SOON, Signalbox, eventually, privileged};
 
 const ROUTES: [&str; 1] = ["{ host: a.test, clusters: { east-1: 1 }, tls: { termination: reencrypt } }"];
 
+/// Version 1, signed by an authority.
+const SIGNED: &str = "version 1, signed";
+
+/// Runs openssl in the lab's directory.
+pub(super) fn openssl(lab: &Lab, words: &str) {
+    let made = Command::new("openssl")
+        .current_dir(lab.dir())
+        .args(words.split_whitespace())
+        .output();
+    let made = made.unwrap();
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{words}: {said}");
+}
+
 /// Has openssl make a certificate of a host, with its key.
 fn make(lab: &Lab, words: &str) {
     let (dir, pem) = (lab.dir(), lab.dir().join("east-1.pem"));
-    let openssl = |words: &str| {
-        let made = Command::new("openssl")
-            .current_dir(dir)
-            .args(words.split_whitespace())
-            .output();
-        let made = made.unwrap();
-        assert!(
-            made.status.success(),
-            "{words}: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-    };
+    let openssl = |words: &str| openssl(lab, words);
     let key = "-newkey rsa:2048 -nodes -keyout host.key";
-    if words == "version 1" {
+    if words == SIGNED {
+        openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -days 2 -subj /CN=authority -out host-ca.crt");
+        openssl(&format!("req {key} -subj /CN=a.test -out host.csr"));
+        openssl("x509 -req -in host.csr -CA host-ca.crt -CAkey ca.key -CAcreateserial -days 2 -out host.crt");
+    } else if words == "version 1" {
         openssl(&format!("req {key} -subj /CN=a.test -out host.csr"));
         openssl("x509 -req -in host.csr -signkey host.key -days 2 -out host.crt");
     } else {
@@ -63,6 +70,20 @@ fn a_hosts_own_certificate_as_ca_is_trusted() {
             assert!(sb.host("east-1")["tls_fault"].is_null());
         }
     }
+}
+
+#[test]
+fn a_hosts_certificate_of_version_1_is_trusted_by_its_authority() {
+    if !privileged("a_hosts_certificate_of_version_1_is_trusted_by_its_authority") {
+        return;
+    }
+    let lab = Lab::new();
+    let mut host = Router::nginx_with(&lab, "east-1", "", "");
+    make(&lab, SIGNED);
+    host.restart();
+    let sb = start(&lab, "host-ca.crt");
+    let answer = connect(&lab, "a.test").get("a.test", "/");
+    assert_eq!(answer.status, 200, "{}", sb.host("east-1"));
 }
 
 #[test]

@@ -29,7 +29,10 @@ fn shake_hands(
     let mut roots = RootCertStore::empty();
     roots.add(given.clone()).unwrap();
     let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
-    let verifier = HostVerifier::new(authorities.build().unwrap(), vec![given.clone()]);
+    let verifier = HostVerifier::new(
+        authorities.build().unwrap(),
+        GivenCertificates::new(vec![given.clone()]),
+    );
     let client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[version])
         .unwrap()

@@ -1,0 +1,232 @@
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpListener;
+
+use super::*;
+
+#[test]
+fn an_interim_answer_is_not_the_answer() {
+    let status = |text: &str| final_status(&mut text.as_bytes().to_vec());
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+    assert_eq!(status(&format!("{interim}HTTP/1.1 200 OK\r\n")), Ok(Some(200)));
+    assert_eq!(status(interim), Ok(None));
+    assert_eq!(status("HTTP/1.1 103 Early"), Ok(None));
+    assert_eq!(status("HTTP/1.1 101 Switching Protocols\r\n"), Ok(Some(101)));
+    assert_eq!(status("HTTP/1.1 404"), Ok(Some(404)));
+    assert!(status("SSH-2.0-x\r\n").is_err());
+}
+
+fn host(port: u16) -> Host {
+    Host {
+        name: "h".into(),
+        address: [127, 0, 0, 1].into(),
+        http: Some(port),
+        https: Some(port),
+        tcp: None,
+        ports: std::collections::BTreeMap::new(),
+        weight: 1,
+        backup: false,
+        health_page: None,
+    }
+}
+
+async fn ask(prober: &Prober) -> Result<String, String> {
+    prober.ask().await.unwrap()
+}
+
+fn http(path: &str, tls: Option<TlsProbe>) -> Probe {
+    Probe::Http(HttpProbe {
+        port: None,
+        path: path.into(),
+        host_header: Some("app.test".into()),
+        tls,
+    })
+}
+
+/// Answers one request with a status; returns the request.
+async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str) -> String {
+    let mut request = vec![0; 4096];
+    let n = stream.read(&mut request).await.unwrap();
+    stream
+        .write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    String::from_utf8_lossy(&request[..n]).into_owned()
+}
+
+/// Returns the bytes that a host receives of a check before the check waits for an answer or ends.
+async fn heard(probe: &Probe, header: CheckProxyHeader, is_host_port: bool) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut probe = probe.clone();
+    if let (Probe::Tcp { port: at } | Probe::Http(HttpProbe { port: at, .. }), false) = (&mut probe, is_host_port) {
+        *at = Some(port);
+    }
+    let host = host(if is_host_port { port } else { 1 });
+    let prober = Prober::new(&probe, header, &host);
+    let (_, heard) = tokio::join!(ask(&prober), async {
+        let mut stream = listener.accept().await.unwrap().0;
+        let mut heard = vec![0; 512];
+        let n = stream.read(&mut heard).await.unwrap();
+        heard.truncate(n);
+        if heard.len() == LOCAL_HEADER.len() && matches!(probe, Probe::Http(_)) {
+            let n = stream.read_buf(&mut heard).await.unwrap();
+            assert!(n > 0, "the request follows the header");
+        }
+        heard
+    });
+    heard
+}
+
+#[tokio::test]
+async fn a_check_sends_a_local_proxy_header_where_the_port_expects_it() {
+    let (tcp, http) = (Probe::Tcp { port: None }, http("/healthz", None));
+    // Section 2.2 of the specification: signature, version 2 and LOCAL, no family, no addresses.
+    let header = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A\x20\x00\x00\x00";
+    for probe in [&tcp, &http] {
+        let rest: &[u8] = if probe == &tcp { b"" } else { b"GET /healthz " };
+        for (when, is_host_port, sent) in [
+            (CheckProxyHeader::HostPorts, true, true),
+            (CheckProxyHeader::HostPorts, false, false),
+            (CheckProxyHeader::Always, false, true),
+            (CheckProxyHeader::Never, true, false),
+        ] {
+            let heard = heard(probe, when, is_host_port).await;
+            let expected = if sent {
+                [&header[..], rest].concat()
+            } else {
+                rest.to_vec()
+            };
+            assert!(
+                heard.starts_with(&expected) && (!rest.is_empty() || heard.len() == expected.len()),
+                "{when:?}, a port of the host's: {is_host_port}: {heard:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
+    for (status, well) in [
+        ("200 OK", true),
+        ("302 Found", true),
+        ("404 Not Found", false),
+        ("503 Busy", false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let prober = Prober::new(
+            &http("/healthz", None),
+            CheckProxyHeader::Never,
+            &host(listener.local_addr().unwrap().port()),
+        );
+        let (asked, said) = tokio::join!(ask(&prober), async {
+            answer(&mut listener.accept().await.unwrap().0, status).await
+        });
+        assert_eq!(asked.is_ok(), well, "{status}: {asked:?}");
+        assert!(
+            said.starts_with("GET /healthz HTTP/1.1\r\nHost: app.test\r\n"),
+            "{said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_http_or_not_there_is_not_well() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let prober = Prober::new(&http("/", None), CheckProxyHeader::Never, &host(port));
+    let (asked, ()) = tokio::join!(ask(&prober), async {
+        listener
+            .accept()
+            .await
+            .unwrap()
+            .0
+            .write_all(b"SSH-2.0-OpenSSH\r\n")
+            .await
+            .unwrap();
+    });
+    assert!(asked.is_err());
+    drop(listener);
+    let error = ask(&prober).await.unwrap_err();
+    assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+}
+
+/// Records the server name of the ClientHello.
+#[derive(Debug)]
+struct Noting(Arc<CertifiedKey>, Mutex<Option<String>>);
+
+impl ResolvesServerCert for Noting {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        *self.1.lock().unwrap() = hello.server_name().map(str::to_owned);
+        Some(Arc::clone(&self.0))
+    }
+}
+
+async fn ask_over_tls(
+    sni: Option<&str>,
+    ca: Option<PathBuf>,
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> (Result<String, String>, Option<String>) {
+    let provider = signalbox_tls::provider::provider();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+    let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap();
+    let noting = Arc::new(Noting(Arc::new(certified), Mutex::new(None)));
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(&noting) as Arc<dyn ResolvesServerCert>);
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tls = TlsProbe {
+        sni: sni.map(str::to_owned),
+        ca,
+    };
+    let prober = Prober::new(
+        &http("/", Some(tls)),
+        CheckProxyHeader::Never,
+        &host(listener.local_addr().unwrap().port()),
+    );
+    let (asked, ()) = tokio::join!(ask(&prober), async {
+        if let Ok(mut stream) = acceptor.accept(listener.accept().await.unwrap().0).await {
+            answer(&mut stream, "204 No Content").await;
+        }
+    });
+    let seen = noting.1.lock().unwrap().take();
+    (asked, seen)
+}
+
+#[tokio::test]
+async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
+    let made = rcgen::generate_simple_self_signed(vec!["app.test".to_owned(), "probe.test".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(vec!["app.test".to_owned()]).unwrap();
+    let (asked, seen) = ask_over_tls(Some("probe.test"), None, &made).await;
+    assert_eq!(
+        (asked.as_deref(), seen.as_deref()),
+        (Ok("HTTP 204"), Some("probe.test"))
+    );
+    let (asked, seen) = ask_over_tls(None, None, &made).await;
+    assert_eq!(
+        (asked.is_ok(), seen.as_deref()),
+        (true, Some("app.test")),
+        "the Host header is the name then"
+    );
+
+    let directory = std::env::temp_dir().join(format!("signalbox-probe-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (right, wrong) = (directory.join("right.pem"), directory.join("wrong.pem"));
+    std::fs::write(&right, made.cert.pem()).unwrap();
+    std::fs::write(&wrong, other.cert.pem()).unwrap();
+    assert!(ask_over_tls(None, Some(right), &made).await.0.is_ok());
+    assert!(ask_over_tls(None, Some(wrong), &made).await.0.is_err());
+    let error = ask_over_tls(None, Some(directory.join("none.pem")), &made)
+        .await
+        .0
+        .unwrap_err();
+    assert!(error.contains("none.pem"), "{error}");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
