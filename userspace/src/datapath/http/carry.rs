@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,8 @@ pub(super) struct Carry<'a> {
     pub(super) written: (u64, u64),
     /// Whether the turn is given back as soon as the final answer has begun.
     pub(super) until_answer: bool,
+    /// Whether the process is stopping: an answer that begins then is the connection's last.
+    pub(super) stopping: &'a AtomicBool,
 }
 
 impl Carry<'_> {
@@ -52,6 +56,9 @@ impl Carry<'_> {
     fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>, active: &mut Instant) -> Poll<NextStep> {
         loop {
             let mut yielded = self.client.pump(cx, self.host, self.turn) == Pumped::Yielded;
+            if self.until_answer && self.stopping.load(Relaxed) {
+                self.turn.on(TurnEvent::Drain);
+            }
             if matches!(self.turn.next(), NextStep::Exchange { .. }) {
                 yielded |= self.host.pump(cx, self.client, self.turn, self.asked) == Pumped::Yielded;
             }

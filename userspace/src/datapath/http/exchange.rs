@@ -407,6 +407,7 @@ impl HttpConnection<'_> {
                         flow: &attempt.link.listed.flow,
                         timeouts,
                         until_answer: true,
+                        stopping: &self.worker.shared.stopping,
                     };
                     tokio::select! {
                         biased;

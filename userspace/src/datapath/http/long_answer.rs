@@ -121,6 +121,7 @@ impl HttpConnection<'_> {
                 flow,
                 timeouts: reached.timeouts,
                 until_answer: false,
+                stopping: &self.worker.shared.stopping,
             };
             let interval = (began.elapsed() / 4).clamp(MIN_LOOK_INTERVAL, MAX_LOOK_INTERVAL);
             tokio::select! {

@@ -9,7 +9,7 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
         return;
     }
     let lab = Lab::new();
-    let _east = WebHost::start(&lab, "east-1");
+    let east = WebHost::start(&lab, "east-1");
     let body = |extra| config_of(extra, &["east-1"], &[ROUTE]);
     let mut sb = Signalbox::start(&lab, &body(""));
     sb.wait_healthy(&["east-1"]);
@@ -32,6 +32,11 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
         (crossing.host_of("a.test"), idle.host_of("a.test")),
         ("east-1".into(), "east-1".into())
     );
+    // The host answers after the last byte of the body.
+    let mut asking = Client::connect(&lab);
+    east.take();
+    asking.send("POST /digest HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\na");
+    assert!(eventually(SOON, || !east.take().is_empty()));
     sb.term();
     assert!(eventually(SOON, || sb
         .try_get("/readyz")
@@ -39,7 +44,11 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
     // A request that crosses the end is answered, and told that it was the last.
     let answer = crossing.get("a.test", "/");
     assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
-    assert!(idle.is_at_end());
+    // So is one whose answer begins after the end.
+    asking.send("b");
+    let answer = asking.answer("POST");
+    assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
+    assert!(asking.is_at_end() && idle.is_at_end());
     assert!(sb.proc.wait_exit(SOON).is_some_and(|status| status.success()));
 }
 
