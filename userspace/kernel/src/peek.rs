@@ -126,6 +126,12 @@ impl Peek {
         crate::counters::exit_counts(&self.counters)
     }
 
+    /// Returns how often the program ended for this reason.
+    #[must_use]
+    pub fn exit_count(&self, reason: Reason) -> u64 {
+        crate::counters::sum(&self.counters, reason as u32)
+    }
+
     /// Writes the settings; the key is filled in.
     pub fn set_config(&self, config: PeekConfig) -> io::Result<()> {
         self.config.update(

@@ -47,6 +47,13 @@ impl Control {
                     is_required: false,
                 })
             });
+        let kernel_peek = self.kernel_peek.as_ref().and_then(|kernel_peek| kernel_peek.problem());
+        let kernel_peek = kernel_peek.map(|why| MissingFeature {
+            feature: "kernel_peek",
+            why,
+            // Connections of `peek: auto` are served by sockets.
+            is_required: false,
+        });
         let foreign = self.shared.foreign_programs.load();
         let foreign = (!foreign.is_empty()).then(|| MissingFeature {
             feature: "first_place",
@@ -58,6 +65,9 @@ impl Control {
             // Foreign programs may well let all packets through.
             is_required: false,
         });
-        [services, shield, sockmap, foreign].into_iter().flatten().collect()
+        [services, shield, sockmap, kernel_peek, foreign]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }

@@ -1,5 +1,6 @@
 //! The kernel peek's tables, kept as the snapshot in force says; its sign of life, and what it counts.
 
+mod answers;
 mod names;
 mod obstacle;
 mod slots;
@@ -31,6 +32,7 @@ use crate::kernel::cut::table::tick;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::{Cut, Peek};
 use crate::state::{HostState, Shared, Snapshot};
+use answers::Answers;
 use names::NameEntries;
 pub use obstacle::PeekObstacle;
 use sysctl::kernel_offers;
@@ -77,6 +79,9 @@ pub struct KernelPeek {
     is_shared: [AtomicBool; 2],
     /// Interfaces by which SYNs are answered where the kernel tells programs no routes: of IPv4, and of IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
+    /// Whether no host answers, see [`Answers`].
+    has_no_answers: AtomicBool,
+    answers: Mutex<Answers>,
     /// Whether interfaces have changed since the thread looked at them.
     looks_again: AtomicBool,
     stopping: AtomicBool,
@@ -107,6 +112,8 @@ impl KernelPeek {
             filter: Mutex::default(),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
+            has_no_answers: AtomicBool::new(false),
+            answers: Mutex::default(),
             looks_again: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             wakeups: Wakeups::default(),
@@ -163,6 +170,7 @@ impl KernelPeek {
                 drop(written);
                 self.look_for_filter();
                 self.look_for_packet_sockets();
+                self.look_for_answers();
                 self.follow_interfaces();
                 self.attached.store(true, Relaxed);
             }

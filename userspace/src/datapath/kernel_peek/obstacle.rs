@@ -28,6 +28,8 @@ pub(super) struct Conditions {
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
+    /// Whether no host answers what the program begins.
+    pub(super) has_no_answers: bool,
     /// Where the shield is in force.
     cover: Arc<ShieldCover>,
     /// Versions of IP in which what is passed up would not find its socket.
@@ -60,6 +62,7 @@ impl Conditions {
             has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
+            has_no_answers: false,
             cover: shared.shield_cover.load_full(),
             shared: families,
             unfit: unfit_hosts(&shared.snapshot.load()),
@@ -96,6 +99,7 @@ pub enum PeekObstacle {
     PacketSocket,
     SyncookiesOff,
     PacketFilter,
+    NoAnswers,
     ShieldGap,
     NoPorts,
     NoLocalAddress,
@@ -139,6 +143,7 @@ impl PeekObstacle {
             Self::PacketSocket => "packet_socket",
             Self::SyncookiesOff => "syncookies_off",
             Self::PacketFilter => "packet_filter",
+            Self::NoAnswers => "no_answers",
             Self::ShieldGap => "shield_gap",
             Self::NoPorts => "no_ports",
             Self::NoLocalAddress => "no_local_address",
@@ -182,6 +187,9 @@ impl PeekObstacle {
             Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
             Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",
             Self::PacketFilter => "a packet filter has rules, or may have, and `datapath.peek` is `auto`",
+            Self::NoAnswers => {
+                "hosts have not answered what the kernel has begun, and `datapath.peek` is `auto`: `signalbox status` says more"
+            }
             Self::ShieldGap => "the shield is not in force at an interface: userspace refuses whom it denies",
             Self::NoPorts => "net.ipv4.ip_local_port_range leaves the program no ports",
             Self::NoLocalAddress => "no address of this machine is the listener's",
@@ -233,6 +241,10 @@ impl PeekObstacle {
             (
                 conditions.has_filter && listener.datapath.peek == PeekPlace::Auto,
                 Self::PacketFilter,
+            ),
+            (
+                conditions.has_no_answers && listener.datapath.peek == PeekPlace::Auto,
+                Self::NoAnswers,
             ),
         ];
         Self::of_configuration(listener, &snapshot.model).or_else(|| first(&obstacles))

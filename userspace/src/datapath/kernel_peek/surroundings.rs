@@ -87,6 +87,8 @@ impl KernelPeek {
             v4: self.is_shared[0].load(Relaxed),
             v6: self.is_shared[1].load(Relaxed),
         };
-        Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families)
+        let mut conditions = Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families);
+        conditions.has_no_answers = self.has_no_answers.load(Relaxed);
+        conditions
     }
 }
