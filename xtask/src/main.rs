@@ -14,6 +14,7 @@ mod fuzz;
 mod kube_apiserver;
 mod lint;
 mod mirror;
+mod prose;
 mod rivals;
 mod root;
 mod suites;
@@ -43,6 +44,8 @@ enum Task {
     Abi(abi::AbiArgs),
     /// Check that crates depend on each other, and use aya and unsafe, only where the architecture allows it
     CheckDeps(deps::DepsArgs),
+    /// Check that pages are written in plain English: no odd phrase, no sentence above 35 words
+    CheckProse,
     /// Check the units, rules, dashboards and manifests in packaging/
     Lint(lint::LintArgs),
     /// Make packages of signalbox: deb, rpm, an archive, manual pages, container images, bills of materials
@@ -101,6 +104,7 @@ fn run(task: Task) -> Result<()> {
         Task::BuildEbpf(args) => ebpf::run(&args),
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps(args) => deps::run(&args),
+        Task::CheckProse => prose::run(),
         Task::Lint(args) => lint::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Reproduce(args) => dist::reproducible::run(&args),

@@ -15,6 +15,8 @@ mod rules;
 mod source;
 mod words;
 
+pub(crate) use pages::pages;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -27,11 +29,12 @@ use modules::Modules;
 use source::Source;
 
 /// Folders of the crates' sources.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/config/src",
+    "userspace/ha/src",
     "userspace/sys/src",
     "userspace/kernel/src",
     "userspace/sources/src",
@@ -43,11 +46,12 @@ const CRATES: [&str; 12] = [
 ];
 
 /// Crates in which a type's name may stand for one type only. In bench and xtask each command has its own `Args`.
-const NAMES_ONCE: [&str; 9] = [
+const NAMES_ONCE: [&str; 10] = [
     "common/src",
     "core/src",
     "ebpf/src",
     "userspace/config/src",
+    "userspace/ha/src",
     "userspace/sys/src",
     "userspace/kernel/src",
     "userspace/sources/src",

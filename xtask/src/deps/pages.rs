@@ -9,9 +9,12 @@ const BASES: [&str; 3] = ["", "userspace/src", "userspace"];
 
 const MAX_COLUMNS: usize = 120;
 
-/// Faults of README.md, CONTRIBUTING.md and the pages of `docs`.
-pub(super) fn check(root: &Path) -> Result<Vec<String>> {
-    let mut pages = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+/// Pages at the top of the repository.
+const TOP_PAGES: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
+
+/// Returns the pages at the top and those of `docs`, by name.
+pub(crate) fn pages(root: &Path) -> Result<Vec<String>> {
+    let mut pages: Vec<_> = TOP_PAGES.map(str::to_owned).into();
     for entry in fs::read_dir(root.join("docs")).context("docs cannot be read")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if Path::new(&name).extension().is_some_and(|extension| extension == "md") {
@@ -19,8 +22,13 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
         }
     }
     pages.sort();
+    Ok(pages)
+}
+
+/// Returns the faults of all pages.
+pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    for page in pages {
+    for page in pages(root)? {
         let text = fs::read_to_string(root.join(&page)).with_context(|| format!("{page} cannot be read"))?;
         faults.extend(check_page(root, &page, &text));
     }

@@ -213,7 +213,9 @@ impl Stage {
             Self::Install => install::run(),
             Self::Fmt => stages::fmt(),
             Self::Clippy => stages::clippy(),
-            Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default()).and_then(|()| crate::ui::check()),
+            Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default())
+                .and_then(|()| crate::prose::run())
+                .and_then(|()| crate::ui::check()),
             Self::Packaging => stages::packaging(context),
             Self::Ebpf => stages::ebpf(context),
             Self::Unit => stages::unit(context),
