@@ -28,11 +28,12 @@ const RANKS: [(&str, &str); 8] = [
 ];
 
 /// Folders of `common/src`, each with those of them that it may import.
-const COMMON: [(&str, &[&str]); 4] = [
+const COMMON: [(&str, &[&str]); 5] = [
     ("net", &[]),
     ("shield", &["net"]),
     ("l4", &["net", "shield"]),
     ("cut", &["net"]),
+    ("peek", &["net", "cut"]),
 ];
 
 /// Files of one folder that import each other in a circle are hard to read apart: this many are borne.

@@ -22,6 +22,8 @@ pub(super) struct Source {
     pub(super) name: String,
     /// Module of the file: `["datapath", "cut"]`. Empty for the root of a crate.
     pub(super) module: Vec<String>,
+    /// Attributes of the file: its header among them.
+    pub(super) header: Vec<Attribute>,
     pub(super) items: Vec<Item>,
     pub(super) imports: Vec<Import>,
 }
@@ -45,6 +47,7 @@ impl Source {
         Ok(Self {
             name: name.to_owned(),
             module,
+            header: file.attrs,
             items,
             imports,
         })

@@ -23,9 +23,9 @@ pub(super) fn check(source: &Source) -> Vec<String> {
         faults: Vec::new(),
         in_comment: false,
     };
-    for item in &source.items {
-        finder.visit_item(item);
-    }
+    source.header.iter().for_each(|attribute| finder.visit_attribute(attribute));
+    finder.in_comment = false;
+    source.items.iter().for_each(|item| finder.visit_item(item));
     finder.faults
 }
 
@@ -140,6 +140,7 @@ mod tests {
         for bad in [
             "/// It has one more.\nfn f() {}",
             "//! x\n/// Those since.\nstruct A;",
+            "//! What a shadow is.\n//! It is a flow.\nstruct A;",
             "struct A {\n    /// What a snapshot wants.\n    b: u8,\n}",
             "impl A {\n    /// Who is asked.\n    fn f() {}\n}",
             "enum A {\n    /// One.\n    B,\n    /// The same.\n    C,\n}",
