@@ -28,6 +28,7 @@ pub use namespace::Ns;
 pub use process::Proc;
 pub use sandbox::{Kind, Sandbox};
 pub use server::Server;
+pub use signalbox_lab_attribute::lab_test;
 pub use worker::Worker;
 
 /// Polls until `condition` holds; false if it does not within `limit`, which is longer where

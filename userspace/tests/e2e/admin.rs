@@ -10,18 +10,15 @@ use std::time::{Duration, Instant};
 use lab::namespace::connect_here;
 use lab::signalbox::write_config;
 use lab::tiers::ping;
-use lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+use lab::{Lab, SOON, Signalbox, config, eventually, lab_test, servers};
 
 const ADMIN: &str = "127.0.0.1:8089";
 
 /// More than the process may have descriptors.
 const CROWD: usize = 1100;
 
-#[test]
+#[lab_test]
 fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
-    if !privileged("a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, hosts) = servers::hand_over(lab.host("east-1"), "[::]:3306");
@@ -66,11 +63,8 @@ fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
     drop(crowd);
 }
 
-#[test]
+#[lab_test]
 fn an_event_stream_outlives_the_time_limits() {
-    if !privileged("an_event_stream_outlives_the_time_limits") {
-        return;
-    }
     let lab = Lab::new();
     let body = config::tcp("", &["east-1"]);
     let sb = Signalbox::start(&lab, &body);
@@ -95,11 +89,8 @@ fn an_event_stream_outlives_the_time_limits() {
     assert!(told, "{text}");
 }
 
-#[test]
+#[lab_test]
 fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
-    if !privileged("a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so") {
-        return;
-    }
     let lab = Lab::new();
     let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
     let path = lab.dir().join("admin.sock");
@@ -114,11 +105,8 @@ fn a_file_where_the_admin_socket_should_be_stays_and_the_start_says_so() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 
-#[test]
+#[lab_test]
 fn whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over() {
-    if !privileged("whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over") {
-        return;
-    }
     let lab = Lab::new();
     let config = write_config(&lab, "signalbox.yaml", &config::tcp("", &["east-1"]));
     for start in 0..8 {
@@ -134,11 +122,8 @@ fn whoever_is_answered_on_the_port_finds_the_socket_and_can_take_over() {
     }
 }
 
-#[test]
+#[lab_test]
 fn what_an_operator_reads_is_plain() {
-    if !privileged("what_an_operator_reads_is_plain") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let web = "  - { name: web, protocol: http, listen: [\"10.1.0.1:80\"] }\nclusters:";
@@ -171,11 +156,8 @@ fn what_an_operator_reads_is_plain() {
     assert!(line.contains("ok, by ") && line.contains(" ago)"), "{status}");
 }
 
-#[test]
+#[lab_test]
 fn the_configuration_in_force_is_shown_without_secrets() {
-    if !privileged("the_configuration_in_force_is_shown_without_secrets") {
-        return;
-    }
     let lab = Lab::new();
     let route = "routes:\n  - host: a.test\n    clusters: { east: 1, west: 2 }\n    headers: { request: { set: { \
                  Authorization: \"Basic c2VjcmV0\", X-Team: blue } } }\n";

@@ -8,15 +8,12 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use lab::exchange::Noise;
-use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
+use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, http, lab_test, servers};
 
 const HTTP: &str = "10.1.0.1:80";
 
-#[test]
+#[lab_test]
 fn an_answer_is_delivered_although_its_sender_closed_on_an_unread_request() {
-    if !privileged("an_answer_is_delivered_although_its_sender_closed_on_an_unread_request") {
-        return;
-    }
     let lab = Lab::new();
     // Answers at once and closes with the rest of the upload unread: its kernel sends a reset behind the answer.
     let mut answer = vec![0; 60_000];
@@ -44,11 +41,8 @@ fn an_answer_is_delivered_although_its_sender_closed_on_an_unread_request() {
     assert!(eventually(SOON, || sb.flow_count() == 0));
 }
 
-#[test]
+#[lab_test]
 fn urgent_data_does_not_stop_a_spliced_flow() {
-    if !privileged("urgent_data_does_not_stop_a_spliced_flow") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
     let _health = servers::healthy(lab.host("east-1"));
@@ -70,11 +64,8 @@ fn urgent_data_does_not_stop_a_spliced_flow() {
     assert_eq!(received.iter().filter(|&&b| b == 1).count(), 300_000);
 }
 
-#[test]
+#[lab_test]
 fn beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts() {
-    if !privileged("beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let limit = "limits: { max_connections: 10 }\n";
@@ -93,11 +84,8 @@ fn beyond_its_limit_it_accepts_nobody_and_thinks_no_worse_of_its_hosts() {
     assert!(eventually(SOON, || http::ask(&lab, HTTP, "a.test").status == 200));
 }
 
-#[test]
+#[lab_test]
 fn a_successor_with_other_workers_leaves_no_socket_without_an_acceptor() {
-    if !privileged("a_successor_with_other_workers_leaves_no_socket_without_an_acceptor") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     for (steering, before, after) in [("bind", "4", "2"), ("bind", "1", "3"), ("sk-lookup", "4", "1")] {
@@ -125,11 +113,8 @@ fn a_successor_with_other_workers_leaves_no_socket_without_an_acceptor() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_full_house_with_a_full_queue_is_still_handed_over() {
-    if !privileged("a_full_house_with_a_full_queue_is_still_handed_over") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let body = format!(
@@ -151,11 +136,8 @@ fn a_full_house_with_a_full_queue_is_still_handed_over() {
     assert!(eventually(SOON, || http::ask(&lab, HTTP, "a.test").status == 200));
 }
 
-#[test]
+#[lab_test]
 fn unmatched_names_go_to_every_host_in_turn() {
-    if !privileged("unmatched_names_go_to_every_host_in_turn") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let any = config::web(&["{ host: a.test, clusters: { east: 1 } }"]).replace("unmatched: reject", "");

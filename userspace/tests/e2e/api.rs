@@ -4,14 +4,11 @@ use crate::lab;
 
 use std::collections::BTreeSet;
 
-use lab::{Lab, Router, Signalbox, config, privileged};
+use lab::{Lab, Router, Signalbox, config, lab_test};
 use serde_json::{Value, json};
 
-#[test]
+#[lab_test]
 fn each_operation_has_a_name_of_its_own() {
-    if !privileged("each_operation_has_a_name_of_its_own") {
-        return;
-    }
     let lab = Lab::new();
     let sb = Signalbox::start(&lab, &config::tcp("", &["east-1"]));
     let document = sb.json("/api/v1/openapi.json");
@@ -30,11 +27,8 @@ fn each_operation_has_a_name_of_its_own() {
     assert_eq!(paths["/api/v1/hosts"]["get"]["operationId"], "listHosts");
 }
 
-#[test]
+#[lab_test]
 fn errors_of_the_framework_are_problems_with_a_remedy() {
-    if !privileged("errors_of_the_framework_are_problems_with_a_remedy") {
-        return;
-    }
     let lab = Lab::new();
     let sb = Signalbox::start(&lab, &config::tcp("", &["east-1"]));
     let socket = lab.dir().join("admin.sock");
@@ -79,11 +73,8 @@ fn errors_of_the_framework_are_problems_with_a_remedy() {
     assert_eq!(sb.unix("GET", "/livez", "").body, "ok\n");
 }
 
-#[test]
+#[lab_test]
 fn changes_that_cut_everybody_off_want_force() {
-    if !privileged("changes_that_cut_everybody_off_want_force") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1"]);
     let route = "{ host: app.example.com, clusters: { east: 1, west: 1 } }";

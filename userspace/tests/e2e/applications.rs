@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::lab;
 
 use lab::servers::Server;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -88,11 +88,8 @@ impl Gear {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
-    if !privileged("a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say") {
-        return;
-    }
     let lab = Lab::new();
     let gears = ["east-1", "east-2"].map(|host| Gear::start(&lab, host, "[::]:8080"));
     let fast = "health: { interval: 2s, rise: 1 }";
@@ -152,11 +149,8 @@ fn a_gear_that_answers_5xx_goes_out_by_what_its_mappings_say() {
     assert_eq!(http::ask(&lab, HTTP, name).field("host"), "east-2");
 }
 
-#[test]
+#[lab_test]
 fn a_route_of_the_file_names_an_application_before_it_is_told_of() {
-    if !privileged("a_route_of_the_file_names_an_application_before_it_is_told_of") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let rest = format!(
@@ -209,11 +203,8 @@ fn names(answer: &Value, list: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-#[test]
+#[lab_test]
 fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
-    if !privileged("status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let fast = body(
@@ -327,11 +318,8 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
 }
 
 /// Without `brokers`: nothing is waited for, nothing is missing.
-#[test]
+#[lab_test]
 fn a_dump_is_replayed_where_events_are_only_posted() {
-    if !privileged("a_dump_is_replayed_where_events_are_only_posted") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1"]);
     let posted = format!(

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use lab::cut::{self, CutLab};
 use lab::services::{Answerer, ask, echo, greeter, greeting, udp};
-use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, http, lab_test};
 
 const BACKUP: &str = "backup: true";
 
@@ -40,11 +40,8 @@ fn start_greeter(lab: &Lab, name: &str) -> Server {
     greeter(lab.host(name), "[::]:3306", name)
 }
 
-#[test]
+#[lab_test]
 fn a_services_backup_serves_while_no_other_host_stands() {
-    if !privileged("a_services_backup_serves_while_no_other_host_stands") {
-        return;
-    }
     let lab = Lab::new();
     let first = start_greeter(&lab, "east-1");
     let _backup = start_greeter(&lab, "east-3");
@@ -92,11 +89,8 @@ fn a_services_backup_serves_while_no_other_host_stands() {
     expect_shares([0.0, 100.0]);
 }
 
-#[test]
+#[lab_test]
 fn a_tcp_listeners_backup_keeps_what_it_has() {
-    if !privileged("a_tcp_listeners_backup_keeps_what_it_has") {
-        return;
-    }
     let lab = Lab::new();
     let first = start_greeter(&lab, "east-1");
     let _backup = start_greeter(&lab, "east-3");
@@ -132,11 +126,8 @@ fn answers(lab: &CutLab, name: &str) -> bool {
     })
 }
 
-#[test]
+#[lab_test]
 fn a_routes_backup_serves_on_the_default_path() {
-    if !privileged("a_routes_backup_serves_on_the_default_path") {
-        return;
-    }
     let lab = cut::lab();
     let mut first = Router::start(&lab, "east-1");
     let _backup = Router::start(&lab, "east-3");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lab::cut::{self, expect_none, expect_tier, finish};
 use lab::tiers::ping;
-use lab::{Lab, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
+use lab::{Lab, SOON, Server, Signalbox, config, eventually, http, lab_test, servers};
 use serde_json::{Value, json};
 
 fn log_at(path: &Path, keys: &str) -> String {
@@ -137,11 +137,8 @@ fn each_end_on_each_tier_has_its_line() {
     }
 }
 
-#[test]
+#[lab_test]
 fn who_is_refused_has_a_line_with_the_reason() {
-    if !privileged("who_is_refused_has_a_line_with_the_reason") {
-        return;
-    }
     let lab = Lab::new();
     let file = lab.dir().join("connections.log");
     let limits = "limits: { per_source: { concurrent: 2 } }\ntimeouts: { peek_http: 1s }\n";
@@ -259,11 +256,8 @@ fn body(log: &str) -> String {
     format!("{log}{}clusters:\n{east}{route}", config::WEB_LISTENERS)
 }
 
-#[test]
+#[lab_test]
 fn lines_are_drawn_chosen_and_limited_and_what_is_left_out_is_counted() {
-    if !privileged("lines_are_drawn_chosen_and_limited_and_what_is_left_out_is_counted") {
-        return;
-    }
     let lab = Lab::new();
     let file = |name: &str| -> PathBuf { lab.dir().join(name) };
     let (_health, sb) = start(&lab, &log_at(&file("limited"), ", max_per_second: 1"));
@@ -297,11 +291,8 @@ fn lines_are_drawn_chosen_and_limited_and_what_is_left_out_is_counted() {
     assert_eq!(count("all"), 10, "nothing was logged while it was off");
 }
 
-#[test]
+#[lab_test]
 fn a_renamed_file_is_made_anew_by_sighup_and_by_the_api() {
-    if !privileged("a_renamed_file_is_made_anew_by_sighup_and_by_the_api") {
-        return;
-    }
     let lab = Lab::new();
     let (file, old) = (lab.dir().join("connections.log"), lab.dir().join("connections.log.1"));
     let (_health, mut sb) = start(&lab, &log_at(&file, ""));
@@ -325,11 +316,8 @@ fn a_renamed_file_is_made_anew_by_sighup_and_by_the_api() {
     assert_eq!(lines(&file).len(), 1);
 }
 
-#[test]
+#[lab_test]
 fn a_full_disk_costs_lines_and_no_traffic() {
-    if !privileged("a_full_disk_costs_lines_and_no_traffic") {
-        return;
-    }
     let lab = Lab::new();
     let _echo = servers::echo(lab.host("east-1"), "[::]:80");
     let (_health, sb) = start(&lab, &log_at(Path::new("/dev/full"), ""));
@@ -366,11 +354,8 @@ fn a_full_disk_costs_lines_and_no_traffic() {
     client.read_exact(&mut [0; 16]).unwrap();
 }
 
-#[test]
+#[lab_test]
 fn a_reader_that_stops_costs_lines_and_no_traffic() {
-    if !privileged("a_reader_that_stops_costs_lines_and_no_traffic") {
-        return;
-    }
     let lab = Lab::new();
     let pipe = lab.dir().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();

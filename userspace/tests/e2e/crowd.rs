@@ -5,7 +5,7 @@ use crate::lab;
 use std::net::TcpStream;
 
 use lab::namespace::connect_here;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 const HTTP: &str = "10.1.0.1:80";
 const THREADS: usize = 9;
@@ -13,11 +13,8 @@ const EACH: usize = 1000;
 
 /// Nine thousand, because a process here may have 20 000 descriptors and a flow takes two of signalbox. The clients'
 /// ends are in this process, the servers' in two HAProxies.
-#[test]
+#[lab_test]
 fn nine_thousand_connections_at_once_all_answer() {
-    if !privileged("nine_thousand_connections_at_once_all_answer") {
-        return;
-    }
     let lab = Lab::new();
     let hosts = ["east-1", "east-2"];
     let _routers = Router::start_all(&lab, &hosts);

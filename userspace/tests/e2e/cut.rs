@@ -9,13 +9,10 @@ use serde_json::Value;
 
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
 use lab::tiers::ping;
-use lab::{Router, SOON, Signalbox, config, eventually, http, privileged, servers};
+use lab::{Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
 
-#[test]
+#[lab_test]
 fn every_kind_of_flow_is_cut_in_both_families_and_shown_with_all_that_is_known_of_it() {
-    if !privileged("every_kind_of_flow_is_cut_in_both_families_and_shown_with_all_that_is_known_of_it") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -125,11 +122,8 @@ fn assert_shown(sb: &Signalbox, door: &cut::Door, client: &TcpStream, host: &Tcp
     assert!(text.contains(&client.local_addr().unwrap().to_string()), "{text}");
 }
 
-#[test]
+#[lab_test]
 fn real_tls_and_real_http_pass_through() {
-    if !privileged("real_tls_and_real_http_pass_through") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = (Router::start(&lab, "east-1"), Router::nginx(&lab, "west-1"));
     let sb = Signalbox::start(&lab, &cut::body(""));
@@ -156,11 +150,8 @@ fn real_tls_and_real_http_pass_through() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_cut_flow_holds_no_descriptor_of_the_process() {
-    if !privileged("a_cut_flow_holds_no_descriptor_of_the_process") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -190,9 +181,9 @@ fn a_cut_flow_holds_no_descriptor_of_the_process() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn what_is_configured_otherwise_stays_on_another_tier_and_says_why() {
-    if !privileged("what_is_configured_otherwise_stays_on_another_tier_and_says_why") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -239,9 +230,9 @@ fn what_is_configured_otherwise_stays_on_another_tier_and_says_why() {
     }
 }
 
-#[test]
+#[lab_test]
 fn pins_stay_after_the_process_and_go_with_detach() {
-    if !privileged("pins_stay_after_the_process_and_go_with_detach") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -271,9 +262,9 @@ fn pins_stay_after_the_process_and_go_with_detach() {
     assert!(pins().is_empty(), "{:?}", pins());
 }
 
-#[test]
+#[lab_test]
 fn what_cannot_be_cut_works_on_another_tier_with_the_reason_shown() {
-    if !privileged("what_cannot_be_cut_works_on_another_tier_with_the_reason_shown") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use lab::cut::{self, doors, expect_none};
 use lab::transfers::{self, Load};
-use lab::{SOON, eventually, exchange, privileged};
+use lab::{SOON, eventually, exchange, lab_test};
 
 const MIB: u64 = 1 << 20;
 
-#[test]
+#[lab_test]
 fn hundreds_of_flows_of_every_size_through_every_door() {
-    if !privileged("hundreds_of_flows_of_every_size_through_every_door") {
-        return;
-    }
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -55,9 +52,9 @@ mod share_4 {
     use super::*;
 
     /// Sequence numbers go round: the books know who is where, beyond 2 GiB and beyond 4.
-    #[test]
+    #[lab_test]
     fn five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end() {
-        if !privileged("five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end") || cut::lenient() {
+        if cut::lenient() {
             return;
         }
         const BYTES: u64 = 5 * 1024 * MIB;
@@ -106,11 +103,8 @@ mod share_4 {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_large_transfer_both_ways_at_once_passes_whole_and_is_counted() {
-    if !privileged("a_large_transfer_both_ways_at_once_passes_whole_and_is_counted") {
-        return;
-    }
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");

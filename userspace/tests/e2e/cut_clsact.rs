@@ -7,7 +7,7 @@ use std::thread;
 
 use lab::cut::{self, CutLab, Hosts, doors, expect_none, finish};
 use lab::tiers::ping;
-use lab::{SOON, Signalbox, eventually, exchange, privileged};
+use lab::{SOON, Signalbox, eventually, exchange, lab_test};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,9 +24,9 @@ fn filters(lab: &CutLab) -> Vec<String> {
     shown.filter(|line| line.contains("cut_")).collect()
 }
 
-#[test]
+#[lab_test]
 fn filters_carry_outlive_the_process_are_replaced_under_way_and_go() {
-    if !privileged("filters_carry_outlive_the_process_are_replaced_under_way_and_go") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

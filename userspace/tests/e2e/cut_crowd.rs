@@ -5,7 +5,7 @@ use crate::{kernel_peek, lab};
 use std::time::{Duration, Instant};
 
 use lab::crowd::{self, Helper};
-use lab::{Signalbox, config, cut, eventually, privileged, servers};
+use lab::{Signalbox, config, cut, eventually, lab_test, servers};
 
 const ADDRESSES: [&str; 3] = ["10.1.0.2", "10.1.0.3", "10.1.0.4"];
 
@@ -71,17 +71,15 @@ fn set(name: &str, default: usize) -> usize {
 mod share_4 {
     use super::*;
 
-    #[test]
+    #[lab_test]
     fn a_hundred_thousand_flows_idle_and_then_all_answer() {
-        if privileged("a_hundred_thousand_flows_idle_and_then_all_answer") {
-            idle_and_answer(&CUT, |_, _| ());
-        }
+        idle_and_answer(&CUT, |_, _| ());
     }
 
     /// Some find no port that is free, and userspace connects them.
-    #[test]
+    #[lab_test]
     fn a_hundred_thousand_flows_that_the_kernel_routes_idle_and_then_all_answer() {
-        if privileged("a_hundred_thousand_flows_that_the_kernel_routes_idle_and_then_all_answer") && !cut::lenient() {
+        if !cut::lenient() {
             idle_and_answer(&PEEKED, |sb, all| {
                 let delivered = kernel_peek::exits(sb, "delivered") as usize;
                 println!("{delivered} of {all} were routed in the kernel");

@@ -18,17 +18,14 @@ use lab::exchange::Noise;
 use lab::impair::{Impaired, Odds};
 use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::tiers::ping;
-use lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
+use lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
 fn closed(sb: &Signalbox, reason: &str) -> u64 {
     sb.metric(&format!("signalbox_connections_closed_total{{reason=\"{reason}\"}}")) as u64
 }
 
-#[test]
+#[lab_test]
 fn each_half_closes_for_itself() {
-    if !privileged("each_half_closes_for_itself") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -76,11 +73,8 @@ fn each_half_closes_for_itself() {
 
 /// A FIN and the host's answer to our SYN on two CPUs at the same time: the one finds no flow yet, the other no FIN.
 /// Here the program is made to forget a FIN that it has seen.
-#[test]
+#[lab_test]
 fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
-    if !privileged("a_fin_that_passes_while_its_flow_is_cut_ends_it") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     // The record of a handshake, which is changed here, is of connections with a socket.
@@ -137,11 +131,8 @@ fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_reset_is_a_reset_for_the_other_side() {
-    if !privileged("a_reset_is_a_reset_for_the_other_side") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -200,11 +191,8 @@ fn end_of(mut stream: &TcpStream) -> Option<ErrorKind> {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_connection_without_a_byte_ends_as_it_began() {
-    if !privileged("a_connection_without_a_byte_ends_as_it_began") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -222,11 +210,8 @@ fn a_connection_without_a_byte_ends_as_it_began() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_is_gone_before_its_host_answers_is_gone_for_the_host_too() {
-    if !privileged("a_client_that_is_gone_before_its_host_answers_is_gone_for_the_host_too") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -263,11 +248,8 @@ fn a_client_that_is_gone_before_its_host_answers_is_gone_for_the_host_too() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn an_idle_flow_is_ended_for_both_and_a_busy_one_is_not() {
-    if !privileged("an_idle_flow_is_ended_for_both_and_a_busy_one_is_not") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "timeouts: { idle: 3s }");
@@ -303,11 +285,8 @@ fn an_idle_flow_is_ended_for_both_and_a_busy_one_is_not() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_client_port_may_be_used_again_at_once() {
-    if !privileged("a_client_port_may_be_used_again_at_once") {
-        return;
-    }
     let lab = cut::lab();
     let _servers = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
     let (_health, sb) = cut::start(&lab, "");
@@ -367,11 +346,8 @@ fn connect_from_port(lab: &Lab, to: &str, port: u16) -> std::io::Result<TcpStrea
     })
 }
 
-#[test]
+#[lab_test]
 fn a_reader_that_pauses_stops_its_sender_and_then_gets_every_byte() {
-    if !privileged("a_reader_that_pauses_stops_its_sender_and_then_gets_every_byte") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

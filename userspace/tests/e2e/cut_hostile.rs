@@ -11,7 +11,7 @@ use lab::exchange::Noise;
 use lab::namespace::ip;
 use lab::raw::{ACK, FIN, RST, SYN, Segment};
 use lab::tiers::ping;
-use lab::{Lab, Ns, Signalbox, eventually, privileged};
+use lab::{Lab, Ns, Signalbox, eventually, lab_test};
 
 /// Whether both ends still talk, now and after a pause in which somebody might tidy up.
 fn lives(sb: &Signalbox, client: &TcpStream, host: &TcpStream) -> Result<(), String> {
@@ -40,11 +40,8 @@ fn lives(sb: &Signalbox, client: &TcpStream, host: &TcpStream) -> Result<(), Str
 }
 
 /// Segments of somebody who knows a flow's addresses and ports, but not its numbers.
-#[test]
+#[lab_test]
 fn a_blind_attacker_ends_no_flow() {
-    if !privileged("a_blind_attacker_ends_no_flow") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -111,11 +108,8 @@ fn a_blind_attacker_ends_no_flow() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn neighbours_that_are_forgotten_or_have_moved_are_found_again() {
-    if !privileged("neighbours_that_are_forgotten_or_have_moved_are_found_again") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -147,11 +141,8 @@ fn neighbours_that_are_forgotten_or_have_moved_are_found_again() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_client_on_an_interface_that_came_later() {
-    if !privileged("a_client_on_an_interface_that_came_later") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -186,11 +177,8 @@ impl Late {
     }
 }
 
-#[test]
+#[lab_test]
 fn an_end_that_vanishes_leaves_a_flow_that_its_peer_can_end() {
-    if !privileged("an_end_that_vanishes_leaves_a_flow_that_its_peer_can_end") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -6,15 +6,12 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use lab::impair::{Impaired, Odds, netstat};
-use lab::{Lab, exchange, privileged};
+use lab::{Lab, exchange, lab_test};
 
 const MIB: u64 = 1 << 20;
 
-#[test]
+#[lab_test]
 fn a_bad_link_drops_doubles_and_reorders_in_both_directions() {
-    if !privileged("a_bad_link_drops_doubles_and_reorders_in_both_directions") {
-        return;
-    }
     // Two CPUs are enough to reorder packets of a good link, by hundreds in 8 MiB. All threads of this test share one.
     let mut one = CpuSet::new();
     one.set(0).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish, known};
 use lab::tiers::ping;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, exchange, http, privileged, servers, transfers};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, exchange, http, lab_test, privileged, servers, transfers};
 
 const MIB: u64 = 1 << 20;
 const QUICK: &str = "timeouts: { shutdown: 5s }";
@@ -100,16 +100,16 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
     });
 }
 
-#[test]
+#[lab_test]
 fn no_transfer_fails_when_the_process_is_killed() {
-    if privileged("no_transfer_fails_when_the_process_is_killed") && !cut::lenient() {
+    if !cut::lenient() {
         two_hundred_transfers(Signalbox::kill9);
     }
 }
 
-#[test]
+#[lab_test]
 fn no_transfer_fails_when_the_process_is_stopped() {
-    if privileged("no_transfer_fails_when_the_process_is_stopped") && !cut::lenient() {
+    if !cut::lenient() {
         two_hundred_transfers(|sb| {
             sb.term();
             assert_eq!(sb.proc.exit_code(SOON), 0);
@@ -117,9 +117,9 @@ fn no_transfer_fails_when_the_process_is_stopped() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_successor_knows_each_flow_as_well_as_its_predecessor_did() {
-    if !privileged("a_successor_knows_each_flow_as_well_as_its_predecessor_did") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -158,9 +158,9 @@ fn a_successor_knows_each_flow_as_well_as_its_predecessor_did() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_flow_that_ended_while_nobody_was_there_is_not_there_for_ever() {
-    if !privileged("a_flow_that_ended_while_nobody_was_there_is_not_there_for_ever") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -184,9 +184,9 @@ fn a_flow_that_ended_while_nobody_was_there_is_not_there_for_ever() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_successor_shares_out_by_what_it_found() {
-    if !privileged("a_successor_shares_out_by_what_it_found") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -228,9 +228,9 @@ fn a_successor_shares_out_by_what_it_found() {
     assert_eq!(active(), [0, 0, 0]);
 }
 
-#[test]
+#[lab_test]
 fn a_successor_uses_no_port_that_an_old_flow_has() {
-    if !privileged("a_successor_uses_no_port_that_an_old_flow_has") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -281,9 +281,9 @@ fn a_successor_uses_no_port_that_an_old_flow_has() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_takeover_refuses_nobody_and_disturbs_no_flow() {
-    if !privileged("a_takeover_refuses_nobody_and_disturbs_no_flow") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -347,9 +347,9 @@ fn a_takeover_refuses_nobody_and_disturbs_no_flow() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number() {
-    if !privileged("a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     // The kernel gives the lowest free number to a new namespace, so that the second lab's are those of the first.

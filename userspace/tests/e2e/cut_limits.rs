@@ -8,11 +8,11 @@ use std::net::TcpStream;
 use lab::cut::{self, Hosts, doors, expect_cut, expect_none, finish};
 use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::tiers::ping;
-use lab::{SOON, eventually, privileged, servers};
+use lab::{SOON, eventually, lab_test, servers};
 
-#[test]
+#[lab_test]
 fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
-    if !privileged("what_finds_no_place_in_the_table_works_on_another_tier_and_says_so") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -75,11 +75,8 @@ fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
     }
 }
 
-#[test]
+#[lab_test]
 fn cut_flows_count_among_the_connections_of_a_source_and_in_all() {
-    if !privileged("cut_flows_count_among_the_connections_of_a_source_and_in_all") {
-        return;
-    }
     let lab = cut::lab();
     let _echo = servers::echo(lab.host("east-1"), cut::BACKEND);
     let (_health, sb) = cut::start(&lab, "limits: { per_source: { concurrent: 20 } }");
@@ -112,11 +109,8 @@ fn cut_flows_count_among_the_connections_of_a_source_and_in_all() {
     assert_eq!(sb.metric("signalbox_connections_current"), 0.0);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end() {
-    if !privileged("a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -152,11 +146,8 @@ fn a_host_that_leaves_the_configuration_keeps_its_flows_until_they_end() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn the_listener_of_a_flow_may_go_while_the_flow_stays() {
-    if !privileged("the_listener_of_a_flow_may_go_while_the_flow_stays") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

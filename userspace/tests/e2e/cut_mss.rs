@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::cut::{self, CutLab, Door, expect_none};
 use lab::transfers::{self, Load};
-use lab::{SOON, Signalbox, eventually, privileged};
+use lab::{SOON, Signalbox, eventually, lab_test};
 use signalbox::sys::tcp_info;
 
 use crate::kernel_peek;
@@ -58,17 +58,17 @@ fn narrow_and_widen(lab: &CutLab, extra: &str, doors: fn() -> Vec<Door>) -> Sign
     sb
 }
 
-#[test]
+#[lab_test]
 fn flows_to_hosts_with_narrow_links_are_cut() {
-    if !privileged("flows_to_hosts_with_narrow_links_are_cut") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     narrow_and_widen(&cut::lab(), "", cut::doors);
 }
 
-#[test]
+#[lab_test]
 fn connections_to_hosts_with_narrow_links_are_routed_in_the_kernel() {
-    if !privileged("connections_to_hosts_with_narrow_links_are_routed_in_the_kernel") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

@@ -9,7 +9,7 @@ use lab::cut::{self, CutLab, expect_none};
 use lab::impair::{Impaired, Odds};
 use lab::namespace::connect_here;
 use lab::transfers::{self, Load};
-use lab::{Ns, Signalbox, exchange, privileged};
+use lab::{Ns, Signalbox, exchange, lab_test};
 
 const MIB: u64 = 1 << 20;
 
@@ -78,22 +78,16 @@ fn every_combination(lab: &CutLab, sb: &Signalbox, sizes: &[(u64, u64)]) {
 mod share_4 {
     use super::*;
 
-    #[test]
+    #[lab_test]
     fn timestamps_sack_and_window_scaling_in_every_combination() {
-        if !privileged("timestamps_sack_and_window_scaling_in_every_combination") {
-            return;
-        }
         let lab = cut::lab();
         let _servers = transfers::servers(&lab);
         let (_health, sb) = cut::start(&lab, "");
         every_combination(&lab, &sb, &[(8, 3), (8, 50_000), (2, 2 * MIB)]);
     }
 
-    #[test]
+    #[lab_test]
     fn timestamps_sack_and_window_scaling_in_every_combination_on_bad_links() {
-        if !privileged("timestamps_sack_and_window_scaling_in_every_combination_on_bad_links") {
-            return;
-        }
         let lab = cut::lab();
         let _servers = transfers::servers(&lab);
         let (_health, sb) = cut::start(&lab, "");
@@ -103,11 +97,8 @@ mod share_4 {
     }
 }
 
-#[test]
+#[lab_test]
 fn ecn_at_either_end_or_both() {
-    if !privileged("ecn_at_either_end_or_both") {
-        return;
-    }
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -143,11 +134,8 @@ fn ecn_at_either_end_or_both() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn flows_that_are_older_than_their_peers_clocks_are_young() {
-    if !privileged("flows_that_are_older_than_their_peers_clocks_are_young") {
-        return;
-    }
     // A receiver discards what seems older than what it had (PAWS): after a pause the other end's clock must have gone
     // on.
     let lab = cut::lab();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab::cut::{self, expect_cut, expect_none};
 use lab::impair::netstat;
 use lab::tiers::ping;
-use lab::{Lab, Ns, SOON, Server, Signalbox, config, eventually, exchange, privileged, servers};
+use lab::{Lab, Ns, SOON, Server, Signalbox, config, eventually, exchange, lab_test, servers};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a segment with timestamps that fits the narrow way.
@@ -58,11 +58,8 @@ impl Behind {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
-    if !privileged("a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other") {
-        return;
-    }
     let lab = cut::lab();
     let far = Behind::new(&lab, &lab.client, 4, ("10.1.0.2", "fd00:1::2"));
     let deep = Behind::new(&lab, lab.host("east-1"), 5, ("10.2.0.2", "fd00:2::2"));
@@ -137,11 +134,8 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn legs_on_vlans() {
-    if !privileged("legs_on_vlans") {
-        return;
-    }
     let lab = cut::lab();
     let vlan = |ns: &Ns, on: &str, id: u8, end: u8| {
         let name = format!("v{id}");
@@ -203,11 +197,8 @@ fn legs_on_vlans() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_cable_pulled_out_and_put_back_costs_nothing_but_time() {
-    if !privileged("a_cable_pulled_out_and_put_back_costs_nothing_but_time") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = cut::Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -14,7 +14,7 @@ use lab::cut::{self, Door, Hosts, doors, expect_cut, expect_none, finish};
 use lab::exchange::Noise;
 use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::tiers::ping;
-use lab::{Lab, SOON, Server, Signalbox, eventually, hello, privileged, servers};
+use lab::{Lab, SOON, Server, Signalbox, eventually, hello, lab_test, privileged, servers};
 
 /// A connection whose every write is a segment.
 fn connect(lab: &Lab, at: &str) -> TcpStream {
@@ -43,11 +43,8 @@ fn speaking() -> impl Iterator<Item = Door> {
     doors().into_iter().filter(|door| !door.first.is_empty())
 }
 
-#[test]
+#[lab_test]
 fn first_bytes_one_by_one_and_then_everything_one_by_one() {
-    if !privileged("first_bytes_one_by_one_and_then_everything_one_by_one") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -81,11 +78,8 @@ fn first_bytes_one_by_one_and_then_everything_one_by_one() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_hello_in_many_segments_and_records() {
-    if !privileged("a_hello_in_many_segments_and_records") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -113,11 +107,8 @@ fn a_hello_in_many_segments_and_records() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said_a_word() {
-    if !privileged("a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said_a_word") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -147,11 +138,8 @@ fn a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_server_may_speak_first() {
-    if !privileged("a_server_may_speak_first") {
-        return;
-    }
     let lab = cut::lab();
     let greeting = noise(8, 5000);
     let _servers = ["east-1", "west-1"].map(|host| {
@@ -187,11 +175,8 @@ fn a_server_may_speak_first() {
 }
 
 /// The balancer's sockets have nothing to deliver, and are closed by the time that the host repeats its SYN-ACK.
-#[test]
+#[lab_test]
 fn a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_was_lost() {
-    if !privileged("a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_was_lost") {
-        return;
-    }
     let lab = cut::lab();
     let greeting = noise(9, 5000);
     let _servers = ["east-1", "west-1"].map(|host| {
@@ -220,11 +205,8 @@ fn a_server_that_speaks_first_is_heard_though_the_last_packet_of_its_handshake_w
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_answers_before_it_has_read_anything() {
-    if !privileged("a_host_that_answers_before_it_has_read_anything") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -257,11 +239,8 @@ fn a_host_that_answers_before_it_has_read_anything() {
 
 /// Bytes that the balancer's socket has yet to hand off are retransmitted with an acknowledgement as old as the cut. A
 /// receiver takes no bytes with one older than the largest window it has seen (RFC 5961, 5.2).
-#[test]
+#[lab_test]
 fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
-    if !privileged("a_host_that_answers_at_length_before_it_takes_what_is_owed") {
-        return;
-    }
     let lab = cut::lab();
     for host in ["east-1", "west-1"] {
         lab.host(host)
@@ -293,11 +272,8 @@ fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_is_slow_to_accept_and_slow_to_read() {
-    if !privileged("a_host_that_is_slow_to_accept_and_slow_to_read") {
-        return;
-    }
     let lab = cut::lab();
     // Accepted by nobody: the kernel finishes the handshake and takes bytes until its window is full.
     let listeners = speaking().map(|door| (lab.host(door.host).listen(&format!("[::]:{}", door.port)), door));
@@ -377,11 +353,8 @@ fn with_tiny_buffers(
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn hosts_get_the_proxy_header_and_then_every_byte_at_its_place() {
-    if !privileged("hosts_get_the_proxy_header_and_then_every_byte_at_its_place") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
@@ -412,11 +385,8 @@ fn hosts_get_the_proxy_header_and_then_every_byte_at_its_place() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn urgent_data_neither_stops_nor_ends_a_flow() {
-    if !privileged("urgent_data_neither_stops_nor_ends_a_flow") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");
@@ -434,11 +404,8 @@ fn urgent_data_neither_stops_nor_ends_a_flow() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn connections_that_come_all_at_once_are_cut_all_the_same() {
-    if !privileged("connections_that_come_all_at_once_are_cut_all_the_same") {
-        return;
-    }
     let lab = cut::lab();
     let _echoes = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
     let (_health, sb) = cut::start(&lab, "");

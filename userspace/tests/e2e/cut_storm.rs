@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use lab::cut::{self, Door, doors};
 use lab::exchange::Noise;
-use lab::{SOON, Server, Signalbox, eventually, privileged};
+use lab::{SOON, Server, Signalbox, eventually, lab_test};
 
 /// Longer than this is stuck.
 const STUCK: Duration = Duration::from_secs(20);
@@ -99,11 +99,8 @@ fn ask(door: &Door, seed: u64, len: usize) -> Result<()> {
 mod share_4 {
     use super::*;
 
-    #[test]
+    #[lab_test]
     fn killed_at_random_times_under_a_storm_of_new_connections() {
-        if !privileged("killed_at_random_times_under_a_storm_of_new_connections") {
-            return;
-        }
         let lab = cut::lab();
         let outcomes = Outcomes::default();
         let _servers: Vec<_> = doors()

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use lab::cut::{self, Hosts, TCP};
-use lab::{Lab, SOON, Signalbox, privileged};
+use lab::{Lab, SOON, Signalbox, lab_test};
 
 /// Buffers of a machine that was tuned for long fast ways: its window scale is 10, that of the others 7.
 const TUNED: &str = "4096 131072 33554432";
@@ -73,9 +73,9 @@ fn uploads_while_it_does_not_read(from: &TcpStream, to: &TcpStream, case: &str) 
     read_all_of(from, sent, &format!("{case}, at last read"));
 }
 
-#[test]
+#[lab_test]
 fn who_does_not_read_can_send_whatever_the_buffers_of_the_three_are() {
-    if !privileged("who_does_not_read_can_send_whatever_the_buffers_of_the_three_are") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     for (who, sizes) in [
@@ -108,9 +108,9 @@ fn who_does_not_read_can_send_whatever_the_buffers_of_the_three_are() {
 }
 
 /// A socket whose buffer is smaller than a unit of the balancer's own scale.
-#[test]
+#[lab_test]
 fn a_client_with_a_tiny_buffer_is_served_as_fast_as_by_a_host_itself() {
-    if !privileged("a_client_with_a_tiny_buffer_is_served_as_fast_as_by_a_host_itself") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

@@ -5,13 +5,10 @@ use crate::lab;
 use std::process::Stdio;
 
 use lab::signalbox::binary;
-use lab::{Lab, SOON, eventually, privileged};
+use lab::{Lab, SOON, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn the_demo_leaves_nothing_and_ends_without_a_warning() {
-    if !privileged("the_demo_leaves_nothing_and_ends_without_a_warning") {
-        return;
-    }
     let lab = Lab::new();
     let directory = lab.dir().join("demo");
     std::fs::create_dir(&directory).unwrap();

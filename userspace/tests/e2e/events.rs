@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Router, SOON, Signalbox, config, cut, eventually, http, privileged};
+use lab::{Router, SOON, Signalbox, config, cut, eventually, http, lab_test};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -30,11 +30,8 @@ fn table(sb: &Signalbox) -> Value {
     sb.json("/api/v1/applications/demo/phpha")
 }
 
-#[test]
+#[lab_test]
 fn an_application_lives_and_leaves_nothing_behind() {
-    if !privileged("an_application_lives_and_leaves_nothing_behind") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2", "east-3"]);
     let certificates = lab.dir().join("certificates");

@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 fn body() -> String {
     let east = config::cluster("east", &[], &["east-1"]);
@@ -15,11 +15,8 @@ fn body() -> String {
     )
 }
 
-#[test]
+#[lab_test]
 fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
-    if !privileged("explain_says_whether_a_client_s_connection_would_be_cut_and_why_not") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body());
@@ -54,11 +51,8 @@ fn explain_says_whether_a_client_s_connection_would_be_cut_and_why_not() {
 }
 
 /// The answer that a client would get, in its own protocol, and nothing that contradicts it.
-#[test]
+#[lab_test]
 fn explain_says_what_a_refused_client_gets() {
-    if !privileged("explain_says_what_a_refused_client_gets") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let east = config::cluster("east", &[], &["east-1"]) + &config::cluster("west", &[], &["west-2"]);

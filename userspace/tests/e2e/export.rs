@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{applications, lab};
 
-use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, lab_test};
 use serde_json::{Value, json};
 
 /// Addresses at which HAProxy and nginx serve what is exported.
@@ -117,11 +117,8 @@ fn routed(lab: &Lab, names: &[(&str, &str)], host: impl Fn(&str, &str) -> String
     }
 }
 
-#[test]
+#[lab_test]
 fn haproxy_and_nginx_route_by_what_is_exported() {
-    if !privileged("haproxy_and_nginx_route_by_what_is_exported") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
     let rest = clusters_and_routes("  - { host: none.test, clusters: { demo/none: 1 } }\n");
@@ -187,11 +184,8 @@ fn haproxy_and_nginx_route_by_what_is_exported() {
 }
 
 /// TLS is passed through: the router hosts answer with their own certificates, and see the client's server name.
-#[test]
+#[lab_test]
 fn haproxy_and_nginx_pass_tls_on_by_what_is_exported() {
-    if !privileged("haproxy_and_nginx_pass_tls_on_by_what_is_exported") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "west-2"]);
     let body = format!("{}{}", config::WEB_LISTENERS, clusters_and_routes(""));

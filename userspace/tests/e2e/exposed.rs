@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 
 use lab::services::{echo, greeter, greeting};
-use lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged};
+use lab::{Lab, SOON, Server, Signalbox, config, eventually, lab_test};
 use serde_json::{Value, json};
 
 /// An event of an application of the namespace demo.
@@ -108,11 +108,8 @@ fn greeters(lab: &Lab) -> Vec<Server> {
 }
 
 /// A table that leads to an endpoint too early sends its packets to the service's own port, where nobody listens.
-#[test]
+#[lab_test]
 fn an_endpoint_gets_nothing_before_its_port_is_known() {
-    if !privileged("an_endpoint_gets_nothing_before_its_port_is_known") {
-        return;
-    }
     let lab = Lab::new();
     let _greeters = greeters(&lab);
     let rule = format!("{{ match: \"*\", listen: [\"10.1.0.1:20000-20009\"], {FAST} }}");
@@ -133,11 +130,8 @@ fn an_endpoint_gets_nothing_before_its_port_is_known() {
     }
 }
 
-#[test]
+#[lab_test]
 fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() {
-    if !privileged("an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill") {
-        return;
-    }
     let lab = Lab::new();
     let _greeters = greeters(&lab);
     let body = rules(
@@ -225,10 +219,9 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
 }
 
 /// Balancers get the same ports though each is told of applications by itself, in another order.
-#[test]
+#[lab_test]
 fn balancers_that_share_a_table_give_the_same_ports() {
-    const NAME: &str = "balancers_that_share_a_table_give_the_same_ports";
-    if !privileged(NAME) || !etcd::available(NAME) {
+    if !etcd::available("balancers_that_share_a_table_give_the_same_ports") {
         return;
     }
     let lab = Lab::new();
@@ -309,11 +302,8 @@ fn balancers_that_share_a_table_give_the_same_ports() {
     );
 }
 
-#[test]
+#[lab_test]
 fn who_finds_no_port_is_shown_and_costs_nobody_else_anything() {
-    if !privileged("who_finds_no_port_is_shown_and_costs_nobody_else_anything") {
-        return;
-    }
     let lab = Lab::new();
     let _greeters = greeters(&lab);
     let body = |expose: &str, services: &str| {

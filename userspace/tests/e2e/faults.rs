@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lab::cut::{self, Hosts, TCP};
 use lab::tiers::ping;
-use lab::{Lab, SOON, Signalbox, config, eventually, exchange, privileged, servers};
+use lab::{Lab, SOON, Signalbox, config, eventually, exchange, lab_test, servers};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,9 +18,9 @@ const WORD: &[u8] = b"still there";
 const AT: &str = TCP[0].0;
 
 /// A switch that starts anew, a cable that is put in another socket.
-#[test]
+#[lab_test]
 fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
-    if !privileged("cut_flows_outlive_a_link_that_is_down_for_two_seconds") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -62,9 +62,9 @@ fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
 }
 
 /// The kernel tells senders of packets that it routes. Those of cut flows it does not see.
-#[test]
+#[lab_test]
 fn cut_flows_outlive_a_link_whose_mtu_is_lowered() {
-    if !privileged("cut_flows_outlive_a_link_whose_mtu_is_lowered") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     for link in ["back", "client"] {
@@ -150,11 +150,8 @@ fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpS
 }
 
 /// RFC 1122, section 4.2.3.9.
-#[test]
+#[lab_test]
 fn a_routers_passing_complaint_ends_no_copied_flow() {
-    if !privileged("a_routers_passing_complaint_ends_no_copied_flow") {
-        return;
-    }
     for tier in ["copy", "splice"] {
         let lab = Lab::new();
         let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");

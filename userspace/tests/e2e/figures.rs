@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use lab::cut::{self, expect_none, expect_tier, finish};
-use lab::{Lab, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, SOON, Signalbox, config, eventually, http, lab_test};
 use serde_json::json;
 
 const IN_EAST: &str = r#"{route="a.test",cluster="east""#;
@@ -127,11 +127,8 @@ fn ask(lab: &Lab, name: &str) -> u16 {
     http::get(lab.client.connect("10.1.0.1:80"), name, "/").map_or(0, |answer| answer.status)
 }
 
-#[test]
+#[lab_test]
 fn labels_are_bounded_and_no_client_makes_one() {
-    if !privileged("labels_are_bounded_and_no_client_makes_one") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = ["east-1", "east-2", "east-3"].map(|host| lab::Router::start(&lab, host));
     let all = ["a", "b", "c", "d"];
@@ -162,11 +159,8 @@ fn labels_are_bounded_and_no_client_makes_one() {
     assert_eq!(sb.proc.exit_code(SOON), 0);
 }
 
-#[test]
+#[lab_test]
 fn refusals_count_for_the_route_that_they_are_of() {
-    if !privileged("refusals_count_for_the_route_that_they_are_of") {
-        return;
-    }
     let lab = Lab::new();
     let (_health, sb) = Signalbox::refusing(&lab, "");
     let refused = |route: &str, reason: &str| {

@@ -3,7 +3,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, privileged, servers};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, lab_test, servers};
 use nix::sys::signal::Signal;
 
 fn body(clusters: &[String]) -> String {
@@ -14,11 +14,8 @@ fn body(clusters: &[String]) -> String {
     )
 }
 
-#[test]
+#[lab_test]
 fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
-    if !privileged("a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it") {
-        return;
-    }
     let lab = Lab::new();
     let routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let _bare = servers::echo(lab.host("west-2"), "[::]:443");
@@ -53,11 +50,8 @@ fn a_router_that_hangs_is_out_by_default_though_the_kernel_accepts_for_it() {
     sb.wait_healthy(&["east-1"]);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_drops_syns_is_out_and_comes_back() {
-    if !privileged("a_host_that_drops_syns_is_out_and_comes_back") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let health = "health: { interval: 2s, fast_interval: 200ms, rise: 3, fall: 2 }";
@@ -85,11 +79,8 @@ fn a_host_that_drops_syns_is_out_and_comes_back() {
     sb.wait_healthy(&["east-1"]);
 }
 
-#[test]
+#[lab_test]
 fn a_check_speaks_proxy_where_the_router_expects_it() {
-    if !privileged("a_check_speaks_proxy_where_the_router_expects_it") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = ["east-1", "east-2"].map(|host| Router::accept_proxy(&lab, host));
     let on_80 = "health: { http: {}, interval: 2s }";

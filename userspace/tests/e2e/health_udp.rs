@@ -3,7 +3,7 @@
 use crate::lab;
 
 use lab::services::{Answerer, ask, udp};
-use lab::{Lab, Ns, Proc, SOON, Signalbox, available, eventually, privileged};
+use lab::{Lab, Ns, Proc, SOON, Signalbox, available, eventually, lab_test};
 
 /// A name server on port 53 that knows one name.
 fn name_server(host: &Ns, name: &str, lab: &Lab) -> Proc {
@@ -46,11 +46,9 @@ fn wait_state(sb: &Signalbox, host: &str, is_healthy: bool, detail: &str) {
     assert!(eventually(SOON, is_so), "{host}: {}", sb.host(host));
 }
 
-#[test]
+#[lab_test]
 fn name_servers_are_asked_for_a_name() {
-    if !privileged("name_servers_are_asked_for_a_name")
-        || !available("name_servers_are_asked_for_a_name", &[("dnsmasq", "dnsmasq-base")])
-    {
+    if !available("name_servers_are_asked_for_a_name", &[("dnsmasq", "dnsmasq-base")]) {
         return;
     }
     let lab = Lab::new();
@@ -68,11 +66,8 @@ fn name_servers_are_asked_for_a_name() {
     wait_state(&sb, "east-2-v6", false, "DNS REFUSED");
 }
 
-#[test]
+#[lab_test]
 fn an_answer_must_have_what_is_expected() {
-    if !privileged("an_answer_must_have_what_is_expected") {
-        return;
-    }
     let lab = Lab::new();
     let _first = Answerer::start(lab.host("east-1"), "[::]:5353", "east-1");
     let _second = Answerer::start(lab.host("east-2"), "[::]:5353", "east-2");

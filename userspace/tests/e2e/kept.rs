@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use lab::tiers::{BACKEND, start, tiers};
-use lab::{Lab, SOON, eventually, privileged};
+use lab::{Lab, SOON, eventually, lab_test};
 
 /// Longer than what tier sockmap lets be under way (1 MiB), as a head and a body of 1 MiB are: the rest of each answer
 /// goes by userspace.
@@ -90,11 +90,8 @@ fn ask(mut stream: &TcpStream, connection: usize, answers: usize) -> Result<(), 
 
 /// In tier sockmap userspace carries the end of an answer, and the kernel redirects the beginning of the next one. A flow
 /// that reads from a leg whose gate can open at any moment sends later bytes ahead of the redirected ones.
-#[test]
+#[lab_test]
 fn answers_of_a_mebibyte_over_kept_connections_arrive_in_order() {
-    if !privileged("answers_of_a_mebibyte_over_kept_connections_arrive_in_order") {
-        return;
-    }
     let lab = Lab::new();
     let _server = lab::Server::start(lab.host("east-1"), BACKEND, |stream| {
         // What goes wrong here goes wrong at the client too, and is judged there.

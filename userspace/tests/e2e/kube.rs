@@ -12,7 +12,7 @@ use kube_api::Api;
 use kube_api::objects::{route, router};
 use lab::namespace::Ns;
 use lab::topology::HOSTS;
-use lab::{Proc, Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use lab::{Proc, Router, SOON, Signalbox, config, cut, eventually, http, lab_test, signalbox};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -102,11 +102,8 @@ fn source(sb: &Signalbox, name: &str) -> Value {
     signalbox::find(&sb.json("/api/v1/sources")["sources"], "name", name)
 }
 
-#[test]
+#[lab_test]
 fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_fails() {
-    if !privileged("an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_fails") {
-        return;
-    }
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
     // The balancer reaches the API server of east; west's only its own agent does.
@@ -276,11 +273,8 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
     assert!(source(&sb, "kube:east").is_null());
 }
 
-#[test]
+#[lab_test]
 fn a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed() {
-    if !privileged("a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed") {
-        return;
-    }
     let lab = cut::lab();
     let east = Cluster::start(&lab.lb);
     east.put_routers(&["east-1"]);

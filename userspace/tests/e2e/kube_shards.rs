@@ -4,15 +4,12 @@ use crate::kube::{Cluster, address};
 use crate::kube_api::objects::{route_of, router_of};
 use serde_json::json;
 
-use crate::lab::{Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use crate::lab::{Router, SOON, Signalbox, config, cut, eventually, http, lab_test, signalbox};
 
 const HTTP: &str = "10.1.0.1:80";
 
-#[test]
+#[lab_test]
 fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
-    if !privileged("a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let east = Cluster::start(&lab.lb);

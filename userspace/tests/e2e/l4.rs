@@ -8,7 +8,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use lab::services::{Answerer, ask, echo, greeter, greeting, udp};
-use lab::{Lab, SOON, Server, Signalbox, eventually, privileged};
+use lab::{Lab, SOON, Server, Signalbox, eventually, lab_test};
 use serde_json::json;
 
 const EAST: [(&str, &str, &str); 3] = [
@@ -88,11 +88,8 @@ fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
     (stream, name)
 }
 
-#[test]
+#[lab_test]
 fn connections_and_datagrams_reach_all_hosts_and_come_back() {
-    if !privileged("connections_and_datagrams_reach_all_hosts_and_come_back") {
-        return;
-    }
     let (lab, _hosts, sb) = start();
     for to in ["10.1.0.1:3306", "[fd00:1::1]:3306"] {
         let mut seen = BTreeMap::<String, usize>::new();
@@ -132,11 +129,8 @@ fn connections_and_datagrams_reach_all_hosts_and_come_back() {
     );
 }
 
-#[test]
+#[lab_test]
 fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
-    if !privileged("flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time") {
-        return;
-    }
     let (lab, mut hosts, sb) = start();
     let flows: Vec<(TcpStream, String)> = (0..40).map(|_| connect(&lab, "10.1.0.1:3306")).collect();
     for (stream, _) in &flows {
@@ -190,11 +184,8 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
     }
 }
 
-#[test]
+#[lab_test]
 fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back() {
-    if !privileged("flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back") {
-        return;
-    }
     let (lab, _hosts, mut sb) = start();
     let flows: Vec<(TcpStream, String)> = (0..30).map(|_| connect(&lab, "[fd00:1::1]:3306")).collect();
     sb.kill9();
@@ -236,11 +227,8 @@ fn flows_and_new_connections_go_on_while_signalbox_is_dead_and_after_it_is_back(
 
 /// Names of services are numbered for as long as the machine runs: of two configurations with a thousand each, the
 /// second has no room for all.
-#[test]
+#[lab_test]
 fn a_host_that_moves_is_found_though_a_service_has_no_room() {
-    if !privileged("a_host_that_moves_is_found_though_a_service_has_no_room") {
-        return;
-    }
     let (lab, _hosts, sb) = start();
     let (stream, name) = connect(&lab, "10.1.0.1:3306");
     for letter in ["a", "b"] {
@@ -264,11 +252,8 @@ fn a_host_that_moves_is_found_though_a_service_has_no_room() {
     echo(&stream, b"are you there?").unwrap();
 }
 
-#[test]
+#[lab_test]
 fn udp_sessions_end_by_themselves() {
-    if !privileged("udp_sessions_end_by_themselves") {
-        return;
-    }
     let (lab, _hosts, sb) = start();
     let sockets: Vec<_> = (0..20).map(|_| udp(&lab, "10.1.0.1:53")).collect();
     for socket in &sockets {
@@ -282,11 +267,8 @@ fn udp_sessions_end_by_themselves() {
 }
 
 /// A client that goes on sending from one port: resolvers, syslog, RADIUS.
-#[test]
+#[lab_test]
 fn datagrams_for_a_dead_host_go_to_another() {
-    if !privileged("datagrams_for_a_dead_host_go_to_another") {
-        return;
-    }
     let lab = Lab::new();
     let mut servers: BTreeMap<_, _> = EAST[..2]
         .iter()
@@ -389,18 +371,14 @@ fn answered_directly(mode: &str) {
     }
 }
 
-#[test]
+#[lab_test]
 fn hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address() {
-    if privileged("hosts_answer_by_themselves_what_reaches_them_by_their_ethernet_address") {
-        answered_directly("dsr-l2");
-    }
+    answered_directly("dsr-l2");
 }
 
-#[test]
+#[lab_test]
 fn hosts_answer_by_themselves_what_reaches_them_by_a_tunnel() {
-    if privileged("hosts_answer_by_themselves_what_reaches_them_by_a_tunnel") {
-        answered_directly("dsr-ipip");
-    }
+    answered_directly("dsr-ipip");
 }
 
 /// The lab without its bridge, whose hosts each have a cable of their own: every interface has a driver with XDP. The
@@ -424,11 +402,8 @@ pub(crate) fn cabled() -> Lab {
     lab
 }
 
-#[test]
+#[lab_test]
 fn in_the_drivers_it_is_the_same() {
-    if !privileged("in_the_drivers_it_is_the_same") {
-        return;
-    }
     let lab = cabled();
     let mut servers = Vec::new();
     let mut answerers = Vec::new();

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use lab::services::{Answerer, echo, greeter, greeting};
-use lab::{Lab, SOON, Server, Signalbox, eventually, privileged};
+use lab::{Lab, SOON, Server, Signalbox, eventually, lab_test};
 use serde_json::json;
 
 const HOSTS: [(&str, &str); 3] = [("east-1", "10.2.0.2"), ("east-2", "10.2.0.3"), ("east-3", "10.2.0.4")];
@@ -136,11 +136,8 @@ fn share(sb: &Signalbox, host: &str) -> f64 {
         .unwrap_or(0.0)
 }
 
-#[test]
+#[lab_test]
 fn no_flow_to_a_living_host_breaks_or_moves() {
-    if !privileged("no_flow_to_a_living_host_breaks_or_moves") {
-        return;
-    }
     let lab = Lab::new();
     let mut tcp: HashMap<&str, Server> = HashMap::new();
     let mut udp: HashMap<&str, Answerer> = HashMap::new();

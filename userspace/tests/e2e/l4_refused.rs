@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use lab::services::{Answerer, ask, greeter, greeting, udp};
-use lab::{Lab, SOON, Signalbox, eventually, privileged};
+use lab::{Lab, SOON, Signalbox, eventually, lab_test};
 use socket2::{Domain, Socket, Type};
 
 /// Two services at the balancer's addresses, and one at an address that it is only the way to.
@@ -38,11 +38,8 @@ fn attempt_udp(lab: &Lab, to: &str) -> Result<usize, ErrorKind> {
     socket.recv(&mut [0; 64]).map_err(|error| error.kind())
 }
 
-#[test]
+#[lab_test]
 fn a_service_without_hosts_refuses_as_a_closed_port_does() {
-    if !privileged("a_service_without_hosts_refuses_as_a_closed_port_does") {
-        return;
-    }
     let lab = Lab::new();
     let (host, other) = (lab.host("east-1"), lab.host("east-2"));
     // Another machine has the third address, and refuses what gets there.
@@ -79,11 +76,8 @@ fn a_service_without_hosts_refuses_as_a_closed_port_does() {
 }
 
 /// The kernel gives such ports to resolvers, to health checks, to all that connects.
-#[test]
+#[lab_test]
 fn answers_to_the_balancers_own_connections_are_not_the_services() {
-    if !privileged("answers_to_the_balancers_own_connections_are_not_the_services") {
-        return;
-    }
     let lab = Lab::new();
     let _host = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let _answerer = Answerer::start(lab.host("east-1"), "[::]:50003", "east-1");
@@ -130,11 +124,8 @@ fn answers_to_the_balancers_own_connections_are_not_the_services() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_finds_no_source_port_is_refused() {
-    if !privileged("a_client_that_finds_no_source_port_is_refused") {
-        return;
-    }
     let lab = Lab::new();
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let body = format!("layer4: {{ nat: {{ ports: 1024-1031 }} }}\n{SERVICES}");

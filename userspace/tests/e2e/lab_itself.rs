@@ -8,15 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use lab::signalbox::{self, peeks_in_userspace};
-use lab::{Lab, Ns, Proc, Router, SOON, config, cut, eventually, exchange, hello, http, privileged, servers, tiers};
+use lab::{Lab, Ns, Proc, Router, SOON, config, cut, eventually, exchange, hello, http, lab_test, servers, tiers};
 use serde_json::Value;
 use signalbox_lab::{Kind, namespaces, remove_stale};
 
-#[test]
+#[lab_test]
 fn router_hosts_answer_with_their_name_and_what_they_saw() {
-    if !privileged("router_hosts_answer_with_their_name_and_what_they_saw") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = [
         Router::start(&lab, "east-1"),
@@ -42,11 +39,8 @@ fn router_hosts_answer_with_their_name_and_what_they_saw() {
     assert_eq!(http::get(&proxied, "a.test", "/").unwrap().field("client"), "10.1.0.77");
 }
 
-#[test]
+#[lab_test]
 fn curl_sees_the_certificate_of_the_router_host_and_http2() {
-    if !privileged("curl_sees_the_certificate_of_the_router_host_and_http2") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     // Without a balancer the client reaches no cluster: the host itself plays client here.
@@ -73,11 +67,8 @@ fn curl_sees_the_certificate_of_the_router_host_and_http2() {
     assert_eq!(http::field(&String::from_utf8_lossy(&h2c.stdout), "v"), "2");
 }
 
-#[test]
+#[lab_test]
 fn an_exchange_is_exact_both_ways_at_once_and_a_wrong_byte_is_noticed() {
-    if !privileged("an_exchange_is_exact_both_ways_at_once_and_a_wrong_byte_is_noticed") {
-        return;
-    }
     let lab = Lab::new();
     let _server = exchange::server(lab.host("east-1"), "[::]:3306");
     for (seed, size) in [0, 1, 1024, 64 << 10, 5 << 20].into_iter().enumerate() {
@@ -111,11 +102,8 @@ fn relay(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, spoil: bo
     let _ = to.shutdown(Shutdown::Write);
 }
 
-#[test]
+#[lab_test]
 fn a_recorder_keeps_every_byte_and_an_echo_gives_it_back() {
-    if !privileged("a_recorder_keeps_every_byte_and_an_echo_gives_it_back") {
-        return;
-    }
     let lab = Lab::new();
     let recorder = servers::Recorder::default();
     let _servers = (
@@ -137,11 +125,8 @@ fn a_recorder_keeps_every_byte_and_an_echo_gives_it_back() {
     assert_eq!(reply("[fd00:2::5]:7"), bytes);
 }
 
-#[test]
+#[lab_test]
 fn openssl_understands_our_client_hello() {
-    if !privileged("openssl_understands_our_client_hello") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     for records in [1, 3] {
@@ -206,9 +191,9 @@ fn no_helper_overrides_a_default_of_the_product() {
     }
 }
 
-#[test]
+#[lab_test]
 fn names_are_peeked_at_where_the_product_does_by_default() {
-    if !privileged("names_are_peeked_at_where_the_product_does_by_default") || peeks_in_userspace() {
+    if peeks_in_userspace() {
         return;
     }
     let lab = cut::lab();
@@ -218,11 +203,8 @@ fn names_are_peeked_at_where_the_product_does_by_default() {
     assert!(eventually(SOON, || routed() == 4.0), "{}", sb.get("/metrics").1);
 }
 
-#[test]
+#[lab_test]
 fn nothing_is_left_of_a_lab() {
-    if !privileged("nothing_is_left_of_a_lab") {
-        return;
-    }
     let lab = Lab::new();
     let (dir, lb) = (lab.dir().to_owned(), lab.lb.name().to_owned());
     let mut command = lab.lb.command("sleep");
@@ -244,11 +226,8 @@ fn nothing_is_left_of_a_lab() {
     assert!(killed, "killed, only not waited for: {}", state());
 }
 
-#[test]
+#[lab_test]
 fn what_a_killed_run_left_is_removed_and_what_a_running_one_has_is_not() {
-    if !privileged("what_a_killed_run_left_is_removed_and_what_a_running_one_has_is_not") {
-        return;
-    }
     let sleep = || Command::new("sleep").arg("1000").spawn().unwrap();
     let (mut running, mut killed) = (sleep(), sleep());
     // A kind of this test's own: the prefix with which other labs begin is theirs.

@@ -5,7 +5,7 @@ use crate::kube::{Cluster, address};
 use crate::kube_api::objects::{gateway_route, ingress, route, router};
 use crate::lab;
 
-use lab::{Lab, SOON, Signalbox, config, eventually, privileged, signalbox};
+use lab::{Lab, SOON, Signalbox, config, eventually, lab_test, signalbox};
 use serde_json::{Value, json};
 
 fn labelled(mut object: Value, labels: &Value) -> Value {
@@ -100,11 +100,8 @@ fn refused(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8(said.stderr).unwrap()
 }
 
-#[test]
+#[lab_test]
 fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
-    if !privileged("names_are_selected_by_the_labels_of_their_claims_and_weighed_together") {
-        return;
-    }
     let lab = Lab::new();
     let east = Cluster::start(&lab.lb);
     fill(&east);
@@ -156,11 +153,8 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
     assert_eq!(weighed(&sb, 50, 50), "");
 }
 
-#[test]
+#[lab_test]
 fn a_selector_that_selects_nothing_or_too_much_changes_nothing() {
-    if !privileged("a_selector_that_selects_nothing_or_too_much_changes_nothing") {
-        return;
-    }
     let lab = Lab::new();
     let east = Cluster::start(&lab.lb);
     fill(&east);

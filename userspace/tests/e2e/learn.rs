@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::topology::HOSTS;
-use lab::{Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use lab::{Router, SOON, Signalbox, config, cut, eventually, http, lab_test, signalbox};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -58,11 +58,8 @@ fn shares(sb: &Signalbox, host: &str) -> Value {
     )
 }
 
-#[test]
+#[lab_test]
 fn an_application_moves_to_a_new_cluster_and_no_call_fails() {
-    if !privileged("an_application_moves_to_a_new_cluster_and_no_call_fails") {
-        return;
-    }
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2", "west-2"]);
     let sb = Signalbox::start(&lab, &body("", ""));
@@ -127,11 +124,8 @@ fn an_application_moves_to_a_new_cluster_and_no_call_fails() {
     assert_eq!(http::ask(&lab, HTTP, "other.test").status, 404, "gone with its cluster");
 }
 
-#[test]
+#[lab_test]
 fn what_was_told_survives_a_kill_and_a_bad_body_changes_nothing() {
-    if !privileged("what_was_told_survives_a_kill_and_a_bad_body_changes_nothing") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-2"]);
     let text = body("", "routes:\n  - { host: mine.test, clusters: { west: 1 } }\n");
@@ -222,11 +216,8 @@ fn what_was_told_survives_a_kill_and_a_bad_body_changes_nothing() {
     );
 }
 
-#[test]
+#[lab_test]
 fn changes_over_tcp_take_the_token() {
-    if !privileged("changes_over_tcp_take_the_token") {
-        return;
-    }
     let lab = cut::lab();
     let file = lab.dir().join("token");
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -281,11 +272,8 @@ fn changes_over_tcp_take_the_token() {
     assert!(log.contains("signalbox::audit"));
 }
 
-#[test]
+#[lab_test]
 fn a_person_sees_what_a_file_would_change() {
-    if !privileged("a_person_sees_what_a_file_would_change") {
-        return;
-    }
     let lab = cut::lab();
     let route = |weight: u32| config::web(&[&format!("{{ host: a.test, clusters: {{ east: {weight} }} }}")]);
     let sb = Signalbox::start(&lab, &route(1));
@@ -309,11 +297,8 @@ fn a_person_sees_what_a_file_would_change() {
 }
 
 /// Every path of the description exists, and a path that changes something cannot be had by GET.
-#[test]
+#[lab_test]
 fn the_api_is_as_it_describes_itself_and_says_what_changes() {
-    if !privileged("the_api_is_as_it_describes_itself_and_says_what_changes") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body("", ""));
@@ -387,11 +372,8 @@ mod share_4 {
     use super::*;
 
     /// Ten thousand routes, a thousand changes a second, while traffic runs.
-    #[test]
+    #[lab_test]
     fn routes_change_a_thousand_times_a_second_and_traffic_does_not_notice() {
-        if !privileged("routes_change_a_thousand_times_a_second_and_traffic_does_not_notice") {
-            return;
-        }
         let lab = cut::lab();
         let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
         let sb = Signalbox::start(&lab, &body("", ""));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::exchange::Noise;
 use lab::tiers::ping;
-use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, privileged, servers, signalbox};
+use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, lab_test, servers, signalbox};
 
 /// Flows that end with their process: cut ones go on without it (`e2e_cut_life`).
 const HELD: &str = "datapath: { cut: off }\n";
@@ -39,11 +39,8 @@ pub(crate) fn status_pid(sb: &Signalbox) -> Option<u64> {
     status["pid"].as_u64()
 }
 
-#[test]
+#[lab_test]
 fn a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker() {
-    if !privileged("a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker") {
-        return;
-    }
     let lab = Lab::new();
     let file = lab.dir().join("taker.cfg");
     let text = "defaults\n mode http\n timeout client 9s\nfrontend taker\n bind 10.1.0.1:443\n";
@@ -70,11 +67,8 @@ fn a_port_that_is_taken_stops_the_start_and_the_message_names_the_taker() {
     }
 }
 
-#[test]
+#[lab_test]
 fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
-    if !privileged("sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
@@ -124,11 +118,8 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
     assert_eq!(sb.proc.exit_code(SOON), 0);
 }
 
-#[test]
+#[lab_test]
 fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
-    if !privileged("a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_server, backends) = servers::hand_over(lab.host("east-1"), "[::]:3306");
@@ -158,11 +149,8 @@ fn a_second_sigterm_ends_at_once_and_so_does_the_end_of_patience() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_successor_takes_over_under_continuous_connections_and_old_flows_finish() {
-    if !privileged("a_successor_takes_over_under_continuous_connections_and_old_flows_finish") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let mut old = Signalbox::start(&lab, &format!("{HELD}{}", web()));
@@ -229,11 +217,8 @@ fn a_successor_takes_over_under_continuous_connections_and_old_flows_finish() {
     );
 }
 
-#[test]
+#[lab_test]
 fn every_way_of_steering_serves_the_same() {
-    if !privileged("every_way_of_steering_serves_the_same") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     for (steering, shown) in [("bind", "bind"), ("sk-lookup", "sk_lookup")] {
@@ -257,11 +242,8 @@ fn every_way_of_steering_serves_the_same() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_killed_process_leaves_nothing_that_hinders_its_successor() {
-    if !privileged("a_killed_process_leaves_nothing_that_hinders_its_successor") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     for _ in 0..3 {
@@ -273,11 +255,8 @@ fn a_killed_process_leaves_nothing_that_hinders_its_successor() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_listener_on_a_prefix_answers_on_every_address_of_it() {
-    if !privileged("a_listener_on_a_prefix_answers_on_every_address_of_it") {
-        return;
-    }
     if std::env::var("SIGNALBOX_E2E_STEERING").is_ok_and(|s| s == "bind") {
         println!("SKIP a_listener_on_a_prefix_answers_on_every_address_of_it: sockets are bound to single addresses");
         return;
@@ -343,11 +322,8 @@ fn thread(pid: u32, name: &str) -> libc::pid_t {
     path.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-#[test]
+#[lab_test]
 fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
-    if !privileged("connections_never_wait_for_a_worker_that_is_busy_while_another_is_free") {
-        return;
-    }
     for steering in ["auto", "bind"] {
         let lab = Lab::new();
         let _router = Router::start(&lab, "east-1");
@@ -365,11 +341,8 @@ fn connections_never_wait_for_a_worker_that_is_busy_while_another_is_free() {
 }
 
 /// The first half of the file would be a configuration, too: one without the route.
-#[test]
+#[lab_test]
 fn a_file_that_is_still_being_written_is_not_applied() {
-    if !privileged("a_file_that_is_still_being_written_is_not_applied") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let config = signalbox::write_config(&lab, "signalbox.yaml", &web());

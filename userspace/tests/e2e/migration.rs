@@ -7,7 +7,7 @@ use crate::lab;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lab::{Lab, Router, SOON, Signalbox, config, cut, eventually, http, privileged, signalbox};
+use lab::{Lab, Router, SOON, Signalbox, config, cut, eventually, http, lab_test, signalbox};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -68,11 +68,8 @@ fn home_of_a_tester(lab: &Lab) -> String {
     http::get(stream, APP, "/").unwrap().field("host")
 }
 
-#[test]
+#[lab_test]
 fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
-    if !privileged("an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails") {
-        return;
-    }
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));
@@ -169,11 +166,8 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
     );
 }
 
-#[test]
+#[lab_test]
 fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operator_allows_it() {
-    if !privileged("who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operator_allows_it") {
-        return;
-    }
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));

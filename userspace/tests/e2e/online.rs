@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged, signalbox};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, signalbox};
 
 const HTTP: &str = "10.1.0.1:80";
 const RELOADS: &str = "signalbox_config_reloads_total";
@@ -34,11 +34,8 @@ fn keep(stream: &TcpStream) -> String {
         .field("host")
 }
 
-#[test]
+#[lab_test]
 fn fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fails() {
-    if !privileged("fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fails") {
-        return;
-    }
     let one = route("east: 10, west: 80");
     // The other has fewer hosts, another listener, other weights and one more route.
     let east = config::cluster("east", &["balance: round-robin"], &EAST[..2]);
@@ -107,11 +104,8 @@ fn fifty_swaps_of_the_configuration_under_two_thousand_connections_and_none_fail
     }
 }
 
-#[test]
+#[lab_test]
 fn a_file_with_five_mistakes_is_refused_whole_and_each_is_named_with_its_place() {
-    if !privileged("a_file_with_five_mistakes_is_refused_whole_and_each_is_named_with_its_place") {
-        return;
-    }
     let good = route("east: 1");
     let (lab, _routers, sb) = start(&good);
     let bad = "listeners:
@@ -174,11 +168,8 @@ routes:
     assert_eq!(sb.json("/api/v1/status")["last_reload"]["ok"], true);
 }
 
-#[test]
+#[lab_test]
 fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
-    if !privileged("a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let body = |cluster: &str| {
@@ -217,11 +208,8 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
 }
 
 /// The file is watched, too: what has been read on request is no news to the watch.
-#[test]
+#[lab_test]
 fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
-    if !privileged("what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch") {
-        return;
-    }
     let (_lab, _routers, sb) = start(&route("east: 1"));
     let weight = || sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();
     let set = |weight: u32| {
@@ -248,11 +236,8 @@ fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
     assert!(eventually(SOON, || weight() == 4), "a change is noticed");
 }
 
-#[test]
+#[lab_test]
 fn a_removed_host_drains_and_counters_survive() {
-    if !privileged("a_removed_host_drains_and_counters_survive") {
-        return;
-    }
     let (lab, _routers, sb) = start(&route("east: 1"));
     let flows: Vec<_> = (0..6).map(|_| lab.client.connect(HTTP)).collect();
     let homes: Vec<_> = flows.iter().map(keep).collect();
@@ -295,11 +280,8 @@ fn a_removed_host_drains_and_counters_survive() {
     );
 }
 
-#[test]
+#[lab_test]
 fn an_added_address_works_at_once_and_a_removed_one_refuses() {
-    if !privileged("an_added_address_works_at_once_and_a_removed_one_refuses") {
-        return;
-    }
     let (lab, _routers, sb) = start(&route("east: 1"));
     lab.add_lb_address("10.1.0.9/24");
     let added = ["10.1.0.1:8080", "10.1.0.9:80"];
@@ -325,11 +307,8 @@ fn an_added_address_works_at_once_and_a_removed_one_refuses() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
-    if !privileged("a_host_that_refuses_is_passed_over_and_set_aside_after_three_times") {
-        return;
-    }
     let lab = Lab::new();
     // The host's check is good, but its port refuses: only real connections find out.
     let _liar = lab::servers::healthy(lab.host("east-1"));

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, hello, http, privileged, servers};
+use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, hello, http, lab_test, servers};
 
 const HTTP: &str = "10.1.0.1:80";
 const HTTPS: &str = "10.1.0.1:443";
@@ -59,11 +59,8 @@ fn cut(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_post_quantum_client_hello_arrives_byte_exact_however_it_is_cut() {
-    if !privileged("a_post_quantum_client_hello_arrives_byte_exact_however_it_is_cut") {
-        return;
-    }
     let lab = Lab::new();
     let (recorder, _servers) = recording(&lab, &["east-1", "west-1"]);
     let body = config_of(
@@ -103,11 +100,8 @@ fn a_post_quantum_client_hello_arrives_byte_exact_however_it_is_cut() {
     );
 }
 
-#[test]
+#[lab_test]
 fn http2_with_prior_knowledge_is_routed_by_its_authority() {
-    if !privileged("http2_with_prior_knowledge_is_routed_by_its_authority") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let body = config_of(
@@ -131,11 +125,8 @@ fn http2_with_prior_knowledge_is_routed_by_its_authority() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_request_arrives_byte_exact_and_its_absolute_form_beats_its_host_header() {
-    if !privileged("a_request_arrives_byte_exact_and_its_absolute_form_beats_its_host_header") {
-        return;
-    }
     let lab = Lab::new();
     let (recorder, _servers) = recording(&lab, &["east-1", "west-1"]);
     let body = config_of(
@@ -172,11 +163,8 @@ fn a_request_arrives_byte_exact_and_its_absolute_form_beats_its_host_header() {
     }
 }
 
-#[test]
+#[lab_test]
 fn an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter() {
-    if !privileged("an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter") {
-        return;
-    }
     let lab = Lab::new();
     let hosts = ["east-1", "east-2", "west-2"];
     let _routers = Router::start_all(&lab, &hosts);
@@ -201,11 +189,8 @@ fn an_exact_name_beats_a_wildcard_and_the_longer_wildcard_the_shorter() {
 }
 
 /// The refusals, in the words of each protocol.
-#[test]
+#[lab_test]
 fn what_cannot_be_routed_is_refused_in_the_words_of_its_protocol() {
-    if !privileged("what_cannot_be_routed_is_refused_in_the_words_of_its_protocol") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     // West-2 runs no server: its route exists and leads nowhere.
@@ -271,11 +256,8 @@ fn what_cannot_be_routed_is_refused_in_the_words_of_its_protocol() {
     assert!(sb.metric("signalbox_refused_total{listener=\"https\"}") >= 3.0);
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_dawdles_is_told_408_or_cut() {
-    if !privileged("a_client_that_dawdles_is_told_408_or_cut") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let short = "timeouts: { peek_http: 1s, peek_tls: 1s }";
@@ -306,11 +288,8 @@ fn a_client_that_dawdles_is_told_408_or_cut() {
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn garbage_on_every_listener_is_refused_and_counted_while_good_clients_are_served() {
-    if !privileged("garbage_on_every_listener_is_refused_and_counted_while_good_clients_are_served") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &[("a.test", "east-1")]));

@@ -8,7 +8,7 @@ use std::process::Output;
 
 use lab::namespace::{Ns, ip};
 use lab::signalbox::{binary, under_command};
-use lab::{Lab, SOON, Signalbox, cut, eventually, privileged, servers};
+use lab::{Lab, SOON, Signalbox, cut, eventually, lab_test, servers};
 
 /// A balancer that was killed; what it has pinned.
 fn killed() -> (Lab, Vec<PathBuf>) {
@@ -45,11 +45,8 @@ fn detach(ns: &Ns, words: &[&str]) -> (Output, String) {
     (output, said)
 }
 
-#[test]
+#[lab_test]
 fn pins_go_with_their_namespace_and_never_before() {
-    if !privileged("pins_go_with_their_namespace_and_never_before") {
-        return;
-    }
     let (alive, kept) = killed();
     let (dead, debris) = killed();
     // The namespace is removed before the lab's own end, which would tidy up: the name goes, the descriptors follow.
@@ -84,11 +81,8 @@ fn pins_go_with_their_namespace_and_never_before() {
     assert!(gone, "{kept:?}");
 }
 
-#[test]
+#[lab_test]
 fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_foreign() {
-    if !privileged("a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_foreign") {
-        return;
-    }
     let (lab, pins) = killed();
     let dir = &pins[0];
     for (from, to) in [("CUT_FLOWS", "swap"), ("CUT_CT", "CUT_FLOWS"), ("swap", "CUT_CT")] {
@@ -127,11 +121,8 @@ fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_fore
     std::fs::remove_dir_all(dir.join("foreign")).unwrap();
 }
 
-#[test]
+#[lab_test]
 fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
-    if !privileged("a_bpf_file_system_that_ends_with_the_process_is_told_of") {
-        return;
-    }
     let lab = cut::lab();
     let shell = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
     let private = ["unshare", "-m", "sh", "-c", shell, "sh"];

@@ -12,7 +12,7 @@ use crate::lab::callers::{call, is_greeted, is_served};
 use crate::lab::cut::{self, Hosts, doors, expect_tier};
 use crate::lab::services::greeter;
 use crate::lab::signalbox::write_config;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const WEB: &str = "10.1.0.1:8080";
 const DB: &str = "10.1.0.1:3306";
@@ -47,11 +47,8 @@ fn missing(sb: &Signalbox) -> Vec<(String, bool)> {
     all.into_iter().map(one).collect()
 }
 
-#[test]
+#[lab_test]
 fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_somebody() {
-    if !privileged("a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_somebody") {
-        return;
-    }
     let lab = Lab::new();
     lab.set_env("SIGNALBOX_LOG", "debug");
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
@@ -88,11 +85,8 @@ fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_s
     assert!(pinned.is_empty(), "a refused load leaves nothing: {pinned:?}");
 }
 
-#[test]
+#[lab_test]
 fn a_shield_that_is_not_required_is_only_told_of() {
-    if !privileged("a_shield_that_is_not_required_is_only_told_of") {
-        return;
-    }
     let lab = Lab::new();
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let sb = start(
@@ -108,11 +102,8 @@ fn a_shield_that_is_not_required_is_only_told_of() {
     assert!(!denied.status.success());
 }
 
-#[test]
+#[lab_test]
 fn the_drivers_program_takes_nothing_along() {
-    if !privileged("the_drivers_program_takes_nothing_along") {
-        return;
-    }
     for (hook, is_there) in [("auto", true), ("tc", true), ("native", false)] {
         let lab = Lab::new();
         let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
@@ -143,11 +134,8 @@ fn the_drivers_program_takes_nothing_along() {
     }
 }
 
-#[test]
+#[lab_test]
 fn the_shield_is_there_without_services_and_services_without_the_shield() {
-    if !privileged("the_shield_is_there_without_services_and_services_without_the_shield") {
-        return;
-    }
     for refused in ["services", "shield"] {
         let lab = Lab::new();
         let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
@@ -172,11 +160,8 @@ fn the_shield_is_there_without_services_and_services_without_the_shield() {
     }
 }
 
-#[test]
+#[lab_test]
 fn another_configuration_gets_the_part_of_the_programs_that_it_needs() {
-    if !privileged("another_configuration_gets_the_part_of_the_programs_that_it_needs") {
-        return;
-    }
     let lab = Lab::new();
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let shielded = body("shield: { deny: [10.1.0.3] }", false);
@@ -201,9 +186,9 @@ fn another_configuration_gets_the_part_of_the_programs_that_it_needs() {
     }
 }
 
-#[test]
+#[lab_test]
 fn cut_through_is_there_for_ipv4_where_only_that_is_taken() {
-    if !privileged("cut_through_is_there_for_ipv4_where_only_that_is_taken") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -223,11 +208,8 @@ fn cut_through_is_there_for_ipv4_where_only_that_is_taken() {
     assert!(text.contains("[~] cut_ipv6: "), "{text}");
 }
 
-#[test]
+#[lab_test]
 fn a_denied_client_is_never_served_from_the_start_on() {
-    if !privileged("a_denied_client_is_never_served_from_the_start_on") {
-        return;
-    }
     let lab = Lab::new();
     let _server = greeter(lab.host("east-1"), "[::]:3306", "east-1");
     let config = write_config(&lab, "signalbox.yaml", &body("shield: { deny: [10.1.0.3] }", false));

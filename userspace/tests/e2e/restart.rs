@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::lab;
 use lab::service_manager::ServiceManager;
 use lab::signalbox::write_config;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 const HTTP: &str = "10.1.0.1:80";
 
@@ -64,11 +64,8 @@ fn clients_wait(words: &[&str], words_later: &[&str], descriptors: usize) {
     assert!(is_refused(&lab));
 }
 
-#[test]
+#[lab_test]
 fn clients_wait_for_a_process_that_steers() {
-    if !privileged("clients_wait_for_a_process_that_steers") {
-        return;
-    }
     // A socket of each version of IP, and the link. More workers share more sockets.
     clients_wait(
         &["--steering", "sk-lookup", "--workers", "2"],
@@ -77,11 +74,8 @@ fn clients_wait_for_a_process_that_steers() {
     );
 }
 
-#[test]
+#[lab_test]
 fn clients_wait_for_a_process_that_binds() {
-    if !privileged("clients_wait_for_a_process_that_binds") {
-        return;
-    }
     // Two ports of an address of each version of IP.
     clients_wait(
         &["--steering", "bind", "--workers", "1"],
@@ -90,11 +84,8 @@ fn clients_wait_for_a_process_that_binds() {
     );
 }
 
-#[test]
+#[lab_test]
 fn sockets_of_another_way_to_steer_are_closed() {
-    if !privileged("sockets_of_another_way_to_steer_are_closed") {
-        return;
-    }
     for (before, after) in [("bind", "sk-lookup"), ("sk-lookup", "bind")] {
         let lab = Lab::new();
         let _router = Router::start(&lab, "east-1");
@@ -113,11 +104,8 @@ fn sockets_of_another_way_to_steer_are_closed() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_restart_with_a_wrong_file_leaves_nothing_open() {
-    if !privileged("a_restart_with_a_wrong_file_leaves_nothing_open") {
-        return;
-    }
     let lab = Lab::new();
     let manager = ServiceManager::new(&lab);
     let mut sb = spawn(&lab, &manager, &body(), &[]).wait_ready();
@@ -130,11 +118,8 @@ fn a_restart_with_a_wrong_file_leaves_nothing_open() {
     assert!(http::get(&client, "a.test", "/").is_err());
 }
 
-#[test]
+#[lab_test]
 fn without_an_answer_of_systemd_an_end_is_a_stop() {
-    if !privileged("without_an_answer_of_systemd_an_end_is_a_stop") {
-        return;
-    }
     let lab = Lab::new();
     let manager = ServiceManager::new(&lab);
     let mut sb = spawn(&lab, &manager, &body(), &[]).wait_ready();
@@ -147,11 +132,8 @@ fn without_an_answer_of_systemd_an_end_is_a_stop() {
     assert!(is_refused(&lab));
 }
 
-#[test]
+#[lab_test]
 fn where_systemd_keeps_too_few_connections_are_refused() {
-    if !privileged("where_systemd_keeps_too_few_connections_are_refused") {
-        return;
-    }
     let lab = Lab::new();
     let manager = ServiceManager::new(&lab);
     manager.limit(2);
@@ -163,11 +145,8 @@ fn where_systemd_keeps_too_few_connections_are_refused() {
     assert!(is_refused(&lab));
 }
 
-#[test]
+#[lab_test]
 fn an_address_may_become_that_of_the_whole_port() {
-    if !privileged("an_address_may_become_that_of_the_whole_port") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let manager = ServiceManager::new(&lab);
@@ -183,11 +162,8 @@ fn an_address_may_become_that_of_the_whole_port() {
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn the_shield_stands_in_front_of_sockets_that_are_kept() {
-    if !privileged("the_shield_stands_in_front_of_sockets_that_are_kept") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let manager = ServiceManager::new(&lab);

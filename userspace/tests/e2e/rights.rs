@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use lab::cut::{self, CutLab, Hosts, doors};
 use lab::services::{echo, greeter, greeting};
 use lab::signalbox::under_command;
-use lab::{SOON, Signalbox, eventually, privileged, servers};
+use lab::{SOON, Signalbox, eventually, lab_test, servers};
 use serde_json::Value;
 use signalbox::kernel::capabilities;
 
@@ -57,11 +57,8 @@ fn is_reset(mut stream: &TcpStream) -> bool {
     read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
-#[test]
+#[lab_test]
 fn an_ordinary_user_with_the_documented_capabilities_has_everything() {
-    if !privileged("an_ordinary_user_with_the_documented_capabilities_has_everything") {
-        return;
-    }
     let lab = lab();
     let hosts = Hosts::start(&lab);
     let _greeter = greeter(lab.host("east-1"), "[::]:5432", "east-1");
@@ -119,11 +116,8 @@ fn an_ordinary_user_with_the_documented_capabilities_has_everything() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by_doctor() {
-    if !privileged("a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by_doctor") {
-        return;
-    }
     for (missing, lines) in [
         (
             "CAP_NET_RAW",
@@ -178,11 +172,8 @@ fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by
     );
 }
 
-#[test]
+#[lab_test]
 fn a_directory_of_pins_that_is_another_users_is_told_of_with_the_remedy() {
-    if !privileged("a_directory_of_pins_that_is_another_users_is_told_of_with_the_remedy") {
-        return;
-    }
     let lab = lab();
     let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
     let capabilities = capabilities("");

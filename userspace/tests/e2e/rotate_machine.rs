@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged, signalbox};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, signalbox};
 use serde_json::{Value, json};
 
 const HTTP: &str = "10.1.0.1:80";
@@ -42,11 +42,8 @@ fn share_of_twin(sb: &Signalbox) -> f64 {
     twin["share"].as_f64().unwrap()
 }
 
-#[test]
+#[lab_test]
 fn a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_taken_in() {
-    if !privileged("a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_taken_in") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let mut sb = Signalbox::start(&lab, &body());
@@ -96,11 +93,8 @@ fn a_machine_is_out_in_every_cluster_and_so_is_a_host_learnt_later_until_it_is_t
     assert_eq!(sb.json("/api/v1/rotations")["rotations"], json!([]));
 }
 
-#[test]
+#[lab_test]
 fn a_machine_that_nobody_knows_and_a_reason_that_is_none_are_refused() {
-    if !privileged("a_machine_that_nobody_knows_and_a_reason_that_is_none_are_refused") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let sb = Signalbox::start(&lab, &body());

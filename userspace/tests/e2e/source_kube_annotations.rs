@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::http_request::scene::{Client, WebHost, field};
 use crate::kube::Cluster;
 use crate::kube_api::objects::route;
-use crate::lab::{Lab, SOON, Signalbox, config, cut, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Signalbox, config, cut, eventually, lab_test, servers};
 
 /// Addresses of the lab's client.
 const CLIENT: &str = "10.1.0.2";
@@ -59,11 +59,8 @@ fn explained(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8_lossy(&sb.cli(&words).stdout).into_owned()
 }
 
-#[test]
+#[lab_test]
 fn a_list_of_addresses_holds_for_connections_which_are_cut_as_before() {
-    if !privileged("a_list_of_addresses_holds_for_connections_which_are_cut_as_before") {
-        return;
-    }
     let lab = cut::lab();
     let _east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -122,11 +119,8 @@ fn a_list_of_addresses_holds_for_connections_which_are_cut_as_before() {
     }));
 }
 
-#[test]
+#[lab_test]
 fn clients_have_so_many_connections_and_requests_as_the_annotations_say() {
-    if !privileged("clients_have_so_many_connections_and_requests_as_the_annotations_say") {
-        return;
-    }
     let lab = cut::lab();
     let _east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -199,11 +193,8 @@ fn clients_have_so_many_connections_and_requests_as_the_annotations_say() {
     }
 }
 
-#[test]
+#[lab_test]
 fn times_of_annotations_end_flows_and_requests() {
-    if !privileged("times_of_annotations_end_flows_and_requests") {
-        return;
-    }
     let lab = cut::lab();
     let _health = servers::healthy(lab.host("east-1"));
     let (_host, accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");
@@ -260,11 +251,8 @@ fn text_of_requests(cluster: &Cluster) -> String {
         .replace("protocol: http,", "protocol: http, routing: request,")
 }
 
-#[test]
+#[lab_test]
 fn servers_get_what_routers_would_make_of_a_request() {
-    if !privileged("servers_get_what_routers_would_make_of_a_request") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -339,11 +327,8 @@ fn text_of(cluster: &Cluster) -> String {
     config_text(cluster, "", "")
 }
 
-#[test]
+#[lab_test]
 fn plain_http_is_sent_to_https_or_refused_as_a_route_says_where_there_is_no_router() {
-    if !privileged("plain_http_is_sent_to_https_or_refused_as_a_route_says_where_there_is_no_router") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);

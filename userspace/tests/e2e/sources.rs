@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::signalbox::PEEK_IN_USERSPACE;
 use lab::topology::OTHER_CLIENTS;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 use crate::https::scene::{certificate, shake_hands, trusting};
 
@@ -42,11 +42,8 @@ fn served(lab: &Lab, from: &str) -> Option<TcpStream> {
     answer.is_ok_and(|a| a.status == 200).then_some(stream)
 }
 
-#[test]
+#[lab_test]
 fn a_source_may_have_so_many_connections_that_say_nothing() {
-    if !privileged("a_source_may_have_so_many_connections_that_say_nothing") {
-        return;
-    }
     // Silent clients cost the kernel peek nothing, so they are not counted there.
     let (lab, _router, sb) = start_on(PEEK_IN_USERSPACE, "peeking: 4");
     let established: Vec<_> = (0..10)
@@ -73,11 +70,8 @@ fn a_source_may_have_so_many_connections_that_say_nothing() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_source_may_have_so_many_connections_at_once() {
-    if !privileged("a_source_may_have_so_many_connections_at_once") {
-        return;
-    }
     let (lab, _router, sb) = start("concurrent: 5");
     let mut held: Vec<_> = (0..5).map(|_| served(&lab, GREEDY).unwrap()).collect();
     for _ in 0..3 {
@@ -92,11 +86,8 @@ fn a_source_may_have_so_many_connections_at_once() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_source_may_open_so_many_connections_a_second() {
-    if !privileged("a_source_may_open_so_many_connections_a_second") {
-        return;
-    }
     let (lab, _router, sb) = start("per_second: 10");
     std::thread::sleep(Duration::from_secs(1));
     let count = lab
@@ -139,11 +130,8 @@ fn v2(client: &str) -> Vec<u8> {
     header
 }
 
-#[test]
+#[lab_test]
 fn a_trusted_proxy_speaks_for_its_clients_and_the_host_sees_them() {
-    if !privileged("a_trusted_proxy_speaks_for_its_clients_and_the_host_sees_them") {
-        return;
-    }
     let (lab, _router, sb) = start_proxied();
     let v1 = b"PROXY TCP4 203.0.113.7 10.1.0.1 5555 80\r\n".to_vec();
     let v1_6 = b"PROXY TCP6 2001:db8::7 fd00:1::1 5555 80\r\n".to_vec();
@@ -192,11 +180,8 @@ fn a_trusted_proxy_speaks_for_its_clients_and_the_host_sees_them() {
     drop(sb);
 }
 
-#[test]
+#[lab_test]
 fn the_destination_that_a_proxy_names_is_told_on() {
-    if !privileged("the_destination_that_a_proxy_names_is_told_on") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::accept_proxy(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["edge.test"]);
@@ -255,11 +240,8 @@ clusters:
     }
 }
 
-#[test]
+#[lab_test]
 fn a_header_from_anyone_else_is_garbage() {
-    if !privileged("a_header_from_anyone_else_is_garbage") {
-        return;
-    }
     let (lab, _router, sb) = start_proxied();
     let other = OTHER_CLIENTS[0];
     for header in [

@@ -4,7 +4,7 @@ use crate::lab;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 const HOSTS: [&str; 3] = ["east-1", "east-2", "east-3"];
 
@@ -50,11 +50,8 @@ fn with(places: &BTreeMap<String, String>, wanted: &str) -> BTreeSet<String> {
     found.map(|(host, _)| host.clone()).collect()
 }
 
-#[test]
+#[lab_test]
 fn three_balancers_with_a_third_each_use_every_host() {
-    if !privileged("three_balancers_with_a_third_each_use_every_host") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = HOSTS.map(|host| Router::start(&lab, host));
     let sb = Signalbox::start(&lab, &body("lb-1", "33%"));
@@ -73,11 +70,8 @@ fn three_balancers_with_a_third_each_use_every_host() {
     assert_eq!(with(&places(&sb), "-").len(), 3);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_is_out_of_order_has_a_stand_in_until_it_is_back() {
-    if !privileged("a_host_that_is_out_of_order_has_a_stand_in_until_it_is_back") {
-        return;
-    }
     let lab = Lab::new();
     let mut routers: BTreeMap<_, _> = HOSTS.map(|host| (host.to_owned(), Router::start(&lab, host))).into();
     let sb = Signalbox::start(&lab, &body("lb-1", "2"));

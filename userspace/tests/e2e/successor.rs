@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::lab;
 use crate::lifecycle::status_pid;
 use lab::service_manager::ServiceManager;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 const HTTP: &str = "10.1.0.1:80";
 
@@ -40,11 +40,8 @@ fn start(lab: &Lab, manager: &ServiceManager) -> Signalbox {
     manager.start(|under| Signalbox::start_under(lab, &body(), under))
 }
 
-#[test]
+#[lab_test]
 fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
-    if !privileged("a_running_process_starts_its_successor_and_no_connection_is_refused") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let manager = ServiceManager::new(&lab);
@@ -116,11 +113,8 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn a_successor_that_cannot_start_changes_nothing() {
-    if !privileged("a_successor_that_cannot_start_changes_nothing") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let manager = ServiceManager::new(&lab);

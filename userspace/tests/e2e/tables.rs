@@ -4,7 +4,7 @@ use crate::lab;
 
 use lab::signalbox::binary;
 use lab::terminal::TerminalSession;
-use lab::{Lab, Router, Signalbox, config, privileged};
+use lab::{Lab, Router, Signalbox, config, lab_test};
 use nix::sys::signal::Signal;
 
 fn start() -> (Lab, Vec<Router>, Signalbox) {
@@ -35,11 +35,8 @@ fn output(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[test]
+#[lab_test]
 fn a_table_fits_a_terminal_and_is_whole_in_a_pipe() {
-    if !privileged("a_table_fits_a_terminal_and_is_whole_in_a_pipe") {
-        return;
-    }
     let (lab, _routers, sb) = start();
     let terminal = in_terminal(&lab, &["hosts"]);
     terminal.expect("no room for ");
@@ -54,11 +51,8 @@ fn a_table_fits_a_terminal_and_is_whole_in_a_pipe() {
     assert_eq!(alone.split_whitespace().take(2).collect::<Vec<_>>(), ["east", "east-1"]);
 }
 
-#[test]
+#[lab_test]
 fn a_watched_table_shows_a_host_that_goes_out_of_rotation() {
-    if !privileged("a_watched_table_shows_a_host_that_goes_out_of_rotation") {
-        return;
-    }
     let (lab, _routers, sb) = start();
     let terminal = in_terminal(&lab, &["rotate", "list", "--watch", "0.2"]);
     terminal.expect("every 0.2 s");

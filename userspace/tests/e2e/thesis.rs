@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged, signalbox};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, signalbox};
 
 const EAST: [&str; 3] = ["east-1", "east-2", "east-3"];
 const WEST: [&str; 2] = ["west-1", "west-2"];
@@ -37,11 +37,8 @@ fn start(body: &str) -> (Lab, Vec<Router>, Signalbox) {
     (lab, routers, sb)
 }
 
-#[test]
+#[lab_test]
 fn case_01_every_application_with_a_route_answers_by_http_and_by_https() {
-    if !privileged("case_01_every_application_with_a_route_answers_by_http_and_by_https") {
-        return;
-    }
     let (lab, _routers, _sb) = start(&all_apps());
     for (name, cluster) in apps() {
         let plain = http::curl(&lab, "10.1.0.1", &[&format!("http://{name}/")]);
@@ -63,11 +60,8 @@ fn case_01_every_application_with_a_route_answers_by_http_and_by_https() {
     }
 }
 
-#[test]
+#[lab_test]
 fn case_02_the_http_listener_answers_on_ipv4_and_ipv6() {
-    if !privileged("case_02_the_http_listener_answers_on_ipv4_and_ipv6") {
-        return;
-    }
     let (lab, _routers, sb) = start(&all_apps());
     for at in [HTTP, "[fd00:1::1]:80"] {
         let answer = http::ask(&lab, at, "App3-East.Example.Com:80");
@@ -79,11 +73,8 @@ fn case_02_the_http_listener_answers_on_ipv4_and_ipv6() {
         >= 2.0));
 }
 
-#[test]
+#[lab_test]
 fn case_03_the_https_listener_answers_on_ipv4_and_ipv6_without_decrypting() {
-    if !privileged("case_03_the_https_listener_answers_on_ipv4_and_ipv6_without_decrypting") {
-        return;
-    }
     let (lab, _routers, _sb) = start(&all_apps());
     for address in ["10.1.0.1", "[fd00:1::1]"] {
         for version in ["--http1.1", "--http2"] {
@@ -95,11 +86,8 @@ fn case_03_the_https_listener_answers_on_ipv4_and_ipv6_without_decrypting() {
     }
 }
 
-#[test]
+#[lab_test]
 fn case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffic() {
-    if !privileged("case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffic") {
-        return;
-    }
     let lab = Lab::new();
     let mut routers = Router::start_all(&lab, &EAST[..2]);
     let health = "health: { http: { port: 1936, path: /healthz }, interval: 5s, timeout: 2s, rise: 1, fall: 1 }";
@@ -134,11 +122,8 @@ fn case_04_a_stopped_haproxy_is_unhealthy_within_one_interval_and_gets_no_traffi
     assert!(back, "a host that is healthy again gets traffic again");
 }
 
-#[test]
+#[lab_test]
 fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
-    if !privileged("case_05_the_eleventh_connection_goes_to_the_host_with_the_least") {
-        return;
-    }
     let (lab, _routers, sb) = start(&all_apps());
     let mut held: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for _ in 0..10 {
@@ -165,11 +150,8 @@ fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
 
 /// "The overhead has to be less than 10 %" is judged by `cargo xtask bench`, beside HAProxy and nginx on a machine
 /// that does nothing else. Here only: under the load of which the thesis speaks nothing fails.
-#[test]
+#[lab_test]
 fn case_06_a_thousand_requests_on_one_connection_and_a_thousand_on_their_own_all_succeed() {
-    if !privileged("case_06_a_thousand_requests_on_one_connection_and_a_thousand_on_their_own_all_succeed") {
-        return;
-    }
     let (lab, _routers, _sb) = start(&all_apps());
     let stream = lab.client.connect(HTTP);
     for i in 0..1000 {
@@ -183,11 +165,8 @@ fn case_06_a_thousand_requests_on_one_connection_and_a_thousand_on_their_own_all
     });
 }
 
-#[test]
+#[lab_test]
 fn case_07_several_clusters_serve_side_by_side() {
-    if !privileged("case_07_several_clusters_serve_side_by_side") {
-        return;
-    }
     let (lab, _routers, sb) = start(&all_apps());
     let mut hosts = BTreeMap::new();
     for _ in 0..6 {
@@ -208,11 +187,8 @@ fn case_07_several_clusters_serve_side_by_side() {
     }
 }
 
-#[test]
+#[lab_test]
 fn case_08_of_a_thousand_requests_each_cluster_gets_exactly_its_weight() {
-    if !privileged("case_08_of_a_thousand_requests_each_cluster_gets_exactly_its_weight") {
-        return;
-    }
     let (lab, _routers, _sb) = start(&config::web(&[
         "{ host: app.example.com, clusters: { east: 10, west: 80 } }",
     ]));
@@ -228,11 +204,8 @@ fn case_08_of_a_thousand_requests_each_cluster_gets_exactly_its_weight() {
     }
 }
 
-#[test]
+#[lab_test]
 fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
-    if !privileged("case_09_a_route_is_changed_under_continuous_calls_and_none_fails") {
-        return;
-    }
     let route = |clusters: &str| config::web(&[&format!("{{ host: app.example.com, clusters: {{ {clusters} }} }}")]);
     let (lab, _routers, sb) = start(&route("east: 50, west: 50"));
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -298,11 +271,8 @@ fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
     );
 }
 
-#[test]
+#[lab_test]
 fn case_10_the_current_state_is_shown_by_the_api_the_metrics_and_the_command_line() {
-    if !privileged("case_10_the_current_state_is_shown_by_the_api_the_metrics_and_the_command_line") {
-        return;
-    }
     let (lab, _routers, sb) = start(&all_apps());
     let stream = lab.client.connect(HTTP);
     let host = http::get(&stream, "app5-east.example.com", "/").unwrap().field("host");

@@ -15,15 +15,12 @@ use signalbox::sys::sequence_numbers;
 use lab::exchange::{self, Noise};
 use lab::raw::{ACK, Segment};
 use lab::tiers::{BACKEND, flow, ping, reaches, start, tiers};
-use lab::{Lab, SOON, Server, eventually, privileged, servers};
+use lab::{Lab, SOON, Server, eventually, lab_test, servers};
 
 const MIB: u64 = 1 << 20;
 
-#[test]
+#[lab_test]
 fn every_byte_arrives_both_ways_at_once_in_every_size() {
-    if !privileged("every_byte_arrives_both_ways_at_once_in_every_size") {
-        return;
-    }
     let lab = Lab::new();
     let _server = exchange::server(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -72,11 +69,8 @@ fn every_byte_arrives_both_ways_at_once_in_every_size() {
 
 /// A sender that has not heard that bytes have arrived may send them again together with new ones (RFC 9293, 3.10.7.4:
 /// the receiver takes what is new).
-#[test]
+#[lab_test]
 fn bytes_that_are_sent_again_together_with_new_ones_arrive_once() {
-    if !privileged("bytes_that_are_sent_again_together_with_new_ones_arrive_once") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -118,11 +112,8 @@ fn bytes_that_are_sent_again_together_with_new_ones_arrive_once() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_connection_without_a_byte_ends_as_it_began() {
-    if !privileged("a_connection_without_a_byte_ends_as_it_began") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -148,11 +139,8 @@ fn a_connection_without_a_byte_ends_as_it_began() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_half_closed_flow_still_carries_the_other_direction() {
-    if !privileged("a_half_closed_flow_still_carries_the_other_direction") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -192,11 +180,8 @@ fn a_half_closed_flow_still_carries_the_other_direction() {
     assert!(eventually(SOON, || sb.flow_count() == 0));
 }
 
-#[test]
+#[lab_test]
 fn a_reset_from_one_side_reaches_the_other_as_a_reset() {
-    if !privileged("a_reset_from_one_side_reaches_the_other_as_a_reset") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -225,11 +210,8 @@ fn a_reset_from_one_side_reaches_the_other_as_a_reset() {
     assert!(eventually(SOON, || sb.flow_count() == 0));
 }
 
-#[test]
+#[lab_test]
 fn a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte() {
-    if !privileged("a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");
@@ -331,11 +313,8 @@ pub(crate) fn queue(stream: &TcpStream, which: libc::Ioctl) -> u64 {
     u64::from(bytes.cast_unsigned())
 }
 
-#[test]
+#[lab_test]
 fn a_server_may_speak_first() {
-    if !privileged("a_server_may_speak_first") {
-        return;
-    }
     let lab = Lab::new();
     let _server = Server::start(lab.host("east-1"), BACKEND, |stream| {
         let mut answer = [0; 6];
@@ -363,11 +342,8 @@ fn a_server_may_speak_first() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_flow_without_a_byte_is_ended_and_one_with_a_byte_now_and_then_is_not() {
-    if !privileged("a_flow_without_a_byte_is_ended_and_one_with_a_byte_now_and_then_is_not") {
-        return;
-    }
     let lab = Lab::new();
     let (_server, backends) = servers::hand_over(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "timeouts: { idle: 3s }");
@@ -398,11 +374,8 @@ fn a_flow_without_a_byte_is_ended_and_one_with_a_byte_now_and_then_is_not() {
     }
 }
 
-#[test]
+#[lab_test]
 fn ten_thousand_small_messages_go_back_and_forth() {
-    if !privileged("ten_thousand_small_messages_go_back_and_forth") {
-        return;
-    }
     let lab = Lab::new();
     let _server = servers::echo(lab.host("east-1"), BACKEND);
     let (_health, sb) = start(&lab, "");

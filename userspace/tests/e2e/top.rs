@@ -4,7 +4,7 @@ use crate::lab;
 
 use lab::signalbox::{binary, write_config};
 use lab::terminal::TerminalSession;
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 use nix::sys::signal::Signal;
 
 /// Two clusters of one host each, between which a name's connections are split.
@@ -42,11 +42,8 @@ fn once(sb: &Signalbox, words: &[&str]) -> String {
     text
 }
 
-#[test]
+#[lab_test]
 fn once_shows_a_killed_host_as_unhealthy_and_the_true_number_of_connections() {
-    if !privileged("once_shows_a_killed_host_as_unhealthy_and_the_true_number_of_connections") {
-        return;
-    }
     let (lab, mut routers, mut sb) = start();
     for _ in 0..20 {
         assert_eq!(http::ask(&lab, "10.1.0.1:80", "app.example.com").status, 200);
@@ -76,11 +73,8 @@ fn once_shows_a_killed_host_as_unhealthy_and_the_true_number_of_connections() {
     assert!(!gone.status.success() && String::from_utf8_lossy(&gone.stderr).contains("is it running?"));
 }
 
-#[test]
+#[lab_test]
 fn a_terminal_shows_the_panes_and_is_as_before_when_they_end() {
-    if !privileged("a_terminal_shows_the_panes_and_is_as_before_when_they_end") {
-        return;
-    }
     let (lab, mut routers, mut sb) = start();
     let mut top = in_terminal(&lab);
     top.expect("serving; ready");
@@ -132,11 +126,8 @@ fn a_terminal_shows_the_panes_and_is_as_before_when_they_end() {
     assert_eq!(top.end(), Some(0));
 }
 
-#[test]
+#[lab_test]
 fn a_signal_ends_the_picture_and_the_terminal_is_as_before() {
-    if !privileged("a_signal_ends_the_picture_and_the_terminal_is_as_before") {
-        return;
-    }
     let lab = Lab::new();
     // Nobody answers, which is said, and may be ended all the same.
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGINT, 130)] {

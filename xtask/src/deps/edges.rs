@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
@@ -46,7 +46,8 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "signalbox-tls",
         ],
     ),
-    ("signalbox-lab", &[]),
+    ("signalbox-lab", &["signalbox-lab-attribute"]),
+    ("signalbox-lab-attribute", &[]),
     (
         "signalbox-bench",
         &["signalbox-common", "signalbox-core", "signalbox", "signalbox-lab"],

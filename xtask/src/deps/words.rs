@@ -23,7 +23,10 @@ pub(super) fn check(source: &Source) -> Vec<String> {
         faults: Vec::new(),
         in_comment: false,
     };
-    source.header.iter().for_each(|attribute| finder.visit_attribute(attribute));
+    source
+        .header
+        .iter()
+        .for_each(|attribute| finder.visit_attribute(attribute));
     finder.in_comment = false;
     source.items.iter().for_each(|item| finder.visit_item(item));
     finder.faults

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::{BY_REQUEST, TIERS, body};
 use crate::lab::Proc;
 use crate::lab::cut::{self, expect_none};
-use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, privileged, servers};
+use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, lab_test, servers};
 
 /// Debian's own, whose modules are packages: another `python3` may come before it in the path.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
@@ -85,9 +85,9 @@ fn start(lab: &Lab) -> (Server, Proc, Signalbox) {
     (health, server, sb)
 }
 
-#[test]
+#[lab_test]
 fn grpc_calls_and_streams_pass_in_every_tier() {
-    if !privileged("grpc_calls_and_streams_pass_in_every_tier") || !has_grpcio() {
+    if !has_grpcio() {
         return;
     }
     let lab = cut::lab();
@@ -116,9 +116,9 @@ fn grpc_calls_and_streams_pass_in_every_tier() {
     }
 }
 
-#[test]
+#[lab_test]
 fn grpc_for_an_unknown_name_is_unimplemented() {
-    if !privileged("grpc_for_an_unknown_name_is_unimplemented") || !has_grpcio() {
+    if !has_grpcio() {
         return;
     }
     let lab = cut::lab();
@@ -159,10 +159,9 @@ mod share_5 {
     use super::*;
 
     /// Go's packages are large, and compiling them takes a while.
-    #[test]
+    #[lab_test]
     fn grpc_go_is_served() {
-        if !privileged("grpc_go_is_served") || !has_grpcio() || !is_installed("go", "golang-google-grpc-dev golang-go")
-        {
+        if !has_grpcio() || !is_installed("go", "golang-google-grpc-dev golang-go") {
             return;
         }
         let lab = cut::lab();
@@ -180,9 +179,9 @@ mod share_5 {
     }
 }
 
-#[test]
+#[lab_test]
 fn nghttp_and_curl_are_served_by_nginx_in_every_tier() {
-    if !privileged("nghttp_and_curl_are_served_by_nginx_in_every_tier") || !is_installed("nghttp", "nghttp2-client") {
+    if !is_installed("nghttp", "nghttp2-client") {
         return;
     }
     let lab = cut::lab();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use super::{ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS, body, frame, read_frame, request};
-use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, privileged};
+use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, lab_test};
 
 const AT: &str = "10.1.0.1:80";
 
@@ -17,11 +17,8 @@ fn goaway(stream: u8, code: u8) -> Vec<u8> {
     vec![0, 0, 0, stream, 0, 0, 0, code]
 }
 
-#[test]
+#[lab_test]
 fn curl_and_nghttp_see_404_and_503_over_http2() {
-    if !privileged("curl_and_nghttp_see_404_and_503_over_http2") {
-        return;
-    }
     let lab = Lab::new();
     let sb = Signalbox::start(&lab, &body("", &[], &["east-1"]));
     assert!(eventually(SOON, || sb.host("east-1")["health"] == "unhealthy"));
@@ -71,11 +68,8 @@ fn curl_and_nghttp_see_404_and_503_over_http2() {
     assert!(sb.metric("signalbox_refused_total{listener=\"cut\",reason=\"no_route\"}") >= 3.0);
 }
 
-#[test]
+#[lab_test]
 fn frames_out_of_order_and_dawdlers_are_told_so() {
-    if !privileged("frames_out_of_order_and_dawdlers_are_told_so") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body("timeouts: { peek_http: 1s }", &[], &["east-1"]));

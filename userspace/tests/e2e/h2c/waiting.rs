@@ -10,7 +10,7 @@ use super::{ACK, DATA, END_STREAM, PING, PREFACE, SETTINGS, TIERS, body, frame, 
 use crate::cut_peek::{noise, receive};
 use crate::lab::cut::{self, expect_none, expect_tier, finish};
 use crate::lab::tiers::ping;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
 /// Bytes of a transfer behind the beginning, each way.
 const BULK: usize = 3 << 20;
@@ -69,11 +69,8 @@ fn start(lab: &Lab, keys: &[&str]) -> (Vec<servers::Server>, Receiver<Arc<TcpStr
     (vec![health, server], hosts, sb)
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_acknowledgement() {
-    if !privileged("a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_acknowledgement") {
-        return;
-    }
     let lab = cut::lab();
     let (_servers, hosts, sb) = start(&lab, &[]);
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -115,11 +112,8 @@ fn a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_ackno
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_ping_before_the_request_is_answered() {
-    if !privileged("a_ping_before_the_request_is_answered") {
-        return;
-    }
     let lab = cut::lab();
     let (_servers, hosts, sb) = start(&lab, &[]);
     for (at, tier) in TIERS {
@@ -148,11 +142,8 @@ fn a_ping_before_the_request_is_answered() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_elsewhere() {
-    if !privileged("a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_elsewhere") {
-        return;
-    }
     let lab = cut::lab();
     // Port 80 of east-2 has no listener, though its check is healthy.
     let health = ["east-1", "east-2"].map(|host| servers::healthy(lab.host(host)));
@@ -194,11 +185,8 @@ fn a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_else
 }
 
 /// A FIN that comes before the flow is cut, behind bytes of ours that the programs have not seen acknowledged.
-#[test]
+#[lab_test]
 fn a_client_that_finishes_at_once_gets_its_answer() {
-    if !privileged("a_client_that_finishes_at_once_gets_its_answer") {
-        return;
-    }
     let lab = cut::lab();
     let (_servers, hosts, sb) = start(&lab, &[]);
     for (at, tier) in TIERS {
@@ -228,11 +216,8 @@ fn a_client_that_finishes_at_once_gets_its_answer() {
     expect_none(&sb);
 }
 
-#[test]
+#[lab_test]
 fn a_cut_flow_of_a_greeted_client_outlives_the_process_in_both_families() {
-    if !privileged("a_cut_flow_of_a_greeted_client_outlives_the_process_in_both_families") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = cut::Hosts::start(&lab);
     let (_health, mut sb) = cut::start(&lab, "");

@@ -3,13 +3,10 @@
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, SOURCE, VIP6, VIPS, privileged};
-use crate::lab::{SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
-#[test]
+#[lab_test(privileged)]
 fn every_ready_node_has_the_addresses_on_its_loopback_interface() {
-    if !privileged("every_ready_node_has_the_addresses_on_its_loopback_interface") {
-        return;
-    }
     let group = format!(
         "{{ name: g1, vips: [{}, \"{VIP6}\"], sources: [\"{SOURCE}/24\"] }}",
         VIPS[0]
@@ -61,11 +58,8 @@ fn every_ready_node_has_the_addresses_on_its_loopback_interface() {
     assert!(!lab.nodes[1].has(VIPS[0]));
 }
 
-#[test]
+#[lab_test(privileged)]
 fn in_mode_external_a_program_says_by_the_api_who_has_a_group() {
-    if !privileged("in_mode_external_a_program_says_by_the_api_who_has_a_group") {
-        return;
-    }
     let mut lab = HaLab::new();
     lab.nodes[0].write("  mode: external\n  vips: 10.1.0.101\n");
     lab.nodes[0].start_signalbox();

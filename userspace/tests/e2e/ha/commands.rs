@@ -3,16 +3,13 @@
 use std::fs;
 
 use super::scene::{HaLab, VIPS, privileged};
-use crate::lab::{SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
 const GROUPS: &str =
     "  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }, { name: g2, vips: 10.1.0.102, prefer: node-a }]\n";
 
-#[test]
+#[lab_test(privileged)]
 fn a_group_is_released_and_reclaimed() {
-    if !privileged("a_group_is_released_and_reclaimed") {
-        return;
-    }
     let lab = HaLab::start(GROUPS);
     let (first, second) = (&lab.nodes[0], &lab.nodes[1]);
     VIPS.iter().for_each(|vip| lab.wait_owner(vip, 0));
@@ -48,11 +45,8 @@ fn a_group_is_released_and_reclaimed() {
     );
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_script_says_whether_a_node_is_well_and_another_hears_of_changes() {
-    if !privileged("a_script_says_whether_a_node_is_well_and_another_hears_of_changes") {
-        return;
-    }
     let mut lab = HaLab::new();
     for node in &lab.nodes {
         let check = node.write_program("check", &format!("test ! -e {}", node.file("sick").display()));
@@ -95,11 +89,8 @@ fn a_script_says_whether_a_node_is_well_and_another_hears_of_changes() {
     }
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_port_says_whether_a_node_is_well_even_without_signalbox() {
-    if !privileged("a_port_says_whether_a_node_is_well_even_without_signalbox") {
-        return;
-    }
     let ha = "  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }]\n  watch: { ready: false, port: 8080, interval: 200ms }\n";
     let mut lab = HaLab::new();
     for node in &mut lab.nodes {

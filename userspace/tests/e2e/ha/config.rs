@@ -5,13 +5,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, VIP6, VIPS, privileged};
-use crate::lab::{SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
-#[test]
+#[lab_test(privileged)]
 fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
-    if !privileged("a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing") {
-        return;
-    }
     let lab = HaLab::start("  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }]\n");
     lab.wait_owner(VIPS[0], 0);
     for node in &lab.nodes {
@@ -55,11 +52,8 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
 
 /// A change of the groups reaches one node before the other. Meanwhile no address has two owners, and each address that both
 /// files have has one.
-#[test]
+#[lab_test(privileged)]
 fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
-    if !privileged("nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address") {
-        return;
-    }
     let group = |name: &str, vips: &str| format!("{{ name: {name}, vips: [{vips}], prefer: node-a }}");
     let list = |groups: &[String]| format!("  groups: [{}]\n", groups.join(", "));
     let (short, long) = (
@@ -92,11 +86,8 @@ fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
     }
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_group_that_is_not_configured_any_more_is_nobody_s() {
-    if !privileged("a_group_that_is_not_configured_any_more_is_nobody_s") {
-        return;
-    }
     let mut lab = HaLab::new();
     let node = &mut lab.nodes[0];
     node.write("  mode: external\n  vips: 10.1.0.101-102\n");
@@ -120,11 +111,8 @@ fn a_group_that_is_not_configured_any_more_is_nobody_s() {
     );
 }
 
-#[test]
+#[lab_test(privileged)]
 fn openshift_s_variables_become_a_section_that_is_put_in_force() {
-    if !privileged("openshift_s_variables_become_a_section_that_is_put_in_force") {
-        return;
-    }
     let mut lab = HaLab::new();
     for (at, node) in lab.nodes.iter_mut().enumerate() {
         node.write_without_section();
@@ -171,11 +159,8 @@ fn openshift_s_variables_become_a_section_that_is_put_in_force() {
     assert_eq!(shown["ha"]["name"], "router-west");
 }
 
-#[test]
+#[lab_test(privileged)]
 fn the_firewall_lets_vrrp_in_while_the_supervisor_runs() {
-    if !privileged("the_firewall_lets_vrrp_in_while_the_supervisor_runs") {
-        return;
-    }
     let mut lab = HaLab::new();
     for node in &mut lab.nodes {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, prefer: node-a }]\n  firewall: accept\n");
@@ -201,11 +186,8 @@ fn the_firewall_lets_vrrp_in_while_the_supervisor_runs() {
     );
 }
 
-#[test]
+#[lab_test(privileged)]
 fn unicast_needs_no_multicast() {
-    if !privileged("unicast_needs_no_multicast") {
-        return;
-    }
     let mut lab = HaLab::new();
     for node in &mut lab.nodes {
         node.write("  groups: [{ name: g1, vips: [10.1.0.101, \"fd00:1::101\"], prefer: node-b }]\n  vrrp: { unicast: true, version: 2 }\n");

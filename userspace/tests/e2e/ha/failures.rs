@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, Node, SOURCE, VIP6, VIPS, privileged};
-use crate::lab::{SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
 /// Group of an IPv4 and an IPv6 address, with a source on the other interface.
 fn one_group() -> String {
@@ -26,11 +26,8 @@ fn wait_all(lab: &HaLab, node: usize) {
     lab.wait_served(VIP6);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
-    if !privileged("addresses_leave_a_signalbox_that_is_killed_and_come_back") {
-        return;
-    }
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
@@ -52,11 +49,8 @@ fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
     }
 }
 
-#[test]
+#[lab_test(privileged)]
 fn addresses_leave_a_node_that_does_not_reach_the_hosts() {
-    if !privileged("addresses_leave_a_node_that_does_not_reach_the_hosts") {
-        return;
-    }
     let lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.set_back_link(0, false);
@@ -65,22 +59,16 @@ fn addresses_leave_a_node_that_does_not_reach_the_hosts() {
     wait_all(&lab, 0);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn addresses_leave_a_signalbox_that_stops_before_its_connections_end() {
-    if !privileged("addresses_leave_a_signalbox_that_stops_before_its_connections_end") {
-        return;
-    }
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].signalbox.as_mut().unwrap().signal(Signal::SIGTERM);
     wait_all(&lab, 1);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn addresses_leave_a_node_whose_cables_are_pulled() {
-    if !privileged("addresses_leave_a_node_whose_cables_are_pulled") {
-        return;
-    }
     let lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.set_links(0, false);
@@ -93,11 +81,8 @@ fn addresses_leave_a_node_whose_cables_are_pulled() {
     wait_all(&lab, 0);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
-    if !privileged("a_keepalived_that_is_killed_leaves_no_address_and_is_started_again") {
-        return;
-    }
     // With `never`, what comes back does not take the addresses back either.
     let lab = HaLab::start(&(one_group() + "  preemption: never\n"));
     let first = lab.settled_owner("g1", VIPS[0]);
@@ -120,11 +105,8 @@ fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
     wait_all(&lab, second);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_supervisor_that_is_killed_takes_its_addresses_along() {
-    if !privileged("a_supervisor_that_is_killed_takes_its_addresses_along") {
-        return;
-    }
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
@@ -152,11 +134,8 @@ fn a_supervisor_that_is_killed_takes_its_addresses_along() {
     wait_all(&lab, 1);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_supervisor_that_is_told_to_stop_gives_its_addresses_up() {
-    if !privileged("a_supervisor_that_is_told_to_stop_gives_its_addresses_up") {
-        return;
-    }
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     let (first, _) = lab.pair(0);
@@ -168,11 +147,8 @@ fn a_supervisor_that_is_told_to_stop_gives_its_addresses_up() {
     wait_all(&lab, 1);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn a_successor_of_signalbox_keeps_the_addresses() {
-    if !privileged("a_successor_of_signalbox_keeps_the_addresses") {
-        return;
-    }
     let mut lab = HaLab::start(&one_group());
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");

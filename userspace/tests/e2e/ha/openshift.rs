@@ -7,6 +7,7 @@ use std::fs;
 use signalbox_lab::{Ns, Sandbox};
 
 use super::scene::privileged;
+use crate::lab::lab_test;
 use crate::lab::signalbox::binary;
 use crate::lab::topology::KIND;
 
@@ -150,11 +151,8 @@ fn render(ns: &Ns, case: &Case) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[test]
+#[lab_test(privileged)]
 fn every_fact_about_the_two_generators_holds() {
-    if !privileged("every_fact_about_the_two_generators_holds") {
-        return;
-    }
     let sandbox = Sandbox::new(&KIND).unwrap();
     let ns = sandbox.namespace("lb").unwrap();
     ns.ip(

@@ -1,13 +1,10 @@
 //! Who has a group when the preferred node is back, and groups that are divided.
 
 use super::scene::{HaLab, VIPS, privileged};
-use crate::lab::{SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
-#[test]
+#[lab_test(privileged)]
 fn groups_are_divided_among_the_nodes_and_gathered_when_one_fails() {
-    if !privileged("groups_are_divided_among_the_nodes_and_gathered_when_one_fails") {
-        return;
-    }
     let mut lab = HaLab::start("  vips: 10.1.0.101-102\n  groups: 2\n");
     let owners = VIPS.map(|vip| lab.owner(vip));
     let divided = eventually(SOON, || {
@@ -26,11 +23,8 @@ fn groups_are_divided_among_the_nodes_and_gathered_when_one_fails() {
     lab.wait_owner(VIPS[1], owners[1]);
 }
 
-#[test]
+#[lab_test(privileged)]
 fn without_preemption_the_group_stays() {
-    if !privileged("without_preemption_the_group_stays") {
-        return;
-    }
     let vip = VIPS[0];
     let groups = format!("  groups: [{{ name: g1, vips: {vip}, prefer: node-a }}]\n");
     let mut lab = HaLab::start(&(groups.clone() + "  preemption: nopreempt\n"));

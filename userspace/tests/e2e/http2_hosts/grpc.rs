@@ -3,7 +3,7 @@
 use crate::h2c::clients::{PYTHON, has_grpcio, script};
 use crate::http_request::scene::{HTTP, ROUTE};
 use crate::https::scene::{HTTPS, body, certificate, certificates};
-use crate::lab::{Lab, Proc, SOON, Server, Signalbox, eventually, privileged, servers};
+use crate::lab::{Lab, Proc, SOON, Server, Signalbox, eventually, lab_test, servers};
 
 /// Starts a gRPC server on east-1: in plain on :80, or in TLS on :443.
 fn host(lab: &Lab, tls: Option<&str>) -> (Server, Proc) {
@@ -40,9 +40,9 @@ fn expect_ended(server: &Proc, calls: usize) {
     assert!(has_ended, "{}", server.log());
 }
 
-#[test]
+#[lab_test]
 fn calls_of_plain_clients_and_of_clients_in_tls_reach_plain_hosts() {
-    if !privileged("calls_of_plain_clients_and_of_clients_in_tls_reach_plain_hosts") || !has_grpcio() {
+    if !has_grpcio() {
         return;
     }
     let lab = Lab::new();
@@ -69,9 +69,9 @@ fn calls_of_plain_clients_and_of_clients_in_tls_reach_plain_hosts() {
     assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east-1\"}"), 0.0);
 }
 
-#[test]
+#[lab_test]
 fn calls_are_encrypted_again_for_hosts_in_tls() {
-    if !privileged("calls_are_encrypted_again_for_hosts_in_tls") || !has_grpcio() {
+    if !has_grpcio() {
         return;
     }
     let lab = Lab::new();
@@ -90,9 +90,9 @@ fn calls_are_encrypted_again_for_hosts_in_tls() {
     expect_ended(&server, 1);
 }
 
-#[test]
+#[lab_test]
 fn a_stream_may_be_silent_for_longer_than_a_body() {
-    if !privileged("a_stream_may_be_silent_for_longer_than_a_body") || !has_grpcio() {
+    if !has_grpcio() {
         return;
     }
     let lab = Lab::new();

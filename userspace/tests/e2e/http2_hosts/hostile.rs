@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::streams::{FrameHost, OK, REFUSED_STREAM, chunk, start};
 use crate::http_request::scene::{Client, HTTP, WebHost};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, eventually, privileged};
+use crate::lab::{Lab, SOON, eventually, lab_test};
 
 /// Trailers `content-length: 5`, which mean nothing behind a body.
 const BAD_TRAILERS: &[u8] = b"\x0f\x0d\x015";
@@ -13,11 +13,8 @@ const BAD_TRAILERS: &[u8] = b"\x0f\x0d\x015";
 /// Reason of RST_STREAM.
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
-#[test]
+#[lab_test]
 fn an_answer_that_breaks_off_is_a_reset_for_clients_of_both_versions() {
-    if !privileged("an_answer_that_breaks_off_is_a_reset_for_clients_of_both_versions") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {
@@ -44,11 +41,8 @@ fn an_answer_that_breaks_off_is_a_reset_for_clients_of_both_versions() {
     assert_eq!(cut_off, 3.0);
 }
 
-#[test]
+#[lab_test]
 fn trailers_that_frame_a_message_are_not_passed_on() {
-    if !privileged("trailers_that_frame_a_message_are_not_passed_on") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {
@@ -65,11 +59,8 @@ fn trailers_that_frame_a_message_are_not_passed_on() {
     assert_eq!(last.unwrap().kind, RST_STREAM);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_takes_nothing_is_given_up_in_time() {
-    if !privileged("a_host_that_takes_nothing_is_given_up_in_time") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 0, |_, _, _| {});
     let sb = start(&lab, "timeouts: { body: 2s }");
@@ -82,11 +73,8 @@ fn a_host_that_takes_nothing_is_given_up_in_time() {
     );
 }
 
-#[test]
+#[lab_test]
 fn floods_of_a_host_cost_its_connection() {
-    if !privileged("floods_of_a_host_cost_its_connection") {
-        return;
-    }
     let lab = Lab::new();
     // The first connection resets streams that nobody has opened, without end.
     let _east = FrameHost::start(&lab, 65_535, |host, frame, connection| {
@@ -109,11 +97,8 @@ fn floods_of_a_host_cost_its_connection() {
     assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east-1\"}"), 1.0);
 }
 
-#[test]
+#[lab_test]
 fn heads_without_end_are_bounded() {
-    if !privileged("heads_without_end_are_bounded") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, connection| {
         if frame.kind != HEADERS {
@@ -135,11 +120,8 @@ fn heads_without_end_are_bounded() {
     assert_eq!(client.get("a.test", "/").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_does_not_speak_http2_is_none() {
-    if !privileged("a_host_that_does_not_speak_http2_is_none") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let sb = start(&lab, "timeouts: { connect: 2s }");
@@ -160,11 +142,8 @@ fn a_host_that_does_not_speak_http2_is_none() {
     assert_eq!(client.answer("GET").status, 101);
 }
 
-#[test]
+#[lab_test]
 fn a_dead_connection_is_noticed_by_ping() {
-    if !privileged("a_dead_connection_is_noticed_by_ping") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, connection| {
         if frame.kind != HEADERS {

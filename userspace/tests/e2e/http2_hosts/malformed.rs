@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::streams::{FrameHost, OK, start};
 use crate::http_request::scene::HTTP;
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, Frame, FramePeer, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, Signalbox, privileged};
+use crate::lab::{Lab, SOON, Signalbox, lab_test};
 
 /// `GET /` of a.test, whose name is the newest entry of the table of fields then.
 const GET: &[u8] = b"\x82\x86\x84\x41\x06a.test";
@@ -32,11 +32,8 @@ fn malformed(sb: &Signalbox, metric: &str) -> u64 {
     sb.metric(metric) as u64
 }
 
-#[test]
+#[lab_test]
 fn a_malformed_field_of_a_client_ends_its_stream_alone() {
-    if !privileged("a_malformed_field_of_a_client_ends_its_stream_alone") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.flags & END_STREAM != 0 {
@@ -75,11 +72,8 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
     assert_eq!(counted, MALFORMED.len() as u64 + 1);
 }
 
-#[test]
+#[lab_test]
 fn a_malformed_answer_is_a_502_and_ends_no_other_stream() {
-    if !privileged("a_malformed_answer_is_a_502_and_ends_no_other_stream") {
-        return;
-    }
     let lab = Lab::new();
     let asked = AtomicUsize::new(0);
     let east = FrameHost::start(&lab, 65_535, move |host: &mut FramePeer, frame: Frame, _| {

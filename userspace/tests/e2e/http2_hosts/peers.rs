@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::h2c::clients::{h2load, is_installed};
 use crate::http_request::scene::{HTTP, ROUTE, body_of, file_digest, noise_digest, send_noise};
 use crate::https::scene::{body, certificate, certificates, connect};
-use crate::lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, eventually, http, privileged, servers};
+use crate::lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, eventually, http, lab_test, privileged, servers};
 
 /// Most connections that the workers of a balancer make at a time.
 const WORKERS: f64 = 2.0;
@@ -37,9 +37,9 @@ fn connections(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_host_http2_connections_total{cluster=\"east-1\"}")
 }
 
-#[test]
+#[lab_test]
 fn clients_of_every_version_get_what_the_host_has() {
-    if !privileged("clients_of_every_version_get_what_the_host_has") || !is_installed("nghttpd", "nghttp2-server") {
+    if !is_installed("nghttpd", "nghttp2-server") {
         return;
     }
     let lab = Lab::new();
@@ -96,11 +96,8 @@ fn more_requests_than_a_host_has_streams_take_more_connections() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_ends_its_connections_loses_no_request() {
-    if !privileged("a_host_that_ends_its_connections_loses_no_request") {
-        return;
-    }
     let lab = Lab::new();
     // nginx sends GOAWAY after so many requests.
     let _east = Router::nginx_with(
@@ -117,11 +114,8 @@ fn a_host_that_ends_its_connections_loses_no_request() {
     assert!(connections(&sb) > 30.0, "{}", connections(&sb));
 }
 
-#[test]
+#[lab_test]
 fn hosts_choose_by_alpn() {
-    if !privileged("hosts_choose_by_alpn") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::nginx(&lab, "east-1");
     let _west = Router::nginx_with(&lab, "east-2", "", "");
@@ -171,11 +165,8 @@ fn hosts_choose_by_alpn() {
     assert_eq!(of("east-1"), before);
 }
 
-#[test]
+#[lab_test]
 fn explain_says_which_version_hosts_are_spoken_to_in() {
-    if !privileged("explain_says_which_version_hosts_are_spoken_to_in") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let sb = start(&lab, "");

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use crate::http_request::scene::{Client, HTTP, ROUTE, body_of};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, Frame, FramePeer, GOAWAY, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, lab_test, servers};
 
 /// Field block of `:status: 200`.
 pub(super) const OK: &[u8] = b"\x88";
@@ -84,11 +84,8 @@ fn retries(sb: &Signalbox) -> f64 {
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n\r\nhello";
 
-#[test]
+#[lab_test]
 fn a_request_that_the_host_refuses_is_sent_again() {
-    if !privileged("a_request_that_the_host_refuses_is_sent_again") {
-        return;
-    }
     let lab = Lab::new();
     let bodies = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&bodies);
@@ -125,11 +122,8 @@ fn refusing(
     }
 }
 
-#[test]
+#[lab_test]
 fn a_request_that_a_host_refuses_goes_to_another_host() {
-    if !privileged("a_request_that_a_host_refuses_goes_to_another_host") {
-        return;
-    }
     let lab = Lab::new();
     let (refused, never) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let _east = FrameHost::start(&lab, 65_535, refusing(|_| false, &refused));
@@ -156,11 +150,8 @@ fn a_request_that_a_host_refuses_goes_to_another_host() {
     assert!(refused.load(Relaxed) >= refusals + 2);
 }
 
-#[test]
+#[lab_test]
 fn streams_behind_the_last_of_a_goaway_are_sent_again() {
-    if !privileged("streams_behind_the_last_of_a_goaway_are_sent_again") {
-        return;
-    }
     let lab = Lab::new();
     let east = FrameHost::start(&lab, 65_535, |host, frame, connection| match (connection, frame.kind) {
         (0, HEADERS) => goaway(host, 0),
@@ -176,11 +167,8 @@ fn streams_behind_the_last_of_a_goaway_are_sent_again() {
     assert_eq!((east.accepted(), retries(&sb)), (2, 1.0));
 }
 
-#[test]
+#[lab_test]
 fn a_stream_in_front_of_a_goaway_is_served_to_its_end() {
-    if !privileged("a_stream_in_front_of_a_goaway_is_served_to_its_end") {
-        return;
-    }
     let lab = Lab::new();
     let east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {
@@ -199,11 +187,8 @@ fn a_stream_in_front_of_a_goaway_is_served_to_its_end() {
     assert_eq!(retries(&sb), 0.0);
 }
 
-#[test]
+#[lab_test]
 fn an_early_answer_and_a_reset_without_error_are_whole() {
-    if !privileged("an_early_answer_and_a_reset_without_error_are_whole") {
-        return;
-    }
     let lab = Lab::new();
     // RFC 9113, section 8.1: a host that has answered may not want the rest of the request.
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
@@ -229,11 +214,8 @@ fn an_early_answer_and_a_reset_without_error_are_whole() {
     assert_eq!(body, b"early");
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_takes_nothing_holds_back_the_host() {
-    if !privileged("a_client_that_takes_nothing_holds_back_the_host") {
-        return;
-    }
     let lab = Lab::new();
     // As much as the balancer lets the host send, of an answer without end.
     let sent = Arc::new(AtomicUsize::new(0));
@@ -282,11 +264,8 @@ fn a_client_that_takes_nothing_holds_back_the_host() {
     );
 }
 
-#[test]
+#[lab_test]
 fn the_reset_of_a_client_reaches_the_host_though_its_window_is_closed() {
-    if !privileged("the_reset_of_a_client_reaches_the_host_though_its_window_is_closed") {
-        return;
-    }
     let lab = Lab::new();
     let (events, seen) = mpsc::channel();
     let events = std::sync::Mutex::new(events);
@@ -304,11 +283,8 @@ fn the_reset_of_a_client_reaches_the_host_though_its_window_is_closed() {
     assert!(eventually(SOON, || gone() > 0.5));
 }
 
-#[test]
+#[lab_test]
 fn requests_at_once_share_one_connection() {
-    if !privileged("requests_at_once_share_one_connection") {
-        return;
-    }
     let lab = Lab::new();
     let east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {

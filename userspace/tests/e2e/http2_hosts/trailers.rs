@@ -5,13 +5,10 @@ use std::io::Write as _;
 use super::streams::{FrameHost, OK, chunk, start};
 use crate::http_request::scene::{Client, HTTP};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, HEADERS, RST_STREAM};
-use crate::lab::{Lab, SOON, available, privileged};
+use crate::lab::{Lab, SOON, available, lab_test, privileged};
 
-#[test]
+#[lab_test]
 fn trailers_reach_clients_that_take_them() {
-    if !privileged("trailers_reach_clients_that_take_them") {
-        return;
-    }
     let lab = Lab::new();
     let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
         if frame.kind == HEADERS {
@@ -100,11 +97,8 @@ fn trailers_behind_a_length_reach_clients_of_http2() {
     }
 }
 
-#[test]
+#[lab_test]
 fn trailers_behind_an_empty_body_reach_clients_of_http2() {
-    if !privileged("trailers_behind_an_empty_body_reach_clients_of_http2") {
-        return;
-    }
     let lab = Lab::new();
     let _east = host_with_length(&lab, 0, b"\x00\x05x-sum\x011");
     let _sb = start(&lab, "");
@@ -127,11 +121,8 @@ fn trailers_behind_an_empty_body_reach_clients_of_http2() {
     }
 }
 
-#[test]
+#[lab_test]
 fn wrong_trailers_behind_a_length_reset_the_stream() {
-    if !privileged("wrong_trailers_behind_a_length_reset_the_stream") {
-        return;
-    }
     let lab = Lab::new();
     // `content-length: 5` again.
     let _east = host_with_length(&lab, 4, b"\x0f\x0d\x015");

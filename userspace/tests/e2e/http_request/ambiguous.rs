@@ -2,7 +2,7 @@
 
 use super::scene::{Client, WebHost, config_of};
 use crate::lab::http::{curl, field};
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test};
 
 const HOSTS: [&str; 2] = ["east-1", "east-2"];
 const ROUTES: [&str; 2] = [
@@ -36,11 +36,8 @@ fn ask(lab: &Lab, path: &str) -> (u16, String) {
     (answer.status, host)
 }
 
-#[test]
+#[lab_test]
 fn a_path_that_may_be_another_routes_is_refused() {
-    if !privileged("a_path_that_may_be_another_routes_is_refused") {
-        return;
-    }
     let lab = Lab::new();
     let ([east_1, _east_2], sb, _) = start(&lab);
     for path in SPELLINGS
@@ -72,11 +69,8 @@ fn a_path_that_may_be_another_routes_is_refused() {
     assert_eq!(client.get("a.test", "/").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn paths_are_normalized_for_routes_and_for_hosts() {
-    if !privileged("paths_are_normalized_for_routes_and_for_hosts") {
-        return;
-    }
     let lab = Lab::new();
     let ([east_1, east_2], sb, text) = start(&lab);
     sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: normalize,"));
@@ -115,11 +109,8 @@ fn paths_are_normalized_for_routes_and_for_hosts() {
     );
 }
 
-#[test]
+#[lab_test]
 fn paths_pass_by_their_bytes_where_that_is_wanted() {
-    if !privileged("paths_pass_by_their_bytes_where_that_is_wanted") {
-        return;
-    }
     let lab = Lab::new();
     let ([east_1, _east_2], sb, text) = start(&lab);
     sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: pass,"));

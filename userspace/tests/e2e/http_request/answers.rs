@@ -5,13 +5,10 @@ use std::net::Shutdown;
 
 use super::scene::{Client, WebHost, field, noise_digest, one_host};
 use crate::https::scene::{self, certificate, certificates, connect};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn answers_end_where_http_says_and_pipelined_requests_are_answered_in_order() {
-    if !privileged("answers_end_where_http_says_and_pipelined_requests_are_answered_in_order") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = Client::connect(&lab);
@@ -46,11 +43,8 @@ fn answers_end_where_http_says_and_pipelined_requests_are_answered_in_order() {
     assert!(answer.head.starts_with("HTTP/1.1 "), "{}", answer.head);
 }
 
-#[test]
+#[lab_test]
 fn http_1_0_clients_are_served() {
-    if !privileged("http_1_0_clients_are_served") {
-        return;
-    }
     let lab = Lab::new();
     let (east, _sb) = one_host(&lab);
     let mut client = Client::connect(&lab);
@@ -70,11 +64,8 @@ fn http_1_0_clients_are_served() {
     assert_eq!(client.answer("GET").status, 404, "no name, no route");
 }
 
-#[test]
+#[lab_test]
 fn chunks_are_taken_apart_for_clients_of_http_1_0() {
-    if !privileged("chunks_are_taken_apart_for_clients_of_http_1_0") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -119,11 +110,8 @@ fn read_apart<S: Read + Write>(sb: &Signalbox, connect: impl Fn() -> Client<S>) 
     assert!(eventually(SOON, || cut_off() > before));
 }
 
-#[test]
+#[lab_test]
 fn a_websocket_becomes_a_tunnel() {
-    if !privileged("a_websocket_becomes_a_tunnel") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = one_host(&lab);
     let mut client = Client::connect(&lab);

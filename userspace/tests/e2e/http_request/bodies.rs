@@ -4,16 +4,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::scene::{Client, field, noise_digest, one_host, send_noise};
-use crate::lab::{Lab, privileged};
+use crate::lab::{Lab, lab_test};
 
 /// Lengths around what is read at once.
 const LENGTHS: [u64; 8] = [0, 1, 4095, 65_535, 65_536, 65_537, 1_000_003, 16 << 20];
 
-#[test]
+#[lab_test]
 fn bodies_of_any_length_arrive_whole_in_both_directions() {
-    if !privileged("bodies_of_any_length_arrive_whole_in_both_directions") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = one_host(&lab);
     let mut client = Client::connect(&lab);
@@ -58,11 +55,8 @@ fn resident_kib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-#[test]
+#[lab_test]
 fn slow_readers_and_writers_cost_little_memory() {
-    if !privileged("slow_readers_and_writers_cost_little_memory") {
-        return;
-    }
     const READERS: usize = 32;
     const LENGTH: u64 = 16 << 20;
     let lab = Lab::new();
@@ -97,11 +91,8 @@ fn slow_readers_and_writers_cost_little_memory() {
     assert!(client.answer("POST").text.starts_with("4 "));
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_waits_for_100_gets_it_and_an_early_answer_is_passed_at_once() {
-    if !privileged("a_client_that_waits_for_100_gets_it_and_an_early_answer_is_passed_at_once") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = Client::connect(&lab);

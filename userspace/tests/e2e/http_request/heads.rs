@@ -2,13 +2,10 @@
 
 use super::scene::{Client, WebHost, config_of, field};
 use crate::lab::http::curl;
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test};
 
-#[test]
+#[lab_test]
 fn heads_are_as_large_as_the_configuration_says() {
-    if !privileged("heads_are_as_large_as_the_configuration_says") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let text = |limits: &str| {

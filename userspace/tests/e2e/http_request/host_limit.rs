@@ -11,7 +11,7 @@ use socket2::SockRef;
 use super::scene::{Client, HTTP, body_of};
 use crate::lab::frames::{END_STREAM, FramePeer, HEADERS, RST_STREAM};
 use crate::lab::servers::Server;
-use crate::lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Signalbox, config, eventually, lab_test, servers};
 
 /// Key of a cluster whose hosts have room for one.
 const ONE: &str = "max_host_connections: 1";
@@ -54,11 +54,8 @@ fn one_place(lab: &Lab, queue: &str) -> ([Server; 2], Receiver<Arc<TcpStream>>, 
     ([health, host], accepted, sb)
 }
 
-#[test]
+#[lab_test]
 fn requests_wait_for_a_host_in_turn() {
-    if !privileged("requests_wait_for_a_host_in_turn") {
-        return;
-    }
     let lab = Lab::new();
     let (_host, accepted, sb) = one_place(&lab, "1h");
     let paths = ["/0", "/1", "/2", "/3"];
@@ -89,11 +86,8 @@ fn requests_wait_for_a_host_in_turn() {
     assert_eq!(sb.metric("signalbox_host_queue_timeouts_total{cluster=\"east\"}"), 0.0);
 }
 
-#[test]
+#[lab_test]
 fn a_request_that_waits_for_too_long_is_told_so() {
-    if !privileged("a_request_that_waits_for_too_long_is_told_so") {
-        return;
-    }
     let lab = Lab::new();
     let (_host, accepted, sb) = one_place(&lab, "1s");
     let mut first = Client::connect(&lab);
@@ -114,11 +108,8 @@ fn a_request_that_waits_for_too_long_is_told_so() {
     );
 }
 
-#[test]
+#[lab_test]
 fn requests_of_clients_that_have_gone_reach_no_host() {
-    if !privileged("requests_of_clients_that_have_gone_reach_no_host") {
-        return;
-    }
     let lab = Lab::new();
     let (_host, accepted, sb) = one_place(&lab, "1h");
     let mut first = Client::connect(&lab);
@@ -163,11 +154,8 @@ fn requests_of_clients_that_have_gone_reach_no_host() {
     assert!(accepted.try_recv().is_err(), "another request has come");
 }
 
-#[test]
+#[lab_test]
 fn a_client_waits_for_the_host_that_its_cookie_names_while_others_do_not() {
-    if !privileged("a_client_waits_for_the_host_that_its_cookie_names_while_others_do_not") {
-        return;
-    }
     let lab = Lab::new();
     let hosts = ["east-1", "east-2"];
     let _health = hosts.map(|host| servers::healthy(lab.host(host)));
@@ -210,11 +198,8 @@ fn a_client_waits_for_the_host_that_its_cookie_names_while_others_do_not() {
 }
 
 /// Flows that the kernel carries count, too.
-#[test]
+#[lab_test]
 fn connections_wait_for_cut_flows_to_end() {
-    if !privileged("connections_wait_for_cut_flows_to_end") {
-        return;
-    }
     let lab = crate::lab::cut::lab();
     let hosts = ["east-1", "east-2"];
     let _health = hosts.map(|host| servers::healthy(lab.host(host)));
@@ -247,11 +232,8 @@ fn connections_wait_for_cut_flows_to_end() {
 
 /// The streams of a client may use more than the one descriptor for a host that its connection is given: the process
 /// never has more than it planned for.
-#[test]
+#[lab_test]
 fn streams_share_the_descriptors_that_connections_are_counted_by() {
-    if !privileged("streams_share_the_descriptors_that_connections_are_counted_by") {
-        return;
-    }
     const REQUESTS: u32 = 8;
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::scene::{Client, HTTP, body_of, config_of};
 use crate::lab::namespace::connect_here;
-use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged, servers};
+use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east: 1 } }";
 
@@ -18,11 +18,8 @@ fn two_hosts(lab: &Lab) -> Signalbox {
     sb
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_is_killed_between_requests_is_not_seen_by_a_client() {
-    if !privileged("a_host_that_is_killed_between_requests_is_not_seen_by_a_client") {
-        return;
-    }
     let lab = Lab::new();
     let mut routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let sb = two_hosts(&lab);
@@ -45,11 +42,8 @@ fn a_host_that_is_killed_between_requests_is_not_seen_by_a_client() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_lost_answer_is_asked_for_again_only_where_that_is_safe() {
-    if !privileged("a_lost_answer_is_asked_for_again_only_where_that_is_safe") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     // Every connection ends with its second request, unanswered.
@@ -103,11 +97,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-#[test]
+#[lab_test]
 fn rotation_of_a_host_under_load_of_kept_connections_loses_no_request() {
-    if !privileged("rotation_of_a_host_under_load_of_kept_connections_loses_no_request") {
-        return;
-    }
     const CLIENTS: usize = 8;
     let lab = Lab::new();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);

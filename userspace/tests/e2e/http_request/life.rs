@@ -1,13 +1,10 @@
 //! Kept connections: reloads, the end of the process, limits of clients, PROXY protocol.
 
 use super::scene::{Client, HTTP, ROUTE, WebHost, body_of, config_of, field};
-use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, privileged};
+use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn kept_connections_survive_reloads_and_end_with_the_process() {
-    if !privileged("kept_connections_survive_reloads_and_end_with_the_process") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let body = |extra| config_of(extra, &["east-1"], &[ROUTE]);
@@ -52,11 +49,8 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
     assert!(sb.proc.wait_exit(SOON).is_some_and(|status| status.success()));
 }
 
-#[test]
+#[lab_test]
 fn limits_of_a_source_count_connections_and_no_requests() {
-    if !privileged("limits_of_a_source_count_connections_and_no_requests") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let limits = "limits: { per_source: { concurrent: 2 } }";
@@ -84,11 +78,8 @@ fn limits_of_a_source_count_connections_and_no_requests() {
     }));
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_wants_proxy_headers_gets_each_client_on_its_own_connection() {
-    if !privileged("a_host_that_wants_proxy_headers_gets_each_client_on_its_own_connection") {
-        return;
-    }
     let lab = Lab::new();
     let _router = Router::accept_proxy(&lab, "east-1");
     let east = config::cluster("east-1", &["proxy_protocol: v2"], &["east-1"]);

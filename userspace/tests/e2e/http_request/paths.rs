@@ -1,13 +1,10 @@
 //! Routes by path, clients behind proxies, ids of requests, and what the log says of them.
 
 use super::scene::{Client, WebHost, body_of, config_of, field};
-use crate::lab::{Lab, SOON, Signalbox, config, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, config, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn the_longest_path_decides_and_each_path_keeps_its_weights() {
-    if !privileged("the_longest_path_decides_and_each_path_keeps_its_weights") {
-        return;
-    }
     let lab = Lab::new();
     let hosts = ["east-1", "east-2", "west-1"];
     let _hosts: Vec<_> = hosts.iter().map(|host| WebHost::start(&lab, host)).collect();
@@ -60,11 +57,8 @@ fn the_longest_path_decides_and_each_path_keeps_its_weights() {
     assert!(eventually(SOON, || (0..10).all(|_| host_of("a.test", "/api") == "east-2")));
 }
 
-#[test]
+#[lab_test]
 fn clients_behind_trusted_proxies_are_known_and_others_cannot_lie() {
-    if !privileged("clients_behind_trusted_proxies_are_known_and_others_cannot_lie") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let log = lab.dir().join("access.json");
@@ -112,11 +106,8 @@ fn clients_behind_trusted_proxies_are_known_and_others_cannot_lie() {
     assert!(eventually(SOON, || logged(r#""reason":"no_route""#) && logged(r#""status":404"#)));
 }
 
-#[test]
+#[lab_test]
 fn clients_that_a_route_does_not_allow_reach_no_host() {
-    if !privileged("clients_that_a_route_does_not_allow_reach_no_host") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let routes = ["{ host: a.test, clusters: { east-1: 1 }, allow: [10.1.0.3/32, 192.0.2.0/24] }"];

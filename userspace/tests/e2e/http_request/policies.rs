@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::scene::{Answer, Client, WebHost, body_of, config_of, field};
-use crate::lab::{Lab, SOON, Signalbox, config, eventually, http, privileged, servers};
+use crate::lab::{Lab, SOON, Signalbox, config, eventually, http, lab_test, servers};
 
 /// Requests that carry other cookies, too.
 fn ask(client: &mut Client, cookie: Option<&str>, path: &str) -> Answer {
@@ -30,11 +30,8 @@ fn cookie(answer: &Answer) -> Option<String> {
     Some(pair.to_owned())
 }
 
-#[test]
+#[lab_test]
 fn a_cookie_keeps_a_client_at_its_cluster_through_a_migration() {
-    if !privileged("a_cookie_keeps_a_client_at_its_cluster_through_a_migration") {
-        return;
-    }
     let lab = Lab::new();
     let names = ["east-1", "west-1"];
     let hosts = names.map(|host| WebHost::start(&lab, host));
@@ -93,11 +90,8 @@ fn a_cookie_keeps_a_client_at_its_cluster_through_a_migration() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_cookie_keeps_a_client_at_its_host_while_that_is_there() {
-    if !privileged("a_cookie_keeps_a_client_at_its_host_while_that_is_there") {
-        return;
-    }
     let lab = Lab::new();
     let names = ["east-1", "east-2"];
     let (first, _second) = (WebHost::start(&lab, "east-1"), WebHost::start(&lab, "east-2"));
@@ -126,11 +120,8 @@ fn a_cookie_keeps_a_client_at_its_host_while_that_is_there() {
     }));
 }
 
-#[test]
+#[lab_test]
 fn fields_and_paths_are_changed_as_the_route_says() {
-    if !privileged("fields_and_paths_are_changed_as_the_route_says") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let headers = "headers: { request: { set: { X-Env: prod }, remove: [x-debug], add: { X-Via: sb } }, \
@@ -197,11 +188,8 @@ fn client_sees_interim_as_it_is(lab: &Lab) {
     assert_eq!((last.status, field(&last.head, "x-frame-options")), (200, Some("DENY")));
 }
 
-#[test]
+#[lab_test]
 fn a_route_has_time_limits_of_its_own() {
-    if !privileged("a_route_has_time_limits_of_its_own") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_host, _accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");
@@ -224,11 +212,8 @@ fn a_route_has_time_limits_of_its_own() {
     drop(sb);
 }
 
-#[test]
+#[lab_test]
 fn each_client_may_send_so_many_requests_in_a_time() {
-    if !privileged("each_client_may_send_so_many_requests_in_a_time") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let routes = [
@@ -271,11 +256,8 @@ fn each_client_may_send_so_many_requests_in_a_time() {
     );
 }
 
-#[test]
+#[lab_test]
 fn each_client_may_have_so_many_requests_in_flight() {
-    if !privileged("each_client_may_have_so_many_requests_in_flight") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let route = "{ host: a.test, clusters: { east-1: 1 }, limits: { concurrent: 2 } }";

@@ -4,13 +4,10 @@ use std::io::Write;
 
 use super::scene::{Client, ROUTE, WebHost, config_of, field, one_host};
 use crate::lab::signalbox::{check, write_config};
-use crate::lab::{Lab, Signalbox, http, privileged};
+use crate::lab::{Lab, Signalbox, http, lab_test};
 
-#[test]
+#[lab_test]
 fn what_could_smuggle_a_request_gets_400_and_reaches_no_host() {
-    if !privileged("what_could_smuggle_a_request_gets_400_and_reaches_no_host") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("timeouts: { peek_http: 2s }", &["east-1"], &[ROUTE]));
@@ -101,11 +98,8 @@ fn what_could_smuggle_a_request_gets_400_and_reaches_no_host() {
     assert!(east.take().iter().all(|head| !head.contains("/x")));
 }
 
-#[test]
+#[lab_test]
 fn http2_begins_with_a_connection_or_not_at_all() {
-    if !privileged("http2_begins_with_a_connection_or_not_at_all") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = one_host(&lab);
     let words = [
@@ -134,11 +128,8 @@ fn http2_begins_with_a_connection_or_not_at_all() {
     );
 }
 
-#[test]
+#[lab_test]
 fn routing_by_request_needs_http() {
-    if !privileged("routing_by_request_needs_http") {
-        return;
-    }
     let lab = Lab::new();
     let body = config_of("", &["east-1"], &[ROUTE]);
     assert!(check(&write_config(&lab, "good.yaml", &body)).status.success());
@@ -154,11 +145,8 @@ fn routing_by_request_needs_http() {
     }
 }
 
-#[test]
+#[lab_test]
 fn error_pages_are_the_operators_own() {
-    if !privileged("error_pages_are_the_operators_own") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let page = |name: &str, text: &str| {

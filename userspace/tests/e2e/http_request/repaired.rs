@@ -1,7 +1,7 @@
 //! Answers that break rules which other balancers do not mind.
 
 use super::scene::{Client, ROUTE, WebHost, body_of, field};
-use crate::lab::{Lab, Signalbox, config, privileged};
+use crate::lab::{Lab, Signalbox, config, lab_test};
 
 const KINDS: [&str; 4] = ["both", "twice", "folded", "lf"];
 
@@ -19,11 +19,8 @@ pub(super) fn unsafe_answer(path: &str) -> Option<&'static str> {
     })
 }
 
-#[test]
+#[lab_test]
 fn answers_are_repaired_where_that_is_wanted() {
-    if !privileged("answers_are_repaired_where_that_is_wanted") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let text = |keys: &[&str]| body_of("", &config::cluster("east-1", keys, &["east-1"]), &[ROUTE]);

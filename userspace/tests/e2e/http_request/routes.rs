@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::scene::{Client, HTTP, WebHost, config_of, field};
-use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, privileged};
+use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, lab_test};
 
 /// Answers by host of so many requests on one connection.
 fn shares(client: &mut Client, requests: usize) -> BTreeMap<String, usize> {
@@ -19,11 +19,8 @@ fn weighted(east: u32, west: u32) -> String {
     config_of("", &["east-1", "west-2"], &[&route])
 }
 
-#[test]
+#[lab_test]
 fn weights_are_exact_on_one_kept_connection_and_a_change_holds_for_the_next_request() {
-    if !privileged("weights_are_exact_on_one_kept_connection_and_a_change_holds_for_the_next_request") {
-        return;
-    }
     let lab = Lab::new();
     let _routers = (Router::start(&lab, "east-1"), Router::nginx(&lab, "west-2"));
     let sb = Signalbox::start(&lab, &weighted(10, 80));
@@ -58,11 +55,8 @@ fn weights_are_exact_on_one_kept_connection_and_a_change_holds_for_the_next_requ
     assert_eq!(sb.metric("signalbox_not_cut_total{reason=\"routed_per_request\"}"), 1.0);
 }
 
-#[test]
+#[lab_test]
 fn names_on_one_connection_go_to_their_own_hosts_with_their_fields() {
-    if !privileged("names_on_one_connection_go_to_their_own_hosts_with_their_fields") {
-        return;
-    }
     let lab = Lab::new();
     let (east, west) = (WebHost::start(&lab, "east-1"), WebHost::start(&lab, "west-2"));
     let routes = [
@@ -104,11 +98,8 @@ fn names_on_one_connection_go_to_their_own_hosts_with_their_fields() {
     assert_eq!(http::ask(&lab, HTTP, "b.test").field("host"), "west-2");
 }
 
-#[test]
+#[lab_test]
 fn flows_and_explain_say_that_requests_are_not_cut() {
-    if !privileged("flows_and_explain_say_that_requests_are_not_cut") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(

@@ -5,13 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::scene::{Client, ROUTE, WebHost, config_of, field, one_host};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
-#[test]
+#[lab_test]
 fn who_is_too_slow_is_told_so() {
-    if !privileged("who_is_too_slow_is_told_so") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_host, accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");
@@ -45,11 +42,8 @@ fn who_is_too_slow_is_told_so() {
     assert_eq!(count("answer_timeout"), 3.0);
 }
 
-#[test]
+#[lab_test]
 fn a_route_may_be_silent_in_a_body_for_longer() {
-    if !privileged("a_route_may_be_silent_in_a_body_for_longer") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let (_host, accepted) = servers::hand_over(lab.host("east-1"), "[::]:80");
@@ -74,11 +68,8 @@ fn a_route_may_be_silent_in_a_body_for_longer() {
     assert_eq!(events.answer("GET").text, "halfhalf");
 }
 
-#[test]
+#[lab_test]
 fn each_request_is_a_line_of_the_log() {
-    if !privileged("each_request_is_a_line_of_the_log") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let path = lab.dir().join("connections.log");
@@ -105,11 +96,8 @@ fn each_request_is_a_line_of_the_log() {
     assert_eq!(hosts, [json!("east-1"), json!("east-1"), Value::Null], "{lines:#?}");
 }
 
-#[test]
+#[lab_test]
 fn idle_connections_of_a_host_that_leaves_are_closed() {
-    if !privileged("idle_connections_of_a_host_that_leaves_are_closed") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = one_host(&lab);
     let mut client = Client::connect(&lab);

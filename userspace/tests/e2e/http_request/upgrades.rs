@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::scene::{Client, config_of, field};
 use crate::https::scene::{body, certificate, certificates, connect};
 use crate::https::websocket::late_cuts;
-use crate::lab::{Lab, SOON, Server, Signalbox, cut, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Server, Signalbox, cut, eventually, lab_test, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, upgrades: [websocket, spdy/3.1, DERP] }";
 
@@ -76,11 +76,8 @@ fn converse(client: &mut Client<impl Read + Write>, protocol: &str, is_ready: im
     }
 }
 
-#[test]
+#[lab_test]
 fn a_route_lets_other_protocols_through() {
-    if !privileged("a_route_lets_other_protocols_through") {
-        return;
-    }
     let lab = cut::lab();
     let _host = host(&lab);
     let sb = Signalbox::start(&lab, &config_of("", &["east-1"], &[ROUTE]));
@@ -93,11 +90,8 @@ fn a_route_lets_other_protocols_through() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_protocol_that_no_route_allows_is_not_offered() {
-    if !privileged("a_protocol_that_no_route_allows_is_not_offered") {
-        return;
-    }
     let lab = Lab::new();
     let _host = host(&lab);
     let other = ROUTE
@@ -124,11 +118,8 @@ fn a_protocol_that_no_route_allows_is_not_offered() {
     }
 }
 
-#[test]
+#[lab_test]
 fn another_protocol_is_carried_where_tls_ends_here() {
-    if !privileged("another_protocol_is_carried_where_tls_ends_here") {
-        return;
-    }
     let lab = Lab::new();
     let _host = host(&lab);
     let pem = certificate(&lab, "lb", &["a.test"]);

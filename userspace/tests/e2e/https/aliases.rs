@@ -6,18 +6,15 @@ use std::sync::Arc;
 use super::scene::{HTTPS, certificate, is_shown, trusting, try_connect};
 use crate::applications::{endpoint, event, post};
 use crate::http_request::scene::WebHost;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 /// Text as a value of YAML in quotes.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap()
 }
 
-#[test]
+#[lab_test]
 fn an_alias_is_served_with_the_certificate_of_its_event_and_not_after_its_removal() {
-    if !privileged("an_alias_is_served_with_the_certificate_of_its_event_and_not_after_its_removal") {
-        return;
-    }
     let lab = Lab::new();
     let _gear = WebHost::start(&lab, "east-1");
     let directory = lab.dir().join("aliases");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::scene::{body, certificate, certificates, connect};
 use crate::http_request::scene::{Client, Dribble, WebHost, file_digest, noise_digest, send_noise};
-use crate::lab::{Lab, Signalbox, http, privileged};
+use crate::lab::{Lab, Signalbox, http, lab_test};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: allow } }";
 
@@ -87,31 +87,22 @@ fn carry(lab: &Lab, lengths: &[u64]) {
     }
 }
 
-#[test]
+#[lab_test]
 fn bodies_of_every_framing_arrive_whole_by_every_protocol() {
-    if !privileged("bodies_of_every_framing_arrive_whole_by_every_protocol") {
-        return;
-    }
     carry(&Lab::new(), &[0, 1, 65_537, 64 << 20]);
 }
 
 mod share_5 {
     use super::*;
 
-    #[test]
+    #[lab_test]
     fn long_bodies_of_every_framing_arrive_whole_by_every_protocol() {
-        if !privileged("long_bodies_of_every_framing_arrive_whole_by_every_protocol") {
-            return;
-        }
         carry(&Lab::new(), &[256 << 20]);
     }
 }
 
-#[test]
+#[lab_test]
 fn slow_ends_get_all_bytes() {
-    if !privileged("slow_ends_get_all_bytes") {
-        return;
-    }
     const LENGTH: u64 = 3 << 20;
     let lab = Lab::new();
     let (_east, _sb) = start(&lab);
@@ -174,11 +165,8 @@ fn fill(client: &mut Client) {
     while stream.write_all(&part).is_ok() {}
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_never_reads_costs_little_memory() {
-    if !privileged("a_host_that_never_reads_costs_little_memory") {
-        return;
-    }
     const LENGTH: u64 = 256 << 20;
     let lab = Lab::new();
     let (_east, sb) = start(&lab);

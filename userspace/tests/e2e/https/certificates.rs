@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{body, certificate, connect, is_shown, trusting, try_connect};
 use crate::http_request::scene::WebHost;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged, signalbox};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, signalbox};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
@@ -19,11 +19,8 @@ fn text(certificates: &str) -> String {
     )
 }
 
-#[test]
+#[lab_test]
 fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
-    if !privileged("a_directory_is_watched_and_no_handshake_fails_while_certificates_change") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let directory = lab.dir().join("certs.d");
@@ -86,11 +83,8 @@ fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
     assert_eq!(errors(), 0);
 }
 
-#[test]
+#[lab_test]
 fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
-    if !privileged("a_configuration_with_a_certificate_that_cannot_be_used_is_refused") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let (pem, other) = (
@@ -119,11 +113,8 @@ fn a_configuration_with_a_certificate_that_cannot_be_used_is_refused() {
     );
 }
 
-#[test]
+#[lab_test]
 fn certificates_come_and_go_by_api_and_outlive_the_process() {
-    if !privileged("certificates_come_and_go_by_api_and_outlive_the_process") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let text = body(", termination: edge, strict_sni: true", "", &[("east-1", "")], &[ROUTE]);
@@ -195,11 +186,8 @@ fn certificates_come_and_go_by_api_and_outlive_the_process() {
     assert!(!is_done && said.contains("no certificate of this name"), "{said}");
 }
 
-#[test]
+#[lab_test]
 fn certificates_that_clients_refuse_are_warned_of() {
-    if !privileged("certificates_that_clients_refuse_are_warned_of") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let old = lab.dir().join("old.pem");

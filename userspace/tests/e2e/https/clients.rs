@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::host_certificates::openssl;
 use super::scene::{HTTPS, body, certificate, certificates, connect, trusting, try_connect};
 use crate::http_request::scene::{Client, WebHost, field};
-use crate::lab::{Lab, SOON, Signalbox, eventually, hello, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, hello, lab_test};
 
 /// Settings of a client that shows the certificate of a file.
 fn showing(lab: &Lab, pem: &Path) -> ClientConfig {
@@ -32,11 +32,8 @@ fn showing(lab: &Lab, pem: &Path) -> ClientConfig {
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 } }";
 
-#[test]
+#[lab_test]
 fn clients_without_a_certificate_are_refused_where_one_is_required() {
-    if !privileged("clients_without_a_certificate_are_refused_where_one_is_required") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let (pem, client_pem) = (
@@ -65,11 +62,8 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
 }
 
-#[test]
+#[lab_test]
 fn client_certificates_that_openssl_makes_are_taken() {
-    if !privileged("client_certificates_that_openssl_makes_are_taken") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -110,11 +104,8 @@ fn join(lab: &Lab, from: &[&str], to: &str) {
     std::fs::write(lab.dir().join(to), from.iter().map(text).collect::<String>()).unwrap();
 }
 
-#[test]
+#[lab_test]
 fn an_authority_taken_out_of_the_file_lets_no_new_client_in() {
-    if !privileged("an_authority_taken_out_of_the_file_lets_no_new_client_in") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -153,11 +144,8 @@ fn an_authority_taken_out_of_the_file_lets_no_new_client_in() {
     assert!(is_served(1) && !is_served(0));
 }
 
-#[test]
+#[lab_test]
 fn hosts_learn_of_the_certificate_from_the_balancer_alone() {
-    if !privileged("hosts_learn_of_the_certificate_from_the_balancer_alone") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -218,11 +206,8 @@ fn hosts_learn_of_the_certificate_from_the_balancer_alone() {
     assert_eq!(told("x").0.len(), 3, "nobody is told, and nothing is removed");
 }
 
-#[test]
+#[lab_test]
 fn handshakes_that_are_not_finished_end_in_time_and_are_counted() {
-    if !privileged("handshakes_that_are_not_finished_end_in_time_and_are_counted") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::scene::{HTTPS, certificate, certificates, is_shown, trusting, try_connect};
 use crate::kube::Cluster;
 use crate::kube_api::objects::route;
-use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, privileged};
+use crate::lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test};
 
 /// Certificate and key of a file.
 fn parts(pem: &Path) -> (String, String) {
@@ -50,11 +50,8 @@ fn text(lab: &Lab, cluster: &Cluster, has_certificates: bool) -> String {
     )
 }
 
-#[test]
+#[lab_test]
 fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets() {
-    if !privileged("names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let cluster = Cluster::start(&lab.lb);
@@ -127,11 +124,8 @@ fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets
     assert_eq!(directories(), 0);
 }
 
-#[test]
+#[lab_test]
 fn who_tells_a_name_may_say_where_its_tls_ends() {
-    if !privileged("who_tells_a_name_may_say_where_its_tls_ends") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use super::scene::{body, certificate, certificates, connect, is_shown};
 use crate::http_request::scene::{WebHost, field, noise_digest, send_noise};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, hsts: max-age=60 } }";
 
@@ -16,11 +16,8 @@ fn start(lab: &Lab) -> (WebHost, Signalbox) {
     (east, sb)
 }
 
-#[test]
+#[lab_test]
 fn requests_of_a_tls_connection_are_routed_and_the_host_learns_the_protocol() {
-    if !privileged("requests_of_a_tls_connection_are_routed_and_the_host_learns_the_protocol") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = start(&lab);
     let mut client = connect(&lab, "a.test");
@@ -53,11 +50,8 @@ fn requests_of_a_tls_connection_are_routed_and_the_host_learns_the_protocol() {
     );
 }
 
-#[test]
+#[lab_test]
 fn bodies_arrive_whole_in_both_directions() {
-    if !privileged("bodies_arrive_whole_in_both_directions") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = start(&lab);
     let mut client = connect(&lab, "a.test");
@@ -80,11 +74,8 @@ fn bodies_arrive_whole_in_both_directions() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_websocket_in_tls_becomes_a_tunnel() {
-    if !privileged("a_websocket_in_tls_becomes_a_tunnel") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = start(&lab);
     let mut client = connect(&lab, "a.test");
@@ -105,11 +96,8 @@ fn a_websocket_in_tls_becomes_a_tunnel() {
     assert!(eventually(SOON, || sb.flow_count() == 0));
 }
 
-#[test]
+#[lab_test]
 fn a_reader_that_never_reads_costs_little_memory() {
-    if !privileged("a_reader_that_never_reads_costs_little_memory") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = start(&lab);
     let resident = || {

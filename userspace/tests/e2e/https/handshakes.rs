@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::scene::{HTTPS, TlsClient, body, certificate, certificates, shake_hands, trusting};
 use crate::http_request::scene::WebHost;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const STALLED: [&str; 2] = ["10.1.0.2", "10.1.0.3"];
 const OTHER: &str = "10.1.0.4";
@@ -36,11 +36,8 @@ fn refused(sb: &Signalbox, reason: &str) -> f64 {
     ))
 }
 
-#[test]
+#[lab_test]
 fn clients_that_stall_in_the_handshake_keep_other_sources_in() {
-    if !privileged("clients_that_stall_in_the_handshake_keep_other_sources_in") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::scene::{body, certificate, certificates, connect};
-use crate::lab::{Lab, Router, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, Router, SOON, Signalbox, eventually, lab_test};
 
 const ROUTES: [&str; 1] = ["{ host: a.test, clusters: { east-1: 1 }, tls: { termination: reencrypt } }"];
 
@@ -48,11 +48,8 @@ fn start(lab: &Lab, ca: &str) -> Signalbox {
     sb
 }
 
-#[test]
+#[lab_test]
 fn a_hosts_own_certificate_as_ca_is_trusted() {
-    if !privileged("a_hosts_own_certificate_as_ca_is_trusted") {
-        return;
-    }
     let lab = Lab::new();
     let kinds = [
         "-subj /CN=any -addext subjectAltName=DNS:a.test",
@@ -72,11 +69,8 @@ fn a_hosts_own_certificate_as_ca_is_trusted() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_hosts_certificate_of_version_1_is_trusted_by_its_authority() {
-    if !privileged("a_hosts_certificate_of_version_1_is_trusted_by_its_authority") {
-        return;
-    }
     let lab = Lab::new();
     let mut host = Router::nginx_with(&lab, "east-1", "", "");
     make(&lab, SIGNED);
@@ -86,11 +80,8 @@ fn a_hosts_certificate_of_version_1_is_trusted_by_its_authority() {
     assert_eq!(answer.status, 200, "{}", sb.host("east-1"));
 }
 
-#[test]
+#[lab_test]
 fn why_a_host_is_not_trusted_is_told_once() {
-    if !privileged("why_a_host_is_not_trusted_is_told_once") {
-        return;
-    }
     let lab = Lab::new();
     let mut host = Router::start(&lab, "east-1");
     make(&lab, "-subj /CN=any -addext subjectAltName=DNS:b.test,DNS:c.test");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::scene::{body, certificate, certificates, connect, trusting, try_connect};
 use crate::http_request::scene::{WebHost, field, file_digest, noise_digest, send_noise};
 use crate::lab::http::{self, Curl};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const EDGE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, hsts: max-age=60 } }";
 const PASSED: &str = "{ host: pass.a.test, clusters: { east-1: 1 } }";
@@ -46,11 +46,8 @@ fn alpn(lab: &Lab, name: &str) -> String {
     String::from_utf8_lossy(chosen).into_owned()
 }
 
-#[test]
+#[lab_test]
 fn curl_speaks_http2_and_the_host_learns_it() {
-    if !privileged("curl_speaks_http2_and_the_host_learns_it") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = start(&lab);
     let said = curl(&lab, &["-D-", "-b", "a=1; b=2", "https://a.test/"]);
@@ -101,11 +98,8 @@ fn curl_speaks_http2_and_the_host_learns_it() {
     assert_eq!(client.read(10), b"hellofirst");
 }
 
-#[test]
+#[lab_test]
 fn bodies_of_streams_arrive_whole_in_both_directions() {
-    if !privileged("bodies_of_streams_arrive_whole_in_both_directions") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = start(&lab);
     let (sent, got) = (lab.dir().join("sent"), lab.dir().join("got"));
@@ -125,11 +119,8 @@ fn bodies_of_streams_arrive_whole_in_both_directions() {
     }
 }
 
-#[test]
+#[lab_test]
 fn http2_is_offered_by_the_rule() {
-    if !privileged("http2_is_offered_by_the_rule") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let one = certificate(&lab, "one", &["a.test"]);
@@ -162,11 +153,8 @@ fn http2_is_offered_by_the_rule() {
     assert_eq!(chosen(), ["http/1.1", "http/1.1", "http/1.1"]);
 }
 
-#[test]
+#[lab_test]
 fn h2load_finds_no_failed_request() {
-    if !privileged("h2load_finds_no_failed_request") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = start(&lab);
     let words = [

@@ -12,7 +12,7 @@ use hyper::body::Bytes;
 use tokio::time::timeout;
 
 use crate::http_request::scene::{HTTP, ROUTE, WebHost, config_of, one_host};
-use crate::lab::{Lab, Server, Signalbox, privileged, servers};
+use crate::lab::{Lab, Server, Signalbox, lab_test, servers};
 
 type Sender = SendRequest<Bytes>;
 
@@ -67,11 +67,8 @@ fn resident(sb: &Signalbox) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-#[test]
+#[lab_test]
 fn trailers_pass_both_ways() {
-    if !privileged("trailers_pass_both_ways") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     visit(&lab, async |sender| {
@@ -89,11 +86,8 @@ fn trailers_pass_both_ways() {
     });
 }
 
-#[test]
+#[lab_test]
 fn streams_share_connections_to_a_host_and_end_well() {
-    if !privileged("streams_share_connections_to_a_host_and_end_well") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = one_host(&lab);
     visit(&lab, async |sender| {
@@ -118,11 +112,8 @@ fn streams_share_connections_to_a_host_and_end_well() {
     assert!(failed < 0.5, "{failed}");
 }
 
-#[test]
+#[lab_test]
 fn an_answer_that_is_cut_off_has_no_clean_end() {
-    if !privileged("an_answer_that_is_cut_off_has_no_clean_end") {
-        return;
-    }
     let lab = Lab::new();
     let ns = lab.host("east-1");
     let _health = servers::healthy(ns);
@@ -148,11 +139,8 @@ fn an_answer_that_is_cut_off_has_no_clean_end() {
     });
 }
 
-#[test]
+#[lab_test]
 fn a_body_that_is_reset_does_not_look_whole_to_the_host() {
-    if !privileged("a_body_that_is_reset_does_not_look_whole_to_the_host") {
-        return;
-    }
     let lab = Lab::new();
     let ns = lab.host("east-1");
     let _health = servers::healthy(ns);
@@ -188,11 +176,8 @@ fn a_body_that_is_reset_does_not_look_whole_to_the_host() {
     });
 }
 
-#[test]
+#[lab_test]
 fn an_early_answer_lets_the_client_send_the_rest_of_its_body() {
-    if !privileged("an_early_answer_lets_the_client_send_the_rest_of_its_body") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     visit(&lab, async |sender| {
@@ -220,11 +205,8 @@ fn an_early_answer_lets_the_client_send_the_rest_of_its_body() {
     });
 }
 
-#[test]
+#[lab_test]
 fn readers_and_senders_that_stall_cost_little_memory() {
-    if !privileged("readers_and_senders_that_stall_cost_little_memory") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = one_host(&lab);
     let before = resident(&sb);
@@ -248,11 +230,8 @@ fn readers_and_senders_that_stall_cost_little_memory() {
     });
 }
 
-#[test]
+#[lab_test]
 fn a_listener_that_goes_ends_its_connections_and_no_stream() {
-    if !privileged("a_listener_that_goes_ends_its_connections_and_no_stream") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = one_host(&lab);
     let without = config_of("", &["east-1"], &[ROUTE]).replace("10.1.0.1:80", "10.1.0.1:81");
@@ -280,11 +259,8 @@ fn a_listener_that_goes_ends_its_connections_and_no_stream() {
     });
 }
 
-#[test]
+#[lab_test]
 fn an_idle_connection_ends() {
-    if !privileged("an_idle_connection_ends") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("timeouts: { keep_alive: 1s }", &["east-1"], &[ROUTE]));
@@ -303,11 +279,8 @@ fn an_idle_connection_ends() {
     });
 }
 
-#[test]
+#[lab_test]
 fn resets_and_floods_harm_nobody_else() {
-    if !privileged("resets_and_floods_harm_nobody_else") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = one_host(&lab);
     let before = resident(&sb);

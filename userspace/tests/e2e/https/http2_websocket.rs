@@ -2,7 +2,7 @@
 
 use crate::http_request::scene::{HTTP, ROUTE, WebHost, config_of, field, one_host};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, Frame, FramePeer, HEADERS, RST_STREAM, SETTINGS};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 /// Field block of `:status: 200`.
 const OK: u8 = 0x88;
@@ -87,11 +87,8 @@ fn tunnels(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_http2_streams_active{listener=\"http\"}")
 }
 
-#[test]
+#[lab_test]
 fn a_websocket_is_opened_and_carries_bytes_both_ways() {
-    if !privileged("a_websocket_is_opened_and_carries_bytes_both_ways") {
-        return;
-    }
     let lab = Lab::new();
     let (east, sb) = one_host(&lab);
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
@@ -129,11 +126,8 @@ fn a_websocket_is_opened_and_carries_bytes_both_ways() {
     assert_eq!(upgraded, 1.0);
 }
 
-#[test]
+#[lab_test]
 fn answers_that_are_no_websocket_are_told_from_one() {
-    if !privileged("answers_that_are_no_websocket_are_told_from_one") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let without = "{ host: a.test, path: /without, clusters: { east-1: 1 }, upgrades: [SPDY/3.1] }";
@@ -156,11 +150,8 @@ fn answers_that_are_no_websocket_are_told_from_one() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_tunnel_that_is_reset_or_silent_ends_on_both_sides() {
-    if !privileged("a_tunnel_that_is_reset_or_silent_ends_on_both_sides") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &config_of("timeouts: { tunnel: 3s }", &["east-1"], &[ROUTE]));

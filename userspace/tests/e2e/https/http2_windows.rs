@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use crate::http_request::scene::{HTTP, ROUTE, WebHost, config_of, one_host};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, GOAWAY, HEADERS, RST_STREAM, Windows};
-use crate::lab::{Lab, SOON, Server, Signalbox, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Server, Signalbox, eventually, lab_test, servers};
 
 fn streams(sb: &Signalbox) -> f64 {
     sb.metric("signalbox_http2_streams_active{listener=\"http\"}")
 }
 
-#[test]
+#[lab_test]
 fn streams_of_a_client_that_takes_nothing_are_reset_in_time() {
-    if !privileged("streams_of_a_client_that_takes_nothing_are_reset_in_time") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let sb = Signalbox::start(
@@ -41,11 +38,8 @@ fn streams_of_a_client_that_takes_nothing_are_reset_in_time() {
     assert!(eventually(SOON, || streams(&sb) < 0.5));
 }
 
-#[test]
+#[lab_test]
 fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
-    if !privileged("an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let config = config_of("timeouts: { body: 3s, keep_alive: 1s }", &["east-1"], &[ROUTE]);
@@ -71,11 +65,8 @@ fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
 }
 
 /// Uploads that their host does not take: another request of the connection, to another host, is served at once.
-#[test]
+#[lab_test]
 fn uploads_that_a_host_does_not_take_stop_no_other() {
-    if !privileged("uploads_that_a_host_does_not_take_stop_no_other") {
-        return;
-    }
     let lab = Lab::new();
     let _health = servers::healthy(lab.host("east-1"));
     let may_end = Arc::<AtomicBool>::default();
@@ -125,11 +116,8 @@ fn uploads_that_a_host_does_not_take_stop_no_other() {
     may_end.store(true, Ordering::Relaxed);
 }
 
-#[test]
+#[lab_test]
 fn interim_answers_pass() {
-    if !privileged("interim_answers_pass") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
@@ -151,11 +139,8 @@ fn interim_answers_pass() {
     assert_eq!(heads[1][0], 0x88, "{:?}", heads[1]);
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_waits_for_100_continue_gets_it() {
-    if !privileged("a_client_that_waits_for_100_continue_gets_it") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
@@ -174,11 +159,8 @@ fn a_client_that_waits_for_100_continue_gets_it() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_request_whose_end_comes_behind_its_last_byte_is_not_reset() {
-    if !privileged("a_request_whose_end_comes_behind_its_last_byte_is_not_reset") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, _sb) = one_host(&lab);
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 
 use super::scene::{body, certificate, certificates, connect};
 use crate::http_request::scene::{Client, WebHost, field};
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1, west-2: 0 }, tls: { termination: edge, insecure: allow } }";
 
@@ -22,11 +22,8 @@ fn ask<S: Read + Write>(client: &mut Client<S>) -> String {
     crate::lab::http::field(&answer.text, "host")
 }
 
-#[test]
+#[lab_test]
 fn clients_with_kept_connections_move_by_exact_shares() {
-    if !privileged("clients_with_kept_connections_move_by_exact_shares") {
-        return;
-    }
     const EACH: usize = 3;
     const REQUESTS: usize = 200;
     let lab = Lab::new();

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use super::scene::{body, certificate};
-use crate::lab::{Lab, Router, Signalbox, privileged};
+use crate::lab::{Lab, Router, Signalbox, lab_test};
 
 /// Output of openssl for a handshake with such a name.
 fn shake_hands(lab: &Lab, address: &str, name: &str) -> String {
@@ -15,11 +15,8 @@ fn shake_hands(lab: &Lab, address: &str, name: &str) -> String {
         .concat()
 }
 
-#[test]
+#[lab_test]
 fn an_address_or_a_port_in_sni_names_no_host() {
-    if !privileged("an_address_or_a_port_in_sni_names_no_host") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use super::scene::{HTTPS, body, certificate, certificates, connect, is_shown, trusting, try_connect};
-use crate::lab::{Lab, Router, Signalbox, http, privileged};
+use crate::lab::{Lab, Router, Signalbox, http, lab_test};
 
 const ROUTES: [&str; 2] = [
     "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge } }",
     "{ host: shop.example.com, clusters: { east-1: 1 } }",
 ];
 
-#[test]
+#[lab_test]
 fn the_name_decides_where_tls_ends() {
-    if !privileged("the_name_decides_where_tls_ends") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test", "shop.example.com"]);
@@ -45,11 +42,8 @@ fn the_name_decides_where_tls_ends() {
     assert!((not_cut - 2.0).abs() < 0.5, "{not_cut}");
 }
 
-#[test]
+#[lab_test]
 fn a_name_without_a_certificate_is_refused_where_the_listener_is_strict() {
-    if !privileged("a_name_without_a_certificate_is_refused_where_the_listener_is_strict") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

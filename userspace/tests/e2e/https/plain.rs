@@ -5,13 +5,10 @@ use std::io::{Read as _, Write as _};
 use super::scene::{HTTPS, body, certificate, certificates};
 use crate::http_request::scene::{Client, WebHost, field};
 use crate::lab::http::curl;
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test};
 
-#[test]
+#[lab_test]
 fn plain_requests_are_sent_to_https_or_nowhere() {
-    if !privileged("plain_requests_are_sent_to_https_or_nowhere") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -50,11 +47,8 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
     assert!(client.is_at_end());
 }
 
-#[test]
+#[lab_test]
 fn a_redirect_names_the_port_of_its_listener() {
-    if !privileged("a_redirect_names_the_port_of_its_listener") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -79,11 +73,8 @@ fn a_redirect_names_the_port_of_its_listener() {
     }
 }
 
-#[test]
+#[lab_test]
 fn plain_http_at_a_tls_port_is_answered_in_http() {
-    if !privileged("plain_http_at_a_tls_port_is_answered_in_http") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);
@@ -127,11 +118,8 @@ fn plain_http_at_a_tls_port_is_answered_in_http() {
 }
 
 /// A configuration that says `redirect` means it at every listener.
-#[test]
+#[lab_test]
 fn a_listener_that_routes_connections_redirects_all_the_same() {
-    if !privileged("a_listener_that_routes_connections_redirects_all_the_same") {
-        return;
-    }
     let lab = Lab::new();
     let east = WebHost::start(&lab, "east-1");
     let _west = WebHost::start(&lab, "west-1");

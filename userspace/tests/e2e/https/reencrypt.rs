@@ -2,7 +2,7 @@
 
 use super::scene::{body, certificate, certificates, connect};
 use crate::http_request::scene::Client;
-use crate::lab::{Lab, Router, Signalbox, http, privileged};
+use crate::lab::{Lab, Router, Signalbox, http, lab_test};
 
 const ROUTES: [&str; 2] = [
     "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: reencrypt } }",
@@ -21,11 +21,8 @@ fn ca(lab: &Lab) -> String {
     format!("backend_tls: {{ ca: {} }}", lab.dir().join("east-1.pem").display())
 }
 
-#[test]
+#[lab_test]
 fn hosts_are_asked_for_the_clients_name_and_verified() {
-    if !privileged("hosts_are_asked_for_the_clients_name_and_verified") {
-        return;
-    }
     let lab = Lab::new();
     let (_east, sb) = start(&lab, &ca(&lab));
     let mut client = connect(&lab, "a.test");
@@ -48,11 +45,8 @@ fn hosts_are_asked_for_the_clients_name_and_verified() {
     assert!(total < 10, "{total}");
 }
 
-#[test]
+#[lab_test]
 fn a_host_that_cannot_prove_its_name_gets_no_request() {
-    if !privileged("a_host_that_cannot_prove_its_name_gets_no_request") {
-        return;
-    }
     let lab = Lab::new();
     let stranger = certificate(&lab, "stranger", &["a.test"]);
     let (_east, sb) = start(&lab, &format!("backend_tls: {{ ca: {} }}", stranger.display()));
@@ -81,11 +75,8 @@ fn a_host_that_cannot_prove_its_name_gets_no_request() {
     );
 }
 
-#[test]
+#[lab_test]
 fn the_proxy_header_goes_before_the_handshake() {
-    if !privileged("the_proxy_header_goes_before_the_handshake") {
-        return;
-    }
     let lab = Lab::new();
     let _east = Router::accept_proxy(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::scene::{HTTPS, TlsClient, body, certificate, certificates, shake_hands, trusting};
 use crate::http_request::scene::{Client, HTTP, WebHost, field, noise_digest};
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: allow } }";
 
@@ -291,11 +291,8 @@ fn is_answering(sb: &Signalbox) -> bool {
     status.is_some_and(|status| status["pid"] == sb.proc.pid())
 }
 
-#[test]
+#[lab_test]
 fn a_successor_costs_no_request_of_a_kept_connection() {
-    if !privileged("a_successor_costs_no_request_of_a_kept_connection") {
-        return;
-    }
     let lab = Lab::new();
     let (east, mut sb) = start(&lab);
     let config = lab.dir().join("signalbox.yaml");
@@ -331,11 +328,8 @@ fn a_successor_costs_no_request_of_a_kept_connection() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_kill_costs_requests_in_flight_and_none_on_connections_opened_afterwards() {
-    if !privileged("a_kill_costs_requests_in_flight_and_none_on_connections_opened_afterwards") {
-        return;
-    }
     let lab = Lab::new();
     let (east, mut sb) = start(&lab);
     let config = lab.dir().join("signalbox.yaml");

@@ -7,15 +7,12 @@ use rustls::HandshakeKind;
 use super::scene::{body, certificate, certificates, trusting, try_connect};
 use crate::etcd;
 use crate::http_request::scene::WebHost;
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test, privileged};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge } }";
 
-#[test]
+#[lab_test]
 fn sessions_resume_after_a_reload_and_after_a_restart() {
-    if !privileged("sessions_resume_after_a_reload_and_after_a_restart") {
-        return;
-    }
     let lab = Lab::new();
     let _east = WebHost::start(&lab, "east-1");
     let pem = certificate(&lab, "lb", &["a.test"]);

@@ -18,7 +18,7 @@ use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use super::scene::{HTTPS, body, certificate, certificates, trusting};
 use super::websocket_cases::{self, Case, MAX_MESSAGE};
 use crate::http_request::scene::HTTP;
-use crate::lab::{SOON, Server, Signalbox, cut, eventually, privileged, servers};
+use crate::lab::{SOON, Server, Signalbox, cut, eventually, lab_test, servers};
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, tls: { termination: edge, insecure: allow } }";
 pub(super) const HOST: &str = "10.2.0.2:80";
@@ -113,11 +113,8 @@ fn close_code(said: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([*payload.first()?, *payload.get(1)?]))
 }
 
-#[test]
+#[lab_test]
 fn frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls() {
-    if !privileged("frames_of_every_kind_pass_unchanged_in_plain_cut_and_in_tls") {
-        return;
-    }
     let lab = cut::lab();
     let ns = lab.host("east-1");
     let _health = servers::healthy(ns);

@@ -3,12 +3,12 @@
 use super::scene::ON;
 use crate::http_request::scene::{WebHost, file_digest, noise_digest};
 use crate::lab::cut::{self, expect_none};
-use crate::lab::{Router, SOON, Signalbox, config, eventually, privileged};
+use crate::lab::{Router, SOON, Signalbox, config, eventually, lab_test};
 
 /// HAProxy behind IPv4, nginx behind IPv6, with a file to be fetched from nginx.
-#[test]
+#[lab_test]
 fn haproxy_and_nginx_answer_cut_requests() {
-    if !privileged("haproxy_and_nginx_answer_cut_requests") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();
@@ -83,9 +83,9 @@ fn haproxy_and_nginx_answer_cut_requests() {
 }
 
 /// Answers of every shape, also those that only a host's end ends, and requests with bodies.
-#[test]
+#[lab_test]
 fn answers_of_every_shape_reach_clients_whole() {
-    if !privileged("answers_of_every_shape_reach_clients_whole") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

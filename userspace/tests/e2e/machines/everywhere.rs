@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::lab::callers::{call, is_answered, is_greeted, is_served, second_v6};
 use crate::lab::cut::{self, doors, expect_cut};
 use crate::lab::services::{Answerer, echo, greeter, greeting};
-use crate::lab::{Lab, SOON, Signalbox, eventually, exchange, privileged, transfers};
+use crate::lab::{Lab, SOON, Signalbox, eventually, exchange, lab_test, transfers};
 
 use super::numbered::{Download, serve};
 
@@ -45,9 +45,9 @@ fn bytes() -> u64 {
     mib.unwrap_or(64) * MIB
 }
 
-#[test]
+#[lab_test]
 fn listeners_tier_cut_services_and_the_shield_do_their_work_and_outlive_a_sigkill() {
-    if !privileged("listeners_tier_cut_services_and_the_shield_do_their_work_and_outlive_a_sigkill") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::kernel_peek::{PEEK, exits};
 use crate::lab::cut::{self, expect_cut};
-use crate::lab::{SOON, Server, Signalbox, eventually, exchange, privileged};
+use crate::lab::{SOON, Server, Signalbox, eventually, exchange, lab_test};
 
 use super::numbered::{Download, serve};
 use super::peek::{SINCE, running};
@@ -49,22 +49,16 @@ fn tag(lab: &cut::CutLab) {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_flow_is_cut_over_a_vlan() {
-    if !privileged("a_flow_is_cut_over_a_vlan") {
-        return;
-    }
     let lab = cut::lab();
     tag(&lab);
     survives(&lab, "10.7.0.1:7000", || {});
 }
 
 /// The program at the interface of a VLAN sees no tag: connections are routed there as anywhere.
-#[test]
+#[lab_test]
 fn connections_over_a_vlan_are_routed_in_the_kernel() {
-    if !privileged("connections_over_a_vlan_are_routed_in_the_kernel") {
-        return;
-    }
     let lab = cut::lab();
     tag(&lab);
     let _server = Server::start(lab.host("east-1"), "[::]:80", |stream| {
@@ -100,11 +94,8 @@ fn connections_over_a_vlan_are_routed_in_the_kernel() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_flow_is_cut_over_a_bond_and_outlives_one_of_its_links() {
-    if !privileged("a_flow_is_cut_over_a_bond_and_outlives_one_of_its_links") {
-        return;
-    }
     let lab = cut::lab();
     let client = lab.client.name().to_owned();
     for n in ["0", "1"] {
@@ -141,11 +132,8 @@ fn a_flow_is_cut_over_a_bond_and_outlives_one_of_its_links() {
     });
 }
 
-#[test]
+#[lab_test]
 fn a_cut_flow_is_whole_over_links_that_lose_delay_and_reorder() {
-    if !privileged("a_cut_flow_is_whole_over_links_that_lose_delay_and_reorder") {
-        return;
-    }
     let lab = cut::lab();
     let netem = "tc qdisc add dev eth0 root netem delay 3ms 1ms loss 1% reorder 10% 25% duplicate 1%";
     for ns in [&lab.client, lab.host("east-1")] {

@@ -8,13 +8,10 @@ use crate::lab::callers::is_served;
 use crate::lab::cut::{self, Hosts, doors, finish};
 use crate::lab::services::{echo, greeter, greeting};
 use crate::lab::tiers::ping;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn a_hosts_tunnel_device_unwraps_what_a_service_sends_it() {
-    if !privileged("a_hosts_tunnel_device_unwraps_what_a_service_sends_it") {
-        return;
-    }
     let lab = Lab::new();
     let host = lab.host("east-1");
     for words in [
@@ -66,11 +63,8 @@ fn encrypt(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::TcpTlsRx, &sockopt::TlsCryptoInfo::Aes128Gcm(key))
 }
 
-#[test]
+#[lab_test]
 fn ends_that_have_the_kernel_encrypt_stay_cut() {
-    if !privileged("ends_that_have_the_kernel_encrypt_stay_cut") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, sb) = cut::start(&lab, "");

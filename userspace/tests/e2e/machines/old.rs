@@ -7,13 +7,10 @@ use serde_json::Value;
 use crate::lab::callers::is_greeted;
 use crate::lab::services::greeter;
 use crate::lab::signalbox::write_config;
-use crate::lab::{Lab, SOON, Signalbox, eventually, privileged};
+use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
-#[test]
+#[lab_test]
 fn a_kernel_that_is_too_old_serves_listeners_and_names_what_it_refuses() {
-    if !privileged("a_kernel_that_is_too_old_serves_listeners_and_names_what_it_refuses") {
-        return;
-    }
     let lab = Lab::new();
     let doctor = Command::new(crate::lab::signalbox::binary())
         .args(["doctor", "-o", "json"])

@@ -6,7 +6,7 @@ use crate::kernel_peek::{PEEK, doors, exits};
 use crate::lab::cut::{self, Hosts, finish};
 use crate::lab::tiers::ping;
 use crate::lab::transfers::{self, Load};
-use crate::lab::{SOON, eventually, privileged};
+use crate::lab::{SOON, eventually, lab_test};
 
 /// Kernel that brought `bpf_sk_assign_tcp_reqsk`.
 pub(super) const SINCE: (u32, u32) = (6, 9);
@@ -18,9 +18,9 @@ pub(super) fn running() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-#[test]
+#[lab_test]
 fn connections_are_routed_in_the_kernel_or_it_is_said_why_not_and_all_are_served() {
-    if !privileged("connections_are_routed_in_the_kernel_or_it_is_said_why_not_and_all_are_served") || cut::lenient() {
+    if cut::lenient() {
         return;
     }
     let lab = cut::lab();

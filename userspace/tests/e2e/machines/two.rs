@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::lab::namespace::{Ns, connect_here, ip};
 use crate::lab::services::{Answerer, ask, echo, greeter, greeting};
-use crate::lab::{SOON, eventually, http, privileged};
+use crate::lab::{SOON, eventually, http, lab_test};
 
 const BALANCER: &str = "10.1.0.1:8089";
 
@@ -37,11 +37,8 @@ fn place(name: &str, card: &str, address: &str, gateway: &str) -> Ns {
     ns
 }
 
-#[test]
+#[lab_test]
 fn services_and_the_shield_stand_in_the_driver_of_a_card_with_several_queues() {
-    if !privileged("services_and_the_shield_stand_in_the_driver_of_a_card_with_several_queues") {
-        return;
-    }
     let client = place("sbm-client", "eth0", "10.1.0.2/24", "10.1.0.1");
     let host = place("sbm-host", "eth1", "10.2.0.2/24", "10.2.0.1");
     client.must(&["ip", "addr", "add", "10.1.0.3/24", "dev", "eth0"]);

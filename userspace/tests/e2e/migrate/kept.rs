@@ -4,16 +4,13 @@ use crate::lab;
 
 use std::time::Duration;
 
-use lab::{Router, Signalbox, cut, http, privileged, servers};
+use lab::{Router, Signalbox, cut, http, lab_test, servers};
 use serde_json::json;
 
 use super::{APP, HTTP, body, cli, migration, newest, shares, under_load, wait_for};
 
-#[test]
+#[lab_test]
 fn a_migration_goes_on_after_the_balancer_was_killed() {
-    if !privileged("a_migration_goes_on_after_the_balancer_was_killed") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));
@@ -46,11 +43,8 @@ fn a_migration_goes_on_after_the_balancer_was_killed() {
     assert_eq!(http::ask(&lab, HTTP, APP).field("host"), "west-1");
 }
 
-#[test]
+#[lab_test]
 fn a_migration_goes_on_in_the_process_that_takes_over_and_no_request_fails() {
-    if !privileged("a_migration_goes_on_in_the_process_that_takes_over_and_no_request_fails") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));
@@ -74,11 +68,8 @@ fn a_migration_goes_on_in_the_process_that_takes_over_and_no_request_fails() {
     );
 }
 
-#[test]
+#[lab_test]
 fn guards_watch_on_after_the_balancer_was_killed() {
-    if !privileged("guards_watch_on_after_the_balancer_was_killed") {
-        return;
-    }
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));

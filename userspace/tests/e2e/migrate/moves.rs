@@ -2,16 +2,13 @@
 
 use crate::lab;
 
-use lab::{Router, Signalbox, cut, http, privileged};
+use lab::{Router, Signalbox, cut, http, lab_test};
 use serde_json::{Value, json};
 
 use super::{APP, HTTP, body, cli, migration, newest, shares, under_load};
 
-#[test]
+#[lab_test]
 fn a_good_cluster_gets_all_of_a_name_and_no_request_fails() {
-    if !privileged("a_good_cluster_gets_all_of_a_name_and_no_request_fails") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let sb = Signalbox::start(&lab, &body("connection", &[]));
@@ -45,11 +42,8 @@ fn a_good_cluster_gets_all_of_a_name_and_no_request_fails() {
     );
 }
 
-#[test]
+#[lab_test]
 fn requests_that_are_routed_one_by_one_are_seen_with_their_latency() {
-    if !privileged("requests_that_are_routed_one_by_one_are_seen_with_their_latency") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let sb = Signalbox::start(&lab, &body("request", &[]));

@@ -2,16 +2,13 @@
 
 use crate::lab;
 
-use lab::{Router, SOON, Signalbox, cut, eventually, privileged};
+use lab::{Router, SOON, Signalbox, cut, eventually, lab_test};
 use serde_json::json;
 
 use super::{APP, body, cli, migration, newest, refusal, shares, wait_for};
 
-#[test]
+#[lab_test]
 fn an_operator_pauses_resumes_and_aborts() {
-    if !privileged("an_operator_pauses_resumes_and_aborts") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let sb = Signalbox::start(&lab, &body("connection", &[]));
@@ -61,11 +58,8 @@ fn an_operator_pauses_resumes_and_aborts() {
     assert!(refusal(&sb, &["migrate", "--abort", &id]).contains("is aborted: it cannot be aborted"));
 }
 
-#[test]
+#[lab_test]
 fn what_cannot_be_moved_is_refused_with_the_remedy() {
-    if !privileged("what_cannot_be_moved_is_refused_with_the_remedy") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let sb = Signalbox::start(&lab, &body("connection", &[]));

@@ -5,7 +5,7 @@ use crate::lab;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use lab::{Router, Server, Signalbox, cut, http, privileged, servers};
+use lab::{Router, Server, Signalbox, cut, http, lab_test, servers};
 use serde_json::json;
 
 use super::{APP, HTTP, body, migration, newest, shares, under_load};
@@ -31,11 +31,8 @@ fn must_go_back_by(lab: &lab::Lab, sb: &Signalbox, words: &[&str], reason: &str)
     failures
 }
 
-#[test]
+#[lab_test]
 fn a_cluster_that_refuses_connections_is_rolled_back_and_no_request_fails() {
-    if !privileged("a_cluster_that_refuses_connections_is_rolled_back_and_no_request_fails") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));
@@ -48,11 +45,8 @@ fn a_cluster_that_refuses_connections_is_rolled_back_and_no_request_fails() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_cluster_that_resets_connections_is_rolled_back() {
-    if !privileged("a_cluster_that_resets_connections_is_rolled_back") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));
@@ -63,11 +57,8 @@ fn a_cluster_that_resets_connections_is_rolled_back() {
     must_go_back(&lab, &sb, "connections were reset or ended without an answer");
 }
 
-#[test]
+#[lab_test]
 fn a_cluster_that_answers_5xx_is_rolled_back() {
-    if !privileged("a_cluster_that_answers_5xx_is_rolled_back") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));
@@ -83,11 +74,8 @@ fn a_cluster_that_answers_5xx_is_rolled_back() {
     assert!(failures.iter().all(|failure| failure == "status 503"), "{failures:?}");
 }
 
-#[test]
+#[lab_test]
 fn a_cluster_that_answers_late_is_rolled_back_and_no_request_fails() {
-    if !privileged("a_cluster_that_answers_late_is_rolled_back_and_no_request_fails") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("west-1"));

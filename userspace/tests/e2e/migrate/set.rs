@@ -5,7 +5,7 @@ use crate::lab;
 use std::path::PathBuf;
 
 use lab::signalbox::{binary, find};
-use lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, cut, eventually, http, privileged, servers};
+use lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, cut, eventually, http, lab_test, servers};
 use serde_json::{Value, json};
 
 use super::{APP, cli, migration, newest, refusal, shares, wait_for};
@@ -99,11 +99,8 @@ fn first(lab: &Lab) -> Signalbox {
     sb
 }
 
-#[test]
+#[lab_test]
 fn no_step_goes_on_without_all_balancers_of_the_set() {
-    if !privileged("no_step_goes_on_without_all_balancers_of_the_set") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
     let mut other = Other::start(&lab);
@@ -169,11 +166,8 @@ fn no_step_goes_on_without_all_balancers_of_the_set() {
     assert_eq!((shares(&sb), other.shares()), (moved.clone(), moved));
 }
 
-#[test]
+#[lab_test]
 fn traffic_at_another_balancer_rolls_the_migration_back_everywhere() {
-    if !privileged("traffic_at_another_balancer_rolls_the_migration_back_everywhere") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let _health = servers::healthy(lab.host("east-2"));

@@ -3,7 +3,7 @@
 use crate::lab;
 
 use lab::topology::OTHER_CLIENTS;
-use lab::{Lab, Router, SOON, Signalbox, cut, eventually, http, privileged};
+use lab::{Lab, Router, SOON, Signalbox, cut, eventually, http, lab_test};
 use serde_json::json;
 
 use super::{APP, HTTP, body, cli, migration, newest, refusal, shares, wait_for};
@@ -18,11 +18,8 @@ fn answers(lab: &Lab, client: &str) -> Vec<String> {
     hosts
 }
 
-#[test]
+#[lab_test]
 fn testers_get_the_new_cluster_first_over_a_kill_and_nobody_behind_the_end() {
-    if !privileged("testers_get_the_new_cluster_first_over_a_kill_and_nobody_behind_the_end") {
-        return;
-    }
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("connection", &[]));

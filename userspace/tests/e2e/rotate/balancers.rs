@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, SOON, Signalbox, config, cut, eventually, privileged};
+use lab::{Lab, Router, SOON, Signalbox, config, cut, eventually, lab_test};
 use serde_json::Value;
 
 use super::{cli, refusal};
@@ -24,11 +24,8 @@ fn certify(lab: &Lab) {
     assert!(output.status.success(), "{output:?}");
 }
 
-#[test]
+#[lab_test]
 fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
-    if !privileged("a_set_of_balancers_rotates_together_or_says_who_did_not") {
-        return;
-    }
     let lab = cut::lab();
     certify(&lab);
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);

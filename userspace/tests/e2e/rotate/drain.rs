@@ -6,7 +6,7 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use lab::cut::{self, Hosts};
-use lab::{Lab, SOON, Signalbox, config, eventually, privileged, servers};
+use lab::{Lab, SOON, Signalbox, config, eventually, lab_test, servers};
 use serde_json::{Value, json};
 
 use super::{TCP, done, job, out, rotate};
@@ -27,11 +27,8 @@ fn is_reset(stream: &TcpStream) -> bool {
         .is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
-#[test]
+#[lab_test]
 fn who_stays_is_closed_at_the_deadline_on_every_tier() {
-    if !privileged("who_stays_is_closed_at_the_deadline_on_every_tier") {
-        return;
-    }
     for datapath in ["{ cut: auto }", "{ cut: off }", "{ tier: sockmap }"] {
         let lab = cut::lab();
         let hosts = Hosts::start(&lab);
@@ -66,11 +63,8 @@ fn out_forced(sb: &Signalbox, name: &str, timeout: f64) -> u64 {
     answer["job"]["id"].as_u64().unwrap()
 }
 
-#[test]
+#[lab_test]
 fn a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on() {
-    if !privileged("a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on") {
-        return;
-    }
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_server, others) = servers::hand_over(lab.host("east-2"), cut::BACKEND);

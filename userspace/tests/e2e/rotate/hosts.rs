@@ -5,7 +5,7 @@ use crate::lab;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lab::{Lab, SOON, Signalbox, config, cut, eventually, http, privileged, servers};
+use lab::{Lab, SOON, Signalbox, config, cut, eventually, http, lab_test, servers};
 use serde_json::{Value, json};
 
 use super::{HTTP, TCP, cli, done, job, out, refusal, start, web};
@@ -17,11 +17,8 @@ fn homes(lab: &Lab, name: &str) -> std::collections::BTreeSet<String> {
     (0..12).map(|_| http::ask(lab, HTTP, name).field("host")).collect()
 }
 
-#[test]
+#[lab_test]
 fn out_and_in_under_load_and_no_request_fails() {
-    if !privileged("out_and_in_under_load_and_no_request_fails") {
-        return;
-    }
     let (lab, _routers, sb) = start(&web());
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
     let failures: Vec<String> = std::thread::scope(|scope| {
@@ -72,11 +69,8 @@ fn out_and_in_under_load_and_no_request_fails() {
     assert_eq!(sb.json("/api/v1/rotations")["rotations"], json!([]));
 }
 
-#[test]
+#[lab_test]
 fn hosts_clusters_applications_and_who_may_not_go() {
-    if !privileged("hosts_clusters_applications_and_who_may_not_go") {
-        return;
-    }
     let (lab, _routers, sb) = start(&web());
     // Several at once are one job.
     cli(&sb, &["rotate", "out", "east-1", "east/east-2"]);
@@ -148,11 +142,8 @@ fn hosts_clusters_applications_and_who_may_not_go() {
     assert_eq!(over_tcp.status, 403);
 }
 
-#[test]
+#[lab_test]
 fn twenty_hosts_in_parallel_each_with_flows_of_its_own() {
-    if !privileged("twenty_hosts_in_parallel_each_with_flows_of_its_own") {
-        return;
-    }
     let lab = cut::lab();
     let names: Vec<String> = (0..21).map(|n| format!("h{n}")).collect();
     let entries: Vec<_> = (0..21)

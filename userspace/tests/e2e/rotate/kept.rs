@@ -2,16 +2,13 @@
 
 use crate::lab;
 
-use lab::{Router, Signalbox, config, cut, http, privileged};
+use lab::{Router, Signalbox, config, cut, http, lab_test};
 use serde_json::{Value, json};
 
 use super::{HTTP, cli, refusal, rotate};
 
-#[test]
+#[lab_test]
 fn what_cannot_be_remembered_is_refused_and_traffic_goes_on() {
-    if !privileged("what_cannot_be_remembered_is_refused_and_traffic_goes_on") {
-        return;
-    }
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
     let file = lab.dir().join("state.redb");
@@ -48,11 +45,8 @@ fn what_cannot_be_remembered_is_refused_and_traffic_goes_on() {
     );
 }
 
-#[test]
+#[lab_test]
 fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_are_taken_back() {
-    if !privileged("weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_are_taken_back") {
-        return;
-    }
     let lab = cut::lab();
     let routes = |weight: u32| {
         let a = format!("{{ host: a.test, clusters: {{ east: {weight}, west: 1 }} }}");
@@ -124,11 +118,8 @@ fn weights_that_an_operator_sets_survive_kills_and_edits_of_the_file_until_they_
     );
 }
 
-#[test]
+#[lab_test]
 fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else() {
-    if !privileged("a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else") {
-        return;
-    }
     let lab = cut::lab();
     let body = |weight: u32| config::web(&[&format!("{{ host: a.test, clusters: {{ east: {weight} }} }}")]);
     let weight = |sb: &Signalbox| sb.json("/api/v1/routes")["routes"][0]["clusters"][0]["weight"].clone();

@@ -9,7 +9,7 @@ use crate::lab::flood::{self, Source};
 use crate::lab::load::{self, Busy};
 use crate::lab::signalbox::PEEK_IN_USERSPACE;
 use crate::lab::visitor::{Visits, exchange, mirror};
-use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, privileged, servers};
+use crate::lab::{Lab, SOON, Server, Signalbox, config, eventually, lab_test, servers};
 
 const AT: &str = "10.1.0.1:80";
 const HOST: &str = "a.test";
@@ -84,11 +84,8 @@ impl Scene {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served() {
-    if !privileged("a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_served") {
-        return;
-    }
     let scene = Scene::new();
     let (lab, sb) = (&scene.lab, &scene.sb);
     let busy = Busy::now();
@@ -136,11 +133,8 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     assert_eq!((after.by_cookie, scene.cookies()), (0, before));
 }
 
-#[test]
+#[lab_test]
 fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
-    if !privileged("a_connection_that_came_of_a_cookie_carries_as_much_as_any_other") {
-        return;
-    }
     let scene = Scene::new();
     scene.sb.reload(&body("shield: { syn_cookies: auto }"));
     let large: String = ('a'..='z').cycle().take(1 << 20).collect();
@@ -157,11 +151,8 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     assert!(visits.by_cookie >= 5, "{visits}");
 }
 
-#[test]
+#[lab_test]
 fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
-    if !privileged("a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back") {
-        return;
-    }
     let scene = Scene::new();
     // A cookie for each SYN, as in a flood that has just begun. Its timestamp holds the options, and with them a time
     // that is as much as 63 ms ago: what follows with an earlier one than the kernel's own packets have is not taken
@@ -177,11 +168,8 @@ fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
     );
 }
 
-#[test]
+#[lab_test]
 fn a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own() {
-    if !privileged("a_port_that_calls_again_and_gets_a_cookie_has_a_connection_of_its_own") {
-        return;
-    }
     const PORTS: std::ops::Range<u16> = 11_000..11_005;
     let scene = Scene::new();
     scene.sb.reload(&body("shield: { syn_cookies: auto }"));

@@ -6,13 +6,10 @@ use super::scene::{BAD, BAD_NETS, DB, DNS, GOOD, NODE, Scene, body};
 use super::verdicts::decided;
 use crate::lab::callers::{call, is_answered, is_greeted};
 use crate::lab::services::{echo, greeting};
-use crate::lab::{SOON, Signalbox, privileged};
+use crate::lab::{SOON, Signalbox, lab_test};
 
-#[test]
+#[lab_test]
 fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_with_it() {
-    if !privileged("services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_with_it") {
-        return;
-    }
     let mut scene = Scene::new("shield: {}", "", "");
     let lists = json!({ "deny": BAD_NETS, "allow": [] }).to_string();
     let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &lists);
@@ -52,11 +49,8 @@ fn services_stay_shielded_while_signalbox_is_dead_and_the_apis_lists_come_back_w
     echo(&held, b"with a third").unwrap();
 }
 
-#[test]
+#[lab_test]
 fn what_is_no_longer_shielded_when_signalbox_comes_back_is_not() {
-    if !privileged("what_is_no_longer_shielded_when_signalbox_comes_back_is_not") {
-        return;
-    }
     const LISTS: &str = "shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }";
     let mut scene = Scene::new(LISTS, "", "");
     scene.wait_served(BAD, &[]);

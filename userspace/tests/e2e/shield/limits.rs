@@ -8,7 +8,7 @@ use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
 use super::verdicts::decided;
 use crate::lab::callers::{call, is_answered, is_greeted, is_served};
 use crate::lab::services::{ask, echo, greeting};
-use crate::lab::{SOON, eventually, privileged};
+use crate::lab::{SOON, eventually, lab_test};
 
 /// The calls of one source that found somebody.
 fn calls(scene: &Scene, from: &str, to: &str, count: usize) -> Vec<TcpStream> {
@@ -24,11 +24,8 @@ fn calls(scene: &Scene, from: &str, to: &str, count: usize) -> Vec<TcpStream> {
     })
 }
 
-#[test]
+#[lab_test]
 fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
-    if !privileged("a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs") {
-        return;
-    }
     const BURST: usize = 5;
     let shield = "shield: { limits: { connections: { rate: 1, burst: 5 }, ipv6_prefix: 128 } }";
     let scene = Scene::new(shield, "", "");
@@ -60,11 +57,8 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
     assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], DB[0])));
 }
 
-#[test]
+#[lab_test]
 fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_ended() {
-    if !privileged("a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_ended") {
-        return;
-    }
     const MOST: usize = 3;
     let scene = Scene::new("shield: { limits: { concurrent: 3, ipv6_prefix: 128 } }", "", "");
     for (name, ports) in [("web", WEB), ("db", DB)] {
@@ -99,11 +93,8 @@ fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_
     }
 }
 
-#[test]
+#[lab_test]
 fn a_prefix_may_be_one_source() {
-    if !privileged("a_prefix_may_be_one_source") {
-        return;
-    }
     let shield = "shield: { limits: { concurrent: 2, ipv4_prefix: 24, ipv6_prefix: 64 } }";
     let scene = Scene::new(shield, "", "");
     for (name, ports) in [("db", DB), ("web", WEB)] {
@@ -122,11 +113,8 @@ fn a_prefix_may_be_one_source() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
-    if !privileged("a_source_that_sends_too_many_packets_is_not_heard_and_others_are") {
-        return;
-    }
     let shield = "shield: { limits: { packets: { rate: 1, burst: 20 }, ipv6_prefix: 128 } }";
     let scene = Scene::new(shield, "", "");
     for family in 0..2 {
@@ -139,11 +127,8 @@ fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
     assert_eq!(decided(&scene.sb, "web", "packets"), 0, "guards do not share buckets");
 }
 
-#[test]
+#[lab_test]
 fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
-    if !privileged("a_source_that_sends_too_many_bytes_is_not_heard_and_others_are") {
-        return;
-    }
     // Burst that the bucket allows at the least, whatever is configured.
     const BURST: usize = 65_536;
     const DATAGRAM: usize = 1200;

@@ -11,7 +11,7 @@ use super::verdicts::decided;
 use crate::lab::callers::is_greeted;
 use crate::lab::services::greeter;
 use crate::lab::signalbox::find;
-use crate::lab::{Lab, SOON, eventually, privileged};
+use crate::lab::{Lab, SOON, eventually, lab_test};
 
 const ALL: &[&str] = &["web", "db", "dns"];
 const NOBODY: &[&str] = &[];
@@ -23,11 +23,8 @@ fn write(path: &Path, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-#[test]
+#[lab_test]
 fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
-    if !privileged("a_denied_client_gets_no_answer_and_all_else_is_untouched") {
-        return;
-    }
     // The longer of two prefixes counts.
     let shield = "shield: { deny: [\"10.1.0.0/24\", \"fd00:1::/64\"], allow: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new(shield, "", "");
@@ -84,11 +81,8 @@ fn assert_drops_are_told(scene: &Scene) {
     assert!(!table.contains("10.1.0.2:"), "an allowed client: {table}");
 }
 
-#[test]
+#[lab_test]
 fn explain_says_what_the_shield_does_with_a_client() {
-    if !privileged("explain_says_what_the_shield_does_with_a_client") {
-        return;
-    }
     let scene = Scene::new("shield: { deny: [\"10.1.0.3\"] }", ", shield: off", "");
     let explain = |from: &str| scene.sb.json(&format!("/api/v1/shield/explain?client={from}"));
     for (from, verdict) in [("10.1.0.3", "denied"), ("10.1.0.2", "passes")] {
@@ -103,11 +97,8 @@ fn explain_says_what_the_shield_does_with_a_client() {
     }
 }
 
-#[test]
+#[lab_test]
 fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believed() {
-    if !privileged("a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believed") {
-        return;
-    }
     let lab = Lab::new();
     let at = |name: &str| -> PathBuf { lab.dir().join(name) };
     let (deny, allow) = (at("deny.txt"), at("allow.txt"));
@@ -147,11 +138,8 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     assert!(eventually(SOON, is_quiet), "{}", troubles());
 }
 
-#[test]
+#[lab_test]
 fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
-    if !privileged("the_api_denies_for_all_and_for_one_beside_what_the_configuration_says") {
-        return;
-    }
     let scene = Scene::new("shield: {}", "", "");
     let put = |whose: &str, deny: &[&str]| {
         let lists = json!({ "deny": deny, "allow": [] }).to_string();
@@ -199,11 +187,8 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
     assert_eq!(scene.served(BAD), ["web", "dns"]);
 }
 
-#[test]
+#[lab_test]
 fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
-    if !privileged("one_may_be_without_a_shield_and_another_have_lists_of_its_own") {
-        return;
-    }
     let off = ", shield: off";
     let own = ", shield: { deny: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new("shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }", off, own);
@@ -215,11 +200,8 @@ fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
     scene.wait_served(GOOD, ALL);
 }
 
-#[test]
+#[lab_test]
 fn the_api_takes_an_address_for_the_prefix_that_holds_it_alone() {
-    if !privileged("the_api_takes_an_address_for_the_prefix_that_holds_it_alone") {
-        return;
-    }
     let scene = Scene::new("shield: {}", "", "");
     let lists = json!({ "deny": BAD, "allow": [] }).to_string();
     let response = scene.sb.unix("PUT", "/api/v1/shield/prefixes/*", &lists);
@@ -227,11 +209,8 @@ fn the_api_takes_an_address_for_the_prefix_that_holds_it_alone() {
     scene.wait_served(BAD, NOBODY);
 }
 
-#[test]
+#[lab_test]
 fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
-    if !privileged("what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses") {
-        return;
-    }
     let lab = Lab::new();
     lab.lb.must(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
     let host = lab.host("east-1");
@@ -250,11 +229,8 @@ fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
 
 /// A table of hundreds of thousands of prefixes takes the place of another while packets are looked up in it: at no
 /// moment is anybody denied whom neither denies, or let in whom both deny.
-#[test]
+#[lab_test]
 fn large_lists_take_each_others_place_while_everybody_calls() {
-    if !privileged("large_lists_take_each_others_place_while_everybody_calls") {
-        return;
-    }
     let scene = Scene::new("shield: {}", "", "");
     let list = |salt: u32| {
         // From 11.0.0.0 on, and from 2001:db8:: on: none of them anybody's here.
@@ -314,11 +290,8 @@ fn large_lists_take_each_others_place_while_everybody_calls() {
 }
 
 /// A prefix with bits after its length, one of all addresses, and one of most clients: none is denied by mistake.
-#[test]
+#[lab_test]
 fn a_slip_of_the_prefix_denies_nobody() {
-    if !privileged("a_slip_of_the_prefix_denies_nobody") {
-        return;
-    }
     let scene = Scene::new("shield: {}", "", "");
     let all: Vec<_> = [2, 3, 12, 13, 14, 15]
         .iter()

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::scene::{DB, Scene, WEB};
 use crate::lab::namespace::Ns;
-use crate::lab::{SOON, eventually, privileged};
+use crate::lab::{SOON, eventually, lab_test};
 
 const DENIED: &str = "10.6.0.2";
 const ALLOWED: &str = "10.6.0.3";
@@ -25,11 +25,8 @@ fn hears(from: &str, to: &str, patience: Duration) -> std::io::Result<bool> {
     Ok(TcpStream::from(socket).read(&mut [0])? == 1)
 }
 
-#[test]
+#[lab_test]
 fn who_is_denied_is_not_served_at_a_new_interface() {
-    if !privileged("who_is_denied_is_not_served_at_a_new_interface") {
-        return;
-    }
     let scene = Scene::new("shield: { deny: [10.6.0.2/32] }", "", "");
     for round in 0..4 {
         let ns = Ns::create(&format!("{}late{round}", scene.lab.client.name()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::scene::{BAD, DB, GOOD, Scene, WEB, body};
 use crate::lab::callers::is_greeted;
 use crate::lab::services::{echo, greeting};
-use crate::lab::{Lab, SOON, cut, eventually, privileged};
+use crate::lab::{Lab, SOON, cut, eventually, lab_test};
 
 const SHIELD: &str = "shield: { deny: [10.1.0.3/32, \"fd00:1::3/128\"] }";
 
@@ -42,11 +42,8 @@ fn expect_all(scene: &Scene, after: &str) {
     assert_eq!(scene.sb.metric(refused), 0.0, "after {after}");
 }
 
-#[test]
+#[lab_test]
 fn filters_that_are_removed_with_their_qdisc_are_put_back() {
-    if !privileged("filters_that_are_removed_with_their_qdisc_are_put_back") {
-        return;
-    }
     let lab = Lab::new();
     lab.set_env("SIGNALBOX_CLSACT", "1");
     let scene = Scene::of(lab, &body(SHIELD, "", ""));
@@ -82,11 +79,8 @@ fn names(dir: &PathBuf) -> Vec<String> {
     names
 }
 
-#[test]
+#[lab_test]
 fn pins_that_are_removed_are_made_again_and_a_successor_finds_the_flows() {
-    if !privileged("pins_that_are_removed_are_made_again_and_a_successor_finds_the_flows") {
-        return;
-    }
     let mut scene = Scene::new(SHIELD, "", "");
     expect_all(&scene, "the start");
     let held = (0..2).map(|_| scene.lab.client.connect(WEB[0])).find(|held| {

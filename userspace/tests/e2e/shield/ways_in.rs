@@ -15,7 +15,7 @@ use crate::lab::flood::all_packets;
 use crate::lab::raw::{ACK, SYN, checksum};
 use crate::lab::signalbox::find;
 use crate::lab::tun::Tun;
-use crate::lab::{Lab, SOON, eventually, privileged};
+use crate::lab::{Lab, SOON, eventually, lab_test, privileged};
 
 /// Time in which an answer comes, or does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
@@ -289,11 +289,8 @@ fn no_form_of_a_packet_lets_a_denied_client_in_by_xdp() {
 }
 
 /// A device without Ethernet, such as WireGuard's: the shield is there, and says so.
-#[test]
+#[lab_test]
 fn a_device_without_ethernet_lets_no_denied_client_in() {
-    if !privileged("a_device_without_ethernet_lets_no_denied_client_in") {
-        return;
-    }
     let scene = Scene::new("shield: { deny: [\"10.77.0.3\", \"fd00:77::3\"] }", "", "");
     let mut tun = scene.lab.lb.run(|| Tun::open("tun0"));
     for words in [

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tungstenite::http::Request;
 use tungstenite::{Error, Message, WebSocket, client};
 
-use super::{Lab, Router, Signalbox, config, eventually, http, lab, privileged};
+use super::{Lab, Router, Signalbox, config, eventually, http, lab, lab_test};
 
 const API: &str = "127.0.0.1:8089";
 
@@ -39,11 +39,8 @@ fn next_push(socket: &mut WebSocket<TcpStream>) -> Value {
     }
 }
 
-#[test]
+#[lab_test]
 fn the_prototypes_page_gets_its_figures_by_web_socket() {
-    if !privileged("the_prototypes_page_gets_its_figures_by_web_socket") {
-        return;
-    }
     let lab = Lab::new();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let body = config::web(&["{ host: app.example.com, clusters: { east: 50, west: 50 } }"]);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::http_request::scene::WebHost;
 use crate::https::scene::{body, certificate, certificates};
-use crate::lab::{Lab, Signalbox, privileged};
+use crate::lab::{Lab, Signalbox, lab_test};
 
 /// Findings that are no weakness of ours: Mozilla leaves the order of cipher suites to clients; no TLS 1.3 handshake can
 /// be renegotiated, which testssl reports as a handshake that did not succeed; and the machine's openssl has no GOST.
@@ -13,11 +13,8 @@ const IGNORED: [&str; 3] = ["cipher_order", "secure_renego", "engine_problem"];
 mod share_5 {
     use super::*;
 
-    #[test]
+    #[lab_test]
     fn testssl_finds_no_weakness_in_the_intermediate_profile() {
-        if !privileged("testssl_finds_no_weakness_in_the_intermediate_profile") {
-            return;
-        }
         // Protocols, kinds of ciphers, forward secrecy.
         let findings = scan(&["-p", "-s", "-f"]);
         for (id, expected) in [
@@ -32,11 +29,8 @@ mod share_5 {
         findings.are_good();
     }
 
-    #[test]
+    #[lab_test]
     fn testssl_finds_no_known_vulnerability() {
-        if !privileged("testssl_finds_no_known_vulnerability") {
-            return;
-        }
         let findings = scan(&["-U"]);
         for id in ["heartbleed", "CCS", "ROBOT", "CRIME_TLS", "SWEET32", "LUCKY13", "RC4"] {
             findings.say(id, "not vulnerable");
