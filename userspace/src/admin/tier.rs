@@ -13,6 +13,7 @@ use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Listener, Route, Routing};
 
 use crate::control::Control;
+use crate::datapath::cut::eligibility::CutFacts;
 use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
@@ -97,9 +98,10 @@ pub(super) fn view(
         client: client.map(leg),
         host: host.map(leg),
     };
-    let is_limited = snapshot.model.limits.per_source.concurrent != 0;
+    let is_counted = snapshot.model.limits.per_source.concurrent != 0
+        || route.is_some_and(|route| route.connection_limits().concurrent != 0);
     let tier = listener.datapath.tier.map_or("splice or copy", |tier| tier.as_str());
-    match ineligible(listener, is_limited, why_not_available, &ends) {
+    match ineligible(listener, is_counted, why_not_available, &ends) {
         Some((ineligible, why)) => json!({
             "tier": tier,
             "verdict": "would not be cut",
@@ -168,34 +170,34 @@ fn last_request(
 /// Returns why a connection would not be cut: the first reason that the datapath would find.
 fn ineligible(
     listener: &Listener,
-    is_limited: bool,
+    is_counted: bool,
     not_available: Option<String>,
     ends: &ConnectionEnds,
 ) -> Option<(Ineligible, String)> {
-    if let Some(tier) = listener.datapath.tier {
-        return Some((
-            Ineligible::Disabled,
-            format!("the configuration demands tier {}", tier.as_str()),
-        ));
-    }
-    if !listener.datapath.cut {
-        return Some((Ineligible::Disabled, "datapath.cut is off".to_owned()));
-    }
     let by_proxy = |(client, _): &(IpAddr, PacketPath)| listener.trusted_proxies.iter().any(|net| net.contains(client));
-    if is_limited && ends.client.as_ref().is_some_and(by_proxy) {
-        let why = "limits.per_source.concurrent counts by the address that this proxy's PROXY header names";
-        return Some((Ineligible::NamedSource, why.to_owned()));
-    }
-    if let Some(why) = not_available {
-        return Some((Ineligible::NotAvailable, why));
-    }
-    if let (Some((client, _)), Some((host, _))) = (&ends.client, &ends.host)
-        && client.is_ipv4() != host.is_ipv4()
-    {
-        let why = format!("the client {client} and the host {host} speak different versions of IP");
-        return Some((Ineligible::FamilyMismatch, why));
-    }
-    host_ineligible(ends).or_else(|| client_ineligible(ends))
+    let (client, host) = (ends.client.as_ref(), ends.host.as_ref());
+    let facts = CutFacts {
+        datapath: listener.datapath,
+        is_counted,
+        is_named_by_proxy: client.is_some_and(by_proxy),
+        is_available: not_available.is_none(),
+        ends: client.zip(host).map(|((client, _), (host, _))| (*client, *host)),
+    };
+    let Some(why) = facts.obstacle() else {
+        return host_ineligible(ends).or_else(|| client_ineligible(ends));
+    };
+    let text = match (why, listener.datapath.tier, facts.ends) {
+        (Ineligible::Disabled, Some(tier), _) => format!("the configuration demands tier {}", tier.as_str()),
+        (Ineligible::Disabled, None, _) => "datapath.cut is off".to_owned(),
+        (Ineligible::NamedSource, ..) => {
+            "a limit of `concurrent` counts by the address that this proxy's PROXY header names".to_owned()
+        }
+        (Ineligible::FamilyMismatch, _, Some((client, host))) => {
+            format!("the client {client} and the host {host} have different address families")
+        }
+        _ => not_available.unwrap_or_default(),
+    };
+    Some((why, text))
 }
 
 fn host_ineligible(ends: &ConnectionEnds) -> Option<(Ineligible, String)> {

@@ -6,6 +6,7 @@
 //! without FIN or RST on the wire once the host has acknowledged it.
 
 mod attempt;
+pub(crate) mod eligibility;
 pub mod gc;
 mod handoff;
 mod late;

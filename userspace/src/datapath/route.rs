@@ -6,7 +6,7 @@ use std::sync::Arc;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestLimits;
-use signalbox_core::model::{Datapath, Protocol, Route};
+use signalbox_core::model::{Protocol, Route};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 use signalbox_core::request_limit::RequestLimitExceeded;
@@ -15,6 +15,7 @@ use signalbox_core::view::Destination;
 use super::arrival::{Arrival, IdentifiedClient};
 use super::choose::{Chooser, Lease};
 use super::conn_guard::ConnGuard;
+use super::cut::eligibility::CutFacts;
 use super::cut::{CutAttempt, CutKind};
 use super::dial::{DialRequest, HostConnection, connect};
 use super::flow::FlowContext;
@@ -225,17 +226,16 @@ impl Arrival<'_> {
 
     /// Returns whether the flow may be cut; `sent`: bytes that the client has been sent by the balancer.
     fn may_cut(&self, sent: u32, guard: &ConnGuard) -> Result<(), Ineligible> {
-        // The flow GC gives counts back by the peer's address.
-        let is_counted = self.limits_connections() || guard.has_route_source();
-        let is_named = is_counted && self.true_client != self.peer;
-        match self.configured().datapath {
-            Datapath {
-                tier: None, cut: true, ..
-            } if is_named => return Err(Ineligible::NamedSource),
-            Datapath {
-                tier: None, cut: true, ..
-            } => {}
-            _ => return Err(Ineligible::Disabled),
+        let facts = CutFacts {
+            datapath: self.configured().datapath,
+            is_counted: self.limits_connections() || guard.has_route_source(),
+            is_named_by_proxy: self.true_client != self.peer,
+            is_available: self.worker.cut.is_some(),
+            // The host is not chosen yet.
+            ends: None,
+        };
+        if let Some(why) = facts.obstacle() {
+            return Err(why);
         }
         match &self.worker.cut {
             Some((cutter, _)) if sent > 0 => cutter.record_greeting(self.peer, self.local, sent),

@@ -5,11 +5,12 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use signalbox_core::model::{Datapath, Listener};
+use signalbox_core::model::Listener;
 
 use super::client::HttpConnection;
 use super::leg::Leg;
 use crate::datapath::cut::CutKind;
+use crate::datapath::cut::eligibility::CutFacts;
 use crate::datapath::dial::DialRequest;
 use crate::state::outcome::Ineligible;
 use crate::state::{ListenerState, RouteState};
@@ -72,16 +73,18 @@ impl HttpConnection<'_> {
         if is_counted {
             return Err(Ineligible::CountedRequest);
         }
-        match listener.map(|listener| listener.datapath) {
-            Some(Datapath {
-                tier: None, cut: true, ..
-            }) => {}
-            _ => return Err(Ineligible::Disabled),
-        }
         let peer = client.peer_addr().map_err(|_| Ineligible::NotAvailable)?;
         let peer = sys::canonical(peer);
-        if peer != self.peer {
-            return Err(Ineligible::NamedSource);
+        let facts = CutFacts {
+            datapath: listener.ok_or(Ineligible::Disabled)?.datapath,
+            is_counted: true,
+            is_named_by_proxy: peer != self.peer,
+            is_available: self.worker.cut.is_some(),
+            // The host is asked for its address later.
+            ends: None,
+        };
+        if let Some(why) = facts.obstacle() {
+            return Err(why);
         }
         Ok(LegA {
             peer,
