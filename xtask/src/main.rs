@@ -7,6 +7,7 @@ mod abi;
 mod apt;
 mod deps;
 mod dist;
+mod docs;
 mod ebpf;
 mod exec;
 mod flaky;
@@ -46,6 +47,8 @@ enum Task {
     CheckDeps(deps::DepsArgs),
     /// Check that pages are written in plain English: no odd phrase, no sentence above 35 words
     CheckProse,
+    /// Build the pages as a site with a search, by mdBook, into target/docs
+    Docs,
     /// Check the units, rules, dashboards and manifests in packaging/
     Lint(lint::LintArgs),
     /// Make packages of signalbox: deb, rpm, an archive, manual pages, container images, bills of materials
@@ -105,6 +108,7 @@ fn run(task: Task) -> Result<()> {
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps(args) => deps::run(&args),
         Task::CheckProse => prose::run(),
+        Task::Docs => docs::run(),
         Task::Lint(args) => lint::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Reproduce(args) => dist::reproducible::run(&args),

@@ -15,7 +15,7 @@ mod rules;
 mod source;
 mod words;
 
-pub(crate) use pages::pages;
+pub(crate) use pages::{TOP_PAGES, pages};
 
 use std::{
     fs,

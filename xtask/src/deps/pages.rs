@@ -10,14 +10,15 @@ const BASES: [&str; 3] = ["", "userspace/src", "userspace"];
 const MAX_COLUMNS: usize = 120;
 
 /// Pages at the top of the repository.
-const TOP_PAGES: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
+pub(crate) const TOP_PAGES: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
 
 /// Returns the pages at the top and those of `docs`, by name.
 pub(crate) fn pages(root: &Path) -> Result<Vec<String>> {
     let mut pages: Vec<_> = TOP_PAGES.map(str::to_owned).into();
     for entry in fs::read_dir(root.join("docs")).context("docs cannot be read")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if Path::new(&name).extension().is_some_and(|extension| extension == "md") {
+        let is_page = Path::new(&name).extension().is_some_and(|extension| extension == "md");
+        if is_page && name != "SUMMARY.md" {
             pages.push(format!("docs/{name}"));
         }
     }
@@ -25,10 +26,18 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<String>> {
     Ok(pages)
 }
 
+/// Chapters of the site that `cargo xtask docs` builds.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
 /// Returns the faults of all pages.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
+    let summary = fs::read_to_string(root.join(SUMMARY)).with_context(|| format!("{SUMMARY} cannot be read"))?;
     let mut faults = Vec::new();
     for page in pages(root)? {
+        let name = page.trim_start_matches("docs/");
+        if !summary.contains(&format!("]({name})")) {
+            faults.push(format!("{SUMMARY} does not list {page}"));
+        }
         let text = fs::read_to_string(root.join(&page)).with_context(|| format!("{page} cannot be read"))?;
         faults.extend(check_page(root, &page, &text));
     }
