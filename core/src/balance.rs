@@ -107,7 +107,7 @@ impl HostPicker {
         };
         match first {
             Some(host) if !tried.contains(&host) => Some(host),
-            // Least connections; and what every other algorithm falls back to when its host was tried in vain.
+            // Least connections; every other algorithm falls back to it once its host has failed.
             _ => self.least_connections(draw.ticket, tried, &load),
         }
     }

@@ -1,7 +1,7 @@
 //! Turns a cluster's objects into what it serves: names by the rules of OpenShift's router, hosts from router pods.
 //!
 //! Pure: the same objects in any order give the same [`ClusterDiscovery`]. Called by `userspace::source::kube` with all
-//! that it holds, after each change; nothing is remembered from one time to the next.
+//! objects, after each change. Nothing is remembered between calls.
 
 pub(crate) mod annotations;
 mod gateways;

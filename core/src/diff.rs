@@ -1,6 +1,6 @@
-//! Differences that a new model makes, for a person to read before the model is in force.
+//! Differences that a new model makes, shown to a person before the model is applied.
 //!
-//! The serialized models are compared: a field that is not serialized would change unseen.
+//! The serialized models are compared, so a change of a field that is not serialized would not be seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Facts that sources other than the file know: the router hosts of a cluster, and the names that it serves.
+//! Facts that sources report, apart from the file: the router hosts of a cluster, and the names that it serves.
 
 mod route_settings;
 
@@ -32,13 +32,13 @@ pub struct ClusterDiscovery {
     /// Objects and names that the cluster defines but does not serve, for a person to see.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
-    /// Endpoints of an application, which [`crate::expose`] may make services of. An API never sets this field: the
-    /// source that does has records of its own.
+    /// Endpoints of an application, which [`crate::expose`] may make services of. An API never sets this field: only
+    /// the source that does keeps such records.
     #[serde(skip)]
     pub endpoints: Vec<AppEndpoint>,
 }
 
-/// Endpoint of an application, whatever protocol it speaks.
+/// Endpoint of an application, with any protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppEndpoint {
     /// Name of the endpoint's host.

@@ -1,4 +1,4 @@
-//! Passive ejection: a host that refuses real connections is set aside for a while, sooner than the next check.
+//! Passive ejection: a host that refuses real connections is ejected for a while, before the next check sees it.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub struct EjectionState {
 }
 
 impl EjectionState {
-    /// Notes a failed connect. Returns true when the host is to be set aside: `others` (hosts of the cluster already
-    /// set aside, hosts in all) must leave room under the cap.
+    /// Notes a failed connect. Returns true when the host is to be ejected: `others` (hosts of the cluster already
+    /// ejected, hosts in all) must leave room under the cap.
     pub fn record_failure(&mut self, policy: &Ejection, now: Duration, others: (usize, usize)) -> bool {
         self.failures += 1;
         if self.ejected_until.is_some() || policy.failures == 0 || self.failures < policy.failures {
@@ -35,7 +35,7 @@ impl EjectionState {
         self.failures = 0;
     }
 
-    /// Whether the host is set aside.
+    /// Whether the host is ejected.
     #[must_use]
     pub const fn is_ejected(&self) -> bool {
         self.ejected_until.is_some()

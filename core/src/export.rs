@@ -1,4 +1,4 @@
-//! Exports the table in force for other balancers: HAProxy's maps and backends, nginx's map and upstreams.
+//! Exports the current table for other balancers: HAProxy's maps and backends, nginx's map and upstreams.
 //!
 //! Equal tables give equal texts, so that two exports can be compared.
 

@@ -1,4 +1,5 @@
-//! Layer-4 services made of applications' endpoints: clients reach what routing events tell of at an address and port.
+//! Layer-4 services made of applications' endpoints: clients reach the endpoints that routing events report at an
+//! address and port.
 //!
 //! Endpoints of an application with one port name (`bank/db:mysql-5.1`) are one service. Rules of the configuration say
 //! which endpoints are exposed and at which range of ports; [`ports`] assigns the ports. Addresses and ports of the
@@ -42,7 +43,7 @@ pub struct ExposedEntry {
     pub port_name: String,
     /// Addresses of the service, as `ADDRESS:PORT`; empty where the endpoints are not exposed.
     pub listen: Vec<String>,
-    /// Reason why the endpoints are not exposed, and the remedy.
+    /// Reason why the endpoints are not exposed, and the fix.
     pub reason: Option<String>,
     /// Endpoints that the service cannot lead to, each with the reason, by the host's name.
     pub left_out: BTreeMap<String, String>,
@@ -73,7 +74,7 @@ struct EndpointGroup<'a> {
     endpoints: Vec<&'a AppEndpoint>,
 }
 
-/// Builds the model that is to be in force, with the services of applications.
+/// Builds the model to apply, with the services of applications.
 #[must_use]
 pub fn effective_model(
     file: &Model,

@@ -29,7 +29,7 @@ pub enum HostnameError {
 }
 
 impl Hostname {
-    /// Parses a name as it stands in a ClientHello, a Host header (without port) or the configuration.
+    /// Parses a name as written in a ClientHello, a Host header (without port) or the configuration.
     pub fn parse(text: &[u8]) -> Result<Self, HostnameError> {
         let text = text.strip_suffix(b".").unwrap_or(text);
         if text.is_empty() {

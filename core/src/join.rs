@@ -43,7 +43,7 @@ impl ClaimShare<'_> {
         }
     }
 
-    /// Reason why this claim has no share, and the remedy; `None`: it has one.
+    /// Reason why this claim has no share, and the fix; `None`: it has one.
     pub(crate) fn zero_weight_reason(&self, first: &Self) -> Option<String> {
         if self.weight(first) != 0 {
             return None;

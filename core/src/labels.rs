@@ -110,8 +110,8 @@ pub struct SelectorError {
 }
 
 impl Selector {
-    /// Parses `app=shop,tier!=batch,zone in (a, b),!internal` and the like: `=`, `==`, `!=`, `in`, `notin`, a key that
-    /// must be there and, with `!`, a key that must not.
+    /// Parses a selector such as `app=shop,tier!=batch,zone in (a, b),!internal`: `=`, `==`, `!=`, `in`, `notin`, a key
+    /// that must be there and, with `!`, a key that must not.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Selector {
 /// Words and signs of a selector, with the numbers of their first characters.
 struct Tokens<'a> {
     all: std::iter::Peekable<std::vec::IntoIter<(usize, &'a str)>>,
-    /// Number of the character behind the last.
+    /// Number of the character after the last.
     end: usize,
 }
 

@@ -1,6 +1,6 @@
 //! Limits per source address without a lock: a count-min sketch of connections and token buckets.
 //!
-//! Memory is fixed whatever the number of sources. An estimate is never too low; it is too high only where all three
+//! Memory does not grow with the number of sources. An estimate is never too low; it is too high only where all three
 //! cells of a source are shared with busier sources.
 
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
 pub struct SourceCells([usize; ROWS]);
 
 impl SourceCells {
-    /// Cells of an address under a secret seed, so that nobody can aim at another source's cells.
+    /// Cells of an address under a secret seed, so that no client can aim at another source's cells.
     #[must_use]
     pub fn new(seed: u64, addr: IpAddr) -> Self {
         Self::from_bytes(seed, source_address(addr))
@@ -60,13 +60,13 @@ pub(crate) fn source_address(addr: IpAddr) -> [u8; 16] {
     bytes
 }
 
-/// Mixes the name of a listener or route into a seed, so that each has sources of its own.
+/// Mixes the name of a listener or route into a seed, so that each has its own sources.
 #[must_use]
 pub fn seed_of(seed: u64, name: &str) -> u64 {
     hash::bytes(seed, name.as_bytes())
 }
 
-/// Mixes a name's route, and one of its paths, into a seed, so that each has sources of its own.
+/// Mixes the name of a route, and one of its paths, into a seed, so that each has its own sources.
 #[must_use]
 pub fn seed_of_path(seed: u64, name: &HostnamePattern, path: &str) -> u64 {
     let of_name = match name {

@@ -16,7 +16,7 @@ pub struct Candidate {
     pub index: u16,
     /// Weight of the host, which decides its share of the slots; at least 1.
     pub weight: u32,
-    /// Bytes of the host's address: equal on every balancer, whatever the host's order or name.
+    /// Bytes of the host's address: equal on every balancer, and independent of the host's order or name.
     pub identity: [u8; 16],
 }
 

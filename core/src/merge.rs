@@ -59,7 +59,7 @@ pub fn add_testers(model: &mut Model, testers: &TesterOverrides) {
     }
 }
 
-/// Builds the model that is to be in force.
+/// Builds the model to apply.
 #[must_use]
 pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -> Model {
     let mut model = file.clone();
@@ -159,12 +159,12 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
 }
 
 /// Number of labels that a wildcard's star stands for: the most that any claim means. A cluster whose claim means fewer
-/// answers deeper names as names that nobody has.
+/// labels treats deeper names as unknown.
 fn widest_depth(claims: &[(usize, &Claim)]) -> WildcardDepth {
     claims.iter().map(|(_, claim)| claim.depth).max().unwrap_or_default()
 }
 
-/// Place where TLS ends by the claims: at the host if any of them says so, else where all agree.
+/// Place where TLS ends by the claims: at the host if any claim says that, else where all agree.
 fn claimed_termination(claims: &[(usize, &Claim)], clusters: &[Cluster]) -> Option<Termination> {
     let has_servers = |at: usize| {
         clusters
@@ -311,7 +311,7 @@ fn weights_error(
     })
 }
 
-/// Claims to a name that have been discovered and are not in force, each with the reason.
+/// Claims to a name that have been discovered and are not served, each with the reason.
 #[must_use]
 pub fn unserved_claims(
     file: &Model,

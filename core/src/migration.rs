@@ -1,8 +1,8 @@
 //! Migrations: names move from one cluster to another in steps, each held while guards watch it, and go back if one
 //! fails.
 //!
-//! [`Migration`] is what is kept over restarts; [`StepWatch`] is what is known of the step that is being held, and begins
-//! anew after one. Times are milliseconds since 1970, and come as arguments.
+//! [`Migration`] is kept over restarts. [`StepWatch`] knows the step that is being held, and starts over after a
+//! restart. Times are milliseconds since 1970, and come as arguments.
 
 pub mod guard;
 pub mod report;
@@ -62,7 +62,7 @@ impl MigrationPlan {
         if self.testers.len() > MAX_TESTERS {
             return Err(format!("testers are named by {MAX_TESTERS} prefixes at most"));
         }
-        // Testers have a step of their own in front, in which nobody else gets the new cluster.
+        // Testers have a separate first step, in which no other client gets the new cluster.
         let others = match self.steps.split_first() {
             Some((0, others)) if !self.testers.is_empty() && !others.is_empty() => others,
             _ => &self.steps,
@@ -93,9 +93,9 @@ pub enum MigrationState {
     Aborting,
     /// The last step was held.
     Completed,
-    /// A guard had failed; the weights from before are in force.
+    /// A guard had failed; the earlier weights are active again.
     RolledBack,
-    /// An operator had aborted; the weights from before are in force.
+    /// An operator had aborted; the earlier weights are active again.
     Aborted,
 }
 
@@ -120,7 +120,7 @@ impl MigrationState {
         matches!(self, Self::Completed | Self::RolledBack | Self::Aborted)
     }
 
-    /// Whether the weights from before are to be in force.
+    /// Whether the earlier weights must be active again.
     #[must_use]
     pub const fn is_going_back(self) -> bool {
         matches!(self, Self::RollingBack | Self::Aborting)
@@ -132,7 +132,7 @@ impl MigrationState {
 pub struct StepRecord {
     /// Share of the new cluster in percent.
     pub percent: u32,
-    /// Time at which it was in force, for the last time.
+    /// Last time at which the step's weights became active.
     pub since: u64,
     /// Time at which it was left.
     pub ended: Option<u64>,
@@ -151,7 +151,7 @@ pub struct Migration {
     pub plan: MigrationPlan,
     /// Names that move, each with the weights that an operator had set before; `None`: those of the file or the sources.
     pub names: BTreeMap<String, Option<ClusterWeights>>,
-    /// Name of whoever has ordered it.
+    /// Name of the person who ordered it.
     pub by: String,
     /// Where it is.
     pub state: MigrationState,
@@ -163,7 +163,7 @@ pub struct Migration {
     pub started: u64,
     /// Time of the end.
     pub ended: Option<u64>,
-    /// Balancers that keep the step from being in force everywhere, in words. Known anew after a restart.
+    /// Balancers on which the step is not active yet, in words. Determined again after a restart.
     #[serde(default)]
     pub waits_for: Vec<String>,
     /// Time of the decision to go back.
@@ -197,7 +197,7 @@ pub struct Observation {
 /// Observations of the step that is being held.
 #[derive(Clone, Debug, Default)]
 pub struct StepWatch {
-    /// First observation of the step: counts are compared with it. `None` until the step's weights are in force.
+    /// First observation of the step: counts are compared with it. `None` until the step's weights are active.
     first: Option<Observation>,
     /// Observations of the last seconds, oldest first.
     recent: VecDeque<Observation>,
@@ -206,7 +206,7 @@ pub struct StepWatch {
 }
 
 impl StepWatch {
-    /// Whether the weights of the step have been seen in force.
+    /// Whether the step's weights have been seen active.
     #[must_use]
     pub const fn is_in_force(&self) -> bool {
         self.first.is_some()
@@ -217,7 +217,7 @@ impl StepWatch {
         self.has_set_weights = true;
     }
 
-    /// Whether other weights than the step's are somebody else's: the step's were set, or seen in force.
+    /// Whether weights other than the step's come from someone else: the step's have been set, or seen active.
     #[must_use]
     pub const fn owns_weights(&self) -> bool {
         self.has_set_weights || self.is_in_force()
@@ -225,7 +225,7 @@ impl StepWatch {
 }
 
 impl Migration {
-    /// Begins a migration: its first step is to be put in force.
+    /// Begins a migration: its first step is to be applied.
     #[must_use]
     pub fn new(
         id: u64,
@@ -286,8 +286,8 @@ impl Migration {
         self.names.keys().map(|name| (name.clone(), testers.clone())).collect()
     }
 
-    /// Takes what is seen while the step's weights are in force. Returns whether the state or the step has changed: that
-    /// is to be kept, and new weights are due.
+    /// Takes an observation made while the step's weights are active. Returns whether the state or the step has
+    /// changed: then the migration must be saved, and new weights are due.
     pub fn observe(&mut self, watch: &mut StepWatch, seen: &Observation) -> bool {
         if !matches!(self.state, MigrationState::Running | MigrationState::Paused) {
             return false;
@@ -348,7 +348,7 @@ impl Migration {
         watch.first = Some(*seen);
         watch.recent = VecDeque::from([*seen]);
         let percent = self.percent();
-        // A step that is held anew, after a pause or a restart, is one step.
+        // A step that is held again, after a pause or a restart, counts as one step.
         self.steps
             .retain(|record| record.ended.is_some() || record.percent != percent);
         self.steps.push(StepRecord {
@@ -397,7 +397,7 @@ impl Migration {
         why.clone_into(&mut self.reason);
     }
 
-    /// Notes that the weights from before are in force again. Returns whether that ends the migration.
+    /// Notes that the earlier weights are active again. Returns whether that ends the migration.
     pub fn went_back(&mut self, now: u64) -> bool {
         match self.state {
             MigrationState::RollingBack => self.end(MigrationState::RolledBack, now),
@@ -415,7 +415,7 @@ impl Migration {
         Ok(())
     }
 
-    /// Resumes: the step is held anew.
+    /// Resumes: the step is held again from its beginning.
     pub fn resume(&mut self, watch: &mut StepWatch) -> Result<(), String> {
         self.require(&[MigrationState::Paused], "resumed")?;
         self.state = MigrationState::Running;
@@ -424,7 +424,7 @@ impl Migration {
         Ok(())
     }
 
-    /// Aborts: the weights from before are to be in force.
+    /// Aborts: the earlier weights are to be restored.
     pub fn abort(&mut self, why: &str, now: u64) -> Result<(), String> {
         self.require(&[MigrationState::Running, MigrationState::Paused], "aborted")?;
         self.go_back(MigrationState::Aborting, why, now);

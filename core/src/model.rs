@@ -73,7 +73,7 @@ pub struct Model {
     pub limits: Limits,
     /// Tiers that carry bytes, where a listener says nothing else.
     pub datapath: Datapath,
-    /// Directory for whatever arrives by API, events and rotation.
+    /// Directory for data that arrives by API, events and rotation.
     pub store: PathBuf,
     /// Table in an etcd that several balancers share; `None`: each has its own.
     pub etcd: Option<EtcdStore>,
@@ -124,7 +124,7 @@ impl Model {
         self.store.with_file_name(name)
     }
 
-    /// Whether there are layer-4 services, or may be as soon as routing events tell of applications.
+    /// Whether there are layer-4 services, or may be as soon as routing events report applications.
     #[must_use]
     pub fn has_services(&self) -> bool {
         let exposes = |events: &RoutingEvents| !events.expose.is_empty();

@@ -106,7 +106,7 @@ fn from_authority(authority: &[u8]) -> Peek {
 pub(crate) mod tests {
     use super::*;
 
-    /// Checks that each proper prefix of a complete message is incomplete, and that bytes behind it do not matter.
+    /// Checks that each proper prefix of a complete message is incomplete, and that bytes after it do not matter.
     pub(crate) fn check_all_prefixes(message: &[u8], peek: impl Fn(&[u8]) -> Peek) -> Peek {
         for end in 0..message.len() {
             assert!(

@@ -27,7 +27,7 @@ pub fn bindings<'a>(listeners: impl IntoIterator<Item = (&'a Listener, u32)>) ->
     let mut wanted = Bindings::new();
     for (listener, id) in listeners {
         for bind in &listener.listen {
-            // IPv4 stands in the last 32 bits of its mapped form.
+            // IPv4 is in the last 32 bits of its mapped form.
             let (family, before, slot) = if bind.prefix.addr().is_ipv4() {
                 (4, 96, SLOT_V4)
             } else {

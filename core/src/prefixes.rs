@@ -16,7 +16,7 @@ use signalbox_common::shield::prefixes::{
 pub enum Verdict {
     /// Addresses are denied.
     Deny,
-    /// Addresses are allowed, whatever a shorter prefix says.
+    /// Addresses are allowed, even if a shorter prefix denies them.
     Allow,
 }
 
@@ -29,7 +29,7 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
         .into_iter()
         .map(|(net, verdict)| Prefix::new(net, verdict))
         .collect();
-    // A prefix stands before the longer ones in it; of equal prefixes the allowing one comes first and is kept.
+    // A prefix sorts before the longer ones in it; of equal prefixes the allowing one comes first and is kept.
     prefixes.sort_unstable_by_key(|p| (p.is_v6, p.bits, p.length, Reverse(p.verdict)));
     prefixes.dedup_by_key(|p| (p.is_v6, p.bits, p.length));
     drop_redundant(&mut prefixes);

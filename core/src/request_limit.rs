@@ -193,7 +193,7 @@ mod tests {
             }
         }
 
-        /// Who waits as long as they were told is served.
+        /// A client that waits as long as it was told is served.
         #[test]
         fn the_wait_is_enough(rate in 1u64..2000, burst in 1u64..20) {
             let (limiter, limits) = (RequestLimiter::default(), limits(rate, burst, 0));

@@ -23,9 +23,9 @@ pub enum Subject {
     Cluster(String),
     /// Application: a route, by its name or wildcard.
     Application(String),
-    /// Gear: every endpoint of it, in whatever cluster.
+    /// Gear: all its endpoints, in any cluster.
     Gear(String),
-    /// Machine: every host at an IP address, in whatever cluster, future ones included.
+    /// Machine: every host at an IP address, in any cluster, future ones included.
     Machine(IpAddr),
 }
 

@@ -1,4 +1,4 @@
-//! Route table: exact beats wildcard, and the longest wildcard that stands for the name wins.
+//! Route table: an exact name beats wildcards, and of the wildcards that match, the longest wins.
 
 use std::collections::HashMap;
 

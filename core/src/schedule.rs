@@ -18,7 +18,7 @@ impl Schedule {
     #[must_use]
     pub fn new(choices: &[(u16, u32)]) -> Self {
         let divisor = choices.iter().fold(0, |acc, &(_, weight)| gcd(acc, weight)).max(1);
-        // The k-th of w turns stands in the middle of the k-th of w equal parts of the period. Turns are compared as
+        // The k-th of w turns is in the middle of the k-th of w equal parts of the period. Turns are compared as
         // fractions (2k+1)/2w by cross-multiplication: no rounding, equal on every machine.
         let mut turns: Vec<(u64, u64, u16)> = Vec::new();
         for &(choice, weight) in choices {

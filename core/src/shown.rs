@@ -12,7 +12,7 @@ const MASK: &str = "***";
 const SECRET_FIELDS: [&str; 6] = ["authorization", "cookie", "token", "secret", "password", "key"];
 
 /// Serializes a model for a person. Absent values are left out; values of headers that are secrets are masked. Other
-/// secrets stand in files, of which the model has the names.
+/// secrets are in files; the model has only their names.
 ///
 /// # Errors
 /// The model cannot be serialized.

@@ -1,4 +1,5 @@
-//! OpenShift's routing SPI: what the broker's ActiveMQ plugin tells of applications, and what becomes of it.
+//! OpenShift's routing SPI: events about applications from the broker's ActiveMQ plugin, and the clusters that they
+//! make.
 //!
 //! Events parsed from a text ([`parse`]) are folded into [`Applications`], and each application becomes the knowledge
 //! of a cluster ([`discover()`]). Pure: no broker, no file, no clock.

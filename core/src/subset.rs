@@ -2,8 +2,8 @@
 //!
 //! Rendezvous (highest random weight) hashing over balancer and host: each balancer ranks all hosts and uses the first
 //! ones, so that a host that comes or goes changes at most one place of each balancer. Where the other balancers are
-//! known by name, each computes the choices of all, and hosts that nobody has chosen take places of hosts that several
-//! have: whatever the names are, every host is used by somebody as long as there are as many places as hosts.
+//! known by name, each computes the choices of all, and hosts that no balancer has chosen take places of hosts that
+//! several have. So, with any names, some balancer uses every host as long as there are as many places as hosts.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ use crate::model::{Model, SubsetSize};
 pub struct HostOrder {
     /// All hosts, by their index in the cluster.
     pub hosts: Vec<u16>,
-    /// Number of hosts that are used: the first ones, and for each of them that is not usable, one behind them.
+    /// Number of hosts that are used: the first ones, and one further host for each of them that is not usable.
     pub size: usize,
 }
 

@@ -1,5 +1,5 @@
 //! TLS as far as no cryptography is needed: which certificate answers for which name, whether HTTP/2 may be offered
-//! with a certificate, what a profile allows, and whose handshake is next.
+//! with a certificate, the content of profiles, and whose handshake is next.
 
 pub mod coalescing;
 pub mod handshake_queue;

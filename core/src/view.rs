@@ -26,7 +26,7 @@ pub struct RoutingView {
     closed: HashSet<RouteId, FixedState>,
     /// Usable hosts of each cluster, for each protocol.
     clusters: Vec<[HostPicker; 3]>,
-    /// Routes that balance in a way of their own, and the hosts of their clusters for it.
+    /// Routes with their own way of balancing, and the hosts of their clusters for it.
     balances: HashMap<RouteId, Balance, FixedState>,
     balanced: HashMap<(usize, Balance), [HostPicker; 3], FixedState>,
     affinity: AffinityTable,
@@ -70,7 +70,7 @@ struct PathSchedules {
 pub struct Eligibility {
     /// Whether the checks leave the host in.
     pub usable: bool,
-    /// Whether the host is set aside for failures of real connects.
+    /// Whether the host is ejected because real connects failed.
     pub ejected: bool,
     /// Whether the host is out of rotation.
     pub rotated_out: bool,
@@ -313,8 +313,7 @@ impl RoutingView {
         best.map(|(_, _, at)| at)
     }
 
-    /// Hosts of a cluster that may get new flows, whatever ports they have, in order; backups too, whether or not they
-    /// are used.
+    /// Hosts of a cluster that may get new flows, with any ports, in order; backups too, whether or not they are used.
     #[must_use]
     pub fn eligible_hosts(&self, cluster: usize) -> &[u16] {
         self.eligible.get(cluster).map_or(&[], Vec::as_slice)
@@ -335,7 +334,7 @@ impl RoutingView {
     }
 }
 
-/// Routes that balance in a way of their own.
+/// Routes with their own way of balancing.
 fn balances_of_routes(model: &Model) -> HashMap<RouteId, Balance, FixedState> {
     let own = |route: &Route| route.claimed.as_ref().and_then(|claimed| claimed.balance);
     let routes = model.routes.iter().enumerate();

@@ -1,6 +1,6 @@
-//! YAML (and so JSON) as a tree that remembers where everything stood, within limits of depth and size.
+//! YAML (and so JSON) as a tree that remembers the place of each node, within limits of depth and size.
 //!
-//! Configurations and events are read by the same code; what the nodes mean is for their decoders to say.
+//! The same code reads configurations and events; their decoders decide what the nodes mean.
 
 mod anchors;
 mod build;
@@ -20,7 +20,7 @@ const MAX_COPIED_VALUES: usize = 1_000_000;
 /// Bytes of text that count as one more copied value: a long text takes memory each time.
 const TEXT_BYTES_PER_VALUE: usize = 64;
 
-/// Dialect of YAML, which says what a text may hold.
+/// Dialect of YAML, which decides which texts are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// A single document without tags, as people write configurations.
@@ -49,7 +49,7 @@ impl Position {
 pub struct YamlNode {
     /// Position of the node's first character.
     pub position: Position,
-    /// Kind of the node, with what it holds.
+    /// Kind of the node, with its content.
     pub kind: NodeKind,
 }
 
@@ -106,7 +106,7 @@ pub struct YamlError {
     pub document: usize,
     /// Position of the mistake.
     pub position: Position,
-    /// Description of the mistake and its remedy; it never quotes a value.
+    /// Description of the mistake and its fix; it never quotes a value.
     pub message: String,
 }
 

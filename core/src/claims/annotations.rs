@@ -1,6 +1,6 @@
 //! Annotations of the objects that ask for names: the weight is signalbox's own, others are for OpenShift's router.
 //!
-//! Decoded here, whoever is to obey them; a value that makes no sense is noted and loses nothing else.
+//! Decoded here for routers and for signalbox alike. A senseless value is noted, and affects no other value.
 
 mod grammar;
 pub(crate) mod keys;
@@ -100,7 +100,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
     }
 }
 
-/// Keys that look as if they were meant for signalbox or a router, and that nobody knows.
+/// Unknown keys that look as if they were for signalbox or a router.
 fn unknown_keys(annotations: &BTreeMap<String, String>) -> Vec<&str> {
     const KNOWN: [&str; 19] = [
         keys::BALANCE,

@@ -189,7 +189,7 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
     }
 }
 
-/// Place where TLS of a name ends, if the objects that share it say so, and the oldest certificate among theirs. One of
+/// Place where TLS of a name ends, if the objects that share it name one, and the oldest of their certificates. One of
 /// them that passes TLS through decides for all: before TLS ends, a connection's path is not known.
 fn tls<'a>(
     holders: impl Iterator<Item = &'a Object> + Clone,

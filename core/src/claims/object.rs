@@ -24,7 +24,7 @@ pub struct Object {
     pub created: Option<String>,
     /// Names that the object asks for itself. A Route without any is given names by its routers.
     pub hostnames: Vec<String>,
-    /// Path of a Route, empty for none. `None`: objects of this kind share names by rules of their own.
+    /// Path of a Route, empty for none. `None`: objects of this kind share names by other rules.
     pub path: Option<String>,
     /// Whether `wildcardPolicy` is `Subdomain`: then a Route for `www.acme.test` asks for `*.acme.test`.
     pub subdomain: bool,
@@ -59,7 +59,7 @@ pub struct Object {
 pub struct HeaderActions {
     /// Changes of what servers get.
     pub request: Vec<HeaderAction>,
-    /// Changes of what clients get.
+    /// Changes of the answers that clients get.
     pub response: Vec<HeaderAction>,
 }
 

@@ -14,7 +14,7 @@ pub const INVALID: &str = "InvalidHost";
 pub const NOT_ADMITTED: &str = "RouteNotAdmitted";
 /// The object's namespace is not one of those whose names the routers serve.
 pub const OTHER_NAMESPACE: &str = "OtherNamespace";
-/// Routers other than the cluster's serve the object, or may.
+/// The object is served by routers that are not the cluster's, or may be.
 pub const OTHER_ROUTER: &str = "OtherRouter";
 /// The Ingress is of a class that other routers serve.
 pub const OTHER_CLASS: &str = "OtherIngressClass";
@@ -36,7 +36,7 @@ pub const ALL: [&str; 9] = [
     NO_LISTENER,
 ];
 
-/// Label for every reason that is not in [`ALL`]: scripts and other sources have words of their own.
+/// Label for every reason that is not in [`ALL`]: scripts and other sources use their own words.
 pub const UNKNOWN_REASON: &str = "Other";
 
 /// Prefix of the origin shown for a router pod that cannot be a host.

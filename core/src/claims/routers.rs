@@ -1,8 +1,8 @@
 //! Router pods as hosts.
 //!
 //! A host is named after its node, not after its pod: a rollout gives each pod a new name, and with the old name the
-//! host's counters, health and flows would be lost. Ports other than 80 and 443 are part of the host's name, so that
-//! pods of one node do not clash, and no pod's coming or going renames another host.
+//! host's counters, health and flows would be lost. Ports except 80 and 443 are part of the host's name, so that pods
+//! of one node do not clash, and a pod that comes or goes never renames another host.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ const DEFAULT_HTTPS_PORT: u16 = 443;
 
 /// Hosts that router pods make, in order of their names.
 ///
-/// Readiness only chooses among pods: where none is ready, all that are not ending are taken. Health checks test hosts
-/// directly, and an API server that has lost sight of its nodes must not take every host away.
+/// Readiness only chooses among pods: where none is ready, all pods that are not ending are used. Health checks test
+/// hosts directly, and an API server that has lost sight of its nodes must not take every host away.
 pub(super) fn hosts<'a>(
     pods: impl IntoIterator<Item = &'a RouterPod>,
     nodes: impl IntoIterator<Item = &'a Node>,

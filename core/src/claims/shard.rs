@@ -16,7 +16,7 @@ use crate::model::kubernetes::ShardFilter;
 /// Most routers that a reason names.
 const MAX_NAMED: usize = 4;
 
-/// Decides which objects are served, by the configuration and by what is seen of the cluster.
+/// Decides which objects are served, by the configuration and the state of the cluster.
 pub(super) struct ShardMatcher<'a> {
     shard: &'a ShardFilter,
     /// Whether labels, of object or namespace, have already chosen the objects that reach the check of routers.
@@ -60,7 +60,7 @@ impl<'a> ShardMatcher<'a> {
         if !object.hostnames.is_empty() || object.kind != ObjectKind::Route {
             return Ok(RequestedNames::all(object));
         }
-        // A Route without a host of its own gets its names from routers, by `subdomain` or a template.
+        // A Route without `host` gets its names from routers, by `subdomain` or a template.
         let mut given: Vec<&str> = Vec::new();
         for host in admitted {
             if !host.is_empty() && !given.contains(&host) {

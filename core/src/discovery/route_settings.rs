@@ -1,5 +1,5 @@
-//! Settings that a Route asks of its router, by annotations and `httpHeaders`: decoded, and not judged yet. Who obeys
-//! which of them depends on the cluster ([`crate::merge`]).
+//! Settings that a Route asks of its router, by annotations and `httpHeaders`: decoded, and not judged yet. The cluster
+//! decides whether its routers or this balancer obey them ([`crate::merge`]).
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct RouteSettings {
     /// Treatment of plain HTTP (`spec.tls.insecureEdgeTerminationPolicy`). It is the claim's where a name's Routes agree.
     #[serde(skip_serializing_if = "InsecurePolicy::is_allow")]
     pub insecure: InsecurePolicy,
-    /// Prefixes of the clients that are served (`ip_allowlist`). Empty: nobody is.
+    /// Prefixes of the clients that are served (`ip_allowlist`). Empty: no client is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<IpNet>>,
     /// Most connections of a client at once (`rate-limit-connections.concurrent-tcp`).
@@ -74,7 +74,7 @@ pub struct RouteSettings {
     /// Changes of what servers get (`httpHeaders.actions.request`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub request_headers: Vec<HeaderAction>,
-    /// Changes of what clients get (`httpHeaders.actions.response`).
+    /// Changes of the answers that clients get (`httpHeaders.actions.response`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<HeaderAction>,
     /// Balancing among servers (`balance`).

@@ -12,7 +12,7 @@ const MAX_NAME: usize = 253;
 pub struct OwnerNames {
     /// Names that get records.
     pub names: Vec<HostnamePattern>,
-    /// Names below a wildcard of [`Self::names`]. DNS answers for them by the wildcard, and a record of their own would
+    /// Names below a wildcard of [`Self::names`]. DNS answers for them by the wildcard, and a separate record would
     /// hide the wildcard from the names below it (RFC 4592, section 2.2.1).
     pub covered: Vec<HostnamePattern>,
     /// Names that are not in the zone.

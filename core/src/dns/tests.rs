@@ -103,7 +103,7 @@ fn records_point_to_where_listeners_are_reached() {
     let reached = reached_at(&binds(&all[..3]), &[], &[]);
     assert_eq!(reached.notes.len(), 1, "{:?}", reached.notes);
     assert!(reached.notes[0].starts_with("no listener has 2001:db8::1 at port 443"));
-    // Addresses that nobody else reaches, or that are not known.
+    // Addresses that no other cluster reaches, or that are not known.
     let all = [
         ("http", "0.0.0.0/0", 80),
         ("http", "::/0", 80),

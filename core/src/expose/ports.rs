@@ -26,9 +26,10 @@ pub struct PortAssignment {
     pub displaced: BTreeSet<String>,
 }
 
-/// Gives ports of a range to names. `usable` are its ports that nobody else has; `held` are the ports that `wanted`
-/// names already have, and `kept` those of absent names that may come back: kept ports are given to others only when no
-/// other port is left, and never where balancers share a table (`is_shared`), as another balancer may know those names.
+/// Gives ports of a range to names. `usable` are its ports that no listener or service has; `held` are the ports that
+/// `wanted` names already have, and `kept` those of absent names that may come back. Kept ports are given to others
+/// only when no other port is left, and never where balancers share a table (`is_shared`), as another balancer may know
+/// those names.
 #[must_use]
 pub fn assign(
     usable: &BTreeSet<u16>,

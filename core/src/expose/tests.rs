@@ -311,8 +311,8 @@ proptest! {
         }
     }
 
-    /// The matching is stable: no name and port prefer each other to what they have. As both sides rank by one number,
-    /// only one such matching exists, so that no order of events can show in it.
+    /// The matching is stable: no name and port prefer each other to their partners. As both sides rank by one number,
+    /// only one such matching exists, so the order of events cannot influence it.
     #[test]
     fn balancers_without_a_memory_agree(names in names(0..30)) {
         let (ports, none): (BTreeSet<u16>, _) = ((1000..1016).collect(), BTreeMap::new());

@@ -1,16 +1,16 @@
 //! Virtual router ids: one for each group, the same on all nodes and unlike those of others in the network.
 //!
-//! A group's id does not depend on its place in the list: nodes whose lists differ for the time of a roll-out speak of
-//! the same groups by the same ids.
+//! A group's id does not depend on its place in the list: nodes whose lists differ during a roll-out use the same ids
+//! for the same groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A group's name, and the id that the configuration gives it.
 pub type NamedGroup<'a> = (&'a str, Option<u8>);
 
-/// Ids of groups. One without an id of its own has that of the number that its name ends with, counted among the ids
-/// after `offset` that are not excluded; without a number, one by its name's hash. An id that is taken by then goes to
-/// the next free one.
+/// Ids of groups. A group without a configured id gets the one of the number that its name ends with, counted among the
+/// ids after `offset` that are not excluded; a name without a number is hashed. If that id is taken, the group gets the
+/// next free one.
 pub fn assign(groups: &[NamedGroup<'_>], offset: u8, excluded: &BTreeSet<u8>) -> Result<Vec<u8>, String> {
     let free: Vec<u8> = (offset..u8::MAX)
         .map(|id| id + 1)

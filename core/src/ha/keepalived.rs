@@ -10,8 +10,8 @@ use super::{ids, priority};
 use crate::model::HighAvailability;
 use crate::model::ha::{Preemption, VipGroup, VrrpVersion};
 
-/// Addresses of an advert. keepalived takes no advert with another number of addresses than its own instance has, so
-/// with all of them in it, nodes whose lists differ for the time of a roll-out would all be owners.
+/// Addresses of an advert. keepalived drops an advert whose number of addresses differs from its own instance's. With
+/// all addresses in it, nodes whose lists differ during a roll-out would all be owners.
 const ADVERT_ADDRESSES: usize = 1;
 /// Bytes of a password that VRRPv2 has room for.
 const PASSWORD_BYTES: usize = 8;

@@ -7,7 +7,7 @@ use crate::http1::grammar::is_same_to_hosts;
 /// Fields of RFC 9440.
 const STANDARD: [&[u8]; 2] = [b"client-cert", b"client-cert-chain"];
 
-/// Field of OpenShift's router, and what others of its begin with.
+/// Field of OpenShift's router, and prefix of its other fields.
 const ROUTER: &[u8] = b"x-ssl";
 
 /// Removals of the fields that a client has sent.
@@ -19,7 +19,7 @@ pub fn removals(fields: &FieldSection, buffer: &[u8]) -> Vec<FieldEdit> {
     parsed.map(FieldEdit::Remove).collect()
 }
 
-/// Whether a field tells of a certificate.
+/// Whether a field describes a certificate.
 fn tells_of_certificate(name: &[u8]) -> bool {
     let is_routers = name.split_at_checked(ROUTER.len()).is_some_and(|(first, rest)| {
         is_same_to_hosts(first, ROUTER) && matches!(rest.first(), None | Some(b'-' | b'_'))

@@ -80,10 +80,10 @@ impl StickyCookie {
         })
     }
 
-    /// Set-Cookie field that gives a client a value, for the browser's session and what is below a path; `None` if the
-    /// value has characters that no cookie may have (RFC 6265, section 4.1.1). A path that no attribute may hold becomes
-    /// `/`. `is_secure`: browsers send the cookie over TLS only; without it they refuse `SameSite=None`, which is then
-    /// left out.
+    /// Set-Cookie field that gives a client a value, for the browser's session and the paths below a path; `None` if
+    /// the value has characters that no cookie may have (RFC 6265, section 4.1.1). A path that no attribute may hold
+    /// becomes `/`. `is_secure`: browsers send the cookie over TLS only; without it they refuse `SameSite=None`, which
+    /// is then left out.
     #[must_use]
     pub fn set(&self, value: &str, path: &str, is_secure: bool) -> Option<FieldEdit> {
         let is_octet = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');

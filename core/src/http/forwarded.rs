@@ -55,7 +55,7 @@ impl Hop<'_> {
     fn element(&self) -> Vec<u8> {
         let mut element = match self.peer.to_canonical() {
             IpAddr::V4(address) => format!("for={address}"),
-            // An IPv6 address stands in brackets, and so in quotes (section 6).
+            // An IPv6 address needs brackets, and so quotes (section 6).
             IpAddr::V6(address) => format!("for=\"[{address}]\""),
         }
         .into_bytes();

@@ -1,5 +1,5 @@
-//! Whether the kernel can carry a request that is its client's last and its answer: nothing of the answer is looked at
-//! then, and nothing that the client sends behind the request reaches the host.
+//! Whether the kernel can carry a request that is its client's last, and the answer to it. The answer is then not
+//! looked at, and bytes that the client sends after the request never reach the host.
 
 use crate::http1::framing::BodyLength;
 use crate::model::http::RequestPolicy;
@@ -13,7 +13,7 @@ pub enum LastRequestObstacle {
     BytesBehind,
     /// The route changes answers: their fields, or by a cookie.
     AnswerEdited,
-    /// The route has a time limit of its own for answers, or for bodies.
+    /// The route has its own time limit for answers or for bodies.
     AnswerTimeout,
     /// Requests are logged, with the status codes of their answers.
     Logged,
@@ -36,7 +36,7 @@ pub struct LastRequest<'a> {
     pub expects_continue: bool,
     /// Length of the body.
     pub body: BodyLength,
-    /// Bytes that have been read behind the head.
+    /// Bytes that have been read after the head.
     pub behind_head: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Which path of a host's routes a request belongs to: the longest one, as OpenShift's router finds it.
 //!
-//! Paths are compared as raw bytes: nothing is decoded and no dot segment resolved, for what the balancer understood
-//! and what the host understands would then be two things. [`super::path_reading`] finds paths where they are.
+//! Paths are compared as raw bytes: nothing is decoded and no dot segment resolved, because balancer and host could
+//! then understand two different paths. [`super::path_reading`] finds paths where they are.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 
 /// Routes of a host by path.
 ///
-/// A path stands for itself and what is below it in whole segments: `/foo` for `/foo` and `/foo/x`, not for `/foobar`;
-/// `/foo/` only for what begins with it; an empty path for every request, `*` of OPTIONS too.
+/// A path matches itself and the paths below it, by whole segments: `/foo` for `/foo` and `/foo/x`, not for `/foobar`;
+/// `/foo/` only for paths that begin with it; an empty path for every request, `*` of OPTIONS too.
 #[derive(Clone, Debug)]
 pub struct PathTable<T> {
     routes: HashMap<Box<[u8]>, T, FixedState>,

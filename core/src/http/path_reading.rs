@@ -70,7 +70,7 @@ fn decoded(path: &[u8], is_wanted: impl Fn(u8) -> bool) -> Vec<u8> {
     out
 }
 
-/// Drops what stands behind the first semicolon of each segment, as Java's servers do.
+/// Drops the text after the first semicolon of each segment, as Java's servers do.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let segments = path.split(|&b| b == b'/');
     let kept = segments.map(|segment| segment.split(|&b| b == b';').next().unwrap_or_default());

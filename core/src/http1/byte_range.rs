@@ -31,7 +31,7 @@ impl ByteRange {
         self.start as usize
     }
 
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     #[must_use]
     pub const fn end(self) -> usize {
         self.end as usize

@@ -34,7 +34,7 @@ const NOT_IN_TRAILERS: [&str; 15] = [
 /// Beginnings of such fields.
 const NOT_BEGUN_IN_TRAILERS: [&str; 2] = ["x-forwarded-", "x-ssl"];
 
-/// Result of a scan: what the bytes at the start of the piece are.
+/// Result of a scan of the bytes at the start of the piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkScan {
     /// Bytes that are sent on as they stand: chunks up to and with the line of the last one.
@@ -92,7 +92,7 @@ impl ChunkedBody {
                 self.step(bytes[at])?;
                 at += 1;
             }
-            // The byte that ended the last chunk's line is passed, those behind it are the trailer section.
+            // The byte that ended the last chunk's line is passed; the trailer section follows.
             if self.trailers.is_empty() {
                 pass = at;
             }
@@ -150,8 +150,8 @@ impl ChunkedBody {
         self.state == ScanState::Done
     }
 
-    /// Trailer section of a body that has ended, with the empty line at its end: it is sent behind the last chunk.
-    /// Where trailers are not wanted, [`NO_TRAILERS`] is sent in its place.
+    /// Trailer section of a body that has ended, with the empty line at its end. It is sent after the last chunk. Where
+    /// trailers are not wanted, [`NO_TRAILERS`] is sent in its place.
     #[must_use]
     pub fn trailers(&self) -> &[u8] {
         &self.trailers
@@ -228,7 +228,7 @@ fn check_trailers(section: &[u8], max_fields: usize) -> Result<FieldSection, Chu
     }
 }
 
-/// Whether a field may stand in trailers.
+/// Whether a field is allowed in trailers.
 fn may_be_trailer(name: &[u8]) -> bool {
     let is = |known: &str| is_same_to_hosts(name, known.as_bytes());
     let begins = |known: &str| {

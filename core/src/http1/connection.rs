@@ -13,7 +13,7 @@ pub struct ConnectionOptions {
     pub close: bool,
     /// `keep-alive`: the sender of an HTTP/1.0 message keeps the connection.
     pub keep_alive: bool,
-    /// `upgrade`: the Upgrade field is meant for the next hop.
+    /// `upgrade`: the Upgrade field is for the next hop.
     pub upgrade: bool,
     /// Other options are there: names of fields that are not sent on.
     pub names_fields: bool,

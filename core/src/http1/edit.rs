@@ -1,7 +1,7 @@
-//! The head that is sent on: ranges of the one that came, and what was added, ready for a vectored write.
+//! The head that is sent on: ranges of the received one and additions, ready for a vectored write.
 //!
-//! Fields that are not meant for the next hop go (RFC 9110, section 7.6.1), the rest stays byte for byte: case of names,
-//! order, values. What is not part of a parsed head is never sent on.
+//! Fields for this hop only are removed (RFC 9110, section 7.6.1). The rest stays byte for byte: case of names, order,
+//! values. Bytes outside a parsed head are never sent on.
 
 mod field_edit;
 mod field_name;
@@ -46,7 +46,7 @@ impl ConnectionField {
 /// How a request's head is sent on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestRewrite<'a> {
-    /// Changes of fields. Lines that are not meant for the next hop are left out whatever the changes say.
+    /// Changes of fields. They cannot keep lines that are for this hop only.
     pub fields: &'a [FieldEdit],
     /// Connection field for the host.
     pub connection: ConnectionField,
@@ -57,7 +57,7 @@ pub struct RequestRewrite<'a> {
 /// How an answer's head is sent on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResponseRewrite<'a> {
-    /// Changes of fields. Lines that are not meant for the next hop are left out whatever the changes say.
+    /// Changes of fields. They cannot keep lines that are for this hop only.
     pub fields: &'a [FieldEdit],
     /// Connection field for the client.
     pub connection: ConnectionField,

@@ -36,7 +36,7 @@ impl FieldSection {
         self.0.is_empty()
     }
 
-    /// Values of the lines of one name, in order. `buffer` is what the section was parsed from.
+    /// Values of the lines of one name, in order. `buffer` must be the one that the section was parsed from.
     pub fn values<'b>(&self, buffer: &'b [u8], name: &str) -> impl Iterator<Item = &'b [u8]> {
         self.0
             .iter()
@@ -50,9 +50,9 @@ impl FieldSection {
         self.values(buffer, name).next().is_some()
     }
 
-    /// Finds lines again that httparse has seen, from `at` on, and checks that nothing else is there: each line is a
+    /// Finds the lines that httparse has seen again, from `at`, and checks that nothing else is there: each line is a
     /// name, a colon, optional white space around the value, and CRLF; an empty line ends the section. Returns the
-    /// section and the offset behind it; `None` if there is more, such as a bare LF.
+    /// section and the offset after it; `None` if there is more, such as a bare LF.
     pub(super) fn locate(buffer: &[u8], mut at: usize, headers: &[httparse::Header<'_>]) -> Option<(Self, usize)> {
         let mut lines = Vec::with_capacity(headers.len());
         for header in headers {
@@ -71,7 +71,7 @@ impl FieldSection {
     }
 }
 
-/// Offset behind `text`, if that stands at an offset.
+/// Offset after `text`, if `text` is at offset `at`.
 pub(super) fn behind(buffer: &[u8], at: usize, text: &[u8]) -> Option<usize> {
     buffer.get(at..)?.starts_with(text).then_some(at + text.len())
 }

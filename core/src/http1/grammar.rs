@@ -23,7 +23,7 @@ pub fn is_same_to_hosts(name: &[u8], known: &[u8]) -> bool {
     name.len() == known.len() && name.iter().zip(known).all(is_same)
 }
 
-/// Whether a byte may stand in a field value: `field-vchar`, SP or HTAB (RFC 9110, section 5.5).
+/// Whether a byte is allowed in a field value: `field-vchar`, SP or HTAB (RFC 9110, section 5.5).
 #[must_use]
 pub const fn is_field_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)

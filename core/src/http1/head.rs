@@ -47,7 +47,7 @@ pub struct RequestHead {
     pub fields: FieldSection,
     /// Options of the Connection field.
     pub connection: ConnectionOptions,
-    /// Whole head, without empty lines before it and with the empty line behind it. The body begins at its end.
+    /// Whole head, without empty lines before it and with the empty line after it. The body begins at its end.
     pub range: ByteRange,
 }
 
@@ -61,8 +61,8 @@ impl RequestHead {
         if root.is_empty() { &rest[..end] } else { root }
     }
 
-    /// Target in origin-form, in two parts: a `/` where the target is an absolute one without a path, and what is
-    /// written (RFC 9112, section 3.2.1). `*` for OPTIONS of a whole host (section 3.2.4); empty for CONNECT.
+    /// Target in origin-form, in two parts: a `/` where the target is an absolute one without a path, and the text as
+    /// sent (RFC 9112, section 3.2.1). `*` for OPTIONS of a whole host (section 3.2.4); empty for CONNECT.
     #[must_use]
     pub fn path_and_query<'b>(&self, buffer: &'b [u8]) -> (&'static [u8], &'b [u8]) {
         match &self.target_form {
@@ -118,7 +118,7 @@ pub struct ResponseHead {
     pub fields: FieldSection,
     /// Options of the Connection field.
     pub connection: ConnectionOptions,
-    /// Whole head with the empty line behind it. The body begins at its end.
+    /// Whole head with the empty line after it. The body begins at its end.
     pub range: ByteRange,
 }
 

@@ -1,7 +1,7 @@
 //! Why a head is refused.
 
-/// Fault of a head. The client's of a request; of an answer it is the host's, and the client is told 502 whatever
-/// [`HeadError::status`] says.
+/// Fault of a head: the client's in a request, the host's in an answer. For an answer the client gets 502 instead of
+/// [`HeadError::status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum HeadError {
     /// Host and target name different authorities.
@@ -10,7 +10,7 @@ pub enum HeadError {
     /// A Connection field names Host, Content-Length or Transfer-Encoding.
     #[error("a Connection field names a field that every recipient needs (RFC 9110, 7.6.1)")]
     ConnectionOption,
-    /// A field name is no token, white space stands before its colon or before it (obs-fold), or there is no colon.
+    /// A field name is no token, white space precedes it (obs-fold) or its colon, or there is no colon.
     #[error("a field line does not begin with a name and a colon (RFC 9112, 5.1 and 5.2)")]
     FieldName,
     /// A field value holds a control character, or a CR without LF.

@@ -1,6 +1,6 @@
 //! How much of a message is read before it is refused.
 
-/// Most fields that a peer's head may have, whatever is configured.
+/// Most fields that a peer's head may have. No configuration can raise it.
 pub const MAX_PEER_FIELDS: usize = 1024;
 
 /// Most fields that a head may have: the parser's room. It is more than a peer may send, for the balancer adds some.
@@ -27,7 +27,7 @@ pub struct MessageLimits {
 }
 
 impl MessageLimits {
-    /// Limits with heads of so many bytes, half of them for the target, and so many fields.
+    /// Limits for heads of `head_bytes` bytes, half of them for the target, and `fields` fields.
     #[must_use]
     pub const fn of_heads(head_bytes: usize, fields: usize) -> Self {
         Self {

@@ -30,7 +30,7 @@ pub enum ParsedRequest {
 ///
 /// # Errors
 ///
-/// The fault that no further bytes can mend.
+/// A fault that further bytes cannot repair.
 pub fn request(buffer: &[u8], limits: &MessageLimits) -> Result<ParsedRequest, HeadError> {
     if has_preface(buffer) {
         return Ok(if buffer.len() < PREFACE.len() {
@@ -60,9 +60,9 @@ pub fn request(buffer: &[u8], limits: &MessageLimits) -> Result<ParsedRequest, H
 ///
 /// # Errors
 ///
-/// The fault that no further bytes can mend.
+/// A fault that further bytes cannot repair.
 pub fn response(buffer: &[u8], limits: &MessageLimits) -> Result<Option<ResponseHead>, HeadError> {
-    // httparse skips empty lines; before an answer they are bytes that nobody asked for.
+    // httparse skips empty lines; before an answer they are unrequested bytes.
     if matches!(buffer.first(), Some(b'\r' | b'\n')) {
         return Err(HeadError::StatusLine);
     }

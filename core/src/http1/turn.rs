@@ -28,7 +28,7 @@ use super::method::Method;
 enum RequestState {
     /// Nothing of the request can have reached the host.
     Unsent,
-    /// The request is being sent: so many bytes of its body were.
+    /// The request is being sent, with the number of bytes of its body sent so far.
     Sending(u64),
     /// The host takes no more of the request.
     Stopped(u64),
@@ -141,7 +141,7 @@ impl Turn {
         matches!(self.request, RequestState::Ended(_))
     }
 
-    /// Closes the client's connection behind the answer, whose head has not been passed on yet.
+    /// Closes the client's connection after the answer, whose head has not been passed on yet.
     pub const fn close_client(&mut self) {
         self.keeps_client = false;
     }
@@ -260,11 +260,11 @@ impl Turn {
 
     fn final_head(&mut self, length: BodyLength, is_persistent: bool) -> AnswerAction {
         self.answer = AnswerState::Passing(length);
-        // A host that answers early may take the rest of the body for a request: its connection is nobody else's.
+        // A host that answers early may read the rest of the body as a request, so its connection is not shared.
         let is_request_sent = matches!(self.request, RequestState::Ended(_));
         self.keeps_host &= is_persistent && is_request_sent && length != BodyLength::UntilClose;
-        // An early answer: nobody knows how much of the body the client still sends, least of all one that waits for
-        // a 100 (RFC 9110, section 10.1.1).
+        // An early answer: it is unknown how much of the body the client still sends, above all if it waits for a 100
+        // (RFC 9110, section 10.1.1).
         let ends_by_close = length == BodyLength::UntilClose || self.takes_chunks_apart();
         self.keeps_client &= self.is_request_read && !ends_by_close;
         AnswerAction::Pass(match (self.keeps_client, self.facts.version) {
@@ -344,8 +344,8 @@ impl Turn {
         self.request = RequestState::Unsent;
     }
 
-    /// Whether a request that the host has not looked at may be sent again: the client knows of no answer, and what was
-    /// sent of the body was kept.
+    /// Whether a request that the host has not processed may be sent again: the client has seen no answer, and the sent
+    /// part of the body was kept.
     fn may_resend(&self) -> bool {
         let is_kept = self.body_sent() <= self.policy.replay_bytes;
         self.stage == Stage::Exchanging

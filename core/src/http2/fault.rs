@@ -12,7 +12,7 @@ pub enum StreamFault {
     /// Content-Length is no length of this stream.
     #[error(transparent)]
     Framing(FramingError),
-    /// The head could not stand in HTTP/1.1.
+    /// The head is not possible in HTTP/1.1.
     #[error(transparent)]
     Head(HeadError),
     /// The stream ends with its head, and Content-Length promises a body (RFC 9113, section 8.1.1).

@@ -22,7 +22,7 @@ pub fn is_connection_field(name: &[u8]) -> bool {
         .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Checks that a field can stand in HTTP/1.
+/// Checks that a field is possible in HTTP/1.
 pub(super) fn check_field<'v>(name: &[u8], value: &'v [u8]) -> Result<&'v [u8], StreamFault> {
     if !is_token(name) {
         return Err(HeadError::FieldName.into());

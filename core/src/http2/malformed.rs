@@ -9,7 +9,7 @@ use block::{Scratch, replace_malformed};
 /// Octets that a client's connection begins with (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
 const FRAME_HEAD: usize = 9;
-/// Largest frame where nobody has agreed on larger ones.
+/// Largest frame unless the peers have agreed on larger ones.
 const MAX_FRAME: usize = 16_384;
 /// Largest header block that is looked at, with the heads of its frames. A larger one ends the connection, by other
 /// limits.
@@ -28,7 +28,7 @@ const PRIORITY: u8 = 0x20;
 /// once, those when they are whole.
 #[derive(Default)]
 pub struct FieldGuard {
-    /// Bytes that go through whatever they are.
+    /// Bytes that go through unchecked.
     skipped: usize,
     /// Beginning of a frame or header block that is not whole yet.
     held: Vec<u8>,
@@ -41,14 +41,14 @@ pub struct FieldGuard {
 enum Next {
     /// So many bytes go through.
     Through(usize),
-    /// A header block of so many bytes has these frames in its place.
+    /// A header block of this many bytes is replaced by these frames.
     Instead(usize, Vec<u8>),
     /// More bytes are needed.
     More,
 }
 
 impl FieldGuard {
-    /// Guard of what a client sends.
+    /// Guard for the stream of a client.
     #[must_use]
     pub fn of_client() -> Self {
         Self {
@@ -57,8 +57,8 @@ impl FieldGuard {
         }
     }
 
-    /// Takes bytes from the peer, and returns how many of them go through as they are. What follows those is in `out`
-    /// as far as it goes through by now.
+    /// Takes bytes from the peer, and returns how many of them go through unchanged. The bytes that follow them are
+    /// added to `out`, as far as they can go through by now.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         if self.held.is_empty() {
             let (through, taken) = self.walk(bytes, out);
@@ -85,7 +85,7 @@ impl FieldGuard {
     /// place.
     fn walk(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> (usize, usize) {
         let (mut through, mut at) = (None, 0);
-        // Beginning of what goes through, but stands in neither yet.
+        // Beginning of the bytes that go through but are not in `through` or `out` yet.
         let mut open = 0;
         loop {
             match self.next(&bytes[at..]) {

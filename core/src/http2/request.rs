@@ -7,7 +7,7 @@ use crate::http1::framing::{BodyLength, FramingError};
 use crate::http1::grammar::is_token;
 use crate::http1::head_error::HeadError;
 
-/// Pseudo-header fields of a request, and what is known of its stream.
+/// Pseudo-header fields of a request, and facts about its stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamHead<'a> {
     /// `:method`.

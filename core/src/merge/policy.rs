@@ -132,7 +132,7 @@ impl<'a> SharedName<'a> {
         Self { holders, timeouts }
     }
 
-    /// Whether every cluster has servers, so that what is asked of a router is done here or nowhere.
+    /// Whether every cluster has servers, so that nothing but the balancer can obey settings for routers.
     pub(super) fn has_only_servers(&self) -> bool {
         self.holders
             .iter()
@@ -316,7 +316,7 @@ impl<'a> SharedName<'a> {
     }
 }
 
-/// Rate of so many in a period, all of them at once if a client likes.
+/// Rate of `count` in a period, all of them at once if a client likes.
 fn rate_in(count: u32, period: Duration) -> PeriodRate {
     PeriodRate {
         count: count.into(),

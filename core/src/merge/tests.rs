@@ -74,7 +74,7 @@ fn a_name_goes_to_every_cluster_that_serves_it() {
     ]);
     let file = model();
     let merged = merge(&file, &discovered, &WeightOverrides::new());
-    // Claims of sources stand in a fixed order, whichever source tells first.
+    // Claims of sources are in a fixed order, whichever source reports first.
     assert_eq!(shares(&merged, "shop.test"), Some(vec![("east", 10), ("west", 80)]));
     assert_eq!(shares(&merged, "*.new.test"), Some(vec![("new", 1)]));
     assert_eq!(

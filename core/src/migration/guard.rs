@@ -1,4 +1,4 @@
-//! Guards of a migration: whether the new cluster serves as well as the old one, by what real traffic has shown.
+//! Guards of a migration: conditions on real traffic that compare the new cluster with the old one.
 
 use serde::{Deserialize, Serialize};
 
@@ -72,13 +72,13 @@ impl QualityFigures {
         (self.connects + self.connect_failures).max(self.answers)
     }
 
-    /// Returns the mean time of a connect in microseconds, if there were at least so many.
+    /// Returns the mean time of a connect in microseconds, if there were at least `least` connects.
     #[must_use]
     pub fn mean_connect(&self, least: u64) -> Option<u64> {
         mean(self.connect_micros, self.connects, least)
     }
 
-    /// Returns the mean time to the begin of an answer in microseconds, if there were at least so many.
+    /// Returns the mean time to the begin of an answer in microseconds, if there were at least `least` answers.
     #[must_use]
     pub fn mean_first_byte(&self, least: u64) -> Option<u64> {
         mean(self.first_byte_micros, self.first_bytes, least)

@@ -8,7 +8,7 @@ use super::{Migration, MigrationState};
 /// Most names that a report lists.
 const MAX_LISTED_NAMES: usize = 100;
 
-/// Writes the report; `now` stands for the end of what has not ended.
+/// Writes the report; `now` is used as the end of steps that have not ended.
 #[must_use]
 pub fn markdown(migration: &Migration, now: u64) -> String {
     let plan = &migration.plan;

@@ -42,7 +42,7 @@ impl Scene {
         }
     }
 
-    /// A second passes, with so many connects of the new cluster, of which some fail.
+    /// A second passes with `connects` connects of the new cluster, `failures` of which fail.
     fn second(&mut self, connects: u64, failures: u64) -> bool {
         self.seen.now += SECOND;
         self.seen.old.connects += 100;
@@ -51,7 +51,7 @@ impl Scene {
         self.migration.observe(&mut self.watch, &self.seen)
     }
 
-    /// Seconds pass until the state or the step changes; at most so many.
+    /// Seconds pass until the state or the step changes; at most `most`.
     fn seconds(&mut self, most: usize, connects: u64) -> Option<usize> {
         (1..=most).find(|_| self.second(connects, 0))
     }

@@ -42,7 +42,8 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// TLS of `listen`; `None`: plain HTTP.
     pub tls: Option<AdminTls>,
-    /// Whether reads over `listen` need what changes need, but for probes, metrics and the files of the web UI.
+    /// Whether reads over `listen` need the token or certificate that changes need. Probes, metrics and the files of
+    /// the web UI never do.
     pub reads_need_token: bool,
     /// Most connections to `listen` at once.
     pub max_connections: u32,
@@ -60,6 +61,6 @@ pub struct AdminTls {
     pub cert: PathBuf,
     /// PEM file with the key of the certificate.
     pub key: PathBuf,
-    /// PEM file with authorities: clients with a certificate of theirs may make the changes the token allows.
+    /// PEM file with authorities: clients with a certificate of theirs may make the changes that the token allows.
     pub client_ca: Option<PathBuf>,
 }

@@ -36,7 +36,7 @@ pub struct ClaimedPolicy {
 pub struct ClusterAllow {
     /// Index of the cluster.
     pub cluster: usize,
-    /// Prefixes of the clients; empty: nobody is served.
+    /// Prefixes of the clients; empty: no client is served.
     pub prefixes: Vec<IpNet>,
 }
 
@@ -94,7 +94,7 @@ impl Route {
         paths.find(|policy| path::covers(policy.path.as_bytes(), path))
     }
 
-    /// Treatment of plain HTTP for a path: what the configuration says, else the clusters' objects.
+    /// Treatment of plain HTTP for a path: by the configuration, else by the clusters' objects.
     #[must_use]
     pub fn insecure(&self, path: &[u8]) -> InsecurePolicy {
         let of_path = || self.path_policy(path).map(|policy| policy.insecure);

@@ -47,7 +47,7 @@ pub struct Datapath {
     pub cuts_long_answers: bool,
     /// Place where connections are peeked at.
     pub peek: PeekPlace,
-    /// Whether the kernel goes on routing connections when the process has died. The same for all listeners.
+    /// Whether the kernel continues to route connections when the process has died. The same for all listeners.
     pub serves_orphaned: bool,
 }
 

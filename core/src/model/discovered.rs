@@ -100,7 +100,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the cluster is of an application that routing events tell of: no other name has a slash.
+    /// Whether the cluster is an application reported by routing events: no other name has a slash.
     #[must_use]
     pub fn is_application(&self) -> bool {
         self.name.contains('/')

@@ -95,7 +95,7 @@ impl HaMode {
 pub struct HaNode {
     /// Name of the node.
     pub name: String,
-    /// Address of its own, which does not move.
+    /// The node's own address, which does not move.
     pub address: IpAddr,
 }
 

@@ -36,7 +36,7 @@ pub enum CheckProxyHeader {
 }
 
 impl HealthCheck {
-    /// Check of a cluster without settings of its own.
+    /// Check of a cluster without its own settings.
     pub const DEFAULT: Self = Self {
         probe: Probe::Router,
         interval: Duration::from_secs(5),
@@ -138,12 +138,12 @@ pub struct Ejection {
     pub failures: u32,
     /// Duration of the first ejection; each repetition lasts longer.
     pub time: Duration,
-    /// Most of a cluster's hosts that may be set aside at once, in percent.
+    /// Most of a cluster's hosts that may be ejected at once, in percent.
     pub max_percent: u8,
 }
 
 impl Ejection {
-    /// Ejection of a cluster without settings of its own.
+    /// Ejection of a cluster without its own settings.
     pub const DEFAULT: Self = Self {
         failures: 3,
         time: Duration::from_secs(10),

@@ -23,8 +23,8 @@ pub struct HttpPolicy {
     pub ambiguous_paths: AmbiguousPaths,
     /// Port of `https` that clients in plain HTTP are sent to; `None`: [`super::Model::https_port`].
     pub redirect_port: Option<u16>,
-    /// Whether fields that tell of clients' certificates are removed from what clients send: some listener tells hosts
-    /// by them.
+    /// Whether fields that describe clients' certificates are removed from requests, because some listener sends such
+    /// fields to hosts.
     #[serde(rename = "hide_certificate_fields")]
     pub hides_certificate_fields: bool,
 }
@@ -36,7 +36,7 @@ pub enum AmbiguousPaths {
     /// Such paths are refused.
     #[default]
     Refuse,
-    /// All paths are normalized first, for routes and for hosts; what is ambiguous then is refused.
+    /// All paths are normalized first, for routes and for hosts; paths that are still ambiguous are refused.
     Normalize,
     /// Such paths are routed by their bytes.
     Pass,
@@ -106,9 +106,9 @@ pub struct PeriodRate {
 /// Changes of the fields of requests and answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HeaderEdits {
-    /// Changes of what hosts get.
+    /// Changes of the requests that hosts get.
     pub request: Vec<FieldEdit>,
-    /// Changes of what clients get.
+    /// Changes of the answers that clients get.
     pub response: Vec<FieldEdit>,
 }
 
@@ -192,8 +192,8 @@ impl RequestPolicy {
         }
     }
 
-    /// Fills what a path leaves out with what is said of its name. Not [`Self::rewrite`], which belongs to one path, and
-    /// not [`Self::limits`], for whose sake requests of paths without limits are counted with their name's.
+    /// Fills settings that a path leaves out with those of its name. Not [`Self::rewrite`], which belongs to one path,
+    /// and not [`Self::limits`]: requests of paths without limits are counted with their name's.
     pub fn inherit(&mut self, of_name: &Self) {
         self.affinity = self.affinity.take().or_else(|| of_name.affinity.clone());
         self.headers = self.headers.take().or_else(|| of_name.headers.clone());

@@ -18,9 +18,9 @@ pub struct Timeouts {
     pub peek_tls: Duration,
     /// Time without a byte either way after which a flow is ended.
     pub idle: Duration,
-    /// Time for flows to end by themselves when signalbox is told to stop.
+    /// Time that flows get to end on their own when signalbox is told to stop.
     pub shutdown: Duration,
-    /// Time for flows to end by themselves when their route, cluster or host is taken out of rotation.
+    /// Time that flows get to end on their own when their route, cluster or host is taken out of rotation.
     pub drain: Duration,
     /// Longest wait, from the start, for watched clusters to be read; signalbox is not ready until the wait ends.
     pub first_read: Duration,
@@ -44,7 +44,7 @@ pub struct HttpTimeouts {
 /// Limits against greedy clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Most connections at once in all; `None`: what the descriptor limit allows.
+    /// Most connections at once in all; `None`: as many as the descriptor limit allows.
     pub max_connections: Option<u32>,
     /// Number of entries in the flow table of tier `cut`.
     pub cut_flows: u32,

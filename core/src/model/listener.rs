@@ -113,8 +113,8 @@ impl Listener {
         of_route.unwrap_or(tls.termination)
     }
 
-    /// Whether TLS of a name with this route ends here only if some certificate is for the name: the cluster's objects
-    /// say so, not the configuration.
+    /// Whether TLS of a name with this route ends here only if some certificate is for the name: then the cluster's
+    /// objects decide, not the configuration.
     #[must_use]
     pub fn needs_certificate(&self, route: Option<&Route>) -> bool {
         let is_said = |route: &Route| route.tls.as_ref().is_some_and(|tls| tls.termination.is_some());

@@ -1,4 +1,4 @@
-//! Traffic as it is shown: metrics, and a log of connections.
+//! Traffic as it is shown: metrics, and an access log.
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Settings of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Metrics {
-    /// Most routes with a label of their own; the rest is summed. 0: no route is shown.
+    /// Most routes with their own label; the rest is summed. 0: no route is shown.
     pub routes: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Role of a cluster's hosts: who obeys what Routes ask of a router by annotations.
+/// Role of a cluster's hosts: decides whether they or the balancer obey the annotations of Routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClusterRole {

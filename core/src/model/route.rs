@@ -24,7 +24,7 @@ pub struct Route {
     pub clusters: Vec<(usize, u32)>,
     /// Drain time of the route's flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
-    /// Clusters that certain clients get before all others, whatever the weights: testers reach a new version first.
+    /// Clusters that certain clients get before all others, regardless of weights: testers reach a new version first.
     pub prefer: Vec<Preference>,
     /// Labels that the configuration gives the route. Labels of claims are in [`crate::discovery::Claim::labels`].
     pub labels: Labels,

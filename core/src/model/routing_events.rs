@@ -1,4 +1,4 @@
-//! Message broker that tells of OpenShift's applications.
+//! Message broker that reports OpenShift's applications.
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Balance, Ejection, ExposeRule, HealthCheck, Probe};
 use crate::spi::{AppPattern, EndpointFilter, HealthPageTemplate, Naming};
 
-/// Origin of the events of OpenShift's routing SPI, and settings for the applications that they tell of.
+/// Origin of the events of OpenShift's routing SPI, and settings for the applications in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoutingEvents {
     /// Brokers that have the same messages, tried in turn. Empty: events come only by the admin API.

@@ -29,7 +29,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Whether routing events have told of the service, `NAMESPACE/APP:PORTNAME`: no other name has a slash.
+    /// Whether the service, `NAMESPACE/APP:PORTNAME`, comes from routing events: no other name has a slash.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.name.contains('/')
@@ -111,7 +111,7 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
-    /// Each flow is placed by itself.
+    /// Each flow is placed separately.
     Flow,
     /// All flows of a source address stay with one host.
     Source,

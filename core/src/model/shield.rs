@@ -14,7 +14,7 @@ pub struct Shield {
     pub lists: Arc<PrefixLists>,
     /// Most sources whose rates are known at once.
     pub sources: u32,
-    /// Whether this balancer is not ready unless the shield is in force.
+    /// Whether this balancer is ready only while the shield is active.
     pub required: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::
     texts.iter().map(|text| exact(text)).collect()
 }
 
-/// Parses a prefix without bits after its length, or an address: what is denied must be what was meant.
+/// Parses an address, or a prefix without bits after its length, so that a typing error does not deny other clients.
 ///
 /// # Errors
 /// The text is none, or has such bits.
@@ -103,7 +103,7 @@ impl Prefixes {
     }
 }
 
-/// Prefixes set by the API, by the name of a listener or service; an empty name stands for all of them.
+/// Prefixes set by the API, by the name of a listener or service; an empty name means all of them.
 pub type ApiPrefixes = BTreeMap<String, Arc<Prefixes>>;
 
 /// Shield policy of a listener or a service.

@@ -1,4 +1,4 @@
-//! TLS termination: what a configuration says of it, for listeners, routes and clusters.
+//! TLS termination: the configuration for listeners, routes and clusters.
 
 use std::path::PathBuf;
 
@@ -178,9 +178,9 @@ impl CertificateFields {
 /// TLS of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteTls {
-    /// Place where TLS ends; `None`: what the listener says.
+    /// Place where TLS ends; `None`: where the listener says.
     pub termination: Option<Termination>,
-    /// Treatment of plain HTTP; `None`: what the clusters' objects say, else [`InsecurePolicy::Allow`].
+    /// Treatment of plain HTTP; `None`: by the clusters' objects, else [`InsecurePolicy::Allow`].
     pub insecure: Option<InsecurePolicy>,
     /// Value of the Strict-Transport-Security field of answers over TLS (RFC 6797); `None`: as the host answers.
     pub hsts: Option<String>,

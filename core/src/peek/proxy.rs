@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ppp::{HeaderResult, v1, v2};
 
-/// Most bytes of a header that are looked at; version 2 allows 64 KiB of extensions, which nobody sends.
+/// Most bytes of a header that are looked at; version 2 allows 64 KiB of extensions, which are not seen in practice.
 pub const MAX_HEADER_BYTES: usize = 4096;
 
 const V1_PREFIX: &[u8] = b"PROXY ";

@@ -222,7 +222,7 @@ fn many(count: u64, net: impl Fn(u64, u64) -> IpNet) -> Vec<(IpNet, Verdict)> {
     (0..count).map(|i| (net(mix(i), mix(!i)), verdict(mix(i)))).collect()
 }
 
-// Random prefix of 20 bits or more: among so many, shorter ones would make nearly all others needless.
+// Random prefix of 20 bits or more: shorter ones would cover nearly all others.
 fn some_v4(high: u64, low: u64) -> IpNet {
     net_v4(high as u32, 20 + (low % 13) as u32)
 }

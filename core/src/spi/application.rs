@@ -1,4 +1,4 @@
-//! Application as events tell of it, and its record for storage.
+//! Application as events describe it, and its record for storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,7 +43,7 @@ pub struct Application {
     /// Key of the application.
     #[serde(flatten)]
     pub key: AppKey,
-    /// Whether the application was announced by an event of its own, rather than by one about a part of it.
+    /// Whether the application was announced by a separate event, rather than by one about a part of it.
     #[serde(default)]
     pub announced: bool,
     /// Whether the application is scalable, as announced.
@@ -52,7 +52,7 @@ pub struct Application {
     /// Whether the application was announced highly available. A second `load_balancer` endpoint shows later changes.
     #[serde(default)]
     pub ha: Option<bool>,
-    /// Gear that was told of first, of those that are there: the front end of its node knows this gear by the
+    /// Gear that was reported first, of those that exist: the front end of its node knows this gear by the
     /// application's name, and every other gear by its id.
     #[serde(default)]
     pub head: Option<String>,
@@ -63,7 +63,7 @@ pub struct Application {
     #[serde(default)]
     pub stopped_gears: BTreeMap<String, bool>,
     /// Rotations out that events have asked for and not taken back, with their reasons: gears, and the whole
-    /// application by an empty name. This records what events said; the store has what is in force.
+    /// application by an empty name. Only the store has the active rotations, because operators rotate too.
     #[serde(default)]
     pub rotated_out: BTreeMap<String, String>,
     /// Geographies by gear; the whole application's are under an empty name.
@@ -134,7 +134,7 @@ struct StoredApplication<A> {
 }
 
 impl Application {
-    /// Application of which nothing but the key is known yet.
+    /// Application of which only the key is known yet.
     #[must_use]
     pub const fn new(key: AppKey) -> Self {
         Self {

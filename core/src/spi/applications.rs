@@ -11,7 +11,7 @@ use super::event::{AppChange, RoutingEvent};
 pub struct Applications(BTreeMap<AppKey, Application>);
 
 impl Applications {
-    /// Puts an application in place of what is known of it.
+    /// Replaces the record of an application.
     pub fn restore(&mut self, application: Application) {
         self.0.insert(application.key.clone(), application);
     }
@@ -124,7 +124,7 @@ fn add(application: &mut Application, change: &AppChange) {
             application.certificates.insert(alias.clone(), (**certificate).clone());
         }
         AppChange::Stop(gear) => set_stopped(application, gear.as_ref(), true),
-        // Operators rotate too, and the store has what is in force; the application only records what events said.
+        // Operators rotate too: the store has the active rotations, the application only those of events.
         AppChange::RotateOut { gear, reason, .. } => {
             let gear = gear.clone().unwrap_or_default();
             application.rotated_out.insert(gear, reason.clone());

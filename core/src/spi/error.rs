@@ -10,7 +10,7 @@ pub struct ParseError {
     pub document: usize,
     /// Number of the line in the text, from 1.
     pub line: usize,
-    /// Description of what is wrong there.
+    /// Description of the mistake there.
     pub message: String,
 }
 

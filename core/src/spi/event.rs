@@ -10,7 +10,7 @@ use super::application::{AppKey, Certificate, Endpoint};
 pub struct RoutingEvent {
     /// Application that the event is about.
     pub app: AppKey,
-    /// Change that the event tells of.
+    /// Change that the event reports.
     pub change: AppChange,
 }
 

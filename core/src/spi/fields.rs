@@ -8,7 +8,7 @@ use super::error::ParseError;
 use crate::hostname::HostnamePattern;
 use crate::yaml::{MapEntry, NodeKind, YamlNode};
 
-/// Longest alias, in bytes. DNS ends at 253; longer ones are kept to show what somebody tried.
+/// Longest alias, in bytes. DNS ends at 253; longer ones are kept to show the attempt.
 const MAX_ALIAS_BYTES: usize = 1024;
 
 /// Fields of a mapping, by key.

@@ -13,7 +13,7 @@ pub struct HealthPageTemplate {
     pub path: Option<String>,
     /// The Host header with [`Self::PLACEHOLDERS`] in it; `None`: the application's DNS name.
     pub host_header: Option<String>,
-    /// Whether endpoints that do not claim to speak HTTP are asked too: the check has a port of its own.
+    /// Whether endpoints that do not claim to speak HTTP are checked too: the check has its own port.
     pub include_non_http: bool,
 }
 

@@ -6,7 +6,7 @@ pub const MAX_REDACTED_BYTES: usize = 4096;
 /// Beginnings of secrets, in lower case: keys of `add_ssl`, PEM, and PEM in base64 (`-----BEGIN`).
 const SECRET_MARKERS: [&str; 4] = ["private", "pass_phrase", "passphrase", "ls0tls1crudjti"];
 
-/// First [`MAX_REDACTED_BYTES`] bytes of a text that nobody understood, cut off at the first word that may announce a
+/// First [`MAX_REDACTED_BYTES`] bytes of a text that could not be parsed, cut off at the first word that may announce a
 /// private key or pass phrase. The end of a secret cannot be told in a text that is not YAML.
 #[must_use]
 pub fn redact(text: &str) -> String {

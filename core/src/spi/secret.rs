@@ -18,7 +18,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Text of the secret, for a file or record that nobody else may read.
+    /// Text of the secret, for a file or record that only its owner may read.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -211,7 +211,7 @@ mod tests {
             prop_assert_eq!((shadow.ts_delta_in, shadow.ts_delta_out), (original.ts_delta_in, original.ts_delta_out));
             prop_assert_eq!((shadow.scale_a, shadow.scale_b), (original.scale_a, original.scale_b));
             prop_assert_eq!(here.tick.wrapping_sub(shadow.started), there.tick.wrapping_sub(original.started));
-            // Clocks of the sockets go on at the same moment.
+            // Clocks of the sockets continue from the same moment.
             prop_assert_eq!(shadow.dirs[1].ts_val.wrapping_add(here.ms), original.dirs[1].ts_val.wrapping_add(there.ms));
             prop_assert_eq!(shadow.idle_limit(), original.idle_limit());
             if flags[1] {
@@ -320,7 +320,7 @@ mod tests {
         let last = forwarded(&mut closed, true, &packet(ACK, 1001, 2001u32.wrapping_add(back)), 0);
         assert_eq!(last.2, FlowProgress::Finished);
         assert!(closed.ended());
-        // And so does one behind data that nobody has answered yet.
+        // A FIN after data that is not acknowledged yet ends the flow, too.
         let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         forwarded(&mut closed, true, &packet(ACK, 1000, 2000u32.wrapping_add(back)), 100);
         forwarded(

@@ -64,7 +64,7 @@ pub struct Name {
     pub parts: Vec<String>,
 }
 
-/// Addresses that the sender is about to give up, while it goes on to serve their connections.
+/// Addresses that the sender is about to give up, while it still serves their connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// Seconds for which the sender serves them; 0: it keeps the addresses after all.
@@ -109,13 +109,13 @@ pub enum Message {
     ServiceFullEnd(Vec<String>),
     /// Addresses move by plan.
     HandOver(Box<HandOver>),
-    /// The sender is about to take these groups of virtual addresses: the node that has them shall hand them over.
+    /// The sender is about to take these groups of virtual addresses, and asks their node to hand them over first.
     Reclaim(Vec<String>),
     /// The groups that the receiver reclaims are handed over, as far as the sender has them.
     ReclaimAnswer,
-    /// Everything before this message shall be acknowledged with its number.
+    /// Asks the peer to acknowledge everything before this message with its number.
     Batch(u32),
-    /// Everything up to the batch with this number is in force.
+    /// Everything up to the batch with this number is applied.
     Ack(u32),
 }
 
@@ -303,7 +303,7 @@ fn hand_over(body: &[u8]) -> Option<HandOver> {
     })
 }
 
-/// Bits of a record's first byte: what follows the constant part.
+/// Bits of a record's first byte: the parts that follow the constant part.
 const HAS_IPV6: u8 = 1;
 const HAS_LATE: u8 = 2;
 /// Bits of a record's second byte: flags of the directions, in their own numbers from 16 on.
@@ -465,7 +465,7 @@ fn service_key(body: &[u8]) -> Option<Key> {
     words.0.is_empty().then_some(key)
 }
 
-/// Decoder of what a peer sends: bytes come in pieces of any size.
+/// Decoder of a peer's messages: bytes come in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -476,7 +476,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Adds bytes of the peer. What is kept is less than one message of 64 KiB, once all messages are taken.
+    /// Adds bytes of the peer. Less than one message of 64 KiB is kept, once all messages are taken.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.done);
         self.done = 0;

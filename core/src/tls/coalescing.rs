@@ -27,8 +27,8 @@ impl Http2 {
     /// All rules, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 3] = [("auto", Self::Auto), ("unique", Self::Unique), ("off", Self::Off)];
 
-    /// Whether HTTP/2 may be offered with a certificate that has the `names` (all of its subjectAltName, because these
-    /// are what a browser looks at) and answers for `routes` routes.
+    /// Whether HTTP/2 may be offered with a certificate that has the `names` (all of its subjectAltName, which is where
+    /// browsers look) and answers for `routes` routes.
     #[must_use]
     pub fn is_offered(self, names: &[HostnamePattern], routes: usize, passthrough: &PassthroughNames) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl Http2 {
 #[derive(Clone, Debug, Default)]
 pub struct PassthroughNames {
     exact: HashSet<Hostname>,
-    /// Names without their first label: what a certificate's wildcard has after its star.
+    /// Names without their first label: the part of a certificate's wildcard after its star.
     parents: HashSet<Hostname>,
     /// Suffixes of wildcards of one label.
     one_label: HashSet<Hostname>,

@@ -1,6 +1,6 @@
-//! Turns of TLS handshakes at a worker: so many are in progress at once, and so many of them with one source. Who comes
-//! later waits for a turn, in the order of arrival within a source, and turn by turn between sources: one that stalls
-//! keeps nobody else out.
+//! Turns of TLS handshakes at a worker: limits apply to the handshakes in progress, in all and of one source. Later
+//! ones wait, in the order of arrival within a source, and turn by turn between sources. A source that stalls keeps no
+//! other out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -65,7 +65,7 @@ impl Http2Offer {
 #[derive(Debug, Default)]
 struct RouteNames {
     table: RouteTable,
-    /// Routes of exact names, and of stars, by what stands behind the first label.
+    /// Routes of exact names, and of stars, by the part after the first label.
     below: HashMap<Hostname, Below>,
 }
 

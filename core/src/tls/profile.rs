@@ -13,7 +13,7 @@ pub enum Profile {
     Intermediate,
 }
 
-/// Error of a profile that cannot be had.
+/// Error of a profile that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Mozilla's `old`.

@@ -13,7 +13,7 @@ pub fn read_json(text: &str) -> Result<Value, YamlError> {
     Ok(documents.first().map_or(Value::Null, to_json))
 }
 
-/// Types are those of YAML's core schema (YAML 1.2, 10.3.2). Of a key that stands twice the last one counts.
+/// Types are those of YAML's core schema (YAML 1.2, 10.3.2). If a key occurs twice, the last one counts.
 fn to_json(node: &YamlNode) -> Value {
     match &node.kind {
         NodeKind::Null | NodeKind::Binary => Value::Null,

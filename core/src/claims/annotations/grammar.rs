@@ -14,7 +14,7 @@ use crate::model::Balance;
 /// Longest time that HAProxy counts, to which the router clips longer ones.
 const MAX_TIMEOUT: Duration = Duration::from_millis(2_147_483_647);
 
-/// Reason against a value: what it should be.
+/// Reason against a value: a description of valid values.
 type Expected = &'static str;
 
 /// Flag, in the words of Go's `ParseBool`.
@@ -60,8 +60,8 @@ pub(super) fn timeout(text: &str) -> Result<Duration, Expected> {
     Ok(time.min(MAX_TIMEOUT))
 }
 
-/// Addresses and prefixes of a list, and the entries that are neither. Empty where nobody is served: the router takes a
-/// list with a space at its beginning or end for none, and then serves everybody.
+/// Addresses and prefixes of a list, and the entries that are neither. Empty: no client is served. (The router reads a
+/// list with a space at its beginning or end as no list, and then serves all clients.)
 pub(super) fn allow_list(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     let (mut prefixes, mut bad) = (Vec::new(), Vec::new());
     if text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace) {

@@ -4,7 +4,8 @@ use super::{keys, truncated};
 use crate::claims::object::Object;
 use crate::model::tls::InsecurePolicy;
 
-/// Treatment of plain HTTP for a Route, which OpenShift's router does not serve to Routes with TLS unless they say so.
+/// Treatment of plain HTTP for a Route. OpenShift's router does not serve plain HTTP to Routes with TLS unless they ask
+/// for it.
 pub(super) fn policy(object: &Object, notes: &mut Vec<String>) -> InsecurePolicy {
     if !object.ends_tls && !object.passes_tls() {
         return InsecurePolicy::Allow;

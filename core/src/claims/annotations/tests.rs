@@ -24,7 +24,7 @@ fn good(key: &str, value: &str) -> RouteSettings {
     settings
 }
 
-/// Asserts that a value is as if there were none, and noted with its place and a remedy.
+/// Asserts that a value is treated as absent, and noted with its place and a fix.
 #[track_caller]
 fn bad(key: &str, value: &str, remedy: &str) {
     let Decoded { settings, notes, .. } =
@@ -432,7 +432,7 @@ fn settings_travel_as_json_and_are_checked_again() {
     }
 }
 
-/// Policy and notes of a Route whose TLS ends at the router, or behind it.
+/// Policy and notes of a Route whose TLS ends at the router or at the host.
 fn plain_http(ends_tls: bool, passthrough: bool, said: Option<&str>) -> (InsecurePolicy, Vec<String>) {
     let mut object = route(1, "shop/web", "app.test");
     (object.ends_tls, object.passthrough) = (ends_tls, passthrough);

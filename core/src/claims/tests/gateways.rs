@@ -110,7 +110,7 @@ fn a_route_counts_where_a_chosen_gateway_is_its_parent_and_has_accepted_it() {
         let object = attached(ObjectKind::HttpRoute, &["app.test"], parents);
         assert_eq!(outcome(&object, Some(&all), &public), [expected]);
     }
-    // Chosen by class; and without a choice, whatever the parents are.
+    // Chosen by class; and without a choice, any parents will do.
     let of_class = ShardFilter {
         gateway_classes: vec!["istio".into()],
         ..ShardFilter::default()

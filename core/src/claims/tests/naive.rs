@@ -1,5 +1,5 @@
-//! Plain reading of the rules: take the oldest object that is left, look at everything accepted so far. Slow, and as
-//! unlike the real implementation as the rules let it be.
+//! Naive reading of the rules: take the oldest remaining object, look at everything accepted so far. Slow, and as
+//! unlike the real implementation as the rules allow.
 
 use std::time::Instant;
 

@@ -6,8 +6,8 @@ use super::{NodeContext, READY, Tracking, fifo, line, ready_file, release_file, 
 use crate::model::HighAvailability;
 use crate::model::ha::HaEmail;
 
-/// Interval at which an owner announces its addresses. When two nodes have both had them, whoever gives way says nothing,
-/// and neighbours would go on sending to it.
+/// Interval at which an owner announces its addresses. After two nodes have both had them, the one that yields sends
+/// nothing, and neighbours would continue to send to it.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes global settings.

@@ -63,8 +63,8 @@ pub(super) struct PendingEdits<'a> {
 }
 
 impl<'a> PendingEdits<'a> {
-    /// Edits of a request or an answer. Hosts with CGI's variables, such as those of PHP, WSGI and Rack, have one name for
-    /// `X-User` and `X_User`, so that a request's second one would pass for what the balancer says.
+    /// Edits of a request or an answer. Hosts with CGI's variables, such as those of PHP, WSGI and Rack, have one name
+    /// for `X-User` and `X_User`, so a request's `X_User` would pass for the balancer's field.
     pub(super) fn new(edits: &'a [FieldEdit], is_request: bool) -> Self {
         Self {
             edits,

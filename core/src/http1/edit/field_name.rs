@@ -21,7 +21,7 @@ const NOT_EDITED: [&str; 8] = [
 pub struct FieldName(Cow<'static, str>);
 
 impl FieldName {
-    /// Name that stands in the code.
+    /// Name given in the code.
     ///
     /// # Panics
     ///
@@ -38,7 +38,7 @@ impl FieldName {
         Self(Cow::Borrowed(name))
     }
 
-    /// Name that stands in the configuration; `None` if it is no token.
+    /// Name given in the configuration; `None` if it is no token.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         is_token(name.as_bytes()).then(|| Self(Cow::Owned(name.to_owned())))

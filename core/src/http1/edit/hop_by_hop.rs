@@ -1,4 +1,4 @@
-//! Field lines that are meant for one hop, and are not sent on (RFC 9110, section 7.6.1).
+//! Field lines for one hop only, which are not sent on (RFC 9110, section 7.6.1).
 
 use super::super::connection::ConnectionOptions;
 use super::super::fields::FieldSection;

@@ -17,7 +17,7 @@ enum Piece {
 }
 
 impl RewrittenHead {
-    /// Slices of the head in order; none is empty. `buffer` is what the head was parsed from.
+    /// Slices of the head in order; none is empty. `buffer` must be the one that the head was parsed from.
     pub fn slices<'a>(&'a self, buffer: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.pieces.iter().map(move |piece| match piece {
             Piece::Added(range) => range.of(&self.added),

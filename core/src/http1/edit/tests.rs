@@ -61,7 +61,7 @@ fn fields_of_the_hop_and_those_that_connection_names_stay_here() {
     let hop = "Keep-Alive: 5\r\nA: 1\r\nProxy-Connection: x\r\nconnection: x-secret, close\r\nX-Secret: s\r\n\
                x-SECRET: t\r\nConnection: http2-settings\r\nHTTP2-Settings: q\r\nUpgrade: h2c\r\nB: 2\r\n";
     assert_eq!(lines(hop, &PLAIN), "A: 1\r\nB: 2\r\n");
-    // Framing is kept, as the body is passed on as it stands.
+    // Framing is kept, because the body is passed on unchanged.
     assert_eq!(
         lines("Transfer-Encoding: chunked\r\n", &PLAIN),
         "Transfer-Encoding: chunked\r\n"
@@ -221,7 +221,7 @@ fn a_field_that_is_removed_or_set_goes_in_its_other_spellings_too() {
         lines(came, &rewrite),
         "X_More: 4\r\nX-Own: 5\r\nX-Remote-User: us\r\nX-More: 2\r\n"
     );
-    // Both spellings: the value goes to the field itself, wherever it stands.
+    // Both spellings: the value goes to the field itself, wherever it is.
     assert_eq!(
         lines("X_Remote_User: them\r\nX-Remote-User: them\r\n", &rewrite),
         "X-Remote-User: us\r\nX-More: 2\r\n"

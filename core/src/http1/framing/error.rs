@@ -1,7 +1,7 @@
 //! Why a message's framing is refused.
 
-/// Fault of a message's framing. The client's of a request; of an answer it is the host's, and the client is told 502
-/// whatever [`FramingError::status`] says.
+/// Fault of a message's framing: the client's in a request, the host's in an answer. For an answer the client gets 502
+/// instead of [`FramingError::status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FramingError {
     /// CONNECT or TRACE with a body.

@@ -13,7 +13,7 @@ fn parsed(text: &[u8]) -> Result<ParsedRequest, HeadError> {
     request(text, &LIMITS)
 }
 
-/// Parses a request head of which each proper prefix has to be incomplete, and which bytes behind it do not change.
+/// Parses a request head. Each proper prefix of it must be incomplete, and bytes after it must not change it.
 fn head(text: &str) -> RequestHead {
     for end in 0..text.len() {
         assert_eq!(

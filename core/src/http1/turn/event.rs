@@ -8,9 +8,9 @@ use super::ending::TurnEnding;
 pub enum TurnEvent {
     /// Bytes of an answer have come that are no whole head yet.
     AnswerBytes,
-    /// The answer has been passed on to its end. An answer without a body ends right behind its head.
+    /// The answer has been passed on to its end. An answer without a body ends with its head.
     AnswerEnded,
-    /// The client has sent all that it will (end of file).
+    /// The client will send nothing more (end of file).
     ClientClosed,
     /// The client's connection is broken.
     ClientFailed,
@@ -34,7 +34,7 @@ pub enum TurnEvent {
     HostExtraBytes,
     /// The host's connection is broken.
     HostFailed,
-    /// The connection that stands is one on which a host can refuse requests ([`HostRefused`](Self::HostRefused)).
+    /// The current connection is one on which a host can refuse requests ([`HostRefused`](Self::HostRefused)).
     HostMayRefuse,
     /// The answer's head, framing or body breaks the rules.
     HostMalformed,
@@ -48,7 +48,7 @@ pub enum TurnEvent {
     RequestBegun,
     /// So many bytes of the request's body were passed on.
     RequestBody(u64),
-    /// The request has been passed on to its end. A request without a body ends right behind its head.
+    /// The request has been passed on to its end. A request without a body ends with its head.
     RequestEnded,
     /// The tunnel has been closed in both directions.
     TunnelEnded,
@@ -69,8 +69,8 @@ pub enum NextStep {
     },
     /// The exchange is over.
     Finished(TurnEnding),
-    /// Pass on bytes in both directions. What the client had sent behind its request comes first; until now none of it
-    /// was passed on (RFC 9110, section 7.8).
+    /// Pass on bytes in both directions. The bytes that the client sent after its request come first; none of them has
+    /// been passed on yet (RFC 9110, section 7.8).
     Tunnel,
 }
 

@@ -41,7 +41,7 @@ pub enum TurnFault {
     RequestMalformed,
     /// The request's body did not come in time.
     RequestTimeout,
-    /// The host switches protocols though nobody asked, or before it had the request.
+    /// The host switches protocols though the client did not ask for it, or before the host had the request.
     TunnelNotAsked,
 }
 

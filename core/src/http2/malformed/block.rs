@@ -13,9 +13,9 @@ const STATIC_NAMES: [u8; 61] = [
     6, 7, 4, 4, 8, 17, 13, 8, 19, 13, 4, 8, 12, 18, 19, 5, 7, 7, 11, 6, 10, 25, 17, 10, 4, 3, 16,
 ];
 
-/// Returns the block with a field in place of each malformed one that ends its stream and no other (RFC 9113, section
-/// 8.1.1), and that has the same size in the table of fields: connections go on with the same table on both sides.
-/// `None` if all fields are well-formed, or if the block cannot be read, which ends the connection.
+/// Returns the block with each malformed field replaced by one that ends its stream but no other (RFC 9113, section
+/// 8.1.1). The new field has the same size in the table of fields, so both sides keep the same table. `None` if all
+/// fields are well-formed, or if the block cannot be read, which ends the connection.
 pub(super) fn replace_malformed(block: &[u8], scratch: &mut Scratch) -> Option<Vec<u8>> {
     let mut replaced: Option<Vec<u8>> = None;
     let (mut at, mut copied) = (0, 0);
@@ -58,7 +58,7 @@ pub(super) struct Scratch {
     value: Vec<u8>,
 }
 
-/// Reads an integer with a prefix of so many bits.
+/// Reads an integer with a prefix of `prefix` bits.
 fn integer(block: &[u8], at: &mut usize, prefix: u32) -> Option<usize> {
     let mut next = || {
         let byte = usize::from(*block.get(*at)?);

@@ -1,4 +1,5 @@
-//! Report on the settings of a claim, for a person: who obeys which, and why the others are not obeyed.
+//! Report on the settings of a claim, for a person: whether the routers or the balancer obeys each, and why some are
+//! not obeyed.
 
 use super::SharedName;
 use crate::claims::annotations::keys;
@@ -6,7 +7,8 @@ use crate::discovery::{Claim, RouteSettings};
 use crate::model::claimed::PathPolicy;
 use crate::model::{Balance, Cluster, ClusterRole, Model, Route};
 
-/// Lines about the settings of a cluster's claim to a discovered route: settings by who obeys them.
+/// Lines about the settings of a cluster's claim to a discovered route, grouped by the router or balancer that obeys
+/// them.
 #[must_use]
 pub fn settings_report(model: &Model, route: &Route, all: &[(usize, &Claim)], at: usize, claim: &Claim) -> Vec<String> {
     let Some(cluster) = model.clusters.get(at) else {

@@ -49,7 +49,7 @@ fn claim(settings: Vec<RouteSettings>) -> Claim {
     }
 }
 
-/// Model with a route to both clusters that is discovered, and what the claims of the clusters make of it.
+/// Model with a discovered route to both clusters, and the route's settings by the claims of the clusters.
 fn applied(model: &Model, claims: &[Claim]) -> Route {
     applied_to(model, model.routes[0].clone(), claims)
 }
@@ -98,7 +98,7 @@ fn lists_of_clients_hold_for_their_cluster_and_keep_a_name_cuttable() {
     // Routers that know the client obey it themselves.
     model.clusters[0].proxy_protocol = true;
     assert_eq!(claimed(&applied(&model, &claims)).allow, [list(1, &[])]);
-    // Servers do not, whatever they know.
+    // Servers do not, even if they know the client.
     model.clusters[0].role = ClusterRole::Servers;
     assert_eq!(claimed(&applied(&model, &claims)).allow.len(), 2);
     // A cluster without a share has no say.

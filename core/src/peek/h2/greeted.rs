@@ -1,9 +1,9 @@
 //! Greeted client: one that was sent SETTINGS before a host has its connection.
 //!
-//! Clients of gRPC send nothing but preface and SETTINGS until they have heard the server's SETTINGS. An empty SETTINGS
-//! frame is valid, and the host's own may follow at any time; but the client acknowledges each of the two, and a host
-//! that receives an acknowledgement too many ends the connection. The acknowledgement of the greeting is therefore
-//! taken out of the client's stream, which is read and kept until the acknowledgement has come.
+//! Clients of gRPC send only preface and SETTINGS until they have heard the server's SETTINGS. An empty SETTINGS frame
+//! is valid, and the host's own may follow at any time; but the client acknowledges each of the two, and a host that
+//! receives an acknowledgement too many ends the connection. The acknowledgement of the balancer's SETTINGS is
+//! therefore removed from the client's stream, which is read and kept until the acknowledgement has come.
 
 use super::PREFACE;
 use super::frame::{self, FirstFrame, Header, MAX_PAYLOAD, code, flag, frame_type};
@@ -18,7 +18,7 @@ const MAX_PINGS: u32 = 8;
 /// head and 65 535 bytes of bodies before a server says anything (RFC 9113, section 6.9.2).
 const MAX_BUFFERED_BYTES: usize = 128 * 1024;
 
-/// Stream of a client from its first byte until it acknowledges the greeting.
+/// Stream of a client from its first byte until it acknowledges the balancer's SETTINGS.
 #[derive(Debug)]
 pub struct GreetedClient {
     /// Bytes that have come and belong to the host.

@@ -50,7 +50,7 @@ impl H2Refusal<'_> {
         write(out, frame_type::GOAWAY, 0, 0, &end);
     }
 
-    /// Appends a whole response. RST_STREAM does not stop a request that goes on: curl 7.88 would throw the response
+    /// Appends a whole response. RST_STREAM does not stop an unfinished request: curl 7.88 would throw the response
     /// away, though it must not (RFC 9113, section 8.1).
     fn respond(&self, out: &mut Vec<u8>, stream: u32, is_head: bool) {
         let (status, body) = (self.status.to_string(), format!("{}\n", self.text));

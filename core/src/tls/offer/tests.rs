@@ -8,7 +8,7 @@ fn patterns(names: &[&str]) -> Vec<HostnamePattern> {
     names.iter().map(|name| HostnamePattern::parse(name).unwrap()).collect()
 }
 
-/// Rule of a listener with a default, for routes with what they say.
+/// Rule of a listener with a default, for routes with their settings.
 fn offer(
     policy: Http2,
     default: Termination,

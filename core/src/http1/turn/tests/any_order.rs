@@ -36,7 +36,7 @@ fn event() -> impl Strategy<Value = Result<TurnEvent, AnswerFacts>> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: what is kept is at a message's boundary, and there is one final answer.
+    /// Any events in any order: a kept connection is at a message's boundary, and there is one final answer.
     #[test]
     fn kept_connections_are_at_a_boundary(events in prop::collection::vec(event(), 0..20), is_post: bool, is_upgrade: bool) {
         let facts = RequestFacts { is_upgrade, ..if is_post { POST } else { GET } };

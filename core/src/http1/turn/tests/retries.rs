@@ -60,7 +60,7 @@ fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
             TurnEvent::HostRefused,
         ])
         .does(again);
-    // The request was stopped first, since the host took no bytes: no connection is kept behind it.
+    // The request was stopped first, since the host took no bytes: no connection is kept after it.
     begun()
         .then(&[TurnEvent::HostStopped, TurnEvent::HostRefused])
         .retries();
