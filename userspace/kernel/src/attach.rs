@@ -1,8 +1,8 @@
 //! Attaches programs to interfaces: by tcx links where the kernel has them (6.6+), by filters of a clsact qdisc
 //! elsewhere.
 //!
-//! A link is pinned, and so outlives the process; a filter does by itself. The next process replaces the program in
-//! either in one step, so that no packet passes without one.
+//! A link is pinned to outlive the process; a filter needs no pin. The next process replaces the program of either in
+//! one step, so that no packet passes without one.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::interfaces::Interface;
 use crate::pins::LINK_PREFIX;
 use crate::version::Version;
 
-/// Number of our priorities: each version of the maps has one of its own, so that the filters of two versions stand
-/// beside each other until flows are carried over.
+/// Number of our priorities: each version of the maps has its own, so that the filters of two versions coexist until
+/// flows are carried over.
 pub(crate) const PRIORITY_COUNT: u16 = 8;
 
 /// Handle of our filters among those of the same priority.

@@ -31,7 +31,7 @@ pub enum CapabilityUse {
     LowPorts,
 }
 
-/// Bit of `CAP_SYS_ADMIN`, which stands in for `CAP_BPF` and `CAP_PERFMON`, as before 5.8.
+/// Bit of `CAP_SYS_ADMIN`, which includes `CAP_BPF` and `CAP_PERFMON`, as before 5.8.
 const SYS_ADMIN_BIT: u32 = 21;
 
 /// Capabilities that signalbox uses; root has all of them.
@@ -125,7 +125,7 @@ fn low_port() -> io::Result<()> {
     };
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     match socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into()) {
-        // AddrInUse: somebody else has the port. The kernel checks the capability first, so we have it.
+        // AddrInUse: another socket has the port. The kernel checks the capability first, so we have it.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(()),
         outcome => outcome,
     }

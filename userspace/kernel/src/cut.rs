@@ -1,8 +1,8 @@
 //! Programs and maps of tier `cut`: loaded, pinned, and attached to interfaces.
 //!
-//! Programs and maps outlive the process: maps and links are pinned under
-//! `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of the network namespace}/`, and the next process goes on with them. Its
-//! programs replace the old ones in the links, atomically; the maps, and with them the flows, stay.
+//! Programs and maps outlive the process: maps and links are pinned under `/sys/fs/bpf/signalbox/v{ABI}/net-{cookie of
+//! the network namespace}/`, and the next process uses them. Its programs replace the old ones in the links,
+//! atomically; the maps, and with them the flows, stay.
 
 mod carry_over;
 pub mod entry_set;
@@ -107,7 +107,7 @@ impl Cut {
             },
             other => other.map(|ebpf| (ebpf, None)),
         };
-        // Maps are pinned before the verifier checks the programs: those of a refused load belong to nobody.
+        // Maps are pinned before the verifier checks the programs, so those of a refused load would be left over.
         let (mut ebpf, without_v6) = loaded.inspect_err(|_| {
             if !adopted {
                 pins.clear();
@@ -197,8 +197,8 @@ impl Cut {
     }
 
     /// Counts bytes that leg A's socket has sent its client before leg B is connected: the host's first byte follows
-    /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open:
-    /// nobody else's handshake can have the tuple then.
+    /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open: no
+    /// other handshake can have the tuple then.
     pub fn add_greeting_bytes(&self, tuple: &Tuple, bytes: u32) -> io::Result<bool> {
         match self.handshakes.get::<Tuple, Handshake>(tuple)? {
             Some(handshake) if handshake.progress & SYN_ACK_SEEN != 0 => {
@@ -213,8 +213,8 @@ impl Cut {
     }
 
     /// Attaches to the interfaces that routes use, and detaches from those that are gone. Returns how many are
-    /// attached.
-    /// `look`: also puts back what somebody else has removed; not for a process that another one replaces.
+    /// attached. `look`: also restores programs that another process has removed; not for a process that is being
+    /// replaced.
     pub fn follow_interfaces(&self, look: bool) -> usize {
         let mut hooks = self.hooks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match interfaces::routed() {
@@ -239,8 +239,8 @@ impl Cut {
         hooks.attached().cloned().collect()
     }
 
-    /// Says which is the largest segment that all hosts take, as an MSS over IPv4; [`Self::follow_interfaces`] has clients
-    /// told of it. `None`: nothing is known of hosts.
+    /// Sets the largest segment that all hosts accept, as an MSS over IPv4; [`Self::follow_interfaces`] announces it to
+    /// clients. `None`: nothing is known of hosts.
     pub fn set_hosts_mss(&self, mss: Option<u32>) {
         self.hosts_mss.store(mss.unwrap_or(0), Relaxed);
     }

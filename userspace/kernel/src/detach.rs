@@ -1,12 +1,12 @@
-//! Removal of all that outlives the process.
+//! Removal of everything that outlives the process.
 
 use std::io;
 
 use crate::pins::{PinKind, Pins, RemovedPins, removal};
 use crate::{cut, l4};
 
-/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of any version. Returns what
-/// was removed and what is left. Refuses while a process uses it.
+/// Removes everything of tier `cut` and of layer-4 services from this network namespace, of any version. Returns the
+/// removed and the remaining pins. Refuses while a process uses it.
 pub fn detach_all() -> io::Result<RemovedPins> {
     drop(Pins::lock(PinKind::Cut, false)?);
     drop(Pins::lock(PinKind::Layer4, false)?);

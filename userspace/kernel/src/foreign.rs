@@ -13,7 +13,7 @@ use crate::{cut, l4};
 /// Names of our programs in TC, of any version.
 const OURS: [&str; 5] = ["l4_tc", "l4_tc_ip", "cut_in", "cut_out", "peek_in"];
 
-/// A program or filter of somebody else.
+/// A program or filter that is not signalbox's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignProgram {
     interface: String,
@@ -35,7 +35,7 @@ impl fmt::Display for ForeignProgram {
     }
 }
 
-/// Returns the foreign programs of these interfaces that stand before one of ours.
+/// Returns the foreign programs of these interfaces that run before one of our programs.
 #[must_use]
 pub fn before_ours(interfaces: &[Interface]) -> Vec<ForeignProgram> {
     let tcx = has_tcx();
@@ -85,7 +85,7 @@ fn programs(interface: &Interface, side: TcAttachType) -> Vec<Placed> {
 fn filters_by_priority(interface: &Interface, side: TcAttachType) -> Vec<Placed> {
     let all = Netlink::open().and_then(|netlink| netlink.filters(interface.index, side));
     let mut all = all.unwrap_or_default();
-    // The kernel lists a priority by itself, too, with handle 0.
+    // The kernel also lists each priority separately, with handle 0.
     all.retain(|filter| filter.handle != 0);
     all.sort_unstable_by_key(|filter| filter.priority);
     let placed = all.into_iter().map(|filter| {

@@ -14,7 +14,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Returns whether the interface still exists: up or down, and under whatever name.
+    /// Returns whether the interface still exists: up or down, and under any name.
     #[must_use]
     pub fn exists(&self) -> bool {
         exists(self.index)

@@ -1,7 +1,7 @@
 //! Programs and maps of layer-4 services: loaded, pinned, and attached to interfaces.
 //!
-//! Programs and maps outlive the process, as those of tier `cut` do: packets of services go on while signalbox restarts
-//! or has been killed, and the next process goes on with the same flows.
+//! Programs and maps outlive the process, as those of tier `cut` do: packets of services are forwarded while signalbox
+//! restarts or has been killed, and the next process keeps the same flows.
 
 mod carry_over;
 pub mod decap;
@@ -123,7 +123,7 @@ impl L4Kernel {
             }
             other => other,
         };
-        // Maps are pinned before the verifier checks the programs: those of a refused load belong to nobody.
+        // Maps are pinned before the verifier checks the programs, so those of a refused load would be left over.
         let (mut ebpf, refused) = loaded.inspect_err(|_| {
             if is_new {
                 pins.clear();
@@ -339,7 +339,7 @@ impl L4Kernel {
     }
 
     /// Attaches to interfaces as [`L4Hooks::reconcile`] says. Flows of other versions are carried over first: our
-    /// programs know them before they stand on an interface.
+    /// programs know them before they are attached.
     pub fn attach(&self, hook: Hook, look: bool) {
         let mut left = self.other_versions.lock().unwrap_or_else(PoisonError::into_inner);
         left.copy_flows(&self.established, &self.half_open);
@@ -373,7 +373,7 @@ impl L4Kernel {
         self.established.delete(key)
     }
 
-    /// Goes through the flows of one map. `each` gets every entry once; entries that come or go meanwhile once or
+    /// Visits all flows of one map. `each` gets every entry once; entries that come or go during the visit once or
     /// never.
     pub fn for_each_flow(map: &MapFd, each: impl FnMut(&Key, &L4Flow)) -> io::Result<()> {
         map.for_each(each)

@@ -126,7 +126,7 @@ impl MapFd {
         }
     }
 
-    /// Returns all keys of a map that nobody else changes.
+    /// Returns all keys of a map that no other thread or program changes.
     pub fn keys<K: Copy + Default>(&self) -> io::Result<Vec<K>> {
         let (mut keys, mut next) = (Vec::<K>::new(), K::default());
         loop {
@@ -139,7 +139,7 @@ impl MapFd {
         }
     }
 
-    /// Goes through a hash map that others may change meanwhile: every entry that stays is handed out once. Kernel
+    /// Visits a hash map that others may change during the visit: every entry that stays is handed out once. Kernel
     /// 5.6+. `K` and `V` must be the map's own types.
     pub fn for_each<K: Copy + Default, V: Copy + Default>(&self, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
         self.for_each_bytes(size_of::<K>(), size_of::<V>(), |key, value| {
@@ -409,8 +409,8 @@ impl Credits {
 
     /// Reads a credit's fields.
     pub fn read(&self, index: u32) -> Credit {
-        // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile and each
-        // 8-byte field by itself is whole.
+        // SAFETY: valid and aligned; the kernel may write at the same time, so the read is volatile, and each 8-byte
+        // field is read whole.
         unsafe { self.credit(index).read_volatile() }
     }
 

@@ -43,7 +43,7 @@ pub struct NextHop {
     pub address: IpAddr,
     /// Source address that the kernel prefers for our packets.
     pub source: Option<IpAddr>,
-    /// MTU of the route, where it has one of its own.
+    /// MTU of the route, if it has one.
     pub mtu: Option<u32>,
     /// True if the destination is an address of this machine.
     pub is_local: bool,
@@ -128,8 +128,8 @@ impl Netlink {
         Ok(neighbours)
     }
 
-    /// Returns the indices of the interfaces that routes use. Every interface has routes of its own in the local table,
-    /// and link-local and multicast ones of IPv6: they do not count.
+    /// Returns the indices of the interfaces that routes use. Routes that every interface has do not count: those of
+    /// the local table, and link-local and multicast ones of IPv6.
     pub fn routed_links(&self) -> io::Result<BTreeSet<u32>> {
         let mut used = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {

@@ -1,4 +1,4 @@
-//! The eBPF objects, embedded; and what is common to loading them.
+//! The eBPF objects, embedded; and the common parts of loading them.
 
 use std::io;
 use std::os::fd::AsFd as _;

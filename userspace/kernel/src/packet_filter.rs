@@ -111,7 +111,7 @@ fn has_chains() -> io::Result<bool> {
     }
 }
 
-/// Splits the first netlink message off: its type, its flags, its content, and what follows.
+/// Splits the first netlink message off: its type, its flags, its content, and the remaining bytes.
 fn first_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -126,7 +126,7 @@ fn error_of(message: &[u8]) -> io::Error {
     io::Error::from_raw_os_error(-i32::from_ne_bytes(number.unwrap_or_default()))
 }
 
-/// Whether a chain stands at a hook, has rules or drops without, and sees packets of this machine's own.
+/// Whether a chain is at a hook, has rules or drops without any, and sees packets that this machine sends or receives.
 fn is_in_the_way(message: &[u8]) -> bool {
     let (Some(&family), Some(attributes)) = (message.first(), message.get(GENERIC..)) else {
         return false;

@@ -1,9 +1,9 @@
-//! Packet sockets that take packets of one version of IP: a TC program's choice of a socket is lost beside them.
+//! Packet sockets that take packets of one address family: with them, a TC program's choice of a socket is lost.
 //!
-//! The kernel gives a packet to all handlers of its protocol, to packet sockets behind IP itself: to those of an interface,
-//! and since some version to all (`__netif_receive_skb_core` and `ptype_head`, net/core/dev.c). Whoever is not the last
-//! gets a clone (`skb_share_check`), and a clone has no socket. Sockets of all protocols (`ETH_P_ALL`), such as tcpdump's,
-//! stand before the programs and do no harm.
+//! The kernel gives a packet to all handlers of its protocol, to packet sockets after IP itself: to those of an
+//! interface, and since some version to all (`__netif_receive_skb_core` and `ptype_head`, net/core/dev.c). Each handler
+//! except the last gets a clone (`skb_share_check`), and a clone has no socket. Sockets of all protocols (`ETH_P_ALL`),
+//! such as tcpdump's, run before the programs and do no harm.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Program and maps of the kernel peek: loaded, and attached behind `cut_in`. All of it ends with the process, but for
-//! the key of its cookies; and the whole outlives it where its links are pinned.
+//! Program and maps of the kernel peek: loaded, and attached after `cut_in`. Only the key of its cookies outlives the
+//! process; where its links are pinned, everything does.
 //!
 //! Minimum kernel: 6.9, for the function `bpf_sk_assign_tcp_reqsk` (net/core/filter.c) and for tcx links.
 

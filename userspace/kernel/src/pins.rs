@@ -32,7 +32,7 @@ pub use removal::{RemovedPins, remove_all};
 /// Prefix of the names of pinned links.
 pub(crate) const LINK_PREFIX: &str = "link-";
 
-/// Kind of pinned objects: each outlives the process, and is removed, by itself.
+/// Kind of pinned objects. Each kind outlives the process, and is removed, separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinKind {
     /// Tier `cut`.
@@ -64,7 +64,7 @@ pub(crate) fn unusable(source: io::Error) -> KernelError {
     }
 }
 
-/// Adds the directory's owner and a remedy to an error of missing rights.
+/// Adds the directory's owner and a fix to an error of missing rights.
 fn explained(error: io::Error, dir: &Path) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let why = format!("{}: {error}; {}", dir.display(), bpffs::remedy(dir));
@@ -91,7 +91,7 @@ impl Pins {
         Ok(pins)
     }
 
-    /// Opens the directory as [`Self::open`], without a check of what is pinned there.
+    /// Opens the directory as [`Self::open`], without a check of its pins.
     pub(crate) fn lock(kind: PinKind, take_over: bool) -> io::Result<Self> {
         mount_bpf()?;
         let dir = directory(kind)?;

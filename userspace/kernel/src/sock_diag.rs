@@ -98,7 +98,7 @@ impl SockDiag {
     }
 }
 
-/// A `struct inet_diag_req_v2` behind its header.
+/// A `struct inet_diag_req_v2` after its header.
 fn request(kind: u16, flags: u16, family: u8, id: &[u8; ID_BYTES]) -> Vec<u8> {
     let length = (HEADER_BYTES + 8 + ID_BYTES) as u32;
     let mut bytes = Vec::with_capacity(length as usize);

@@ -40,8 +40,8 @@ impl SockmapPair {
     /// Joins two established sockets whose receive queues hold no half-read segment. `legs` are the sockets with their
     /// cookies and credits; each credit starts with `limit` bytes.
     ///
-    /// The order matters: targets first, so that no verdict finds nobody to redirect to; the program last; then a kick
-    /// for bytes that arrived before, which the program has not seen.
+    /// The order matters: targets first, so that every verdict finds its target; the program last; then a kick for
+    /// bytes that arrived before, which the program has not seen.
     pub fn join<S: AsRawFd>(&self, legs: [(&S, u64, u32); 2], limit: u64) -> io::Result<JoinOutcome> {
         let [(a, cookie_a, credit_a), (b, cookie_b, credit_b)] = legs;
         for (socket, _, credit) in legs {
@@ -87,7 +87,7 @@ impl SockmapPair {
         map.update(&cookie, &(fd as u32))
     }
 
-    /// Removes the map entries of a closed flow. The socket maps drop closed sockets by themselves.
+    /// Removes the map entries of a closed flow. The kernel drops closed sockets from the socket maps.
     pub fn remove(&self, cookie_a: u64, cookie_b: u64) {
         for cookie in [cookie_a, cookie_b] {
             for map in [&self.peers, &self.legs] {

@@ -59,7 +59,7 @@ impl Steering {
         })
     }
 
-    /// Returns a duplicate of the link: the program steers for as long as somebody has it open.
+    /// Returns a duplicate of the link: the program steers for as long as any process has it open.
     pub fn link(&self) -> io::Result<OwnedFd> {
         self.link.try_clone()
     }

@@ -1,7 +1,7 @@
 //! The verdict of the running kernel's verifier on each program of the object, one by one.
 //!
-//! Each program is loaded by itself onto maps of its own that are as small as can be, and let go at once: nothing is
-//! attached, nothing pinned, and no program's refusal hides another's.
+//! Each program is loaded alone onto separate maps of the least size, and dropped at once: nothing is attached or
+//! pinned, and no program's refusal hides another's.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

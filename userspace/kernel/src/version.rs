@@ -30,8 +30,8 @@ impl Version {
     /// PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-14)" in the latter.
     pub(super) fn of(release: &str, banner: &str) -> Self {
         let debian = banner.split_whitespace().skip_while(|word| *word != "Debian").nth(1);
-        // The word after "Debian" is the version only if its major number is that of the release: a build number may
-        // stand there.
+        // The word after "Debian" is the version only if its major number is that of the release: it may be a build
+        // number.
         let debian = debian.filter(|text| numbers(text).0 == numbers(release).0);
         Self {
             numbers: numbers(debian.unwrap_or(release)),

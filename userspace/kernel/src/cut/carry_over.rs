@@ -1,7 +1,7 @@
 //! Carries cut flows of another version of signalbox over into our maps.
 //!
 //! The other version's programs stay on the interfaces until ours know its flows. Then they are detached, so that its
-//! maps no longer change, and what they have counted since the flows were copied is added.
+//! maps no longer change, and their counts since the copy are added.
 
 use std::collections::HashMap;
 use std::io;
@@ -102,8 +102,8 @@ pub(super) fn retire_programs(earlier: &OtherVersion) -> io::Result<()> {
     earlier.remove_links()
 }
 
-/// Returns the current flows of another version, of whatever process: their ports of leg B must not be taken for other
-/// flows meanwhile.
+/// Returns the current flows of another version, of any process: until they are carried over, their ports of leg B must
+/// not be given to other flows.
 pub(super) fn flows(earlier: &OtherVersion) -> io::Result<Vec<CutFlow>> {
     let known = earlier.structures()?;
     let missing = || io::Error::other(format!("{} does not describe Flow", earlier.version()));
@@ -155,8 +155,8 @@ impl<'a> NameNumbers<'a> {
         Ok(Self { cut, parts, ours })
     }
 
-    /// Returns our number for the other version's. 0, which nobody has, where it has no name for it, or where there is
-    /// no room for the name.
+    /// Returns our number for the other version's. 0, which no name has, if the other version has no name for it, or if
+    /// there is no room for the name.
     fn our_number(&mut self, number: u32) -> u32 {
         *self.ours.entry(number).or_insert_with(|| {
             let Some(parts) = self.parts.get(&number) else { return 0 };
@@ -169,7 +169,7 @@ impl<'a> NameNumbers<'a> {
 /// Puts a flow into a claimed entry and into the map of tuples. False, with the entry freed, where there was no room.
 fn install(cut: &Cut, index: u32, mut flow: CutFlow) -> bool {
     for way in 0..2 {
-        // A later connection of ours has these addresses and ports by now.
+        // A later connection has these addresses and ports in our table by now.
         if matches!(cut.tuples.get::<Tuple, FlowRef>(&flow.tuple(way)), Ok(Some(_))) {
             flow.dirs[way as usize].flags |= SUPERSEDED;
         }

@@ -1,6 +1,6 @@
-//! Set of entries of the flow table, such as those that other balancers have to be told of.
+//! Set of entries of the flow table, such as those to be reported to other balancers.
 //!
-//! The table itself is the queue then: a flow that changes twice before it is sent is sent once, as it is by then.
+//! The table itself is the queue: a flow that changes twice before it is sent is sent once, in its last state.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};

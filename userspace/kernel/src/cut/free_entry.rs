@@ -10,7 +10,7 @@ use super::table::FlowTable;
 /// Time for which a region without a free entry is not searched again.
 const FULL_TTL: Duration = Duration::from_millis(100);
 
-/// Where the search of a region goes on.
+/// Place where the search of a region continues.
 #[derive(Debug, Default)]
 pub struct FreeEntrySearch {
     next: u32,

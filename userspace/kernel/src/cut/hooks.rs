@@ -50,8 +50,7 @@ impl CutHooks {
 
     /// Attaches to new interfaces in `wanted`, and forgets interfaces that are gone. One that is down, or whose routes
     /// are gone, keeps its programs: when it is back, the first packets of cut flows must meet them, not the kernel's
-    /// resets.
-    /// `look`: programs that somebody else has removed are attached again.
+    /// resets. `look`: programs that another process has removed are attached again.
     pub(super) fn reconcile(&mut self, wanted: &[Interface], look: bool) {
         let gone: Vec<u32> = self
             .attached

@@ -2,7 +2,7 @@
 //!
 //! From [`Cut::close_in`] until [`Cut::release_held`] or [`Cut::start_late`] the programs drop the flow's packets in
 //! both directions, so that nothing can reach or leave a socket while userspace looks at both once more. TCP sends
-//! again what was dropped, but for a reset.
+//! dropped packets again, except a reset.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::segment::Segment;
 use super::table::monotonic_ms;
 use crate::address::from_words;
 
-/// A client's window, as its host is told of it.
+/// A client's window, as it is announced to the host.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientWindow {
     /// Leg B's numbers at the moment of the cut.
@@ -69,8 +69,8 @@ impl Cut {
         is_closed_in
     }
 
-    /// Tells a late-cut flow's host, in the client's name, that it may send. Both sockets have to be closed. A host that
-    /// has sent meanwhile, and was answered by the client, takes no notice.
+    /// Tells a late-cut flow's host, in the client's name, that it may send. Both sockets have to be closed. A host
+    /// that has already sent, and was answered by the client, ignores it.
     pub fn open_window(&self, index: u32, told: &ClientWindow) {
         let flow = self.table.read(index);
         let at = |words, port: u32| SocketAddr::new(from_words(words), port as u16);
@@ -84,7 +84,7 @@ impl Cut {
             timestamp: told.clock.map(|clock| clock.wrapping_add(monotonic_ms())),
         };
         if let Err(error) = segment.send() {
-            // The host asks by itself, after the time of its persist timer (RFC 9293, section 3.8.6.1).
+            // The host asks on its own when its persist timer expires (RFC 9293, section 3.8.6.1).
             tracing::debug!(%error, "A host could not be told of its client's window.");
         }
     }
@@ -102,9 +102,9 @@ impl super::table::FlowTable {
             state: state::HELD,
             ..*flow
         };
-        // SAFETY: valid and aligned; nobody else writes a held entry.
+        // SAFETY: valid and aligned; no other thread or program writes a held entry.
         unsafe { self.entry(index).write_volatile(held) };
-        // SAFETY: as above; the numbers are there for whoever finds the state, or a tuple.
+        // SAFETY: as above; the numbers are written before any reader finds the state, or a tuple.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.entry(index)).state) }.store(state::HELD, Ordering::Release);
     }
 }

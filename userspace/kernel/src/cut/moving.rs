@@ -1,8 +1,8 @@
-//! Addresses that are moving between nodes by plan: what the programs know of them, and the local routes of a former
+//! Addresses that are moving between nodes by plan: their entries for the programs, and the local routes of a former
 //! owner.
 //!
-//! All state is the kernel's, so that it outlives the process together: a former owner that is killed keeps its routes
-//! and answers no ARP requests for them, and its next process finds both.
+//! The kernel has all state, so that all of it outlives the process: a former owner that is killed keeps its routes and
+//! answers no ARP requests for them, and its next process finds both.
 
 use std::io;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ impl Cut {
         let note = |address: &IpAddr| {
             let key = to_words(*address);
             let _chain = self.lock_chain();
-            // Connections of a former owner that takes the address back go on there.
+            // Connections at a former owner stay there, also while it takes the address back.
             let chained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
             let chained = chained.filter(|entry| entry.has_role(role::NEW_OWNER) && !is_over(entry));
             let mut entry = chained.unwrap_or_default();
@@ -74,7 +74,7 @@ impl Cut {
     pub fn chain_to(&self, address: IpAddr, ifindex: u32, mac: [u8; 6], until: u32) -> io::Result<()> {
         let key = to_words(address);
         let _chain = self.lock_chain();
-        // Connections that drain here go on to be served until the address has come back.
+        // Connections that drain here are served until the address has come back.
         let drained = self.chain.get::<[u32; 4], MovingAddress>(&key)?;
         let drained = drained.filter(|entry| entry.has_role(role::FORMER_OWNER));
         let entry = MovingAddress {
@@ -153,7 +153,7 @@ pub fn is_over(entry: &MovingAddress) -> bool {
     !seq::after(entry.until, tick())
 }
 
-/// Removes all local routes of ours.
+/// Removes all local routes that signalbox has added.
 pub(crate) fn remove_routes() -> io::Result<()> {
     let netlink = Netlink::open()?;
     let all = netlink.local_routes()?;

@@ -65,7 +65,7 @@ pub fn reset_one(from: SocketAddr, to: SocketAddr, seq: u32, ack: u32) -> std::i
     segment.send()
 }
 
-/// Logs that a RST could not be sent: the first time as a warning, because both ends then wait in vain.
+/// Logs that a RST could not be sent: the first time as a warning, because both ends then wait until they time out.
 pub(super) fn log_failure(error: &std::io::Error) {
     static IS_LOGGED: AtomicBool = AtomicBool::new(false);
     if IS_LOGGED.swap(true, Relaxed) {

@@ -1,6 +1,6 @@
 //! Shadows: flows of other balancers, kept in the flow table for the case that their addresses move to this machine.
 //!
-//! Shadows have a region of the table of their own, behind the workers' shares: however many there are, this balancer's
+//! Shadows have a separate region of the table, after the workers' shares: however many there are, this balancer's
 //! flows find room.
 
 use std::io;
@@ -39,7 +39,7 @@ impl Cut {
                 match flow.state {
                     // The other balancer knows offsets that it did not know before, or has fixed others.
                     state::SHADOW => self.table.update_shadow(known.index, shadow),
-                    // It has carried packets of a flow of ours.
+                    // The other balancer has carried packets of our flow.
                     state::CUT if flow.handoff_state == SOCKETS_CLOSED => self.table.forget_numbers(known.index),
                     _ => {}
                 }
@@ -75,7 +75,7 @@ impl Cut {
 
     /// Has this machine carry a shadow from now on, whether packets of it have come or not. False if it is none.
     pub fn promote(&self, index: u32) -> bool {
-        // Its idle time begins now: what its former owner has seen since it was told of is not known.
+        // Its idle time begins now: it is not known what its former owner has seen since the last report.
         self.table.touch(index);
         self.table.exchange_state(index, state::SHADOW, state::CUT)
     }
@@ -86,7 +86,7 @@ impl Cut {
         self.table.exchange_state(index, state::SHADOW, state::DELETING)
     }
 
-    /// Leaves a flow to another balancer: it becomes a shadow, unless it has ended meanwhile.
+    /// Leaves a flow to another balancer: it becomes a shadow, unless it has ended already.
     pub fn demote(&self, index: u32) -> bool {
         let is_demoted = self.table.exchange_state(index, state::CUT, state::SHADOW);
         self.table.forget_numbers(index);
@@ -105,8 +105,8 @@ impl super::table::FlowTable {
             .is_ok()
     }
 
-    /// Writes what another balancer may know better of a flow by now: offsets and clocks of timestamps, and interfaces.
-    /// The entry stays a shadow meanwhile, and packets may promote it.
+    /// Updates fields that another balancer may know better by now: offsets and clocks of timestamps, and interfaces.
+    /// The entry stays a shadow during the update, and packets may promote it.
     fn update_shadow(&self, index: u32, shadow: &CutFlow) {
         let entry = self.entry(index);
         // SAFETY: as above, also below; a number and the flag that says that it is known are written in this order.
@@ -128,7 +128,7 @@ impl super::table::FlowTable {
         }
     }
 
-    /// Begins the idle time of a flow anew.
+    /// Restarts the idle time of a flow.
     fn touch(&self, index: u32) {
         let now = tick();
         for way in 0..2 {

@@ -17,11 +17,11 @@ use crate::map::MmapArray;
 /// The flow table: map `CUT_FLOWS`.
 pub struct FlowTable {
     entries: MmapArray<CutFlow>,
-    /// Entries of the workers; shadows have those behind them.
+    /// Entries of the workers; those after them are for shadows.
     own: u32,
-    /// Entries among them that programs claim by themselves: the last ones.
+    /// How many of them programs claim on their own: the last ones.
     of_programs: AtomicU32,
-    /// Entries whose flows other balancers have to be told of.
+    /// Entries whose flows must be reported to other balancers.
     pub changes: EntrySet,
     /// Entries whose flows were in [`Self::changes`] since they are cut.
     pub announced: EntrySet,
@@ -48,7 +48,7 @@ impl FlowTable {
         self.own
     }
 
-    /// Leaves half of the entries to programs that claim them by themselves. Before workers claim any.
+    /// Leaves half of the entries to programs, which claim them on their own. Called before workers claim any.
     pub(crate) fn share_with_programs(&self) {
         self.of_programs.store(self.own / 2, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl FlowTable {
             state: state::ALLOCATED,
             ..*flow
         };
-        // SAFETY: nobody else uses an entry that is claimed: no tuple and no port leads to it.
+        // SAFETY: a claimed entry has one user: no tuple and no port leads to it.
         unsafe { self.entries.at(index).cast::<PendingFlow>().write_volatile(claimed) };
         self.set_state(index, state::REQUESTED);
     }
@@ -138,7 +138,7 @@ impl FlowTable {
     }
 
     /// Adds packets, bytes and flags of `missed` to a direction. Sets each sequence number to that of `missed` where it
-    /// is still that of `ours`: packets may come meanwhile.
+    /// is still that of `ours`: packets may come during the call.
     pub(super) fn add_missed(&self, index: u32, way: usize, ours: &DirState, missed: &DirState) {
         // SAFETY: aligned, within the mapping; the fields are accessed whole by the programs, too.
         let (counts, numbers) = unsafe {
@@ -323,7 +323,7 @@ impl PendingPorts {
             .is_ok()
     }
 
-    /// Frees the ports that an ended process has left taken, but for those of flows that are `kept`.
+    /// Frees the ports that an ended process has left taken, except those of flows that are `kept`.
     pub fn clear(&self, kept: impl Fn(u32) -> bool) {
         for port in 0..=u16::MAX {
             let taken = self.of(port).load(Ordering::Acquire);

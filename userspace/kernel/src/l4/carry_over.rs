@@ -132,8 +132,8 @@ impl OtherVersions {
         }
     }
 
-    /// Detaches the other versions' programs, now that ours are attached, copies flows that have begun meanwhile, and
-    /// removes the pins of each version that no process uses any more.
+    /// Detaches the other versions' programs, now that ours are attached, copies flows that have begun since the first
+    /// copy, and removes the pins of each version that no process uses any more.
     pub(super) fn retire(&mut self, established: &MapFd, half_open: &MapFd) {
         for mut one in std::mem::take(&mut self.0) {
             if !one.is_retired {

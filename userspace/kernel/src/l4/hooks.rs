@@ -55,7 +55,7 @@ pub struct AttachedHook {
     pub hook: &'static str,
     /// Reason for that hook.
     pub why: String,
-    /// Index of the interface, whatever it is called now.
+    /// Index of the interface, which its name may no longer lead to.
     #[serde(skip)]
     pub index: u32,
 }
@@ -74,7 +74,7 @@ impl L4Hooks {
         }
     }
 
-    /// Forgets what is attached, because somebody else may have replaced the programs: the next [`Self::reconcile`]
+    /// Forgets the attached programs, because another process may have replaced them: the next [`Self::reconcile`]
     /// attaches them again.
     pub fn forget_attached(&mut self) {
         self.attached.clear();
@@ -96,7 +96,7 @@ impl L4Hooks {
 
     /// Attaches to interfaces that routes use and that have no program yet, and forgets those that are gone. All get
     /// the same hook: a packet that comes in by XDP cannot leave by an interface whose driver does not have XDP.
-    /// `look`: programs that somebody else has removed are attached again.
+    /// `look`: programs that another process has removed are attached again.
     pub fn reconcile(&mut self, wanted: Hook, look: bool) {
         let all = interfaces::routed().unwrap_or_default();
         // An interface whose routes are gone for a moment keeps its program.

@@ -33,7 +33,7 @@ pub struct Shield {
     conn_count: MapFd,
     stats: PerCpuArray<MapData, GuardStats>,
     samples: Mutex<Samples>,
-    /// Trie of the prefixes that all guards share: two halves, of which one is in force.
+    /// Trie of the prefixes that all guards share: two halves, one of which is active.
     shared_prefixes: Mutex<MmapArray<Node>>,
 }
 
@@ -151,8 +151,8 @@ impl Shield {
         self.shared_prefixes().count() / 2
     }
 
-    /// Writes the trie of shared prefixes into the half that is not in force; `in_force` is where the current one
-    /// begins. Returns where the new one begins, for the settings. Fails if there is no room.
+    /// Writes the trie of shared prefixes into the inactive half; `in_force` is where the active one begins. Returns
+    /// where the new one begins, for the settings. Fails if there is no room.
     pub fn write_shared_prefixes(&self, nodes: &[Node], in_force: u32) -> io::Result<u32> {
         if nodes.is_empty() {
             return Ok(NO_TABLE);
@@ -162,8 +162,8 @@ impl Shield {
         if nodes.len() > room as usize {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        // Programs that still read the other half, from before the last change, must be done with it: a change of a map
-        // of maps waits for them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
+        // Programs may still read the inactive half, from before the last change. A change of a map of maps waits for
+        // them (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
         let empty = map_in_map::create_prefix_table(1)?;
         self.tables.update(&GRACE_PERIOD_TABLE, &(empty.as_raw_fd() as u32))?;
         let first = if in_force == 0 { room } else { 0 };
@@ -245,7 +245,7 @@ impl Shield {
 /// Writes nodes to a part of the map that no program reads yet.
 fn write(to: &MmapArray<Node>, first: u32, nodes: &[Node]) {
     for (index, node) in (first..).zip(nodes) {
-        // SAFETY: within the mapping, as `at` asserts; nobody else writes it.
+        // SAFETY: within the mapping, as `at` asserts; no other thread writes it.
         unsafe { to.at(index).write(*node) };
     }
 }

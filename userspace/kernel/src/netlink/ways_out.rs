@@ -9,7 +9,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::{Netlink, is_of_every_link, outgoing_links};
 
-/// Interfaces by which packets of one version of IP leave for other networks, in all routing tables.
+/// Interfaces by which packets of one address family leave for other networks, in all routing tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaysOut {
     /// Interfaces with a default route.

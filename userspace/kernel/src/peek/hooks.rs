@@ -120,7 +120,7 @@ impl PeekHooks {
         let link = if link.is_pinned && self.path(index).exists() {
             link
         } else {
-            // A link that cannot be pinned is dropped, and attached anew with the next pass.
+            // A link that cannot be pinned is dropped; the next pass attaches it again.
             let pinned = link.link.pin(self.path(index)).map_err(|error| pin_error(&error))?;
             PeekLink {
                 link: pinned.into(),
@@ -153,7 +153,7 @@ impl PeekHooks {
 
     fn attach(&mut self, interface: &Interface) -> Result<PeekLink, KernelError> {
         let program: &mut SchedClassifier = program(&mut self.ebpf, PROGRAM)?;
-        // Right after `cut_in`: a program of somebody else that accepts packets would keep them from this one.
+        // Right after `cut_in`: a foreign program that accepts packets would keep them from this one.
         let cut_in = self.pins.path(&link_name(interface.index, "cut_in"));
         let id = attach_after(
             program,

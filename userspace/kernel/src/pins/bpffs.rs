@@ -31,7 +31,7 @@ fn explained(error: io::Error, what: &str, remedy: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}; {remedy}"))
 }
 
-/// Returns advice for a user who may not write to `dir`, addressed to whoever has the rights.
+/// Returns advice for a user who may not write to `dir`, addressed to an administrator.
 #[must_use]
 pub fn remedy(dir: &Path) -> String {
     let owner = dir

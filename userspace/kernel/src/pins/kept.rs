@@ -1,4 +1,4 @@
-//! Pins that somebody else removes: the maps are ours as long as the process lives, and are pinned again.
+//! Pins that someone else removes: the maps are ours as long as the process lives, and are pinned again.
 
 use std::collections::BTreeMap;
 use std::fs;

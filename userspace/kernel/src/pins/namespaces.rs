@@ -16,8 +16,8 @@ const FIRST_PID_NAMESPACE_INODE: u64 = 0xefff_fffc;
 /// Cookies of the network namespaces that were found.
 pub(super) struct VisibleNamespaces {
     pub(super) cookies: HashSet<u64>,
-    /// True if every process could be examined. A namespace that neither a thread is in nor is mounted may still live
-    /// by a descriptor: its links then say so.
+    /// True if every process could be examined. A namespace without threads and mounts may still live by a descriptor:
+    /// then its links show it.
     pub(super) is_complete: bool,
 }
 
@@ -38,14 +38,14 @@ pub(super) fn visible() -> io::Result<VisibleNamespaces> {
             search.process(&process.path());
         }
     }
-    // Runs in a thread of its own, which does not return to our namespace.
+    // Runs in a separate thread, which does not return to our namespace.
     std::thread::spawn(move || search.cookies())
         .join()
         .map_err(|_| io::Error::other("a thread ended early"))
 }
 
 struct NamespaceSearch {
-    /// Open namespaces by inode. The descriptor keeps the inode's number from being used again meanwhile.
+    /// Open namespaces by inode. The open descriptor keeps the inode's number from being reused.
     found: HashMap<u64, File>,
     /// Inodes of mount namespaces whose tables have been read.
     tables: HashSet<u64>,
@@ -87,7 +87,7 @@ impl NamespaceSearch {
         }
     }
 
-    /// Records an error. A process that has ended meanwhile hides nothing.
+    /// Records an error. A process that has already ended hides nothing.
     fn failed(&mut self, error: &io::Error) {
         let is_gone = error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH);
         self.is_complete &= is_gone;

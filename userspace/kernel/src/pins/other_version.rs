@@ -24,7 +24,7 @@ pub(crate) struct OtherVersion {
 }
 
 impl OtherVersion {
-    /// Finds the pins of all other versions, not locked. Those without `map` have no flows, and are left alone.
+    /// Finds the pins of all other versions, not locked. Those without `map` have no flows, and are not touched.
     pub(crate) fn all(kind: PinKind, map: &str) -> io::Result<Vec<Self>> {
         let namespace = namespace(kind)?;
         let base = Path::new(ROOT).join("signalbox");

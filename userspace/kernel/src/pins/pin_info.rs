@@ -1,4 +1,4 @@
-//! Type of a pin, as the kernel tells of its descriptor (`/proc/self/fdinfo`): a link and where it is attached, or a
+//! Type of a pin, as the kernel describes its descriptor (`/proc/self/fdinfo`): a link and where it is attached, or a
 //! map and its shape.
 
 use std::fs;

@@ -42,7 +42,7 @@ pub(crate) fn remove(kind: PinKind) -> io::Result<RemovedPins> {
 }
 
 /// Removes the pins of a directory: links first, so that no program runs on maps that are gone. Then the directory,
-/// unless it holds something that signalbox does not make. Goes on after an error, to remove all that can be removed.
+/// unless it holds something that signalbox does not make. Continues after an error, to remove as much as possible.
 pub(super) fn remove_pins(dir: &Path) -> io::Result<RemovedPins> {
     let mut cleaned = RemovedPins::default();
     let mut failed = None;

@@ -96,7 +96,7 @@ fn defunct_links(dir: &Path) -> Option<usize> {
     Some(links)
 }
 
-/// Returns whether a namespace is gone, given that nobody uses its directory and no link there has an interface.
+/// Returns whether a namespace is gone, given that no process uses its directory and no link there has an interface.
 const fn is_dead(is_visible: bool, sees_all: bool, defunct_links: usize) -> bool {
     !is_visible && (sees_all || defunct_links > 0)
 }

@@ -1,5 +1,5 @@
-//! A directory of pins for the time of loading an object: for maps of maps, which the loader takes from their pins, and
-//! for test runs, whose maps are declared as pinned and must not outlive the test.
+//! A directory of pins while an object is loaded: for maps of maps, which the loader takes from their pins, and for
+//! test runs, whose maps are declared as pinned and must not outlive the test.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::{map, map_in_map};
 /// Names of the maps of maps.
 const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_GUARD_PREFIXES"];
 
-/// Directory of pins, which is removed with all that is in it.
+/// Directory of pins, which is removed with its contents.
 pub struct TemporaryPins {
     dir: PathBuf,
     /// Directory above, where it was made for this one. One that an administrator has prepared for a user stays.
