@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::Settings;
 
-/// Checks the port or runs the script; the error says what is wrong. Whether signalbox is ready is not looked at.
+/// Checks the port or runs the script; the error describes the fault. Whether signalbox is ready is not looked at.
 pub async fn once(settings: &Settings) -> Result<(), String> {
     let HaWatch {
         port, interval, script, ..

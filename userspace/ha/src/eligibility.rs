@@ -16,7 +16,7 @@ pub(crate) struct Eligibility {
 }
 
 impl Eligibility {
-    /// Decides anew. The answer's second part is the time after which it must be asked again though nothing changes.
+    /// Decides again. The answer's second part is the time after which it must be asked again even if nothing changes.
     pub(crate) fn decide(
         &mut self,
         ha: &HighAvailability,

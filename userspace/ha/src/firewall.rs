@@ -1,6 +1,6 @@
 //! The firewall: a rule in each of nftables' input chains that lets VRRP in.
 //!
-//! A table of its own would not do: a packet that one chain accepts is still dropped by another of the same hook.
+//! A separate table would not do: a packet that one chain accepts is still dropped by another of the same hook.
 
 use anyhow::Context as _;
 use serde::Deserialize;

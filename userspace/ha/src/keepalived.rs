@@ -26,7 +26,7 @@ const PID_FILE: &str = "keepalived.pid";
 const VRRP_PID_FILE: &str = "vrrp.pid";
 const CHECKERS_PID_FILE: &str = "checkers.pid";
 
-/// Process of keepalived, with a child of its own that speaks VRRP.
+/// Process of keepalived, with a child process that speaks VRRP.
 pub(crate) struct Keepalived {
     child: Child,
 }
@@ -58,7 +58,7 @@ impl Keepalived {
         ] {
             command.arg(format!("{option}={}", directory.file(file).display()));
         }
-        // The file of another run would name a process that is none of ours.
+        // A file left by another run would name a process that is not ours.
         let _ = fs::remove_file(directory.file(VRRP_PID_FILE));
         command
             .stdin(Stdio::null())
@@ -74,10 +74,10 @@ impl Keepalived {
         Ok(Self { child })
     }
 
-    /// Has keepalived read its configuration anew.
+    /// Makes keepalived read its configuration again.
     pub(crate) fn reload(&self) {
         if let Some(pid) = self.pid() {
-            // A keepalived that has ended meanwhile is noticed by `ended`.
+            // A keepalived that has already ended is noticed by `ended`.
             let _ = kill(pid, Signal::SIGHUP);
         }
     }

@@ -1,4 +1,4 @@
-//! Planned moves: signalbox is asked to have connections that cannot move along go on at the node that has them.
+//! Planned moves: signalbox is asked to keep connections that cannot move along at the node that has them.
 
 use std::path::Path;
 use std::time::Duration;

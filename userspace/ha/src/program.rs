@@ -25,7 +25,7 @@ pub(crate) async fn output(program: &str, args: &[&str], input: &str) -> anyhow:
             .spawn()
             .with_context(|| format!("starting `{program}`: is it installed?"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that does not read its input says so by its status.
+            // A program that does not read its input reports that by its status.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         anyhow::Ok(child.wait_with_output().await?)

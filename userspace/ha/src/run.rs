@@ -23,7 +23,7 @@ use supervisor::Supervisor;
 
 /// Time that the last reports have at the end.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which the firewall's rules are put back where somebody has removed them.
+/// Interval at which the firewall's rules are restored if someone has removed them.
 const FIREWALL_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time until eligibility is decided again.
 const MAX_DECISION_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -138,7 +138,7 @@ async fn end(mut supervisor: Supervisor, last_words: [JoinHandle<()>; 2]) {
     }
 }
 
-/// Puts a changed configuration in force; one with mistakes changes nothing.
+/// Applies a changed configuration; one with mistakes changes nothing.
 async fn reload(options: &Options, told: &watch::Sender<Arc<Settings>>, supervisor: &mut Supervisor) {
     let new = match options.settings() {
         Ok(new) => new,

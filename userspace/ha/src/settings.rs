@@ -1,4 +1,4 @@
-//! What the configuration says of this node.
+//! Settings of this node in the configuration.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use signalbox_core::model::ha::HaMode;
 
 use crate::interface;
 
-/// Prefixes of addresses on the loopback interface, which has nothing but the addresses themselves.
+/// Prefixes of addresses on the loopback interface, which has only the addresses themselves.
 const LOOPBACK: &str = "lo";
 
 /// Section `ha` of a configuration, and what this machine adds to it.

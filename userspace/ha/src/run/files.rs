@@ -33,8 +33,8 @@ pub(super) fn lock(directory: &Directory) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Watches the configuration and, in the runtime directory, what operators release. A change is told once it has come
-/// to rest.
+/// Watches the configuration and, in the runtime directory, the files by which operators release groups. A change is
+/// reported once the files have stopped changing.
 pub(super) fn watch(
     config: &Path,
     directory: &Directory,

@@ -1,4 +1,4 @@
-//! The supervisor: what gives addresses to this node, and what takes them away.
+//! The supervisor: gives addresses to this node, and takes them away.
 
 use std::fs;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Puts settings in force that have been prepared.
+    /// Applies settings that have been prepared.
     pub(super) async fn reload(&mut self, before: &Settings) {
         let settings = self.settings();
         if settings.ha.mode == HaMode::Keepalived {
@@ -257,7 +257,7 @@ impl Supervisor {
         }
     }
 
-    /// Removes what a keepalived has left that did not end by itself.
+    /// Removes leftovers of a keepalived that did not end on its own.
     async fn clean_up(&mut self) {
         keepalived::end_orphan(&self.directory).await;
         self.remove_addresses(&self.settings()).await;
@@ -299,7 +299,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets VRRP in where the configuration says so.
+    /// Lets VRRP in where the configuration asks for it.
     pub(super) async fn open_firewall(&self) {
         let settings = self.settings();
         if !settings.ha.firewall || settings.ha.mode != HaMode::Keepalived {
