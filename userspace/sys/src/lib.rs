@@ -35,13 +35,13 @@ fn check(ret: isize) -> io::Result<usize> {
 /// Fills a buffer with random bytes (`getrandom(2)`): at most 256, which are never cut short.
 pub fn random_bytes(buf: &mut [u8]) -> io::Result<()> {
     debug_assert!(buf.len() <= 256, "longer reads may be cut short");
-    // SAFETY: the buffer is valid for writes of its length for the time of the call.
+    // SAFETY: the buffer is valid for writes of its length during the call.
     check(unsafe { libc::getrandom(buf.as_mut_ptr().cast::<c_void>(), buf.len(), 0) }).map(drop)
 }
 
 /// `recv(2)` with flags.
 pub fn recv(fd: RawFd, buf: &mut [u8], flags: c_int) -> io::Result<usize> {
-    // SAFETY: the buffer is valid for writes of its length for the time of the call.
+    // SAFETY: the buffer is valid for writes of its length during the call.
     check(unsafe {
         libc::recv(
             fd,
@@ -54,7 +54,7 @@ pub fn recv(fd: RawFd, buf: &mut [u8], flags: c_int) -> io::Result<usize> {
 
 /// `send(2)`; a closed peer is an error, not a signal.
 pub fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
-    // SAFETY: the buffer is valid for reads of its length for the time of the call.
+    // SAFETY: the buffer is valid for reads of its length during the call.
     check(unsafe {
         libc::send(
             fd,
@@ -68,16 +68,16 @@ pub fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
 /// `splice(2)`, at most `len` bytes.
 pub fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
     let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
-    // SAFETY: no memory of ours is touched; null offsets are right for pipes and sockets.
+    // SAFETY: none of our memory is touched; null offsets are right for pipes and sockets.
     check(unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), len, flags) })
 }
 
-/// A pipe (read end, write end) whose buffer holds `size` bytes, or what the kernel allows.
+/// A pipe (read end, write end) whose buffer holds `size` bytes, or as many as the kernel allows.
 pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: the array holds the two descriptors that the call writes.
     check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } as isize)?;
-    // SAFETY: both descriptors are new and owned by nobody else.
+    // SAFETY: both descriptors are new and have no other owner.
     let pair = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
     // SAFETY: no memory is touched. Failure (pipe-user-pages-soft) leaves a smaller pipe, which works too.
     unsafe { libc::fcntl(pair.1.as_raw_fd(), libc::F_SETPIPE_SZ, size as c_int) };
@@ -86,8 +86,8 @@ pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Returns the sequence numbers of the next byte that a connection sends, and of the next that it expects.
 ///
-/// Needs `CAP_NET_ADMIN`: the numbers are told in repair mode only (`tcp_getsockopt`, `TCP_QUEUE_SEQ`). What arrives
-/// meanwhile is received, what is queued is sent a moment later.
+/// Needs `CAP_NET_ADMIN`: the kernel shows the numbers in repair mode only (`tcp_getsockopt`, `TCP_QUEUE_SEQ`).
+/// Segments that arrive in that mode are received; queued bytes are sent a moment later.
 pub fn sequence_numbers(fd: RawFd) -> io::Result<(u32, u32)> {
     /// Leaves repair mode without sending a window probe (4.19+).
     const TCP_REPAIR_OFF_NO_WP: c_int = -1;
@@ -136,8 +136,8 @@ pub fn unacknowledged(fd: RawFd) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// Returns whether nothing is under way on an established connection: all bytes sent are acknowledged, all that have
-/// come are read, and neither end has finished.
+/// Returns whether nothing is under way on an established connection: all bytes sent are acknowledged, all received
+/// bytes are read, and neither end has finished.
 pub fn is_quiet(fd: RawFd) -> io::Result<bool> {
     const TCP_ESTABLISHED: u8 = 1;
     Ok(unread(fd)? == 0 && unacknowledged(fd)? == 0 && tcp_info(fd)?.state == TCP_ESTABLISHED)
@@ -148,9 +148,9 @@ pub fn send_due_acknowledgement(fd: RawFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
 }
 
-/// Returns the TCP timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 where it
-/// cannot be had. Never behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else
-/// (6.8+, `tcp_getsockopt`).
+/// Returns the TCP timestamp that a connection writes now, less the milliseconds of `CLOCK_MONOTONIC`; 0 if it is not
+/// available. Never behind, and at most a millisecond ahead: the kernel uses the lowest bit for something else (6.8+,
+/// `tcp_getsockopt`).
 #[must_use]
 pub fn timestamp_clock(fd: RawFd) -> u32 {
     let stamp = get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP);
@@ -215,7 +215,7 @@ pub fn reset_on_close(fd: RawFd) {
     };
 }
 
-/// Shuts a socket for writing, which sends FIN; the other direction goes on.
+/// Shuts a socket for writing, which sends FIN; the other direction stays open.
 pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
     // SAFETY: no memory is touched.
     check(unsafe { libc::shutdown(fd, libc::SHUT_WR) } as isize).map(drop)
@@ -240,9 +240,9 @@ pub fn take_error(fd: RawFd) -> Option<io::Error> {
 
 /// Returns whether a connection has been reset, or given up by the kernel.
 ///
-/// The state alone does not tell: a socket that has been closed both ways in good order is in `TCP_CLOSE` too, with
-/// bytes yet to be read. Nor does the error: `SO_ERROR` also tells of a router's "host unreachable", or of a route that
-/// is away for a moment, which must not end a connection (RFC 1122, section 4.2.3.9).
+/// The state alone is not enough: a socket that was closed both ways in good order is in `TCP_CLOSE` too, with bytes
+/// yet to be read. Nor is the error: `SO_ERROR` also reports a router's "host unreachable", or a route that is missing
+/// for a moment, which must not end a connection (RFC 1122, section 4.2.3.9).
 pub fn is_dead(fd: RawFd) -> bool {
     let Some(error) = take_error(fd) else { return false };
     match error.raw_os_error() {
@@ -315,7 +315,7 @@ pub fn set_local_port_range(fd: RawFd, range: &RangeInclusive<u16>) -> io::Resul
     set_int(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range)
 }
 
-/// Returns whether a connect failed for lack of resources of ours: descriptors, memory, source ports.
+/// Returns whether a connect failed because this machine ran out of resources: descriptors, memory, source ports.
 pub fn is_out_of_resources(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -328,7 +328,7 @@ pub fn is_out_of_resources(error: &io::Error) -> bool {
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: storage and length are those that `try_init` offers for the kernel to write; the descriptor is new and
-    // owned by nobody else.
+    // has no other owner.
     let (stream, peer) = unsafe {
         socket2::SockAddr::try_init(|storage, len| {
             let fd = check(libc::accept4(listener.as_raw_fd(), storage.cast(), len, flags) as isize)?;
@@ -368,7 +368,7 @@ impl Epoll {
     pub fn new() -> io::Result<Self> {
         // SAFETY: no memory is touched.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
     }
 

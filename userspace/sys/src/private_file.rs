@@ -1,4 +1,4 @@
-//! Files and directories that nobody but their owner may read.
+//! Files and directories that only their owner may read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use nix::sys::socket::{getsockopt, sockopt::AcceptConn};
 
-/// True once somebody has taken the descriptors.
+/// True once a caller has taken the descriptors.
 static ARE_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Takes the descriptors of this name, and leaves others alone. Nothing is there the second time.
@@ -16,7 +16,7 @@ pub fn take_descriptors(wanted: &str) -> io::Result<Vec<OwnedFd>> {
         return Ok(Vec::new());
     }
     let ours = named.filter(|(_, name)| name == wanted);
-    // SAFETY: the service manager has opened these for this process, and nobody takes them twice.
+    // SAFETY: the service manager has opened these for this process, and they are taken only once.
     Ok(ours.map(|(fd, _)| unsafe { OwnedFd::from_raw_fd(fd) }).collect())
 }
 

@@ -1,4 +1,4 @@
-//! `getsockopt(TCP_INFO)`: what the kernel says of a connection.
+//! `getsockopt(TCP_INFO)`: the kernel's statistics of a connection.
 
 use std::ffi::c_void;
 use std::io;

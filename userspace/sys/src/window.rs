@@ -5,12 +5,12 @@ use std::os::fd::RawFd;
 
 use super::{set_int, tcp_info};
 
-/// Least window that the kernel lets a socket be limited to, in bytes: `SOCK_MIN_RCVBUF / 2`. What is offered is rounded
-/// up to the next multiple of the window scale's unit (`__tcp_select_window`, net/ipv4/tcp_output.c).
+/// Least window that the kernel lets a socket be limited to, in bytes: `SOCK_MIN_RCVBUF / 2`. The offered window is
+/// rounded up to the next multiple of the window scale's unit (`__tcp_select_window`, net/ipv4/tcp_output.c).
 pub const MIN_LIMITED_WINDOW: u32 = 1152;
 
-/// Offers a connection's peer as small a window as the kernel allows, [`MIN_LIMITED_WINDOW`]: less than a segment of most
-/// paths, so that the peer waits. What has been offered before still arrives. The kernel lifts the limit when it
+/// Offers a connection's peer as small a window as the kernel allows, [`MIN_LIMITED_WINDOW`]: less than a segment of
+/// most paths, so that the peer waits. Bytes within earlier offers still arrive. The kernel lifts the limit when it
 /// enlarges the buffer (`tcp_rcv_space_adjust`, net/ipv4/tcp_input.c).
 pub fn limit_window(fd: RawFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 1)
