@@ -1,9 +1,9 @@
-//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and reports to each of them all it
-//! knows.
+//! `signalbox agent`: watches a cluster that balancers cannot reach from inside it, and reports all it knows to each of
+//! them.
 //!
-//! Each balancer has a task of its own: a balancer that does not answer delays no other, and gets the latest knowledge
-//! when it answers again. Unchanged knowledge is repeated now and then, with the agent's own age and error, so that
-//! a balancer sees that the agent lives, and whether it sees its cluster.
+//! Each balancer has a separate task: a balancer that does not answer delays no other, and gets the latest knowledge
+//! when it answers again. Unchanged knowledge is repeated now and then, with the agent's own age and error, so that a
+//! balancer sees that the agent lives, and whether it sees its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub async fn run(agent: Agent) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports all that is known to one balancer, again and again. Never returns.
+/// Reports all knowledge to one balancer, again and again. Never returns.
 async fn push_forever(
     balancer: Balancer,
     cluster: String,
@@ -133,7 +133,7 @@ async fn push_forever(
     }
 }
 
-/// Returns when the agent's sight of its cluster differs from what it last reported to the balancer.
+/// Returns when the agent has gained or lost sight of its cluster since the last report to the balancer.
 async fn status_changed(status: &SourceStatus, saw: bool) {
     while status.connected() == saw {
         tokio::time::sleep(CHECK_INTERVAL).await;

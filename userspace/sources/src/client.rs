@@ -1,7 +1,7 @@
 //! Client of HTTP APIs: those of other balancers and of etcd's members by their URLs, and that of a signalbox on this
 //! machine by its admin socket.
 //!
-//! Each request has a connection of its own, because tokens and certificates are replaced under a running program.
+//! Each request has a separate connection, because tokens and certificates are replaced under a running program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl ApiClient {
         self.ask_with_timeout(REQUEST_TIMEOUT, method, path, body).await
     }
 
-    /// Sends a request as [`Self::ask`], with a time limit of its own.
+    /// Sends a request as [`Self::ask`], with another time limit.
     pub async fn ask_with_timeout(
         &self,
         limit: Duration,
@@ -112,7 +112,7 @@ impl ApiClient {
         Err(self.unreachable("the answer has ended".into()))
     }
 
-    /// Sends a request and returns the answer, whatever its status.
+    /// Sends a request and returns the answer, with any status.
     pub async fn send(
         &self,
         method: Method,

@@ -52,7 +52,7 @@ pub use decode::{class, gateway, namespace, node, object, pod};
 /// processed only while a list is read.
 const MAX_QUEUED_UPDATES: usize = 1024;
 
-/// Settings of a cluster's watch: what is watched, and with which time limits.
+/// Settings of a cluster's watch: resources and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Configuration of the source.
@@ -113,8 +113,8 @@ pub struct Timings {
     pub program_timeout: Duration,
     /// Time limit for the server to begin an answer.
     pub answer_timeout: Duration,
-    /// Length of a watch that is requested. Older servers send no bookmarks: the end of a watch is their only sign of
-    /// life.
+    /// Length of a watch that is requested. Older servers send no bookmarks: the end of a watch is their only
+    /// heartbeat.
     pub watch_timeout: Duration,
     /// Time without data after which a watch is given up; longer than the watch lasts.
     pub silence_timeout: Duration,
@@ -138,8 +138,8 @@ impl Default for Timings {
     }
 }
 
-/// Watches until aborted, or until nobody receives any more, and reports as the source `kube:CLUSTER`: for the first
-/// time when everything has been listed once.
+/// Watches until aborted, or until the receiver is gone, and reports as the source `kube:CLUSTER`: for the first time
+/// when everything has been listed once.
 pub fn spawn(
     settings: Settings,
     cluster: String,

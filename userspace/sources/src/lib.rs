@@ -1,8 +1,8 @@
 //! Sources that discover clusters: API servers, agents, routing events, name servers.
 //!
-//! A source reports to the store all that it knows of a cluster ([`DiscoveryUpdate`]), and keeps its own
+//! A source reports its whole knowledge of a cluster to the store ([`DiscoveryUpdate`]), and keeps its own
 //! [`SourceStatus`] up to date, which the API and the metrics show. When a source loses touch with the cluster, its
-//! last knowledge stays in force.
+//! last knowledge stays in use.
 
 pub mod agent;
 mod alias_file;
@@ -35,7 +35,7 @@ pub struct DiscoveryUpdate {
     pub cluster: String,
     /// All that the source knows of the cluster; `None`: the cluster is gone.
     pub discovery: Option<Arc<ClusterDiscovery>>,
-    /// Channel for the outcome: in force (and, if `durable`, on disk), or the reason why not.
+    /// Channel for the outcome: applied (and, if `durable`, on disk), or the reason why not.
     pub done: Option<oneshot::Sender<Result<(), String>>>,
 }
 
@@ -148,7 +148,7 @@ impl SourceStatus {
         (heard != 0).then_some(heard)
     }
 
-    /// Records a message that the source cannot use; the source goes on.
+    /// Records a message that the source cannot use; the source continues.
     pub fn record_error(&self, error: &str) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
@@ -162,7 +162,7 @@ impl SourceStatus {
         };
     }
 
-    /// Returns whether the source is in touch with what it watches.
+    /// Returns whether the source is in touch with the cluster or broker that it watches.
     #[must_use]
     pub fn connected(&self) -> bool {
         self.connected.load(Relaxed) && self.missed_report().is_none()

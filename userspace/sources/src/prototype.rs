@@ -53,7 +53,7 @@ fn one() -> u32 {
     1
 }
 
-/// Decodes a number, also where it stands in quotes.
+/// Decodes a number, also in quotes.
 fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -70,8 +70,8 @@ fn number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result
         .ok_or_else(|| serde::de::Error::custom("not a number that fits"))
 }
 
-/// Parses a plugin's message. A route that cannot be served is rejected by itself; a host that cannot be understood
-/// makes the whole body wrong, since fewer hosts would carry the load.
+/// Parses a plugin's message. A route that cannot be served is rejected alone. A host that cannot be understood makes
+/// the whole body wrong, because fewer hosts would carry the load.
 pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
     let expected = r#"expected {"routes": {"a.test": {"url": "a.test", "weight": 1}}, "routerHosts": {"router-1": {"name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443}}}"#;
     // Decoded as a map first: serde takes a list for an object's fields in order, and so an empty one for an empty

@@ -1,8 +1,7 @@
-//! OpenShift's routing SPI: events from an ActiveMQ broker over STOMP, or posted over HTTP, to what is reported to the
-//! store.
+//! OpenShift's routing SPI: from events of an ActiveMQ broker over STOMP, or posted over HTTP, to reports to the store.
 //!
 //! This module owns the connection to the broker, the ledger's records, the files of certificates, and messages that
-//! nobody understood; `core::spi` decides what events mean. The data flow: broker -> `session` -> `consume` ->
+//! could not be understood; `core::spi` decides what events mean. The data flow: broker -> `session` -> `consume` ->
 //! `intake` -> ledger, files, then [`DiscoveryUpdate`](super::DiscoveryUpdate), then the acknowledgement. An
 //! acknowledged message survives a crash; others are delivered again.
 

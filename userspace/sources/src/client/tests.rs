@@ -50,7 +50,7 @@ async fn an_answer_is_decoded_and_a_refusal_repeats_its_reason() {
 
 #[tokio::test]
 async fn who_does_not_answer_is_named_with_the_reason() {
-    // A port that nobody listens on.
+    // A port without a listener.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = balancer(format!("http://{free}")).ask(Method::GET, "/x", None).await;
     let error = error.unwrap_err().to_string();

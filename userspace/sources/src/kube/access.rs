@@ -37,7 +37,7 @@ pub(super) enum Identity {
     Program(Box<Exec>),
 }
 
-/// Reads the settings. Errors say what is to be mended.
+/// Reads the settings. Errors say what to fix.
 pub(super) async fn resolve(connection: &ApiServerAccess) -> Result<ResolvedAccess, String> {
     match connection {
         ApiServerAccess::InCluster => in_cluster().await,

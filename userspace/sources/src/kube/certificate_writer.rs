@@ -1,6 +1,7 @@
 //! Certificates of a cluster's names, as files that only signalbox may read: `HOST.pem`, for the loader of certificates.
 //!
-//! Whoever owns a name must not answer for others, whatever his certificate says: a file is for its name alone.
+//! The owner of a name must not answer for other names, even if the certificate lists them: a file is for its name
+//! alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,8 +57,8 @@ impl Drop for CertificateWriter {
     }
 }
 
-/// Writes what is wanted whenever that changes, beginning with the first wish: until then, files of an earlier process
-/// stay in force.
+/// Writes the wanted files whenever they change, beginning with the first report: until then, files of an earlier
+/// process stay in use.
 async fn write_forever(directory: PathBuf, mut known: watch::Receiver<NamedTexts>, status: Arc<SourceStatus>) {
     while known.changed().await.is_ok() {
         loop {

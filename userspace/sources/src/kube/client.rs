@@ -21,13 +21,13 @@ use crate::client::percent_encoded;
 /// Time limit of a connect, with its proxy and TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// TCP keep-alive: a firewall forgets a watch that is silent for minutes. The kernel probes after so much silence, at
-/// intervals, and gives the connection up after so many probes without an answer.
+/// TCP keep-alive: a firewall forgets a watch that is silent for minutes. The kernel probes after this idle time, at
+/// the interval below, and closes the connection after that many probes without an answer.
 const KEEPALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_KEEPALIVE_PROBES: u32 = 3;
 
-/// Function that sends a request over a pool of connections, of whatever type.
+/// Function that sends a request over a pool of connections of any type.
 type Sender = Arc<dyn Fn(Request<Empty<Bytes>>) -> ResponseFuture + Send + Sync>;
 
 /// HTTP client of one server.

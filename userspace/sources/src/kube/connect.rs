@@ -79,7 +79,7 @@ impl Connector {
         outcome
     }
 
-    /// Returns whether the server answers, with whatever status.
+    /// Returns whether the server answers, with any status.
     pub(super) async fn answers(&self) -> bool {
         !matches!(self.get("/version").await, Err(WatchError::Unreachable(_)))
     }
@@ -100,7 +100,7 @@ impl Connector {
         let response = match timeout(self.timings.answer_timeout, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                // The kubeconfig, the authorities or the address may have changed: they are read anew.
+                // The kubeconfig, the authorities or the address may have changed: they are read again.
                 self.forget(number, false).await;
                 // The outermost text, "client error (Connect)", says nothing to an operator.
                 let cause = std::error::Error::source(&error).map(signalbox_sys::error_chain);
@@ -197,7 +197,7 @@ impl Connector {
         })
     }
 
-    /// Forgets the client, so that its files are read again. `credentials`: the program is run again as well.
+    /// Forgets the client, so that its files are read again. `credentials`: the program is run again, too.
     async fn forget(&self, number: u64, credentials: bool) {
         let mut state = self.state.lock().await;
         if state.clients != number {

@@ -50,7 +50,7 @@ impl WatchedObject {
 }
 
 impl WatchedObject {
-    /// Adds the certificate that a Route holds, which is left out where nobody needs it.
+    /// Adds the certificate that a Route holds, which is left out where it is not needed.
     pub(super) fn with_certificate(self, value: &Value) -> Self {
         match self {
             Self::Names(object, _) if object.kind == ObjectKind::Route => {

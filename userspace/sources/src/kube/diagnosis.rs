@@ -1,13 +1,13 @@
-//! Messages for operators about errors, with the remedy.
+//! Messages for operators about errors, with the fix.
 
 use super::feed::{Feed, Necessity};
 use super::resource_kind::ResourceKind;
 use super::watch_error::WatchError;
 
-/// Returns the message for an error that an operator has to mend, and whether a right is missing.
+/// Returns the message for an error that an operator has to fix, and whether a right is missing.
 pub(super) fn diagnosis(feed: &Feed, error: WatchError, watching: bool) -> Option<(String, bool)> {
     match error {
-        // The next request mends these, or has an error of its own.
+        // The next request repairs these, or reports its own error.
         WatchError::Absent | WatchError::Expired => None,
         WatchError::Broken(_) if watching => None,
         WatchError::Broken(text) => Some((format!("the list of {} broke off: {text}", feed.name()), false)),

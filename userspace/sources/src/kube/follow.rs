@@ -14,8 +14,8 @@ use super::watch_error::WatchError;
 use super::{SourceStatus, Timings};
 use crate::backoff::Backoff;
 
-/// Times that a resource must be absent before that is believed, because a server that starts (or an API service
-/// behind it) does not have all resources yet. The second number, a minute or so, is for resources whose names would
+/// Times that a resource must be absent before that is believed, because a server that starts (or an API service that
+/// it proxies) does not have all resources yet. The second number, a minute or so, is for resources whose names would
 /// be removed.
 const MAX_NOT_FOUND: u32 = 3;
 const MAX_NOT_FOUND_ONCE_LISTED: u32 = 10;

@@ -93,7 +93,7 @@ impl Hub {
         }
     }
 
-    /// Tells until nobody listens.
+    /// Reports until the receiver is gone.
     pub(super) async fn run(
         mut self,
         mut updates: Receiver<(usize, FeedUpdate)>,
@@ -195,8 +195,8 @@ impl Hub {
         }
     }
 
-    /// Returns errors that an operator has to mend. A namespace that may not be read is none, as long as routers may
-    /// be found in another.
+    /// Returns errors that an operator has to fix. A namespace that may not be read is none, as long as routers may be
+    /// found in another.
     fn errors_to_show(&self) -> impl Iterator<Item = &(String, &'static str)> {
         let hope = self.feeds.iter().any(|feed| {
             feed.necessity == Necessity::Speculative
@@ -311,7 +311,7 @@ impl Hub {
             tracing::info!(source = %self.source, hosts, names, rejected, "The cluster is known.");
         }
         self.published = Some(Arc::clone(&learned));
-        // An error is ignored: `run` notices when nobody listens.
+        // The error is ignored: `run` notices when the receiver is gone.
         let _ = out.send(DiscoveryUpdate {
             source: self.source.clone(),
             cluster: self.cluster.clone(),

@@ -33,7 +33,7 @@ impl MalformedObjects {
         }
     }
 
-    /// Forgets all objects, because everything is read anew.
+    /// Forgets all objects, because everything is read again.
     pub(super) fn clear(&mut self) {
         self.changed |= !self.present.is_empty();
         self.present.clear();

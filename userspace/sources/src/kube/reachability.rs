@@ -1,7 +1,7 @@
 //! Reachability of the server: one feed that gets through wakes all others.
 //!
-//! Each feed waits by itself, up to half a minute. [`watch_reachability`] notices sooner what all of them wait for: a
-//! server that answers again, a token or a kubeconfig that is replaced.
+//! Each feed waits separately, up to half a minute. [`watch_reachability`] ends the wait of all feeds sooner, when the
+//! server answers again, or when a token or a kubeconfig has been replaced.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const STARTING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reachability of the server, shared by its feeds.
 pub(super) struct Reachability {
-    /// True if the last request succeeded, or was refused for a reason of its own.
+    /// True if the last request succeeded, or was refused for a reason that concerns only that request.
     is_well: AtomicBool,
     /// True if nothing answers at the server's address.
     is_lost: AtomicBool,

@@ -194,7 +194,8 @@ impl Reader {
     }
 
     /// Returns whether the server's state is older than `version`, as after a restore of its etcd from a backup. A
-    /// watch from a version of the future would wait there, and never see what was undone.
+    /// watch from a version that the server has not reached would wait there, and miss the changes that the restore has
+    /// undone.
     async fn is_older_than(&self, version: &str) -> Result<bool, WatchError> {
         let now = self.page("limit=1").await?.metadata.resource_version;
         // Versions are opaque by the API's documentation, but numbers wherever etcd is the store.

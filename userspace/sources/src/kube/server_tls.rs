@@ -28,7 +28,7 @@ pub(super) struct ClientCertificate {
 }
 
 impl ServerTls {
-    /// Configuration of handshakes. Errors say what is to be mended.
+    /// Configuration of handshakes. Errors say what to fix.
     pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -75,7 +75,8 @@ impl ServerTls {
     }
 }
 
-/// Reads the certificates of a PEM text; at least one. Errors go on after what the text is.
+/// Reads the certificates of a PEM text; at least one. Errors continue a sentence that begins with the name of the
+/// text.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {

@@ -7,7 +7,7 @@ use crate::body::BodyError;
 pub(super) enum WatchError {
     /// The server does not have the resource.
     Absent,
-    /// A watch was cut off without a word of the server: to be resumed where it was.
+    /// A watch was cut off without a message from the server: to be resumed from the same version.
     Broken(String),
     /// The server does not know, or does not believe, the account.
     Unauthorized(String),

@@ -37,7 +37,7 @@ fn servers(text: &str) -> Vec<IpAddr> {
 
 /// Asks one server after the other for addresses of a kind.
 pub(super) async fn ask(name: &Hostname, kind: u16) -> Result<Answer, String> {
-    // Read each time: DHCP and the like replace it.
+    // Read each time: DHCP clients, for example, replace it.
     let text = tokio::fs::read_to_string(RESOLV_CONF).await.unwrap_or_default();
     let mut failure = String::new();
     for _ in 0..ROUNDS {

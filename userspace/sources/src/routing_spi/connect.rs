@@ -23,7 +23,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Connects. Files are read at each connection, because certificates are replaced under a running program.
 ///
 /// # Errors
-/// Text for operators, with the remedy where it is known.
+/// Text for operators, with the fix where it is known.
 pub(super) async fn connect(broker: &Broker, tls: Option<&BrokerTls>) -> Result<Box<dyn Stream>, String> {
     let tcp = TcpStream::connect((broker.host.as_str(), broker.port))
         .await

@@ -1,9 +1,9 @@
 //! Consumer of messages: tries one broker after the other, takes each message, then acknowledges it.
 //!
-//! A message is never refused with NACK. ActiveMQ answers that by moving the message to its own dead-letter queue,
-//! where nobody would look for it: a full disk of ours would lose an event. A message that cannot be recorded is kept,
+//! A message is never refused with NACK. ActiveMQ would answer by moving the message to its own dead-letter queue,
+//! where no one would look for it, so a full disk here would lose an event. A message that cannot be recorded is kept,
 //! not acknowledged, and tried again; with a prefetch of one nothing overtakes it, until it is recorded or an operator
-//! has it skipped. If the process dies meanwhile, the broker delivers the message again.
+//! has it skipped. If the process dies first, the broker delivers the message again.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Durat
 /// Time limit of a connect, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most errors kept as logged: brokers put addresses and the like into their messages.
+/// Most errors kept as logged, because brokers put addresses and other varying text into their messages.
 const MAX_ERROR_CHARS: usize = 100;
 
 /// Age from which on a lost connection resets the back-off, as does a message.
@@ -101,7 +101,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
     }
 }
 
-/// Guard that removes the waiting message when dropped, whatever has become of it.
+/// Guard that removes the waiting message when dropped, after any outcome.
 struct ClearOnDrop<'a>(&'a RoutingSpi);
 
 impl Drop for ClearOnDrop<'_> {

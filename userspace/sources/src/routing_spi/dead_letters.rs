@@ -1,4 +1,4 @@
-//! Dead letters: messages that nobody understood, the newest of them, for operators to see.
+//! Dead letters: messages that could not be understood, the newest of them, for operators to see.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use signalbox_sys::unix_ms;
 /// Number of dead letters that are kept, so that a broken publisher cannot fill the disk.
 const MAX_DEAD_LETTERS: usize = 100;
 
-/// Message that was set aside.
+/// Message that could not be understood, or that an operator had skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// Time in milliseconds since 1970.
     pub at_ms: u64,
-    /// Reason: document, line and what was expected there.
+    /// Reason: document, line and the text expected there.
     pub reason: String,
     /// First 4 KiB of the message, up to where a private key or pass phrase might begin.
     pub text: String,

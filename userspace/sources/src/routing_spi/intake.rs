@@ -210,7 +210,7 @@ impl Intake {
     }
 }
 
-/// Removes private keys that nobody will use: keeping them is a needless risk.
+/// Removes private keys that will not be used: keeping them is a needless risk.
 fn forget_keys(event: &mut RoutingEvent) {
     if let AppChange::AddCertificate { certificate, .. } = &mut event.change {
         certificate.private_key = None;

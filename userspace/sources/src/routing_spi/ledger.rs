@@ -31,7 +31,7 @@ pub(super) fn dead_letter(number: u64) -> String {
     format!("{DEAD_LETTER}{number:020}")
 }
 
-/// Reads a key; `None`: it is not one of ours.
+/// Reads a key; `None`: it is not a key of the ledger.
 pub(super) fn read(key: &str) -> Option<LedgerKey> {
     if let Some(number) = key.strip_prefix(DEAD_LETTER) {
         return number.parse().ok().map(LedgerKey::DeadLetter);

@@ -17,7 +17,7 @@ pub enum EventsError {
     /// The events are recorded, but certificates could not be written to files. The disk is at fault: try again.
     #[error("certificates could not be written: {0}")]
     Certificates(#[from] std::io::Error),
-    /// The events are recorded, but a rotation that they ask for is not in force. The store is at fault: try again.
+    /// The events are recorded, but a rotation that they ask for is not applied. The store is at fault: try again.
     #[error("what the events say of rotation could not be put in force: {0}")]
     Rotation(String),
 }
@@ -45,6 +45,6 @@ pub struct EventsOutcome {
     pub events: usize,
     /// Clusters that have changed. Empty: everything was known already.
     pub changed: Vec<String>,
-    /// Changed clusters that the store refused, with the reason, which will not pass by itself.
+    /// Changed clusters that the store refused, with the reason, which is permanent.
     pub refused: BTreeMap<String, String>,
 }

@@ -30,7 +30,7 @@ pub enum EndpointRotation {
 pub struct PendingRotation {
     /// Requested rotation.
     pub request: EndpointRotation,
-    /// Channel for the outcome: on disk and in force, or the reason why not.
+    /// Channel for the outcome: on disk and applied, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
 
@@ -112,7 +112,7 @@ mod tests {
         )
     }
 
-    /// Returns the rotations for a text after all that came before it.
+    /// Returns the rotations for `text` after the events in `before`.
     fn asked(before: &str, text: &str) -> Vec<EndpointRotation> {
         let mut applications = Applications::default();
         applications.apply(&parse(before).unwrap());

@@ -27,7 +27,7 @@ const MAX_WAITING: usize = 1 << 20;
 /// Message from a broker that is no answer to a request.
 #[derive(Debug)]
 pub(super) enum BrokerEvent {
-    /// The subscription is in force.
+    /// The subscription is active.
     Subscribed,
     /// A message.
     Message(Message),
@@ -39,7 +39,7 @@ pub(super) enum BrokerEvent {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) body: Vec<u8>,
-    /// True if the message was longer than what is kept of it.
+    /// True if the message was longer than the part that is kept.
     pub(super) cut: bool,
     /// Headers that acknowledge the message.
     ack: Vec<(&'static str, String)>,
@@ -111,8 +111,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Derives the intervals from `heart-beat` of both sides: what a side can do, and what it wants of the other (ms;
-    /// 0: nothing).
+    /// Derives the intervals from `heart-beat` of both sides: the interval at which a side can send, and the one that
+    /// it wants of the other (ms; 0: none).
     fn agree_heart_beats(&mut self, answer: &Frame, ours: Duration) {
         let theirs = answer.header("heart-beat").unwrap_or("0,0");
         let (can, wants) = theirs.split_once(',').unwrap_or(("0", "0"));
@@ -178,10 +178,10 @@ impl Session {
         self.send(&Frame::new("ACK", &headers)).await
     }
 
-    /// Waits for some work while heart-beats go on.
+    /// Waits for some work while heart-beats continue.
     ///
     /// # Errors
-    /// The connection was lost before the work was done. What the work has begun goes on as far as it does by itself.
+    /// The connection was lost before the work was done. Tasks that the work has started run on.
     pub(super) async fn run_with_heart_beats<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
         let mut work = std::pin::pin!(work);
         loop {

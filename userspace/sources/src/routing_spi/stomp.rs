@@ -21,7 +21,7 @@ pub(super) struct Frame {
     /// Headers in order; of a repeated name the first counts (STOMP 1.2).
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// True if the body was longer than what is kept of it.
+    /// True if the body was longer than the part that is kept.
     pub(super) cut: bool,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct ParentRef {
 }
 
 impl ParentRef {
-    /// Returns the Gateway that is meant; `None` for a Service or another kind. `home`: the route's namespace.
+    /// Returns the Gateway that the parent names; `None` for a Service or another kind. `home`: the route's namespace.
     fn parent(self, home: &str) -> Option<Parent> {
         let of_group = self.group.as_deref().is_none_or(|group| group == GROUP);
         let is_gateway = of_group && self.kind.as_deref().is_none_or(|kind| kind == "Gateway");

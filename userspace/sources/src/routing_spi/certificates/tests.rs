@@ -1,4 +1,4 @@
-//! Tests of certificate files: they come and go, and nobody else may read them.
+//! Tests of certificate files: they come and go, and only signalbox may read them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -62,7 +62,7 @@ fn files_come_and_go_with_their_aliases_and_nobody_else_reads_them() {
     let one = application(&["x.example"]);
     certificates.reconcile(&one.key, Some(&one)).unwrap();
     assert_eq!(found(&root).len(), 3);
-    // Something has changed a file's mode: it is made anew.
+    // Another program has changed a file's mode: the file is written again.
     let key = root.join("n+a/x.example.key");
     fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
     fs::create_dir(root.join("gone+app")).unwrap();

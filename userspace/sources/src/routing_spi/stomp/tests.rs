@@ -53,7 +53,7 @@ fn what_is_no_frame_is_refused() {
 }
 
 proptest! {
-    /// Frames come out as they went in, whatever they hold and however the bytes are cut up.
+    /// Frames come out as they went in, with any content and with the bytes cut up in any way.
     #[test]
     fn frames_survive_the_wire(
         frames in proptest::collection::vec(
