@@ -125,7 +125,7 @@ pub(super) fn is_hostname(text: &str) -> bool {
     text.bytes().any(|b| b.is_ascii_alphabetic()) && text.split('.').all(is_label)
 }
 
-/// Whether no machine has an address of its own of this kind.
+/// Whether an address of this kind can never be a machine's own.
 pub(super) fn is_of_no_machine(address: IpAddr) -> bool {
     address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }

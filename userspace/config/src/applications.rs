@@ -1,4 +1,4 @@
-//! Settings of the applications that routing events tell of, by pattern.
+//! Settings of the applications that routing events report, by pattern.
 
 use std::collections::HashMap;
 

@@ -31,12 +31,12 @@ pub(super) struct ClusterNames {
     indices: HashMap<String, usize>,
     /// Names for suggestions, in the order of the file: a hash map's order would give a different one each time.
     in_order: Vec<String>,
-    /// Whether some cluster's name has a mistake. An unknown name may be meant for that cluster and is reported only
-    /// once the first mistake is mended.
+    /// Whether some cluster's name has a mistake. An unknown name may refer to that cluster and is reported only once
+    /// the first mistake is fixed.
     incomplete: bool,
     /// Number of clusters in the file.
     count: usize,
-    /// Whether routing events may tell of applications: these can be named before they are told of.
+    /// Whether routing events may report applications, which can be named before they are reported.
     pub(super) has_applications: bool,
     /// Applications that the file names, in order of first mention. Their clusters come behind the file's own.
     applications: RefCell<Vec<String>>,
@@ -65,7 +65,7 @@ impl ClusterNames {
         self.find(name, place.position(), &place.path, report)
     }
 
-    /// Index of an application's cluster, whether or not events have told of the application yet.
+    /// Index of an application's cluster, whether or not events have reported the application yet.
     fn application(&self, name: &str, spot: Position, path: &NodePath<'_>, report: &mut Report) -> Option<usize> {
         let shown = quote(name);
         if !self.has_applications {

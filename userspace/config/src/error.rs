@@ -18,7 +18,7 @@ pub struct ConfigError {
     pub column: usize,
     /// Path in the tree, such as `clusters[0].hosts[1].weight`; empty for the file as a whole.
     pub path: String,
-    /// Description of the mistake and its remedy.
+    /// Description of the mistake and its fix.
     pub message: String,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for ConfigError {
 /// Most mistakes that are shown: a file of another kind has one in each line.
 const MAX_SHOWN: usize = 100;
 
-/// Hint for a mistake in text that is meant for another program, by its line before the mistake and from there on.
+/// Hint for a mistake in text with the syntax of another program, by its line before the mistake and from there on.
 fn hint((before, rest): (&str, &str)) -> &'static str {
     let value = rest.trim_start_matches(['"', '\'']);
     let word = value.split([' ', ',', '"', '\'']).next().unwrap_or_default();

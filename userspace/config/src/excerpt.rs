@@ -9,7 +9,7 @@ const CONTEXT: usize = 80;
 /// Finds excerpts in one pass over the text: places must be asked for in its order, by line and column.
 pub(super) struct Excerpts<'a> {
     lines: Peekable<Enumerate<Lines<'a>>>,
-    /// Beginning of the last excerpt in its line: the line's number, characters before it, and the text behind it.
+    /// Beginning of the last excerpt in its line: the line's number, characters before it, and the text from there on.
     /// Without this, ten thousand mistakes in one line of JSON would cost ten thousand walks from its start.
     cursor: (usize, usize, &'a str),
 }
@@ -59,7 +59,7 @@ impl Excerpt {
     fn of(rest: Chars<'_>, cut: bool, before: usize) -> Self {
         let dots = if cut { "..." } else { "" };
         let line: String = dots.chars().chain(rest.take(2 * CONTEXT).map(printable)).collect();
-        // Tabs stay tabs, so that the caret lands below its place whatever their width.
+        // Tabs stay tabs, so that the caret lands below its place at any tab width.
         let blank = |c| if c == '\t' { c } else { ' ' };
         let indent = line.chars().take(dots.len() + before).map(blank).collect();
         Self { line, indent }

@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<(HighAvailability, Vec<ConfigError>), ConfigE
     }
 }
 
-/// Decodes the section; addresses of its own are taken from `taken`. `None`: there is a mistake.
+/// Decodes the section; its addresses must not be in `taken`, and are added to it. `None`: there is a mistake.
 pub(super) fn decode(place: &NodeRef<'_>, taken: &mut BindOwners, report: &mut Report) -> Option<HighAvailability> {
     let mut map = MapDecoder::open(place, report)?;
     let name = map.take("name");
@@ -167,7 +167,7 @@ impl NodeRef<'_> {
     }
 }
 
-/// Whether the text can name an interface, in keepalived's configuration as well.
+/// Whether the text can name an interface, also in keepalived's configuration.
 fn is_interface(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     (1..=MAX_INTERFACE_BYTES).contains(&text.len()) && text.bytes().all(allowed) && !matches!(text, "." | "..")

@@ -18,8 +18,8 @@ use super::udp_health;
 
 const DEFAULT: HealthCheck = HealthCheck::DEFAULT;
 
-/// Decodes the check of a cluster; the default stands in for mistakes. `sends`: whether connections to the hosts begin
-/// with a PROXY header.
+/// Decodes the check of a cluster; the default replaces mistakes. `sends`: whether connections to the hosts begin with
+/// a PROXY header.
 pub(super) fn check(place: Option<&NodeRef<'_>>, sends: bool, report: &mut Report) -> HealthCheck {
     decode(place, DEFAULT, sends, None, report)
 }
@@ -180,7 +180,7 @@ fn http_probe(place: &NodeRef<'_>, tls: bool, asking: Option<&mut HealthPageTemp
         (None, None)
     };
     let known = map.finish(report);
-    // A port with a mistake counts as given: hosts without a port of their own are no mistake then.
+    // A port with a mistake counts as given: hosts without their own port are no mistake then.
     let (wanted, port) = (port.is_some() || !known, port.and_then(|place| place.port(report)));
     let path = path.and_then(|place| url_path(&place, report));
     let of_applications = asking.is_some();

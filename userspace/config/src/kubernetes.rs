@@ -1,4 +1,4 @@
-//! API server of a cluster, and what is read from it.
+//! API server of a cluster, and the objects that are read from it.
 
 mod shard;
 
@@ -14,7 +14,7 @@ use super::report::{Report, quote};
 use super::scalar::{optional_value, or_default};
 use super::selector;
 
-/// Most namespaces, each of which is a watch of its own; more are better chosen by a label selector over all.
+/// Most namespaces, each of which needs a separate watch; more are better chosen by a label selector over all.
 const MAX_NAMESPACES: usize = 256;
 
 const DEFAULT_ROUTERS: Routers = Routers {

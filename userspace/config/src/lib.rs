@@ -1,9 +1,9 @@
 //! The configuration file: text in, [`Model`] out, or every mistake at once.
 //!
-//! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or
-//! any I/O beyond reading the file ([`load()`]). The text becomes a tree with positions ([`signalbox_core::yaml`]), the tree is
-//! walked by small decoders (`map`, `scalar`, `address`) that note what is wrong and go on, and a [`Model`] exists
-//! only if none of them noted anything. Operators read docs/configuration.md.
+//! Owns: the file's schema, its defaults and the words of every error. Never: the state of the running balancer, or any
+//! I/O beyond reading the file ([`load()`]). The text becomes a tree with positions ([`signalbox_core::yaml`]), the
+//! tree is walked by small decoders (`map`, `scalar`, `address`) that note mistakes and continue, and a [`Model`]
+//! exists only if none of them noted anything. Operators read docs/configuration.md.
 
 mod address;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! Settings of metrics and of the log of connections.
+//! Settings of metrics and of the access log.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(super) fn metrics(place: Option<&NodeRef<'_>>, report: &mut Report) -> Metri
     }
 }
 
-/// Decodes the log of connections. `None`: there is a mistake.
+/// Decodes the access log's settings. `None`: there is a mistake.
 pub(super) fn log(place: Option<&NodeRef<'_>>, report: &mut Report) -> Option<Option<ConnectionLog>> {
     let Some(place) = place else { return Some(None) };
     let mut map = MapDecoder::open(place, report)?;

@@ -4,7 +4,7 @@ use signalbox_core::yaml::{self, Dialect};
 
 use super::node::{NodeKind, NodeRef, Position};
 
-/// A path in the file, and where it stands.
+/// A path in the file, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigPlace {
     /// The path that is named.

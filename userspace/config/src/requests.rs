@@ -122,7 +122,7 @@ fn headers(place: &NodeRef<'_>, report: &mut Report) -> Option<HeaderEdits> {
     })
 }
 
-/// Decodes the changes of one direction: removals come first, so that a field can be removed and added anew.
+/// Decodes the changes of one direction: removals come first, so that a field can be removed and added again.
 fn edits(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<FieldEdit>> {
     let mut map = MapDecoder::open(place, report)?;
     let remove = map.take("remove");

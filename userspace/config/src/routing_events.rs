@@ -1,4 +1,4 @@
-//! Broker that tells of OpenShift's applications.
+//! Broker that reports OpenShift's applications.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const DEFAULT_DESTINATION: &str = "/topic/routinginfo";
 const DEFAULT_ENDPOINT_TYPE: &str = "load_balancer";
 const DEFAULT_HA_PREFIX: &str = "ha-";
 
-/// Longest client id, destination and the like, in bytes: brokers document no limit.
+/// Longest text such as a client id or destination, in bytes: brokers document no limit.
 const MAX_TEXT_BYTES: usize = 255;
 
 /// Decodes `routing_events`, and returns the places of the addresses of each rule of `expose`. `None`: there is a

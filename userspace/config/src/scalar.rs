@@ -13,7 +13,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(8760 * 3600);
 
 const DURATION_FORMAT: &str = "a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h";
 
-/// Decodes a value that may be left out; `default` also stands in for a mistake that has been reported.
+/// Decodes a value that may be left out; `default` also replaces a mistake that has been reported.
 pub(super) fn or_default<T>(
     place: Option<&NodeRef<'_>>,
     default: T,
@@ -123,7 +123,7 @@ impl<'a> NodeRef<'a> {
         None
     }
 
-    /// Value as a word of a list; `what`: the value's name in messages, with its article.
+    /// Value as one of `words`; `what`: the value's name in messages, with its article.
     pub(super) fn keyword<T: Copy>(&self, what: &str, words: &[(&'static str, T)], report: &mut Report) -> Option<T> {
         let allowed = alternatives(words.iter().map(|(word, _)| *word));
         if matches!(self.node.kind, NodeKind::List(_)) {

@@ -84,7 +84,7 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>, report: &mut Report) ->
 }
 
 /// Reach of routes and `unmatched`: whether they lead to any cluster, and for which protocols one of these has a port.
-/// A cluster that accepts discovery may come to have any port, and routes that lead to it.
+/// A cluster that accepts discovery may later have any port, and routes that lead to it.
 struct RoutedProtocols {
     any: bool,
     http: bool,
@@ -167,8 +167,8 @@ fn events_get_lost(events: &RoutingEvents) -> Option<String> {
     })
 }
 
-/// Warning about source ports of services that cut-through takes as well: where a service and a listener connect to
-/// the same port of a host, two connections could get the same one.
+/// Warning about source ports that both services and cut-through take: where a service and a listener connect to the
+/// same port of a host, two connections could get the same one.
 fn ports_of_listeners(model: &Model) -> Option<String> {
     let last = *model.layer4.nat_ports.as_ref()?.end();
     let is_nat = |service: &Service| service.mode == Mode::Nat && service.protocol == Transport::Tcp;

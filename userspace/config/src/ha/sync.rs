@@ -14,7 +14,7 @@ use crate::report::{Report, quote};
 use crate::scalar::or_default;
 
 const DEFAULT_FLOWS: u32 = 131_072;
-/// Most flows of other nodes, as many as a node may have of its own.
+/// Most flows of other nodes, as many as a node may have itself.
 const MAX_FLOWS: u32 = 1 << 22;
 
 const SERVICES: [(&str, HaSyncServices); 2] = [("tcp", HaSyncServices::Tcp), ("off", HaSyncServices::Off)];

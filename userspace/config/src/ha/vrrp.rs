@@ -97,7 +97,7 @@ fn exclude_ids(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeSet<u8>>
     Some(ids)
 }
 
-/// Decodes when a node takes over from another, in OpenShift's words as well.
+/// Decodes when a node takes over from another; OpenShift's words are accepted, too.
 pub(super) fn preemption(place: Option<&NodeRef<'_>>, report: &mut Report) -> Preemption {
     or_default(place, Preemption::default(), |place| {
         if matches!(place.node.kind, NodeKind::Map(_)) {
@@ -135,7 +135,7 @@ fn checked_delay(delay: Duration, place: &NodeRef<'_>, report: &mut Report) -> O
     None
 }
 
-/// Notes what does not fit together in the section at `section`, and what is hardly meant.
+/// Notes contradictions in the section at `section`, and settings that are probably mistakes.
 pub(super) fn check(ha: &HighAvailability, section: &NodeRef<'_>, vrrp: Option<&NodeRef<'_>>, report: &mut Report) {
     let place = vrrp.unwrap_or(section);
     if ha.mode != HaMode::Keepalived {

@@ -1,4 +1,4 @@
-//! Messages of the rules for metrics and for the log of connections when broken.
+//! Messages of the rules for metrics and for the access log when broken.
 
 use super::{documented, only_mistake, only_mistakes, plus, right};
 

@@ -103,7 +103,7 @@ fn unmatched() {
     );
 }
 
-/// An application may be named before events tell of it: until then it has no hosts.
+/// An application may be named before events report it: until then it has no hosts.
 #[test]
 fn applications_are_named_where_clusters_are() {
     let text = |events: &str| {

@@ -1,4 +1,4 @@
-//! TLS termination and HTTP by request: what it means, and the message of each rule when it is broken.
+//! TLS termination and HTTP by request: the decoded settings, and the message of each rule when it is broken.
 
 use std::time::Duration;
 

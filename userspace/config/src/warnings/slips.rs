@@ -1,5 +1,5 @@
-//! Warnings about what a file hardly means: hosts that are ourselves, a host twice, ports of no service, shields that deny
-//! nobody or everybody.
+//! Warnings about likely mistakes in a file: hosts that are ourselves, a host twice, ports of no service, shields that
+//! deny no client or every client.
 
 use std::collections::{HashMap, HashSet};
 
@@ -99,7 +99,7 @@ fn is_all(net: &IpNet) -> bool {
     net.prefix_len() == 0
 }
 
-/// Lists that deny nobody, or everybody; `common` are those that hold for all.
+/// Lists that deny no client, or every client; `common` are those that apply to all.
 fn slip_of_lists(lists: &PrefixLists, common: &PrefixLists) -> Option<String> {
     let denies = |lists: &PrefixLists| !lists.deny.is_empty() || !lists.deny_files.is_empty();
     let allows = |lists: &PrefixLists| !lists.allow.is_empty() || !lists.allow_files.is_empty();
