@@ -13,7 +13,7 @@ use crate::product::{MEASURED, signalbox};
 use crate::scenario::Scenario;
 use crate::suite::Suite;
 
-/// Compare signalbox with HAProxy, nginx, Envoy, Traefik, Caddy and plain forwarding, in network namespaces of its own.
+/// Compare signalbox with HAProxy, nginx, Envoy, Traefik, Caddy and plain forwarding, in separate network namespaces.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask bench",
@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Path of another build of signalbox, which takes part as `signalbox-other`
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Directory for results [default: bench/results; http, conditions and ha: a directory of theirs in it]
+    /// Directory for results [default: bench/results; http, conditions and ha: a subdirectory of it]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// Do not install missing packages
@@ -156,7 +156,7 @@ impl RunArgs {
         let others = against.iter().map(|_| &Contender::Other);
         let mut setups = Vec::new();
         for contender in contenders.iter().filter(|c| **c != Contender::Other).chain(others) {
-            // Forwarding has no threads of its own: once is enough.
+            // Forwarding has no threads: once is enough.
             let threads = if *contender == Contender::Direct {
                 &[0][..]
             } else {

@@ -9,7 +9,7 @@ use aya::sys::{Stats, enable_stats};
 use serde::Serialize;
 use signalbox_lab::field;
 
-/// Object with program `bare_tx`, which others are compared with: it does nothing but send packets back.
+/// Object with program `bare_tx`, which others are compared with: it only sends packets back.
 pub(crate) static TESTING: &[u8] = aya::include_bytes_aligned!("../../ebpf/prebuilt/testing.bpf.o");
 
 /// Guard: the kernel counts runs of BPF programs while it exists.

@@ -24,7 +24,7 @@ pub(crate) struct Facts {
     pub(crate) hosts: String,
     pub(crate) signalbox: String,
     pub(crate) revision: String,
-    /// Conditions of the scenarios: what the balancers have to do beside their work.
+    /// Conditions of the scenarios: what the balancers have to do besides their work.
     pub(crate) conditions: String,
     /// Day of the start, in UTC.
     pub(crate) date: String,
@@ -34,7 +34,7 @@ pub(crate) struct Facts {
     pub(crate) warm_up_seconds: f64,
     /// Start of the run, in seconds since 1970.
     pub(crate) started: u64,
-    /// Busy part of the machine before the run, with nothing of ours at work.
+    /// Busy part of the machine before the run, while the benchmark does nothing.
     pub(crate) busy_before: f64,
 }
 

@@ -15,7 +15,7 @@ use crate::process;
 
 /// Name in the Host header of all requests; the balancers know no other.
 pub(crate) const NAME: &str = "app.bench.example";
-/// Name that the hosts serve in TLS of their own where a balancer re-encrypts.
+/// Name that the hosts serve with their own TLS where a balancer re-encrypts.
 pub(crate) const REENCRYPTED_NAME: &str = "tls.bench.example";
 /// Name that balancers show an RSA certificate for; plain HTTP goes to the hosts.
 pub(crate) const RSA_NAME: &str = "rsa.bench.example";

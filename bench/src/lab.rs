@@ -1,4 +1,4 @@
-//! The network of a run, in namespaces of its own:
+//! The network of a run, in separate namespaces:
 //!
 //! ```text
 //! client 10.71.1.2 … .9 ──veth── 10.71.1.1 balancer 10.72.1.1 ──veth── 10.72.1.2 host 1
@@ -35,8 +35,8 @@ pub(crate) const CLIENTS: [Ipv4Addr; 8] = {
     all
 };
 
-/// Settings of every namespace, whatever the machine is tuned to. TIME_WAIT buckets are so few that they neither block
-/// ports nor cost memory; backlogs are longer than any burst here; nothing is remembered of earlier connections.
+/// Settings of every namespace, independent of the machine's tuning. TIME_WAIT buckets are so few that they neither
+/// block ports nor cost memory; backlogs are longer than any burst here; nothing is remembered of earlier connections.
 const SYSCTLS: [&str; 7] = [
     "net.ipv4.tcp_max_tw_buckets=64",
     "net.ipv4.ip_local_port_range=1024 65535",
@@ -119,8 +119,8 @@ pub(crate) const fn gateway(host: Ipv4Addr) -> Ipv4Addr {
 
 /// Connects the balancer's namespace by a veth pair to `ns`, which sends everything through it.
 ///
-/// Routes say which congestion control is used, because a namespace may not choose one by sysctl that the machine does
-/// not allow to everybody, and would else inherit the machine's: with BBR, pacing is most of what is measured.
+/// Routes set the congestion control: a namespace may not choose one by sysctl that the machine does not allow to all
+/// users, and would otherwise inherit the machine's. With BBR, pacing would dominate the results.
 pub(crate) fn join(lb: &Ns, link: &str, gateway: Ipv4Addr, ns: &Ns, addresses: &[Ipv4Addr]) -> Result<()> {
     let [a, b, c, _] = gateway.octets();
     let net = |device, from| format!("route replace {a}.{b}.{c}.0/24 dev {device} src {from} congctl {CONGESTION}");

@@ -1,7 +1,7 @@
 //! Kernel memory of the whole machine, and the unit of CPU time.
 //!
 //! CPU time and memory of the balancer's own processes are not enough: work that the kernel does for them in softirqs
-//! and kernel threads is charged to nobody, and it is most of what an eBPF datapath costs.
+//! and kernel threads is charged to no process, and it is most of the cost of an eBPF datapath.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Side-by-side benchmarks: `cargo xtask bench`. See `docs/benchmarks.md` for what is measured and how to read it. And
-//! `cargo xtask lab`, a network to be tried by hand, which needs the same namespaces.
+//! Side-by-side benchmarks: `cargo xtask bench`. See `docs/benchmarks.md` for the measurements and how to read them.
+//! Also `cargo xtask lab`, a network to be tried by hand, which needs the same namespaces.
 //!
 //! Owns: small networks of namespaces, the load, the contenders' configurations, statistics and reports. Never: code
 //! of the balancer; signalbox is run as a process like the others, so that all are measured from the same distance.

@@ -66,7 +66,7 @@ pub(crate) struct Memory {
 /// Replication of flows to a second node.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Replication {
-    /// Flows per second that the second node was told of.
+    /// Flows per second that the second node received.
     pub(crate) flows: f64,
     /// Bytes for each of them.
     pub(crate) bytes: f64,
@@ -81,7 +81,7 @@ pub(crate) struct Replication {
 pub(crate) struct Change {
     /// Time from the change until all new names answered.
     pub(crate) until_all: f64,
-    /// Longest latency of the load meanwhile.
+    /// Longest latency of the load during the change.
     pub(crate) worst: f64,
     /// Requests of the load that failed.
     pub(crate) failed: f64,
@@ -93,7 +93,7 @@ pub(crate) struct Change {
 const DISTURBED: f64 = 0.02;
 
 impl Sample {
-    /// Sample of a turn that gave nothing but an error.
+    /// Sample of a turn that gave only an error.
     pub(crate) fn failed(why: String) -> Self {
         let mut errors = Errors::default();
         errors.add(why);

@@ -25,7 +25,7 @@ pub(crate) fn with_config(ns: &Ns, words: &[impl AsRef<OsStr>], config: &Path, t
     Ok(command)
 }
 
-/// Starts a child whose log is its own, and which is ended in order: all of ours end at once on one of two SIGTERMs.
+/// Starts a child whose log is its own, and which is ended in order: on one of two SIGTERMs all children end at once.
 pub(crate) fn start(name: &str, command: Command, dir: &Path) -> Result<Proc> {
     File::create(dir.join(format!("{name}.log")))?;
     Ok(Proc::try_spawn(name, command, dir)?.ended_in_order())
@@ -54,7 +54,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Last output of the contender, if it has ended by itself.
+    /// Last output of the contender, if it has ended unexpectedly.
     pub(crate) fn death(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
         process.ended().map(|_| last_words(process))

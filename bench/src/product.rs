@@ -17,7 +17,7 @@ pub(crate) fn workspace() -> &'static Path {
     bench.parent().unwrap_or(bench)
 }
 
-/// Profile of packages: figures are of what users run.
+/// Profile of packages: figures are of the program that users run.
 pub(crate) const MEASURED: &str = "dist";
 /// Profile that is built in a third of the time.
 pub(crate) const TRIED: &str = "release";

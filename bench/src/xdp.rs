@@ -53,7 +53,7 @@ const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xc];
 /// `MACS` the other way round, as words.
 const BACK: [u32; 3] = [0x0200_0000, 0x000c_0200, 0x0000_0001];
 
-/// A measurement: its name, the program, the frame, and what it has to return.
+/// A measurement: its name, the program, the frame, and the value that the program must return.
 struct Path {
     name: &'static str,
     which: TestProgram,
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &XdpArgs) -> Result<()> {
             times.push(measure(&mut trial, path)?);
         }
     }
-    // The median is the cost beside all else that this machine does, the tenth percentile the cost by itself.
+    // The median is the cost beside everything else that this machine does, the tenth percentile the undisturbed cost.
     let found: Vec<[f64; 2]> = times
         .iter_mut()
         .map(|times| [percentile(times, 50), percentile(times, 10)])
@@ -235,7 +235,7 @@ fn prepare(trial: &ProgramTester) -> Result<Vec<Path>> {
 
 fn measure(trial: &mut ProgramTester, path: &Path) -> Result<f64> {
     let mut total = Duration::ZERO;
-    // A path that is measured by itself runs again and again: the first run would pay for what other paths have
+    // A path that is measured alone runs again and again: the first run would pay for cache lines that other paths have
     // displaced.
     let calls = if path.runs == 1 { RUNS } else { 1 };
     for _ in 0..calls {

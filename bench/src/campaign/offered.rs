@@ -1,5 +1,5 @@
-//! Rate for `latency-half` and `edge-latency`: half of what the slowest contender bears, so that it is the same for all and too much for
-//! none.
+//! Rate for `latency-half` and `edge-latency`: half of the slowest contender's rate, so that it is the same for all and
+//! too much for none.
 
 use std::time::Duration;
 

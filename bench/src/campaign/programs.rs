@@ -1,4 +1,4 @@
-//! Cost of signalbox' BPF programs, measured after everything else in runs of their own.
+//! Cost of signalbox' BPF programs, measured after everything else in separate runs.
 
 use std::time::Duration;
 

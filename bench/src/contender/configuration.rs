@@ -69,7 +69,7 @@ impl Setup {
         }
     }
 
-    /// Configuration of a signalbox as it comes, where connections are routed.
+    /// Configuration of a signalbox with default settings, where connections are routed.
     pub(super) fn default_body(&self, lab: &Lab) -> Result<String> {
         let filling = filling(lab.dir(), self.threads, &[], &ALL[0], &[]);
         signalbox::body(filling, Suite::Connections, "auto")
@@ -163,7 +163,7 @@ mod tests {
                 .unwrap()
         };
         let texts: Vec<_> = CONDITIONS.iter().map(text).collect();
-        // The packet filter's rules are nobody's configuration.
+        // The packet filter's rules are in no contender's configuration.
         assert_eq!(texts[0], texts[1]);
         assert!(texts[2].contains("log stdout") && texts[3].contains("send-proxy-v2") && texts[4].contains("sc0_conn"));
     }

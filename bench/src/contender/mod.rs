@@ -54,7 +54,7 @@ pub(crate) enum Contender {
 pub(crate) const REFERENCE: &str = "haproxy";
 /// Name of plain forwarding.
 pub(crate) const BASELINE: &str = "direct";
-/// Access log of contenders that write it by themselves, in the run's directory.
+/// Access log of contenders that write the file themselves, in the run's directory.
 const ACCESS_LOG: &str = "access.log";
 /// Name of another build of signalbox.
 pub(crate) const OTHER: &str = "signalbox-other";
@@ -220,7 +220,7 @@ impl RunningContender {
         self.standby.as_ref().map(|_| ReplicationCounts::read(lab)).transpose()
     }
 
-    /// Last output of the contender or its second node, if one has ended by itself.
+    /// Last output of the contender or its second node, if one has ended unexpectedly.
     pub(crate) fn death(&mut self) -> Option<String> {
         let standby = self.standby.as_mut().and_then(Running::death);
         self.running.death().or(standby)

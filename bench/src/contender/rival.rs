@@ -1,4 +1,4 @@
-//! The rivals: their names, files and commands, and what they cannot do.
+//! The rivals: their names, files and commands, and the scenarios that they do not support.
 
 use std::process::Command;
 
@@ -194,7 +194,7 @@ impl Rival {
         let mut command = place.command(lab, self.program());
         match self {
             Self::Haproxy | Self::Haproxy30 | Self::HaproxySplice | Self::HaproxyRouter => {
-                // A master reloads; without one there is nothing but the process that serves.
+                // A master reloads; without one there is only the process that serves.
                 let is_reloaded = matches!(scenario.kind, ScenarioKind::Change(_));
                 command.args(if is_reloaded {
                     &["-W", "-db", "-f"][..]

@@ -11,7 +11,7 @@ const HTTP: Template = template!("signalbox/http.yaml");
 /// Configuration with a tier, all but what [`crate::product::configuration`] adds.
 pub(super) fn body(mut filling: Filling, suite: Suite, tier: &str) -> Result<String> {
     let is_http = suite == Suite::Http;
-    // The default is compared with other balancers; a tier of its own is for comparison with the default.
+    // The default is compared with other balancers; another tier is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
         // Not a tier: connections have a socket until they are cut, as on kernels without what the kernel peek takes.

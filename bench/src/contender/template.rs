@@ -1,4 +1,4 @@
-//! Configurations of contenders as files that a reader can judge: `bench/rivals/README.md` says what stands for what.
+//! Configurations of contenders as files that a reader can judge: `bench/rivals/README.md` lists the placeholders.
 
 use anyhow::{Context as _, Result, bail};
 

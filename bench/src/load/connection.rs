@@ -1,4 +1,4 @@
-//! Connection of the load: connects, asks, takes the answer; then asks again, or waits for the end and begins anew.
+//! Connection of the load: connects, asks, takes the answer; then asks again, or waits for the end and starts over.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;
@@ -10,7 +10,7 @@ use super::response::Response;
 use super::wire::Wire;
 use super::{source, tls};
 
-/// State of a connection: what it does next.
+/// State of a connection: its next step.
 #[derive(PartialEq)]
 enum ConnectionState {
     Connecting,
@@ -152,8 +152,8 @@ impl Connection {
     }
 }
 
-/// Reason of an error, in words that are the same each time, so that they can be counted; but for TLS, whose kinds are
-/// all one.
+/// Reason of an error, in words that are the same each time, so that errors can be counted. All kinds of TLS errors
+/// count as one.
 fn reason(e: &Error) -> String {
     match e.kind() {
         ErrorKind::InvalidData => e.to_string(),

@@ -1,4 +1,4 @@
-//! Echo servers of WebSockets at the hosts: each takes the head of an upgrade, and sends back what comes behind it.
+//! Echo servers of WebSockets at the hosts: each takes the head of an upgrade, and sends back the bytes that follow it.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -73,7 +73,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
 }
 
 impl Echo {
-    /// Serves what has come: whether the connection goes on. Messages are so small that a send buffer takes them.
+    /// Serves received bytes: whether the connection stays open. Messages are so small that a send buffer takes them.
     fn serve(&mut self) -> bool {
         let mut buffer = [0; 4096];
         let n = match self.stream.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! Flood of SYNs whose senders do not exist: nobody takes the answers.
+//! Flood of SYNs whose senders do not exist: no one receives the answers.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ const BURST_INTERVAL: Duration = Duration::from_millis(1);
 const IP_BYTES: usize = 20;
 const SYN_BYTES: usize = IP_BYTES + 40;
 
-/// Runs `work` while so many SYNs a second come to a target. Returns its result, and how many have been sent.
+/// Runs `work` while `rate` SYNs a second reach a target. Returns its result, and how many have been sent.
 pub(crate) fn during<T>(ns: &Ns, target: SocketAddrV4, rate: u32, work: impl FnOnce() -> T) -> Result<(T, u64)> {
     let socket = ns.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))))?;
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -43,7 +43,7 @@ fn send(socket: &Socket, target: SocketAddrV4, rate: u32, is_over: &AtomicBool, 
             let port = 1024 + (number % 60_000) as u16;
             match socket.send_to(&syn(SocketAddrV4::new(sender, port), target, number), &to) {
                 Ok(_) => _ = sent.fetch_add(1, Relaxed),
-                // The interface's queue is full: what does not fit is not sent.
+                // The interface's queue is full: the remaining SYNs are not sent.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
                 Err(error) => return Err(error).context("a SYN could not be sent"),
             }

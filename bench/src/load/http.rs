@@ -1,7 +1,7 @@
 //! HTTP at a fixed number of connections: each sends its next request as soon as the last is answered.
 //!
-//! Load from one or two threads, each with its own epoll. Closed loop: the rate is what the system can bear, and
-//! latency at that rate says how long requests queue. For the latency of a lone request there is [`super::paced`].
+//! Load from one or two threads, each with its own epoll. Closed loop: the rate is the most that the system can bear,
+//! and latency at that rate says how long requests queue. For the latency of a lone request there is [`super::paced`].
 
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ impl<'a> HttpWorker<'a> {
 
     fn handle(&mut self, slot: usize, flags: EpollFlags) {
         if self.slots.has_connected(slot, flags) {
-            // Connecting is part of what the first request takes.
+            // Connecting is part of the first request's time.
             self.ask(slot, None);
         }
         let mut step = self.slots.receive(slot, self.plan.once, flags);

@@ -103,7 +103,7 @@ fn ask(mut stream: impl Read + Write, request: &[u8]) -> Result<()> {
     }
 }
 
-/// Sends one request on a connection of its own; the body's last byte but one tells which host answered.
+/// Sends one request on a separate connection; the body's last byte but one tells which host answered.
 pub(crate) fn probe(to: SocketAddrV4, request: &[u8]) -> Result<u8> {
     let stream = connect(to)?;
     stream.set_read_timeout(Some(Duration::from_millis(500)))?;

@@ -1,8 +1,8 @@
 //! Requests at a fixed rate over connections that stay, whether or not the last ones are answered: an open loop.
 //!
-//! A request is due when the schedule says so and counts from then, even if it cannot be sent because all connections
-//! wait for answers: a balancer that stops for a moment delays everything that was due meanwhile, and that is what the
-//! latencies show. A closed loop would ask nothing in that time and show one slow request.
+//! A request is due at a scheduled time and counts from then, even if it cannot be sent because all connections wait
+//! for answers. A balancer that stops for a moment delays every request that was due in that time, and the latencies
+//! show that. A closed loop would ask nothing in that time and show one slow request.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;

@@ -22,7 +22,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that takes this certificate and no other: an answer then comes from a host of ours.
+    /// A client that accepts only this certificate: an answer then comes from one of the bench's hosts.
     pub(crate) fn new(name: &str, certificate: CertificateDer<'static>, resumes: bool) -> Result<Self> {
         // X25519 alone: the peers of a comparison have no post-quantum group.
         let provider = CryptoProvider {

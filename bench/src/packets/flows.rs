@@ -19,7 +19,7 @@ use crate::lab::{CLIENTS, Lab};
 
 /// Payload of a packet: as little as fills the shortest Ethernet frame.
 pub(super) const PAYLOAD: [u8; 18] = [0x55; 18];
-/// Time for every flow to be answered: a balancer starts meanwhile.
+/// Time for every flow to be answered, in which a balancer starts.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests that each flow must have answered: the host has been heard, and the client again.
 const REQUESTS_PER_FLOW: usize = 3;
@@ -31,7 +31,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// Opens the sockets. Every turn has ports of its own: nothing is left of the turn before.
+    /// Opens the sockets. Every turn has its own ports: nothing is left of the turn before.
     pub(super) fn open(lab: &Lab, targets: &[Ipv4Addr], turn: u16) -> Result<Self> {
         let first = 20_000 + turn % 1000 * SOCKETS;
         let bind = || -> Result<Vec<UdpSocket>> {
@@ -88,7 +88,7 @@ impl Flows {
             for socket in &self.sockets {
                 match sendmmsg(socket.as_raw_fd(), &mut headers, &payloads, &to, [], MsgFlags::empty()) {
                     Ok(each) => state.sent.fetch_add(each.count() as u64, Ordering::Relaxed),
-                    // A queue is full: what was lost there was not sent.
+                    // A queue is full: packets lost there were not sent.
                     Err(Errno::ENOBUFS | Errno::EAGAIN) => 0,
                     Err(error) => return Err(error).context("sendmmsg"),
                 };

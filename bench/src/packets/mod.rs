@@ -1,9 +1,9 @@
-//! `cargo xtask bench xdp --packets`: small packets of UDP through a service, in a network of namespaces, against what
-//! the kernel does by itself: forwarding, and nftables that translate addresses.
+//! `cargo xtask bench xdp --packets`: small packets of UDP through a service, in a network of namespaces, against the
+//! kernel's own forwarding, and nftables that translate addresses.
 //!
-//! The client sends as fast as it can; packets that arrive at the hosts, translated, count. All that a packet costs,
-//! from the client's system call to the host's interface, is on the same CPUs, so the rate is the inverse of all of it:
-//! forwarding says what of it is not the balancer's.
+//! The client sends as fast as it can; packets that arrive at the hosts, translated, count. The whole cost of a packet,
+//! from the client's system call to the host's interface, is on the same CPUs, so the rate is the inverse of it.
+//! Forwarding shows which part of it is not the balancer's.
 
 mod contender;
 mod flows;
@@ -51,7 +51,7 @@ struct PacketSample {
     /// Part of the packets sent that did not arrive.
     lost: f64,
     /// CPU time in ns for a packet that arrived: of the sender, in whose softirqs packets go all the way, and of the
-    /// kernel's threads for softirqs. Others may use the machine meanwhile.
+    /// kernel's threads for softirqs. Other processes may use the machine at the same time.
     cpu: f64,
     /// Time in ns for a packet that arrived, of all CPUs in softirqs.
     softirq: f64,

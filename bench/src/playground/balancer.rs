@@ -1,4 +1,4 @@
-//! signalbox in the lab: started here, killed by whoever tries that, and started again here or from a shell.
+//! signalbox in the lab: started here, killed by the user, and started again here or from a shell.
 
 use std::io::Result as IoResult;
 use std::os::unix::net::UnixStream;
@@ -54,7 +54,7 @@ impl Balancer {
         if self.is_down() {
             let mut command = process::command(&self.ns, &self.program);
             command.arg("run").arg("--config").arg(self.dir.join(CONFIG));
-            // A Ctrl-C is for us: what it ends is ours to end, in our order.
+            // A Ctrl-C is for the lab, which ends its processes itself, in its own order.
             command.process_group(0);
             self.process = Some(process::start("balancer", command, &self.dir)?);
         }

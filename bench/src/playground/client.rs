@@ -1,4 +1,4 @@
-//! The client: curl, with a configuration for what is common to all commands.
+//! The client: curl, with a configuration that all commands share.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,9 @@ use anyhow::Result;
 use super::network::VIP;
 use super::site::Site;
 
-/// Writes curl's configuration: every name is at the balancer, and only certificates of the lab are trusted. That of the
-/// balancer is for the names whose TLS ends there: an answer for another one shows that nobody has ended it on the way.
+/// Writes curl's configuration: every name is at the balancer, and only certificates of the lab are trusted. The
+/// balancer's certificate is for the names whose TLS ends there: an answer for another name shows that its TLS was not
+/// ended on the way.
 pub(super) fn write_config(site: &Site) -> Result<()> {
     let ca = site.path("ca.pem");
     let text = format!(

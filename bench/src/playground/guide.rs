@@ -1,5 +1,5 @@
-//! Guide that is printed once everything answers: what is there, and what to try. Every command is indented by two
-//! spaces and stands as it is to be typed, so that it can be copied, and that a test can run it.
+//! Guide that is printed once everything answers: the parts of the lab, and commands to try. Every command is indented
+//! by two spaces and complete, so that it can be copied, and that a test can run it.
 
 use super::site::{BALANCER, Site};
 use super::{balancer, client};

@@ -1,11 +1,12 @@
-//! `cargo xtask lab`: a client, a balancer and two clusters of HAProxy router hosts, each in a network namespace of its
-//! own, to be tried by hand until Ctrl-C.
+//! `cargo xtask lab`: a client, a balancer and two clusters of HAProxy router hosts, each in a separate network
+//! namespace, to be tried by hand until Ctrl-C.
 //!
 //! `signalbox demo` needs no root and has all on loopback, where tier `cut` has no programs. Here there are links
 //! between them, so that flows are cut through.
 //!
-//! Owns: what is started and in which order, what is said about it. Never: what the operator does with it; a balancer
-//! or router host that is killed stays dead until asked for, because what goes on without it is the thing to see.
+//! Owns: the processes, the order of their start, and the messages about them. Never: the operator's experiments; a
+//! killed balancer or router host stays dead until the operator restarts it, because the lab is to show what works
+//! without it.
 
 mod app;
 mod balancer;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &PlaygroundArgs) -> Result<()> {
     packages::ensure_installed(&packages::LAB, !args.no_install)?;
     let signalbox = product::signalbox(args.signalbox.as_deref(), product::TRIED)?;
     interrupt::install()?;
-    // Declared in this order: what is dropped last was there first.
+    // Declared in this order: the first is dropped last.
     let site = Site::take(&args.name, &signalbox)?;
     let network = Network::new(&site)?;
     let mut routers = Router::all(&site, &network)?;

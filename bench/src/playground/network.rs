@@ -7,7 +7,7 @@
 //!                                          10.93.2.1 ──veth── 10.93.2.2 south-2
 //! ```
 //!
-//! The balancer's namespace does not forward: what comes through came through signalbox.
+//! The balancer's namespace does not forward, so every packet that comes through came through signalbox.
 
 use std::net::Ipv4Addr;
 

@@ -15,7 +15,7 @@ use crate::interrupt;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// URLs of the two clusters, each by a route of its own: one without TLS and one with.
+/// URLs of the two clusters, each with its own route: one without TLS and one with.
 const URLS: [&str; 2] = ["http://north.lab.example/", "https://south.lab.example/"];
 
 /// Waits until every router host has answered through the balancer, or something has ended.
@@ -77,7 +77,7 @@ fn ask_status(site: &Site) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("signalbox status")
 }
 
-/// Says what is missing on a machine that cannot do all that the lab promises.
+/// Says what is missing on a machine that cannot do everything that the lab promises.
 fn tell_what_is_missing(status: &Value) {
     for missing in status["degraded"].as_array().into_iter().flatten() {
         let word = |key: &str| missing[key].as_str().unwrap_or_default().to_owned();

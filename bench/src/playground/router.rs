@@ -1,4 +1,4 @@
-//! Router hosts: a HAProxy in each that says which host it is on, and an application behind it for downloads.
+//! Router hosts: a HAProxy in each that says which host it is on, and an application for downloads that it proxies.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl Router {
     pub(super) fn start(&mut self) -> Result<()> {
         if self.haproxy.is_none() {
             let mut command = process::command(&self.ns, "haproxy");
-            // A Ctrl-C is for us: what it ends is ours to end, in our order.
+            // A Ctrl-C is for the lab, which ends its processes itself, in its own order.
             command.arg("-db").arg("-f").arg(self.config()).process_group(0);
             self.haproxy = Some(process::start(self.name, command, &self.dir)?);
         }

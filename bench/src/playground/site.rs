@@ -1,4 +1,4 @@
-//! Name of a lab, and its directory: locked while the lab runs, so that there are no two of a name, and whatever is
+//! Name of a lab, and its directory: locked while the lab runs, so that there are no two of a name, and everything
 //! found under that name once locked is a leftover.
 
 use std::fs::{self, File, TryLockError};

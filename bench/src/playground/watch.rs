@@ -1,4 +1,4 @@
-//! Watches the lab until it is told to stop: says what has ended, and starts it again when asked to.
+//! Watches the lab until it is told to stop: reports processes that have ended, and restarts them when asked to.
 
 use std::io::BufRead as _;
 use std::sync::mpsc::{Receiver, channel};
@@ -28,13 +28,13 @@ pub(super) fn until_interrupted(balancer: &mut Balancer, routers: &mut [Router])
     }
 }
 
-/// Starts whatever has ended; running processes stay as they are.
+/// Starts processes that have ended; running ones stay as they are.
 fn restart(balancer: &mut Balancer, routers: &mut [Router]) -> Result<()> {
     routers.iter_mut().try_for_each(Router::start)?;
     balancer.start()
 }
 
-/// Receives a message for each line of standard input, as it comes; none from `</dev/null`.
+/// Receives a message for each line of standard input as it is typed; none from `</dev/null`.
 fn lines() -> Receiver<()> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

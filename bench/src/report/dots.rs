@@ -1,5 +1,5 @@
-//! Chart of latencies: a line for each contender from its median to what one request in a thousand exceeds, on a
-//! logarithmic scale, because the tail is what differs.
+//! Chart of latencies: a line for each contender from its median to the latency that one request in a thousand exceeds,
+//! on a logarithmic scale, because the tails differ most.
 
 use super::bars::colour;
 use super::svg::{Anchor, GRID, INK, PALE, RED, Svg};

@@ -44,8 +44,8 @@ impl Report {
         }
     }
 
-    /// Writes `latest.json`, `latest.md` with its pictures, and what the README and the page on benchmarks show: `readme.md`,
-    /// `tables.md` and `worse.md`. Returns the text of `latest.md`.
+    /// Writes `latest.json`, `latest.md` with its pictures, and the parts for the README and the page on benchmarks:
+    /// `readme.md`, `tables.md` and `worse.md`. Returns the text of `latest.md`.
     pub(crate) fn write(&self, dir: &Path) -> Result<String> {
         let pictures = plots::all(&self.rows);
         let text = markdown::text(self, &pictures);

@@ -1,4 +1,4 @@
-//! Row of the results: one contender's rounds in one scenario, summarised by themselves and beside the others'.
+//! Row of the results: one contender's rounds in one scenario, summarised alone and compared with the others'.
 
 use serde::Serialize;
 
@@ -47,12 +47,12 @@ pub(super) struct Summary {
     pub(super) resident: Option<Spread>,
     /// Kernel memory beyond that of plain forwarding.
     pub(super) added_kernel: Option<Spread>,
-    /// Flows per second that a second node was told of, and bytes for each.
+    /// Flows per second that a second node received, and bytes for each.
     pub(super) replicated: Option<Spread>,
     pub(super) replicated_bytes: Option<Spread>,
     pub(super) mean_lag: Option<Spread>,
     pub(super) p99_lag: Option<Spread>,
-    /// Time until all new names answered, longest latency and failed requests meanwhile, resident memory after it.
+    /// Time until all new names answered, longest latency and failed requests until then, resident memory afterwards.
     pub(super) until_all: Option<Spread>,
     pub(super) worst: Option<Spread>,
     pub(super) failed: Option<Spread>,

@@ -1,4 +1,4 @@
-//! SVG, as much as our pictures need. They have a background of their own, so that they can be read on a dark page.
+//! SVG, as much as our pictures need. They have a background, so that they can be read on a dark page.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ pub(super) struct Svg {
     height: f64,
 }
 
-/// End of a text that stands at its coordinates.
+/// Which end of a text is at its coordinates.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,

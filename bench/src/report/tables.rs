@@ -209,7 +209,7 @@ pub(super) fn most_threads(rows: &[Row]) -> usize {
     rows.iter().map(|row| row.threads).max().unwrap_or(0)
 }
 
-/// Row of a contender with so many threads.
+/// Row of a contender with `threads` threads.
 pub(super) fn find<'a>(rows: &'a [Row], scenario: &str, who: &str, threads: usize) -> Option<&'a Row> {
     let threads = if who == BASELINE { 0 } else { threads };
     let is = |row: &&Row| row.contender == who && row.threads == threads;

@@ -1,4 +1,4 @@
-//! Change of routes under light load: how long until all new names answer, and what clients of the others see of it.
+//! Change of routes under light load: the time until all new names answer, and its effect on clients of the others.
 
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::load::openings::{self, OpeningsPlan};
 use crate::measure::{Change, Sample};
 use crate::{interrupt, process};
 
-/// New connections per second meanwhile, each with a request.
+/// New connections per second during the change, each with a request.
 const RATE: u32 = 200;
 /// Length of the load, of which a part is before the change.
 const LOAD_INTERVAL: Duration = Duration::from_secs(6);
@@ -26,7 +26,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// Time in which processes with the former routes end.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(700);
 
-/// Runs the load, and gives the contender further routes meanwhile.
+/// Runs the load, and gives the contender further routes during it.
 pub(super) fn run(bench: &Bench<'_>, scenario: &Scenario, count: usize) -> Result<Sample> {
     let names: Vec<_> = (0..count)
         .map(|number| format!("route-{number}.bench.example"))

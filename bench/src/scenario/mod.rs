@@ -56,7 +56,7 @@ pub(crate) enum Entry {
     Tls,
     /// In TLS, resuming sessions.
     ResumedTls,
-    /// In TLS, for the name that balancers encrypt anew.
+    /// In TLS, for the name that balancers re-encrypt.
     Reencrypted,
     /// In TLS, for the name with an RSA certificate.
     RsaTls,
@@ -80,7 +80,7 @@ pub(crate) enum ScenarioKind {
     Large(usize),
     /// A connection for each request, with answers of 1 MiB.
     UniqueLarge(usize),
-    /// Closed loop of answers of 64 MiB, each over a connection of its own, over so many at once.
+    /// Closed loop of answers of 64 MiB, each over a separate connection, over this many at once.
     UniqueHuge(usize),
     /// Bulk streams to the hosts.
     Bulk(usize),

@@ -11,7 +11,7 @@ const RULES: &str = include_str!("../../rivals/netfilter.nft");
 /// Tracked connections that have ended are forgotten after a second: at these rates the table would be full otherwise.
 const SYSCTLS: [&str; 1] = ["net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"];
 
-/// A ruleset that is in force until dropped.
+/// A ruleset that is active until dropped.
 pub(crate) struct Ruleset<'a>(&'a Ns);
 
 impl<'a> Ruleset<'a> {

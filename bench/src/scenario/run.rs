@@ -90,7 +90,7 @@ pub(super) fn conditioned(bench: &Bench<'_>, entry: Entry, connections: usize, c
     Ok(sample)
 }
 
-/// Runs an open loop at the offered rate, whatever comes back.
+/// Runs an open loop at the offered rate, regardless of the answers.
 pub(super) fn paced(bench: &Bench<'_>, scenario: &Scenario, connections: usize) -> Result<Sample> {
     ensure!(bench.offered > 0.0, "nobody got through `{}`", scenario.closed_loop());
     let meter = bench.meter();
@@ -114,12 +114,12 @@ pub(super) fn large(bench: &Bench<'_>, entry: Entry, connections: usize, once: b
     files(bench, entry, connections, ("/1m", LARGE), once)
 }
 
-/// Runs a closed loop of huge answers, each over a connection of its own.
+/// Runs a closed loop of huge answers, each over a separate connection.
 pub(super) fn huge(bench: &Bench<'_>, entry: Entry, connections: usize) -> Result<Sample> {
     files(bench, entry, connections, ("/64m", HUGE), true)
 }
 
-/// Runs a closed loop of answers of so many bytes. The rate stays that of responses; the cost is that of a GB.
+/// Runs a closed loop of answers of `bytes` bytes. The rate stays that of responses; the cost is that of a GB.
 fn files(
     bench: &Bench<'_>,
     entry: Entry,
@@ -151,7 +151,7 @@ pub(super) fn bulk_streams(bench: &Bench<'_>, streams: usize) -> Result<Sample> 
     Ok(sample)
 }
 
-/// Runs h2load: its rate, and the CPU time meanwhile.
+/// Runs h2load: its rate, and the CPU time during the run.
 pub(super) fn streams(bench: &Bench<'_>, connections: usize) -> Result<Sample> {
     let run = h2load::H2Load::start(bench.lab, connections, (bench.warm_up, bench.length))?;
     let mut meter = bench.meter();
