@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::exec::{Run, find_program, is_root};
 
-/// A package, and alternatives that do as well.
+/// A package, and alternatives that are just as good.
 #[derive(Clone, Copy)]
 pub(crate) struct AptPackage {
     pub(crate) name: &'static str,
@@ -39,7 +39,7 @@ pub(crate) fn missing(packages: &[AptPackage]) -> Result<Vec<&'static str>> {
 }
 
 /// Installs `names`. Services that Debian starts with a package are stopped again and kept from starting: they would
-/// hold ports, and the tests start their own. A service that was there before is left alone.
+/// hold ports, and the tests start their own. A service that was there before is not touched.
 pub(crate) fn install(names: &[&'static str]) -> Result<()> {
     if names.is_empty() {
         return Ok(());

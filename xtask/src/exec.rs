@@ -1,4 +1,4 @@
-//! Runs other programs: says what it runs, and on failure which command it was and how it ended.
+//! Runs other programs: prints the command, and on failure which command it was and how it ended.
 
 use std::{
     env,
@@ -125,7 +125,7 @@ impl Run {
             .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Whether the command succeeds, and all that it says; nothing is printed.
+    /// Whether the command succeeds, and its whole output; nothing is printed.
     pub(crate) fn outcome(mut self) -> Result<(bool, String)> {
         let name = self.command.get_program().to_string_lossy().into_owned();
         let output = self.command.output().with_context(|| cannot_start(&name))?;

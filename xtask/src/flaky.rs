@@ -62,7 +62,7 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<()> {
                     read(line, &mut table);
                 }
             };
-            // A failed round goes into the table: what is wanted is how often.
+            // A failed round goes into the table, which counts them.
             let _ = prepared.run(program, filter.as_deref(), &mut each);
         }
         println!(
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<()> {
     }
 }
 
-/// A word is a part of names; what has parentheses is an expression of nextest's.
+/// A word matches part of a name; a filter with parentheses is an expression of nextest's.
 fn expression(filter: &str) -> String {
     if filter.contains('(') {
         filter.to_owned()
@@ -101,7 +101,7 @@ fn read(line: &str, table: &mut Table) {
     let Some((_, rest)) = line.split_once("s] ") else {
         return;
     };
-    // A counter may stand in between.
+    // A counter may come in between.
     let rest = rest.trim_start();
     let name = match rest.strip_prefix('(').and_then(|rest| rest.split_once(") ")) {
         Some((_, name)) => name,

@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build the eBPF objects from source, or check that the checked-in ones are what the sources give
+    /// Build the eBPF objects from source, or check that the checked-in ones match the sources
     BuildEbpf(ebpf::EbpfArgs),
     /// Compare the maps and programs of the eBPF objects with ebpf/abi.txt
     Abi(abi::AbiArgs),

@@ -84,8 +84,8 @@ pub(crate) fn install() {
     find(false);
 }
 
-/// The programs of the suites that can be had, by their variables: before a merge those that are quick to install. Says
-/// which cannot.
+/// The programs of the suites that are available, by their variables: before a merge those that are quick to install.
+/// Says which are not.
 pub(crate) fn find(all: bool) -> Vec<(&'static str, PathBuf)> {
     let find = |suite: &Suite| match suite.find() {
         Ok(program) => Some((suite.variable, program)),
@@ -159,7 +159,7 @@ fn install_axe(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Installs a suite of PyPI into a virtual environment of its own.
+/// Installs a suite of PyPI into a separate virtual environment.
 fn install_python(dir: &Path, requirement: &str) -> Result<()> {
     quietly(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
     let mut pip = Command::new(dir.join("bin/pip"));

@@ -40,7 +40,7 @@ pub(crate) struct UiArgs {
     /// Check libraries and pictures offline: nothing missing, nothing changed, nothing too large
     #[arg(long)]
     check: bool,
-    /// Download the libraries anew (npm), and have the pictures drawn (Chromium, as root)
+    /// Download the libraries again (npm), and have the pictures drawn (Chromium, as root)
     #[arg(long)]
     update: bool,
 }
@@ -105,8 +105,8 @@ fn digest(file: &Path) -> Result<String> {
     Ok(format!("{:x}", Sha256::digest(bytes)))
 }
 
-/// Downloads the packages; npm compares each with the registry's hash. Rewrites the folder, but for Preact's licence,
-/// which htm's package has not.
+/// Downloads the packages; npm compares each with the registry's hash. Rewrites the folder, except Preact's licence,
+/// which htm's package lacks.
 fn update_libraries(scratch: &Path) -> Result<()> {
     let vendor = root()?.join(VENDOR);
     for (package, files) in PACKAGES {

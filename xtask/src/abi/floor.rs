@@ -25,8 +25,8 @@ pub(super) fn oldest(object: &str) -> Version {
     optional.map_or(OLDEST, |(_, version)| *version)
 }
 
-/// Functions of the kernel (kfuncs) by the numbers that stand for them in an object: `KERNEL_FUNCTIONS` of
-/// common/src/peek/abi.rs. They begin behind all helpers.
+/// Functions of the kernel (kfuncs) by their numbers in an object: `KERNEL_FUNCTIONS` of common/src/peek/abi.rs. The
+/// numbers begin after those of all helpers.
 const KERNEL_FUNCTIONS: [(i32, &str, Version); 4] = [
     (0x5b0c_0001, "bpf_sk_assign_tcp_reqsk", (6, 9)),
     (0x5b0c_0002, "bpf_iter_num_new", (6, 4)),
@@ -280,7 +280,7 @@ mod tests {
                 .contains("helper 999")
         );
         assert!(Needs::default().map(99, "99").is_err());
-        // The second half of a 64-bit constant is no instruction, whatever its first byte.
+        // The second half of a 64-bit constant is no instruction, with any first byte.
         assert!(needs(&[(BPF_LD_IMM64, 0, 0, 1), (0x87, 0, 0, 0)]).is_ok());
     }
 }

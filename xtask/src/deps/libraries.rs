@@ -1,6 +1,6 @@
-//! `docs/dependencies.md`: every library that the product names, what it brings, and why it is there.
+//! `docs/dependencies.md`: every library that the product names, the crates that it brings, and the reason for it.
 //!
-//! A library costs everybody who builds signalbox: a new one needs a line of reason, which this checks.
+//! A library has a cost for everyone who builds signalbox: a new one needs a line of reason, which this checks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -119,7 +119,7 @@ fn graph() -> Result<Graph> {
     Ok(parse(&tree))
 }
 
-/// Reads a tree whose lines begin with their depth; what a crate names is shown where it stands first.
+/// Reads a tree whose lines begin with their depth; the dependencies of a crate are shown at its first occurrence.
 fn parse(tree: &str) -> Graph {
     let mut graph = Graph::new();
     let mut path: Vec<String> = Vec::new();

@@ -63,7 +63,7 @@ const FOLDERS: [&str; 7] = ["bench", "common", "core", "ebpf", "fuzz", "userspac
 
 #[derive(clap::Args, Default)]
 pub(crate) struct DepsArgs {
-    /// List which module of the product imports which, circles among its files, and names and comments to mend
+    /// List which module of the product imports which, circles among its files, and names and comments to fix
     #[arg(long)]
     list: bool,
     /// Write the ranks into docs/architecture.md, the numbers of docs/dependencies.md, and results of benchmarks into the
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &DepsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Splits the page into what stands before the table of ranks, the table, and what stands behind it.
+/// Splits the page into the text before the table of ranks, the table, and the text after it.
 fn split_page(text: &str) -> Result<(&str, &str, &str)> {
     let missing = || format!("{PAGE} has no place for the table of ranks: {BEGIN}");
     let (before, rest) = text.split_once(BEGIN).with_context(missing)?;
@@ -139,7 +139,7 @@ fn split_page(text: &str) -> Result<(&str, &str, &str)> {
     Ok((before, table, after))
 }
 
-/// Finds out whether the page shows the ranks that are in force.
+/// Finds out whether the page shows the current ranks.
 fn check_page(root: &Path) -> Result<Option<String>> {
     let text = fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
     let (_, table, _) = split_page(&text)?;

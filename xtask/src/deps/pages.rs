@@ -60,7 +60,7 @@ fn check_page(root: &Path, page: &str, text: &str) -> Vec<String> {
         if !is_free && line.chars().count() > MAX_COLUMNS {
             fault(format!("the line is longer than {MAX_COLUMNS} columns"));
         }
-        // A span of code may go on in the next line, but not beyond its paragraph.
+        // A span of code may continue in the next line, but not beyond its paragraph.
         is_span &= !line.trim().is_empty();
         for (nth, name) in line.split('`').enumerate() {
             is_span ^= nth > 0;

@@ -3,7 +3,7 @@
 
 use super::modules::Modules;
 
-/// Modules of `userspace/src` from the lowest to the highest, each with what it is.
+/// Modules of `userspace/src` from the lowest to the highest, each with its description.
 const RANKS: [(&str, &str); 8] = [
     ("state", "counters and snapshots that all threads share"),
     (
@@ -43,7 +43,7 @@ fn rank(module: &str) -> Option<usize> {
     RANKS.iter().position(|(name, _)| *name == module)
 }
 
-/// Finds imports of the product that run upwards, each with its place and the remedy.
+/// Finds imports of the product that run upwards, each with its place and the fix.
 pub(super) fn check(modules: &Modules<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for ((from, to), places) in modules.between_tops() {

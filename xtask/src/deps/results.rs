@@ -1,4 +1,4 @@
-//! Checks figures of the benchmarks: each is of a commit that HEAD descends from, and pages show what the results say.
+//! Checks the benchmarks' results: each is of a commit that HEAD descends from, and the pages show the same figures.
 
 use std::{fs, path::Path};
 

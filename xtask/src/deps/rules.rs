@@ -1,4 +1,4 @@
-//! Rules for sources, by where they stand: who may name aya and rustls, and use unsafe.
+//! Rules for sources by their place: which of them may name aya and rustls, and use unsafe.
 
 use super::code::only_code;
 
@@ -71,7 +71,7 @@ fn has_word(line: &str, word: &str) -> bool {
     words(line, word).next().is_some()
 }
 
-/// Ends of the places where `word` stands alone.
+/// Ends of the places where `word` is a whole word.
 fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
     let is_ident = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).filter_map(move |(at, _)| {

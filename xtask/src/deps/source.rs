@@ -7,7 +7,7 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Item};
 
-/// A path that a source names: `crate::state::Shared` is `["state", "Shared"]`, and where it stands.
+/// A path that a source names: `crate::state::Shared` is `["state", "Shared"]`, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Import {
     pub(super) path: Vec<String>,
@@ -132,7 +132,7 @@ fn paths(module: &[String], tokens: TokenStream, found: &mut Vec<Import>) {
     }
 }
 
-/// Whether `::` stands at index `at`.
+/// Whether `::` is at index `at`.
 fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     let is_colon = |at: usize| match tokens.get(at) {
         Some(TokenTree::Punct(punct)) if punct.as_char() == ':' => Some(punct.spacing()),

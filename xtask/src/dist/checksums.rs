@@ -1,4 +1,4 @@
-//! `SHA256SUMS` of all that was made, as `sha256sum --check` reads it.
+//! `SHA256SUMS` of all artefacts, in the format of `sha256sum --check`.
 
 use std::{
     collections::BTreeMap,

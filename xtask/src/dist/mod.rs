@@ -1,7 +1,7 @@
 //! `dist`: packages for Debian and for Red Hat's distributions, an archive of the same files, and container images.
 //!
 //! The packers are the distributions' own, dpkg-deb and rpmbuild, fed with one list of files: cargo-deb and
-//! cargo-generate-rpm would each have a list of its own, and take minutes to be built.
+//! cargo-generate-rpm would each need another list, and take minutes to build.
 
 mod check;
 mod checksums;
@@ -151,7 +151,7 @@ struct Packing<'a> {
     product: &'a Product,
     release: &'a Release,
     effort: Effort,
-    /// Directory for what is in between.
+    /// Directory for intermediate files.
     scratch: &'a Path,
     out: &'a Path,
 }

@@ -79,7 +79,7 @@ fn of_all_trees(root: &Path) -> Result<Vec<Library>> {
     Ok(libraries)
 }
 
-/// Name and version of what is linked into a package, or makes code of it.
+/// Name and version of each crate that is linked into a package, or generates code of it.
 fn used(root: &Path, manifest: &str, package: &str) -> Result<BTreeSet<String>> {
     let tree = Run::cargo([
         "tree",

@@ -1,5 +1,5 @@
-//! Parts of the packages: the program without its debug symbols, the symbols, and what the program writes about
-//! itself (manual pages, completions).
+//! Parts of the packages: the program without its debug symbols, the symbols, and the manual pages and completions that
+//! the program writes.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Makes them anew.
+    /// Makes the parts from scratch.
     pub(super) fn make(built: &Path, directory: &Path, release: &Release) -> Result<Self> {
         if directory.exists() {
             fs::remove_dir_all(directory)?;

@@ -1,4 +1,5 @@
-//! Builds whose bytes do not depend on where the checkout is, or who builds it; and the proof, by building twice.
+//! Builds whose bytes do not depend on where the checkout is, or which user builds it; and the proof, by building
+//! twice.
 
 use std::{
     env, fs,

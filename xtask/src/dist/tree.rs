@@ -180,7 +180,7 @@ fn licences(root: &Path, directory: &str) -> Vec<PackagedFile> {
         .into()
 }
 
-/// Writes the files below a directory that is made anew. Modes and times do not depend on who does it, and when.
+/// Writes the files below a directory that is removed first. Modes and times do not depend on the user or the date.
 pub(super) fn stage(files: &[PackagedFile], to: &Path, release: &Release) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -211,7 +211,7 @@ impl PackagedFile {
     }
 }
 
-/// Sets modes of directories, and the time of all that is below one.
+/// Sets modes of directories, and the time of everything below one.
 pub(super) fn settle(path: &Path, release: &Release) -> Result<()> {
     if path.is_symlink() {
         let date = format!("@{}", release.epoch);

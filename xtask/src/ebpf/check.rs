@@ -1,4 +1,4 @@
-//! `build-ebpf --check`: the checked-in objects are what the sources give. CI runs it.
+//! `build-ebpf --check`: the checked-in objects match the sources. CI runs it.
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -8,7 +8,7 @@ use crate::{
     exec::{Run, find_program},
 };
 
-/// Version of bpf-linker that links what LLVM 22 wrote, without an LLVM of its own: it opens the one rustc ships.
+/// Version of bpf-linker that links the output of LLVM 22 without its own LLVM: it opens the one that rustc ships.
 const BPF_LINKER: &str = "0.10.4";
 const BPF_LINKER_FEATURES: [&str; 3] = ["--no-default-features", "--features", "rust-llvm-22"];
 

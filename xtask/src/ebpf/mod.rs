@@ -1,7 +1,8 @@
 //! `build-ebpf`: builds the eBPF objects from source and keeps checked-in copies honest.
 //!
-//! The copies in `ebpf/prebuilt` are what `cargo run` embeds, so that nobody needs a BPF toolchain to try signalbox.
-//! Beside them stands a [`record::Record`] of what they were built from, which `--check` compares with the sources.
+//! `cargo run` embeds the copies in `ebpf/prebuilt`, so that a BPF toolchain is not needed to try signalbox. Beside
+//! them is a [`record::Record`] of the sources that they were built from, which `--check` compares with the current
+//! ones.
 
 mod check;
 mod compile;
@@ -57,7 +58,7 @@ pub(crate) struct EbpfArgs {
     /// Install a toolchain first if there is none that works
     #[arg(long)]
     pub(crate) install: bool,
-    /// Build nothing new: fail unless the checked-in objects are what the sources give
+    /// Build nothing new: fail unless the checked-in objects match the sources
     #[arg(long, conflicts_with = "out")]
     pub(crate) check: bool,
     /// Write the objects into this directory instead of ebpf/prebuilt

@@ -1,7 +1,7 @@
 //! xtask as cargo's RUSTC_WRAPPER, for the eBPF build only. It changes two things that nothing else can:
 //!
 //! - cargo derives `-C metadata` of a path dependency outside the workspace root (`../common`) from its absolute path,
-//!   and rustc puts it into every symbol. Two checkouts would give two objects. A crate's name and version do as well:
+//!   and rustc puts it into every symbol. Two checkouts would give two objects. A crate's name and version are enough:
 //!   there is one of each in this build.
 //! - bpf-linker opens the first libLLVM in LD_LIBRARY_PATH, which rustup sets to another compiler's. The wrapper gives it
 //!   that of the compiler whose output it reads.

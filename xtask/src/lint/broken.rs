@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Lint, files};
 
-/// A file with one place of it replaced, and part of what the lint must say then.
+/// A file with one place of it replaced, and part of the message that the lint must print then.
 pub(super) struct Broken {
     pub(super) file: &'static str,
     pub(super) from: &'static str,

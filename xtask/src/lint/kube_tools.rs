@@ -1,4 +1,4 @@
-//! Tools for manifests that Debian 12 does not have: kustomize of Debian 13, which runs there as well, and
+//! Tools for manifests that Debian 12 does not have: kustomize of Debian 13, which runs there too, and
 //! kubernetes-validate of PyPI, which brings the schemas of all versions. Both are installed once, and kept.
 
 use std::{fs, path::PathBuf, process::Command};
@@ -10,7 +10,7 @@ use crate::{
     vm::store::{self, quietly},
 };
 
-/// kubernetes-validate and what it needs.
+/// kubernetes-validate and its dependencies.
 const REQUIREMENTS: [&str; 10] = [
     "kubernetes-validate==1.37.0",
     "attrs==26.1.0",

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::files::METRICS;
 use super::promql::{Matcher, names};
 
-/// Labels that Prometheus gives to what it scrapes.
+/// Labels that Prometheus adds to each scraped target.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
 /// Values of a label, by its name; none where any may come.

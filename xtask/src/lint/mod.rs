@@ -1,7 +1,7 @@
-//! `lint`: checks what operators get beside the program, in packaging/, and what it is released by, by the tools that
-//! read it.
+//! `lint`: checks the files in packaging/ that operators get beside the program, and the release's workflows, by the
+//! tools that read them.
 //!
-//! Before the real files each lint is given broken ones: what it does not notice there, it would not notice here.
+//! Before the real files each lint is given broken ones: a mistake that it misses there would go unnoticed here.
 
 mod alerts;
 mod broken;
@@ -90,7 +90,7 @@ impl Lint {
     }
 }
 
-/// Installs what lints need beside Debian's packages; says what cannot be had.
+/// Installs tools that lints need beside Debian's packages; reports those that are not available.
 pub(crate) fn install() {
     for subject in Subject::value_variants() {
         if let Err(why) = subject.lint().ready() {

@@ -1,5 +1,5 @@
-//! Workflows of releases and of changes: actions are named by commits, one job may write, and what is made or tested is so
-//! by `cargo xtask`.
+//! Workflows of releases and of changes: actions are named by commits, one job may write, and everything is made and
+//! tested by `cargo xtask`.
 
 use std::{fs, path::Path};
 

@@ -114,8 +114,8 @@ fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Has systemd read the units in a root of their own, with the programs that they start. It succeeds whatever it finds,
-/// and says it.
+/// Has systemd read the units in a separate root, with the programs that they start. It succeeds even with findings,
+/// and prints them.
 fn verify(root: &Path) -> Result<Vec<String>> {
     let scratch = crate::root::root()?.join("target/lint/systemd");
     let (programs, units) = (scratch.join("usr/bin"), scratch.join("usr/lib/systemd/system"));

@@ -13,15 +13,15 @@ pub(super) struct Rival {
 
 /// Where a rival comes from.
 pub(super) enum Source {
-    /// Packages of a release of Debian, in a root of its own.
+    /// Packages of a release of Debian, in a separate root.
     Debian {
         suite: &'static str,
         packages: &'static str,
         program: &'static str,
-        /// Beginning of what the program says of its version: a release that moves on is another rival.
+        /// Beginning of the program's version output: a newer release is another rival.
         version: &'static str,
     },
-    /// A package of PyPI, in a virtual environment of its own.
+    /// A package of PyPI, in a separate virtual environment.
     PyPi {
         requirement: &'static str,
         /// Path of the program in the environment; `*` stands for any one folder.

@@ -1,5 +1,6 @@
-//! Rivals that `cargo xtask bench` compares with: what a user would install today. They are installed once, each in a
-//! place of its own below the cache directory, and kept. [`list`] says which, [`install`] how, [`wanted`] for whom.
+//! Rivals that `cargo xtask bench` compares with: the versions that a user would install today. They are installed
+//! once, each in a separate place below the cache directory, and kept. [`list`] says which, [`install`] how, [`wanted`]
+//! for which runs.
 
 mod install;
 mod list;
@@ -33,8 +34,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Variables that tell signalbox-bench, when it runs with these arguments, where the rivals are; for one that cannot be
-/// had, why not.
+/// Variables that tell signalbox-bench, when it runs with these arguments, where the rivals are; for an unavailable
+/// one, the reason.
 pub(crate) fn environment(args: &[OsString]) -> Vec<(String, OsString)> {
     let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let may_install = !words.iter().any(|word| word == "--no-install");

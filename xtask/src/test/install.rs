@@ -1,4 +1,4 @@
-//! Stage `install`: installs what the tests need, and only what is missing of it.
+//! Stage `install`: installs the packages and tools that the tests need and that are missing.
 
 use anyhow::{Result, bail};
 
@@ -37,7 +37,7 @@ const PACKAGES: [AptPackage; 34] = [
     package("bind9"),
     package("bird2"),
     package("keepalived"),
-    // The following packages have no service, or one that does not start by itself.
+    // The following packages have no service, or one that does not start on installation.
     package("mariadb-server-core"),
     package("mariadb-client-core"),
     package("dnsmasq-base"),
@@ -64,7 +64,7 @@ pub(super) fn run() -> Result<()> {
         }
     }
     if Run::cargo(["nextest", "--version"])?.answer().is_none() {
-        // Without optimisation: nextest is built in half the time, and waits for tests as well.
+        // Without optimisation: nextest is built in half the time, and waits for tests just as well.
         let cargo = Run::cargo(["install", "cargo-nextest", "--version", NEXTEST, "--locked", "--debug"])?;
         cargo.without_env("RUSTFLAGS").without_env("CARGO_TARGET_DIR").run()?;
     }

@@ -2,7 +2,7 @@
 //! share of the rotation, or all.
 //!
 //! A stage that needs root or a tool runs without it too: each test prints `SKIP name: why`, and the summary shows
-//! those lines, so that nobody takes a skipped test for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
+//! those lines, so that a skipped test is not taken for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
 //! instead.
 
 mod install;
@@ -36,7 +36,7 @@ pub(crate) struct TestArgs {
     /// With --kernel: all tests of programs, and two machines, instead of what there is time for before each merge
     #[arg(long, requires = "kernel")]
     whole: bool,
-    /// With --kernel: nothing but two machines, whose cards have several queues
+    /// With --kernel: only two machines, whose cards have several queues
     #[arg(long, requires = "kernel", conflicts_with = "whole")]
     two_machines: bool,
     /// Boot a Debian in a virtual machine, and test the packages and the tutorial in it; or only the steps that are named

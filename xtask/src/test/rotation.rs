@@ -1,7 +1,7 @@
 //! The rotation: tests that take too long for each merge, in shares of a quarter of an hour. `.ci/run` runs one of them
 //! after the merge's tests, chosen by the commit.
 //!
-//! End-to-end tests of share N stand in a module `share_N` beside their like. What is no end-to-end test is listed here.
+//! End-to-end tests of share N are in a module `share_N` beside similar tests. Other tests are listed here.
 
 use std::{fmt, str::FromStr};
 
@@ -97,8 +97,8 @@ impl Share {
         (1..=SHARES.len()).map(Self)
     }
 
-    /// The share for a commit: by its hash. Where no kernel of a release has run the eBPF programs as they are, that is
-    /// what the commit needs first.
+    /// The share for a commit: by its hash. If no kernel of a release has run the current eBPF programs, the commit
+    /// needs that first.
     pub(super) fn of_commit() -> Result<Self> {
         if !vm::docs::releases_are_current(&crate::root::root()?)? {
             println!("no kernel of Debian's releases has run these eBPF programs yet");

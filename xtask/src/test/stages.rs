@@ -35,7 +35,7 @@ pub(super) fn clippy() -> Result<()> {
     Run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?.run()
 }
 
-/// The checked-in objects are what users run, and what the stages below test.
+/// The checked-in objects are the ones that users run, and that the stages below test.
 pub(super) fn ebpf(_: &mut Context) -> Result<()> {
     ebpf::check_hashes()?;
     vm::docs::check(&root()?)?;

@@ -1,5 +1,5 @@
 //! Documents written from machines' outcomes: docs/kernels.md and the line "Tested on" of README.md; and the verifier's
-//! work compared with what it was.
+//! work compared with the last record.
 
 use std::{
     collections::BTreeMap,
@@ -161,7 +161,7 @@ fn shipped(root: &Path) -> Result<String> {
         .context("ebpf/prebuilt/record.json has no hash of sources")
 }
 
-/// The pages, and what belongs between the marks of each.
+/// The pages, and the text between the marks of each.
 fn pages(root: &Path) -> Result<[(PathBuf, String); 2]> {
     let (all, sources) = (read(root)?, shipped(root)?);
     Ok([

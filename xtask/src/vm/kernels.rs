@@ -1,4 +1,4 @@
-//! Kernels: Debian's packages for several releases, or an image that somebody built.
+//! Kernels: Debian's packages for several releases, or an image built by hand.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ pub(crate) struct Kernel {
     /// Version of the package, such as 6.1.192; empty for an image.
     pub(super) version: String,
     pub(super) image: PathBuf,
-    /// Folder with `modules.dep`; `None` where all that is needed is in the image.
+    /// Folder with `modules.dep`; `None` if everything that is needed is in the image.
     pub(super) modules: Option<PathBuf>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn find(name: &str) -> Result<Kernel> {
         if !image.is_file() {
             bail!("there is no kernel image {name}");
         }
-        // An image that somebody built, with all drivers in it: named after its version, such as builds/5.15/bzImage.
+        // An image built by hand, with all drivers in it: named after its version, such as builds/5.15/bzImage.
         let parts = image.components().filter_map(|part| part.as_os_str().to_str());
         let mut version =
             parts.filter(|part| numbers(part).len() > 1 && part.starts_with(|c: char| c.is_ascii_digit()));
@@ -175,7 +175,7 @@ fn newest(apt: &Apt, line: &str) -> Result<Flavour> {
         if version.contains("rc") || best.as_ref().is_some_and(|best| !is_later(&version, &best.version)) {
             continue;
         }
-        // From 6.19 on the image and the modules are in packages of their own.
+        // From 6.19 on the image and the modules are in separate packages.
         let mut packages = vec![image.to_owned()];
         for word in field("Depends: ").split([',', '|', ' ', '(']) {
             if word.starts_with("linux-binary-") || word.starts_with("linux-modules-") {

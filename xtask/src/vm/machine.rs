@@ -236,7 +236,7 @@ fn cards(ends: [&str; 2]) -> Vec<OsString> {
     words
 }
 
-/// Tap devices and bridges in a namespace of their own.
+/// Tap devices and bridges in a separate namespace.
 struct Wires {
     name: String,
 }

@@ -1,8 +1,7 @@
-//! Tests on other kernels: boots Debian's in virtual machines, and checks of each what a user would.
+//! Tests on other kernels: boots Debian's in virtual machines, and checks in each what a user would check.
 //!
 //! A machine is a kernel from a Debian package, an initramfs with the modules it needs, one root file system for all
-//! kernels made of this machine's own tools, and a disk with what was built. It says on its serial console how its job
-//! went.
+//! kernels made of this machine's own tools, and a disk with the build. It says on its serial console how its job went.
 
 mod accel;
 pub(crate) mod build;
@@ -120,7 +119,7 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool) -> Result<u
     Ok(passed)
 }
 
-/// Whether machines can be made here, or what is missing.
+/// Whether machines can be made here, or the reason why not.
 pub(crate) fn can_run() -> std::result::Result<(), String> {
     if !apt::is_there() {
         return Err("kernels come from Debian's packages, and there is no apt".into());

@@ -1,5 +1,5 @@
-//! Container images: skopeo reads them, their files are those of checked-in lists, and what they are for runs in them
-//! as their own user.
+//! Container images: skopeo reads them, their files are those of checked-in lists, and each image's program runs in it
+//! as the image's user.
 
 use std::{
     fs,
@@ -64,7 +64,7 @@ impl UnpackedImage {
         }
         fs::create_dir_all(&root)?;
         let source = format!("oci-archive:{}", archive.display());
-        // Copying compares all digests with what they are of.
+        // Copying compares all digests with the contents.
         let mut copy = Command::new("skopeo");
         copy.args(["--insecure-policy", "copy", "--quiet", &source]);
         quietly(copy.arg(format!("oci:{}:copy", copied.display())))?;

@@ -1,4 +1,4 @@
-//! Installs, upgrades, removes and purges packages in a Debian of its own, where no systemd runs.
+//! Installs, upgrades, removes and purges packages in a separate Debian, where no systemd runs.
 
 use std::{fs, path::Path};
 
@@ -131,7 +131,7 @@ fn replaces_the_running_process(sandbox: &Sandbox, upgrade: &str) -> Result<()> 
     Ok(())
 }
 
-/// The program runs, its pages are there, and its user owns nothing but what it shall read.
+/// The program runs, its pages are there, and its user owns only the files that it must read.
 fn must_work(sandbox: &Sandbox) -> Result<()> {
     for page in ["signalbox", "signalbox-run", "signalbox-ha-run"] {
         sandbox.must_have(&format!("/usr/share/man/man8/{page}.8.gz"))?;

@@ -1,4 +1,4 @@
-//! Stage `packages`: makes all packages of one program, twice, and checks what is in them and what they do.
+//! Stage `packages`: makes all packages of one program, twice, and checks their contents and that they work.
 
 mod contents;
 mod exceptions;

@@ -1,4 +1,4 @@
-//! A Debian of its own to install packages in: a directory with the essential packages, in which commands run with
+//! A separate Debian to install packages in: a directory with the essential packages, in which commands run with
 //! processes, mounts and network apart from the machine's.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
     vm::store::{self, quietly},
 };
 
-/// Where packages are put, and what dpkg, rpm and those that make users write: nobody expects it to be as before.
+/// Places where packages are put, and which dpkg, rpm and the tools that add users write: these need not be as before.
 const CHANGED_BY_OTHERS: [&str; 18] = [
     "packages",
     "dev",
@@ -55,7 +55,7 @@ impl Sandbox {
         }
         fs::create_dir_all(root.join("packages"))?;
         let mut extract = Command::new("tar");
-        // Device nodes are not to be had everywhere, and nothing here needs more than /dev/null.
+        // Device nodes are not available everywhere, and nothing here needs more than /dev/null.
         extract
             .arg("--extract")
             .arg("--file")
@@ -129,8 +129,8 @@ impl Sandbox {
     }
 }
 
-/// Files and users that are new, or gone. The user that a package has made stays, as is the custom: its
-/// number would otherwise be given to somebody else, with the files that it owns.
+/// Files and users that are new, or gone. The user that a package has made stays, as is the custom: its number would
+/// otherwise be given to another user, with the files that it owns.
 pub(super) fn left_behind(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
     let is_of_user = |line: &str| line.starts_with("etc/") && line.contains(": signalbox:");
     let new = after
@@ -148,7 +148,7 @@ fn is_changed_by_others(path: &str) -> bool {
     })
 }
 
-/// A command in namespaces of its own: `signalbox detach` removes what is attached in a network namespace.
+/// A command in separate namespaces: `signalbox detach` removes programs and maps of a network namespace.
 fn isolated() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]);

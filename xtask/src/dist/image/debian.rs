@@ -97,7 +97,8 @@ pub(super) fn packages_of(files: &[PathBuf]) -> Result<BTreeSet<DebianPackage>> 
     files.iter().map(|file| DebianPackage::of_file(file)).collect()
 }
 
-/// Authorities that Mozilla trusts, as Debian's package has them: not those that somebody has added to this machine.
+/// Authorities that Mozilla trusts, as Debian's package has them, without those that an administrator has added to this
+/// machine.
 pub(super) fn authorities() -> Result<(DebianPackage, Vec<u8>)> {
     let package = DebianPackage::named("ca-certificates")?;
     let files = quietly(Command::new("dpkg-query").args(["--listfiles", "ca-certificates"]))?;

@@ -1,4 +1,4 @@
-//! Files of the images: the program with its libraries, and what a program expects of a system around it.
+//! Files of the images: the program with its libraries, and the files of a system that a program expects.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
 //! Crates that are in the program, as `cargo tree` shows them: cargo metadata would also have what other members of the
-//! workspace switch on. The eBPF objects have crates of their own, and are in the program too.
+//! workspace switch on. The eBPF objects have other crates, and are in the program too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,7 @@ impl CrateGraph {
             above.push(id.clone());
             let found = LinkedCrate {
                 licence: expression(licence).with_context(|| format!("the licence of {} {}", id.0, id.1))?,
-                // A crate that was listed before has a star behind it.
+                // A star follows a crate that was listed before.
                 repository: repository.trim_end_matches(" (*)").to_owned(),
                 checksum: checksums.get(&id).cloned(),
             };

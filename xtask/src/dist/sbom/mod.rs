@@ -21,7 +21,7 @@ use super::{
 };
 use crates::{CrateGraph, CrateId, LinkedCrate};
 
-/// Writes one beside each artefact, and one of the program by itself.
+/// Writes one beside each artefact, and one of the program alone.
 pub(super) fn pack(packing: &Packing<'_>, artefacts: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let graph = crates::linked(packing.root)?;
     let program = packing.product.program();

@@ -1,5 +1,5 @@
-//! A Debian whose systemd runs, in virtual machines: packages live there as on an operator's machine, and the commands
-//! of the tutorial are given as they stand there.
+//! A Debian whose systemd runs, in virtual machines: packages live there as on an operator's machine, and the
+//! tutorial's commands are given unchanged.
 
 mod page;
 mod system;

@@ -1,5 +1,5 @@
-//! Commands of a page of the documents, as a script that gives them one after the other in one shell, and compares what
-//! they say with what the page shows.
+//! Commands of a page of the documents, as a script that gives them one after the other in one shell, and compares
+//! their output with the page's.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const OUTPUT: &str = "text";
 /// Mark of a block whose commands are not given, with the reason.
 const LEFT_OUT: &str = "<!-- not run by the test: ";
 
-/// Commands that stand together, and what they shall say.
+/// Consecutive commands, and the output that they must give.
 #[derive(PartialEq, Eq, Debug)]
 struct Block {
     /// Heading above it, as a name of a test.
@@ -74,7 +74,7 @@ pub(super) fn script(page: &str, prefix: &str) -> Result<String> {
 fn blocks(page: &str) -> Result<Vec<Block>> {
     let (mut blocks, mut heading, mut is_left_out) = (Vec::<Block>::new(), String::new(), false);
     let mut lines = page.lines();
-    // Whether nothing but empty lines is behind the last block of commands.
+    // Whether only empty lines have followed the last block of commands.
     let mut is_behind = false;
     while let Some(line) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
@@ -118,7 +118,7 @@ fn name(heading: &str) -> String {
     words.join("_")
 }
 
-/// Extended regular expression for a line of output, whatever the spaces in it are.
+/// Extended regular expression for a line of output, with any spaces in it.
 fn pattern(line: &str) -> String {
     let part = |part: &str| {
         let special = |c: char| ".[]()*+?{}|^$\\".contains(c);

@@ -19,7 +19,7 @@ use crate::mirror;
 pub(super) const SUITE: &str = "bookworm";
 pub(super) const KERNEL: &str = "6.1";
 
-/// Packages beside the essential ones: what the tutorial installs cannot be fetched in a machine without a network.
+/// Packages beside the essential ones: a machine without a network cannot fetch the tutorial's packages.
 const INCLUDED: &str =
     "systemd-sysv,dbus,passwd,procps,iproute2,ca-certificates,curl,openssl,haproxy,nginx-light,keepalived,nftables";
 
