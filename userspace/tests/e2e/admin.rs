@@ -1,4 +1,4 @@
-//! The admin port under many connections, and a socket's path that is somebody else's.
+//! The admin port under many connections, and a socket's path that belongs to another program.
 
 use crate::lab;
 
@@ -50,7 +50,7 @@ fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
     }
     // The owner gets in all the same.
     assert_eq!(sb.unix("GET", "/livez", "").status, 200);
-    // With what is still open: the crowd times out by itself.
+    // Together with the connections still open: the crowd times out on its own.
     let answers = || sb.try_get("/livez").is_ok_and(|response| response.status == 200);
     assert!(eventually(4 * SOON, answers), "the crowd is never closed");
     let refused = |limit: &str| sb.metric(&format!("signalbox_admin_refused_total{{limit=\"{limit}\"}}"));
@@ -207,7 +207,7 @@ fn output_that_nobody_reads_ends_a_command_without_a_word() {
     assert_eq!(output.status.code(), Some(141));
 }
 
-/// Files that a balancer would start without, and deny nobody or take no change.
+/// Files that a balancer would start without, and that deny no client or accept no change.
 #[test]
 fn check_misses_files_of_the_shield_and_of_the_admin_api() {
     let dir = std::env::temp_dir().join(format!("signalbox-check-{}", std::process::id()));
@@ -244,7 +244,7 @@ fn check_misses_files_of_the_shield_and_of_the_admin_api() {
     let (code, said) = check(&config);
     assert_eq!(code, Some(0), "{said}");
 
-    // The file may stand alone, or come by standard input.
+    // The file may be the only argument, or come by standard input.
     let path = config.display().to_string();
     for (word, name) in [(path.as_str(), path.as_str()), ("-", "standard input")] {
         let mut command = std::process::Command::new(lab::signalbox::binary());

@@ -15,7 +15,7 @@ const HTTP: &str = "10.1.0.1:80";
 #[lab_test]
 fn an_answer_is_delivered_although_its_sender_closed_on_an_unread_request() {
     let lab = Lab::new();
-    // Answers at once and closes with the rest of the upload unread: its kernel sends a reset behind the answer.
+    // Answers at once and closes with the rest of the upload unread: its kernel sends a reset after the answer.
     let mut answer = vec![0; 60_000];
     Noise::new(5).fill(&mut answer);
     let sent = answer.clone();

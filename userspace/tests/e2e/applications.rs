@@ -252,7 +252,7 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
     post(&sb, &event("start_application", ""));
     assert!(both());
 
-    // Rotation by event: with its reason, kept over a kill, and once whatever comes again.
+    // Rotation by event: with its reason, kept over a kill, and applied once even if the event is repeated.
     let out = of_gear("rotate_out_gear", "542b", ":timeout: 60\n:reason: a new disk\n");
     post(&sb, &out);
     post(&sb, &out);
@@ -299,7 +299,8 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
     assert_eq!(table["endpoints"][0]["geographies"], json!(["eu-west"]));
     assert_eq!(table["endpoints"][1]["geographies"], json!(["eu-west", "us-east"]));
 
-    // Unknown actions are refused still; what is gone is out of rotation no more, but for what an operator has said.
+    // Unknown actions are still refused; a gear that is gone is no longer out of rotation, unless an operator took it
+    // out.
     let response = sb.unix(
         "POST",
         "/api/v1/routing-events",

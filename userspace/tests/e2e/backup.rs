@@ -83,7 +83,7 @@ fn a_services_backup_serves_while_no_other_host_stands() {
     }
     echo(&kept, b"goes on").unwrap();
     assert_eq!(ask(&session, b"again").as_deref(), Some("east-3"));
-    // Out of rotation is as good as dead, for what is new.
+    // For new connections, out of rotation is as good as dead.
     let out = sb.cli(&["rotate", "out", "east-1", "--no-wait"]);
     assert!(out.status.success(), "{out:?}");
     expect_shares([0.0, 100.0]);

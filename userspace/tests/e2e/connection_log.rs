@@ -1,5 +1,5 @@
-//! The log of connections: one line for each that has ended, with the reason; and what becomes of lines that cannot be
-//! written.
+//! The access log: one line for each connection that has ended, with the reason; and the handling of lines that cannot
+//! be written.
 
 use crate::lab;
 
@@ -45,7 +45,7 @@ pub(crate) fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// Ways in which a flow ends, with what the log says of it.
+/// Ways in which a flow ends, with the reason in the log.
 const ENDS: [&str; 6] = [
     "client",
     "host",

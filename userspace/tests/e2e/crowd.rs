@@ -25,7 +25,7 @@ fn nine_thousand_connections_at_once_all_answer() {
     );
     let sb = Signalbox::start(&lab, &body);
     sb.wait_healthy(&hosts);
-    // A first round, so that what is needed once is not counted against the connections.
+    // A first round, so that memory allocated once is not counted against the connections.
     for _ in 0..100 {
         assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
     }
@@ -62,7 +62,7 @@ fn nine_thousand_connections_at_once_all_answer() {
             "least connections shares out evenly"
         );
     }
-    // In two rounds: what was carried through a faster tier in the first must still be in the second.
+    // In two rounds: bytes that a faster tier carried in the first must still count in the second.
     for _ in 0..2 {
         std::thread::scope(|scope| {
             for streams in &held {

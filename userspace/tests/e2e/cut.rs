@@ -18,7 +18,7 @@ fn every_kind_of_flow_is_cut_in_both_families_and_shown_with_all_that_is_known_o
     let (_health, sb) = cut::start(&lab, "");
     for door in doors() {
         let (client, host) = door.enter_cut(&lab, &sb, &hosts);
-        // Cut or not, the bytes go on: some of these were sent before, some after.
+        // Cut or not, the bytes arrive: some of these were sent before, some after.
         for _ in 0..20 {
             ping(&client, &host);
             ping(&host, &client);
@@ -211,7 +211,7 @@ fn what_is_configured_otherwise_stays_on_another_tier_and_says_why() {
         let tier_of = |port: u16| {
             let client = lab.client.connect(&format!("10.1.0.1:{port}"));
             ping(&client, &client);
-            // Long enough for what goes to a tier by and by.
+            // Long enough for a flow that changes its tier gradually.
             std::thread::sleep(std::time::Duration::from_millis(300));
             let shown = cut::shown(&sb, client.local_addr().unwrap());
             ping(&client, &client);
@@ -250,7 +250,7 @@ fn pins_stay_after_the_process_and_go_with_detach() {
     }
     cut::detach(&lab);
     assert!(pins().is_empty(), "{:?}", pins());
-    // Without hooks the flow is nobody's, and a new process begins anew.
+    // Without hooks no one carries the flow, and a new process starts from scratch.
     let sb = Signalbox::start(&lab, &cut::body(""));
     sb.wait_healthy(&["east-1", "west-1"]);
     assert_eq!(sb.flow_count(), 0);

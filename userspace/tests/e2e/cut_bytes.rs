@@ -1,4 +1,4 @@
-//! Every byte of a cut flow arrives, whatever its size and however many there are.
+//! Every byte of a cut flow arrives, for chunks of any size and number.
 
 use crate::lab;
 

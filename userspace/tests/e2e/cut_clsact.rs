@@ -1,5 +1,5 @@
-//! Tier cut by filters of a clsact qdisc, as on kernels before 6.6: which carry as well, outlive the process, are
-//! replaced under way and can be removed.
+//! Tier cut by filters of a clsact qdisc, as on kernels before 6.6: they carry flows too, outlive the process, are
+//! replaced in use and can be removed.
 
 use crate::lab;
 

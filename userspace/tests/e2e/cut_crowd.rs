@@ -9,7 +9,7 @@ use lab::{Signalbox, config, cut, eventually, lab_test, servers};
 
 const ADDRESSES: [&str; 3] = ["10.1.0.2", "10.1.0.3", "10.1.0.4"];
 
-/// A hundred thousand connections, and who makes them.
+/// A hundred thousand connections, and the processes that make them.
 struct Crowd {
     /// Helper processes on each side, each within its descriptor limit.
     helpers: usize,
@@ -18,12 +18,12 @@ struct Crowd {
     /// Protocol of the listener and of its hosts.
     protocol: &'static str,
     at: &'static str,
-    /// Configuration but for the cluster.
+    /// Configuration without the cluster.
     body: &'static str,
     /// Connections that a host may have more or less than another: clients that connect at once may each choose by a number
     /// that is about to change.
     apart: usize,
-    /// Ports that the kernel takes by itself, if others than the lab's.
+    /// Ports that the kernel assigns on its own, if others than the lab's.
     kernel_ports: Option<&'static str>,
 }
 
@@ -33,7 +33,7 @@ const CUT: Crowd = Crowd {
     each: 14_300,
     protocol: "tcp",
     at: "10.1.0.1:3306",
-    // Half of the flow table would be for what the kernel peek routes, and nothing of this is.
+    // Half of the flow table would be for flows that the kernel peek routes, and there are none here.
     body: "datapath: { peek: userspace }\n\
            listeners:\n  - { name: crowd, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: crowd }\n",
     apart: 20,
@@ -54,7 +54,7 @@ const PEEKED: Crowd = Crowd {
     kernel_ports: None,
 };
 
-/// Code of the helpers, which are started as this test; no test of its own.
+/// Code of the helpers, which are started as this test; it tests nothing itself.
 #[test]
 fn helper() {
     crowd::help();
@@ -89,7 +89,7 @@ mod share_4 {
     }
 }
 
-/// Opens the connections, and uses them all again: after a pause, with nobody there, with a successor.
+/// Opens the connections, and uses them all again: after a pause, while no process runs, with a successor.
 fn idle_and_answer(crowd: &Crowd, expect: impl Fn(&Signalbox, usize)) {
     let helpers = crowd.helpers;
     let each = set("SIGNALBOX_E2E_CROWD", if cut::lenient() { 600 } else { crowd.each });

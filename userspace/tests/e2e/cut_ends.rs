@@ -291,7 +291,7 @@ fn a_client_port_may_be_used_again_at_once() {
     let _servers = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
     let (_health, sb) = cut::start(&lab, "");
     for (at, _) in cut::TCP {
-        // A reset leaves no TIME_WAIT behind at the client, so nothing but the balancer could stand in the way.
+        // A reset leaves no TIME_WAIT at the client, so only the balancer could refuse the port.
         for round in 0..400 {
             let mut stream = connect_from_port(&lab, at, 7777).unwrap_or_else(|e| panic!("{at}, round {round}: {e}"));
             let message = format!("round {round} of {at}");

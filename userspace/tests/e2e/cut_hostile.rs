@@ -13,7 +13,7 @@ use lab::raw::{ACK, FIN, RST, SYN, Segment};
 use lab::tiers::ping;
 use lab::{Lab, Ns, Signalbox, eventually, lab_test};
 
-/// Whether both ends still talk, now and after a pause in which somebody might tidy up.
+/// Whether both ends still talk, now and after a pause in which a cleanup might run.
 fn lives(sb: &Signalbox, client: &TcpStream, host: &TcpStream) -> Result<(), String> {
     for pause in [0, 12] {
         std::thread::sleep(Duration::from_secs(pause));
@@ -39,7 +39,7 @@ fn lives(sb: &Signalbox, client: &TcpStream, host: &TcpStream) -> Result<(), Str
     }
 }
 
-/// Segments of somebody who knows a flow's addresses and ports, but not its numbers.
+/// Segments of an attacker who knows a flow's addresses and ports, but not its numbers.
 #[lab_test]
 fn a_blind_attacker_ends_no_flow() {
     let lab = cut::lab();
@@ -190,7 +190,7 @@ fn an_end_that_vanishes_leaves_a_flow_that_its_peer_can_end() {
     drop(client);
     expect_none(&sb);
     lab.set_link("east-1", true);
-    // The host knows nothing of it; what it says is answered with a reset and not with silence.
+    // The host does not know of it; its bytes are answered with a reset and not with silence.
     let gone = || (&*host).write_all(b"anybody?").is_err();
     assert!(eventually(Duration::from_secs(30), || {
         std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,5 @@
-//! The bad links of the lab are bad: what the tests of tier `cut` under loss rely on, shown without a balancer.
+//! The bad links of the lab are bad: the faults that the tests of tier `cut` under loss rely on, shown without a
+//! balancer.
 
 use crate::lab;
 
@@ -47,7 +48,7 @@ fn bad(to: &str) {
         "{to}: a good link keeps the order"
     );
 
-    // In this order: what the first two do is also seen as packets out of order.
+    // In this order: the effect of the first two is also seen as packets out of order.
     for (odds, sign) in [
         (Odds::REORDERING, ("TcpExt", "TCPOFOQueue")),
         (Odds::LOSS, ("Tcp", "RetransSegs")),

@@ -1,4 +1,5 @@
-//! Cut flows outlive the process: killed, stopped or replaced, its successor finds them and goes on counting.
+//! Cut flows outlive the process: after a kill, a stop or a replacement, its successor finds them and continues their
+//! counts.
 
 use crate::lab;
 

@@ -1,4 +1,4 @@
-//! Bad links: what is lost, doubled or overtaken on either leg is for the two ends to mend, and they can.
+//! Bad links: the two ends must be able to repair packets that are lost, doubled or reordered on either leg.
 
 use crate::lab;
 
@@ -63,7 +63,8 @@ fn suffer(client: bool, hosts: bool, odds: Odds, seed: u64) {
     }
 }
 
-/// What signalbox tells of flows that went wrong: their entries, how all connections ended, and what the programs did.
+/// Signalbox's report on flows that went wrong: their entries, how all connections ended, and the counters of the
+/// programs.
 fn told(sb: &Signalbox, wrong: &[String]) -> String {
     let mut flows = sb.flows("limit=300000");
     flows.retain(|flow| {

@@ -24,7 +24,7 @@ fn set_mtu(lab: &CutLab, mtu: &str) {
     }
 }
 
-/// Waits until clients are told, before they have said what they want, that segments have so many bytes at most.
+/// Waits until the SYN-ACK tells clients that segments have at most `bytes` bytes.
 fn expect_segments(lab: &CutLab, bytes: u32) {
     let told = || {
         let client: TcpStream = lab.client.connect("10.1.0.1:80");

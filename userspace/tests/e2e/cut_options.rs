@@ -136,8 +136,8 @@ fn ecn_at_either_end_or_both() {
 
 #[lab_test]
 fn flows_that_are_older_than_their_peers_clocks_are_young() {
-    // A receiver discards what seems older than what it had (PAWS): after a pause the other end's clock must have gone
-    // on.
+    // A receiver discards segments that seem older than earlier ones (PAWS): after a pause the other end's clock must
+    // have advanced.
     let lab = cut::lab();
     let _servers = transfers::servers(&lab);
     let (_health, sb) = cut::start(&lab, "");

@@ -33,7 +33,7 @@ impl Behind {
         );
         hop.sysctl(&["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"])
             .unwrap();
-        // The smaller MTU is at no interface of either end: only ICMP from this hop tells of it.
+        // The smaller MTU is at no interface of either end: only ICMP from this hop reports it.
         on(
             hop,
             &format!("replace 10.{net}.0.2 dev far mtu lock 1300"),
@@ -106,7 +106,7 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
             }
             // A connection kept open, for its tier.
             let stream = client.connect(&format!("{vip}:{port}"));
-            // A host that has been told of a narrow way to one client takes smaller segments from all: the
+            // A host that has learned of a narrow path to one client sends smaller segments to all, because the
             // balancer's address is the same. Its flows are not cut while it remembers.
             let mut shown = serde_json::Value::Null;
             eventually(SOON, || {

@@ -126,7 +126,7 @@ fn a_quarter_of_a_mebibyte_right_behind_the_first_bytes_before_the_host_has_said
                 });
                 let mut host = &*hosts.accept(door.host, door.port);
                 if round % 3 == 0 {
-                    // The bytes are in somebody's buffers by now, and must not be lost.
+                    // The bytes are in some buffer by now, and must not be lost.
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 receive(host, &[&door.first[..], &early].concat(), &case);
@@ -275,7 +275,7 @@ fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
 #[lab_test]
 fn a_host_that_is_slow_to_accept_and_slow_to_read() {
     let lab = cut::lab();
-    // Accepted by nobody: the kernel finishes the handshake and takes bytes until its window is full.
+    // No process accepts: the kernel finishes the handshake and takes bytes until its window is full.
     let listeners = speaking().map(|door| (lab.host(door.host).listen(&format!("[::]:{}", door.port)), door));
     let listeners: Vec<_> = listeners.collect();
     let (_health, sb) = cut::start(&lab, "");

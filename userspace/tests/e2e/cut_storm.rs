@@ -33,7 +33,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads what should be these bytes and then an end. Fewer are what a killed process leaves; other ones never.
+/// Reads these bytes and then an end. A killed process may leave fewer bytes, never other ones.
 fn expect(mut from: &TcpStream, expected: &[u8], to_end: bool) -> Result<()> {
     let (mut at, mut buffer) = (0, [0; 4096]);
     while at < expected.len() || to_end {
@@ -69,7 +69,7 @@ fn judge(outcomes: &Outcomes, side: &str, start: Instant, outcome: Result<()>) {
     note(outcomes, &format!("{side}: {what}"));
 }
 
-/// A host's part: what the client says first, a seed and a length, so many bytes; as many back, then the end.
+/// A host's part: reads a seed and a length, then that many bytes; sends as many back, then the end.
 fn serve(stream: &TcpStream, first: &[u8]) -> Result<()> {
     stream.set_read_timeout(Some(STUCK))?;
     expect(stream, first, false)?;

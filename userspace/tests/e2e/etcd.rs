@@ -1,4 +1,5 @@
-//! Two balancers that share a table in a real etcd: what one is told, both know; without etcd both go on as they are.
+//! Two balancers that share a table in a real etcd: both know what one of them learns. Without etcd both continue
+//! unchanged.
 
 use crate::lab;
 
@@ -69,7 +70,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
             dir.display()
         )
     };
-    // The second is a machine of its own.
+    // The second acts as another machine.
     let second = dir.join("second.yaml");
     let text = format!(
         "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", read: open, socket: {0}/second.sock }}\n{1}listeners:\n  \

@@ -147,7 +147,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
         "nothing has changed"
     );
 
-    // kill -9: what was acknowledged is there, at once.
+    // kill -9: acknowledged events are there at once.
     sb.kill9();
     sb = Signalbox::start(&lab, &body);
     assert!(eventually(SOON, || sb.json("/api/v1/applications")["total"] == 1));

@@ -26,7 +26,7 @@ fn clusters_and_routes(more: &str) -> String {
     )
 }
 
-/// Paths of what is exported.
+/// Paths of the exported files.
 struct Exported {
     names: String,
     wildcards: String,
@@ -100,8 +100,8 @@ fn start(lab: &Lab, words: &[&str]) -> Proc {
     Proc::spawn(words[0], command, lab.dir())
 }
 
-/// At each of [`FRONTS`], these names are answered by these hosts, and `both.test` by both. `host`: who answers for a
-/// name at an address.
+/// At each of [`FRONTS`], these names are answered by these hosts, and `both.test` by both. `host`: returns the host
+/// that answers for a name at an address.
 fn routed(lab: &Lab, names: &[(&str, &str)], host: impl Fn(&str, &str) -> String) {
     for at in FRONTS {
         let listens = || lab.client.run(|| std::net::TcpStream::connect(at).is_ok());

@@ -61,7 +61,7 @@ fn connect(lab: &Lab, to: &str) -> (TcpStream, String) {
     (stream, name)
 }
 
-/// Returns whether exactly the wanted endpoints come to answer at an address.
+/// Returns whether exactly the wanted endpoints answer at an address in the end.
 fn answer(lab: &Lab, to: &str, wanted: &[&str]) -> bool {
     let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
     eventually(SOON, || {
@@ -70,7 +70,7 @@ fn answer(lab: &Lab, to: &str, wanted: &[&str]) -> bool {
     })
 }
 
-/// Waits until these take what is sent to the service, and nobody else.
+/// Waits until exactly these hosts share the service's connections.
 fn shared_by(sb: &Signalbox, app: &str, hosts: &[&str]) {
     let service = format!("demo/{app}:mysql-5.1");
     let wanted: BTreeSet<&str> = hosts.iter().copied().collect();
@@ -107,7 +107,7 @@ fn greeters(lab: &Lab) -> Vec<Server> {
     .into()
 }
 
-/// A table that leads to an endpoint too early sends its packets to the service's own port, where nobody listens.
+/// A table that leads to an endpoint too early sends its packets to the service's own port, where nothing listens.
 #[lab_test]
 fn an_endpoint_gets_nothing_before_its_port_is_known() {
     let lab = Lab::new();
@@ -166,7 +166,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     assert!(answer(&lab, &here, &["first", "second", "third"]) && answer(&lab, &other, &["third"]));
     echo(&first, &[7; 5000]).unwrap();
 
-    // Over a kill: flows go on, and clients come where they came before.
+    // Over a kill: flows continue, and clients reach the same hosts as before.
     sb.kill9();
     echo(&second, &[8; 5000]).unwrap();
     sb = Signalbox::start(&lab, &body);
@@ -176,7 +176,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     let opened = |sb: &Signalbox| sb.metric("signalbox_service_flows_opened_total{service=\"demo/db:mysql-5.1\"}");
     assert!(answer(&lab, &here, &["first", "second", "third"]) && opened(&sb) > 24.0);
 
-    // Status, rotation and a check that fails: each takes a gear out, and its flows go on meanwhile.
+    // Status, rotation and a check that fails: each takes a gear out, while its flows continue.
     post(&sb, &event("db", "rotate_out_gear", ":gear_id: g2\n:timeout: 60\n"));
     shared_by(&sb, "db", &["g1.mysql-5.1", "g3.mysql-5.1"]);
     assert!(answer(&lab, &here, &["first", "third"]));
@@ -218,7 +218,7 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
     assert!(eventually(SOON, || echo(&second, &[6; 10]).is_err()));
 }
 
-/// Balancers get the same ports though each is told of applications by itself, in another order.
+/// Balancers give the same ports though each learns of applications separately, in another order.
 #[lab_test]
 fn balancers_that_share_a_table_give_the_same_ports() {
     if !etcd::available("balancers_that_share_a_table_give_the_same_ports") {
@@ -270,7 +270,7 @@ fn balancers_that_share_a_table_give_the_same_ports() {
     );
     post(&first, &early);
     assert!(eventually(SOON, || listen(&first, "z") == "10.1.0.1:3306"));
-    // The second has not heard of it yet, and knows all the same that the port is somebody's.
+    // The second has not heard of the application yet, but knows that the port is taken.
     let kept = || curl(&[&format!("{api}/services")])["ranges"][0]["kept"] == 1;
     assert!(eventually(SOON, kept), "{}", other.log());
     tell(&late);
@@ -383,7 +383,7 @@ fn who_finds_no_port_is_shown_and_costs_nobody_else_anything() {
         "{said}"
     );
 
-    // The port of the file's service is free, and the range has room: nobody moves, and all are served.
+    // The port of the file's service is free, and the range has room: no port changes, and all are served.
     let wide = small.replace("80-82", "80-89");
     let before: Vec<String> = first.iter().map(|app| listen(&sb, app)).collect();
     sb.reload(&body(&wide, ""));

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const WORD: &[u8] = b"still there";
 const AT: &str = TCP[0].0;
 
-/// A switch that starts anew, a cable that is put in another socket.
+/// A switch that restarts, a cable that is put in another socket.
 #[lab_test]
 fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
     if cut::lenient() {

@@ -1,5 +1,4 @@
-//! Figures of each route: connections, bytes and refusals, whatever carries a flow and whichever process looks after
-//! it.
+//! Figures of each route: connections, bytes and refusals, on every tier and across processes.
 
 use crate::lab;
 
@@ -146,7 +145,7 @@ fn labels_are_bounded_and_no_client_makes_one() {
     assert_eq!(ask(&lab, "made-up.test"), 404);
     assert_eq!(["a.test", "b.test", "other"].map(|route| total(&sb, route)), [3, 3, 6]);
     assert!(!sb.get("/metrics").1.contains("made-up"));
-    // A route that goes and comes back goes on; what is summed never goes down.
+    // A route that goes and comes back keeps its counts; sums never go down.
     sb.reload(&four_names("metrics: { routes: 2 }", &["a", "d"]));
     assert_eq!(["a.test", "b.test", "other"].map(|route| total(&sb, route)), [3, 3, 6]);
     sb.reload(&four_names("metrics: { routes: 2 }", &all));

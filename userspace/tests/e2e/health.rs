@@ -1,5 +1,4 @@
-//! Health checks against real routers: what they are asked where the configuration says nothing, and with PROXY
-//! headers.
+//! Health checks against real routers: the requests of checks without settings, and with PROXY headers.
 
 use crate::lab;
 

@@ -114,7 +114,7 @@ fn hosts_follow_their_hostname_and_stay_when_it_dies() {
     let table = String::from_utf8(sb.cli(&["hosts"]).stdout).unwrap();
     assert!(table.contains("later.test") && table.contains("unresolved"), "{table}");
 
-    // One address goes, another comes: the host of the third stays as it was, and its connections go on.
+    // One address goes, another comes: the host of the third stays as it was, and keeps its connections.
     let kept = std::iter::repeat_with(|| dns.connect());
     let (kept, _) = kept.take(8).find(|(_, name)| name == "east-1").unwrap();
     let stays = sb.host("db-10.2.0.3")["total_connections"].as_u64().unwrap();
@@ -146,7 +146,7 @@ fn hosts_follow_their_hostname_and_stay_when_it_dies() {
     let logged = sb.proc.log().matches("Hostname of hosts is not resolved").count();
     assert_eq!(logged, 2, "once for each name\n{}", sb.proc.log());
 
-    // A process that starts meanwhile has them from the one before.
+    // A process that starts in between has them from the one before.
     let is_on_disk = || {
         let state = std::fs::read(dns.lab.dir().join("state.redb")).unwrap_or_default();
         state.windows(8).any(|bytes| bytes == b"10.2.0.4")

@@ -24,12 +24,12 @@ impl Pattern {
         Self((0..answers + ANSWER / WORD + 1).flat_map(word).collect())
     }
 
-    /// An answer, which begins with the word of its own number: no two are alike.
+    /// An answer, which begins with the word of its number: no two are alike.
     fn answer(&self, number: usize) -> &[u8] {
         &self.0[number * WORD..][..ANSWER]
     }
 
-    /// Where bytes come from that are wrong in an answer: first place, and what is there by the pattern.
+    /// Describes the origin of wrong bytes in an answer: their first place, and their place in the pattern.
     fn describe(&self, number: usize, bytes: &[u8]) -> String {
         let wrong = |(a, b): (&u8, &u8)| a != b;
         let at = self
@@ -69,7 +69,7 @@ fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asks for so many answers, one after the other: an error tells the first that is wrong.
+/// Asks for `answers` answers, one after the other: the error names the first that is wrong.
 fn ask(mut stream: &TcpStream, connection: usize, answers: usize) -> Result<(), String> {
     let pattern = Pattern::new(connection, answers);
     let (mut received, mut request) = (vec![0; ANSWER], Vec::new());
@@ -94,7 +94,7 @@ fn ask(mut stream: &TcpStream, connection: usize, answers: usize) -> Result<(), 
 fn answers_of_a_mebibyte_over_kept_connections_arrive_in_order() {
     let lab = Lab::new();
     let _server = lab::Server::start(lab.host("east-1"), BACKEND, |stream| {
-        // What goes wrong here goes wrong at the client too, and is judged there.
+        // A failure here also shows at the client, and is judged there.
         let _ = serve(&stream);
     });
     let (_health, sb) = start(&lab, "");

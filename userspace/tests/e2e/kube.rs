@@ -22,7 +22,7 @@ pub(crate) fn address(name: &str) -> &'static str {
     HOSTS.iter().find(|(host, ..)| *host == name).unwrap().1
 }
 
-/// Order of a test to an API server that runs on a thread of its own.
+/// Order of a test to an API server that runs on a separate thread.
 enum Order {
     Kill,
     Restart,
@@ -151,7 +151,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
         "{}",
         agent.log()
     );
-    // A balancer of two does not answer, which delays nobody.
+    // One of two balancers does not answer, which delays no other.
     assert!(
         eventually(Duration::from_secs(40), || agent
             .log()
@@ -195,7 +195,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
                     shares(&sb, "app.example.com")
                 );
             }
-            // The old cluster's API server dies: what it said last stays, and shows its age.
+            // The old cluster's API server dies: its last report stays, and shows its age.
             east.obey(Order::Kill);
             assert!(eventually(SOON, || source(&sb, "kube:east")["connected"] == false));
             assert_eq!(shares(&sb, "app.example.com"), json!([["west", 99], ["east", 1]]));
@@ -227,7 +227,7 @@ fn an_application_moves_from_a_watched_cluster_to_one_with_an_agent_and_no_call_
         failures[0]
     );
 
-    // An agent that lives and sees nothing says so.
+    // An agent that lives and sees nothing reports that.
     assert!(eventually(SOON, || source(&sb, "agent:west")["connected"] == true));
     west.obey(Order::Kill);
     let says = |part: &str| {
@@ -313,7 +313,7 @@ fn a_balancer_is_not_ready_before_its_clusters_are_read_or_some_time_has_passed(
     let ended = sb.proc.wait_exit(SOON);
     assert!(ended.is_some_and(|status| status.success()), "{}", sb.proc.log());
 
-    // Without the server and without a store it is ready when its time is over, and says what it does not know.
+    // Without the server and without a store it is ready when its time is over, and names what it does not know.
     east.obey(Order::Kill);
     let _ = std::fs::remove_file(lab.dir().join("state.redb"));
     let path = signalbox::write_config(&lab, "goes-on.yaml", &body("8s"));

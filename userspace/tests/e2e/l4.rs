@@ -101,7 +101,7 @@ fn connections_and_datagrams_reach_all_hosts_and_come_back() {
         assert_eq!(seen.len(), 3, "{to}: {seen:?}");
     }
     for to in ["10.1.0.1:53", "[fd00:1::1]:53"] {
-        // Flows of one source go to one host, whatever their ports.
+        // Flows of one source go to one host, from any port.
         let first = ask(&udp(&lab, to), b"who?").unwrap();
         for _ in 0..20 {
             let socket = udp(&lab, to);
@@ -136,7 +136,7 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
     for (stream, _) in &flows {
         echo(stream, b"established").unwrap();
     }
-    // Out of the file: nothing new, and what there is goes on.
+    // Out of the file: no new flows, and existing ones continue.
     sb.reload(&body(&["east-1", "east-2"]));
     assert!(eventually(SOON, || share(&sb, "east-1") > 49.0));
     for _ in 0..20 {
@@ -145,7 +145,7 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
     for (stream, name) in &flows {
         echo(stream, name.as_bytes()).unwrap();
     }
-    // The host is in again, and one dies: the others' flows go on, clients of the dead one are told in time.
+    // The host is in again, and one dies: the others' flows continue, clients of the dead one are told in time.
     sb.reload(&body(&["east-1", "east-2", "east-3"]));
     assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-3"))));
     drop(hosts.tcp.remove("east-2"));
@@ -160,7 +160,7 @@ fn flows_stay_while_hosts_come_and_go_and_a_drained_hosts_end_in_time() {
         .tcp
         .insert("east-2", greeter(lab.host("east-2"), "[::]:3306", "east-2"));
     assert!(eventually(SOON, || (33.0..34.0).contains(&share(&sb, "east-2"))));
-    // Out by an operator's word: closed when the time is up, and the job says so.
+    // Taken out by an operator: closed when the time is up, and the job reports it.
     let held = flows.iter().filter(|(_, name)| name == "east-1").count() as u64;
     assert!(held > 0);
     let out = json!({ "action": "out", "names": ["east-1"], "timeout": 1.0 });
@@ -266,7 +266,7 @@ fn udp_sessions_end_by_themselves() {
     ask(&sockets[0], b"three").unwrap();
 }
 
-/// A client that goes on sending from one port: resolvers, syslog, RADIUS.
+/// A client that keeps sending from one port: resolvers, syslog, RADIUS.
 #[lab_test]
 fn datagrams_for_a_dead_host_go_to_another() {
     let lab = Lab::new();
@@ -381,8 +381,8 @@ fn hosts_answer_by_themselves_what_reaches_them_by_a_tunnel() {
     answered_directly("dsr-ipip");
 }
 
-/// The lab without its bridge, whose hosts each have a cable of their own: every interface has a driver with XDP. The
-/// other ends have a program, too, for a veth takes nothing from XDP before its peer has one.
+/// The lab without its bridge, with a separate cable for each host: every interface has a driver with XDP. The other
+/// ends have a program, too, because a veth takes nothing from XDP before its peer has one.
 pub(crate) fn cabled() -> Lab {
     let lab = Lab::new();
     lab.lb.must(&["ip", "link", "del", "back"]);

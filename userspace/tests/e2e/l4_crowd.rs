@@ -58,8 +58,8 @@ impl Crowd {
             let home = greeting(&stream);
             crowd.connections.push((stream, home));
         }
-        // Repeated, so that each has heard its host and spoken again, though a port may have gone to another
-        // meanwhile.
+        // Repeated, so that each has heard its host and spoken again, though a port may have gone to another in
+        // between.
         for _ in 0..3 {
             crowd.speak();
         }
@@ -175,7 +175,7 @@ fn no_flow_to_a_living_host_breaks_or_moves() {
     assert!(eventually(SOON, || share(&sb, "east-1") == 0.0));
     crowd.speak();
     crowd.echo(&[]);
-    // A host is killed: flows of the others go on.
+    // A host is killed: flows of the others continue.
     drop((tcp.remove("east-2"), udp.remove("east-2")));
     assert!(eventually(SOON, || share(&sb, "east-2") == 0.0 && share(&sb, "east-3") > 99.0));
     crowd.echo(&["east-2"]);

@@ -75,7 +75,7 @@ fn a_service_without_hosts_refuses_as_a_closed_port_does() {
     assert_eq!(elsewhere, Err(ErrorKind::TimedOut), "not sent on past the service");
 }
 
-/// The kernel gives such ports to resolvers, to health checks, to all that connects.
+/// The kernel gives such ports to resolvers, to health checks, to every program that connects.
 #[lab_test]
 fn answers_to_the_balancers_own_connections_are_not_the_services() {
     let lab = Lab::new();

@@ -32,7 +32,7 @@ fn fill(cluster: &Cluster) {
     });
 }
 
-/// East is watched, west told of by an agent, old by a plugin of the prototype; the file has a name of its own.
+/// East is watched, west reported by an agent, old by a plugin of the prototype; the file has one more name.
 fn start(lab: &Lab, east: &Cluster) -> Signalbox {
     let health = config::FAST_HEALTH;
     let sb = Signalbox::start(
@@ -111,7 +111,7 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
         ("app=shop,tier!=batch", "app.test file.test http.test old.test two.test"),
         ("release in (blue, green)", "app.test"),
         ("app,tier notin (web,batch,file,old)", "http.test tls.test two.test"),
-        // Objects with one name have to match each by itself.
+        // Objects with one name have to match one by one.
         ("app=shop,tier=batch", "in.test"),
         ("!app", "app.test two.test"),
         ("app=none", ""),

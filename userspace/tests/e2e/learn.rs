@@ -88,7 +88,7 @@ fn an_application_moves_to_a_new_cluster_and_no_call_fails() {
             // The new one is there, then has the application, then gets more and more of it.
             tell(&sb, "west", &plugin(&["west-2"], &[]));
             sb.wait_healthy(&["west-2"]);
-            // 1 is what the plug-in says where nobody has said anything.
+            // 1 is the plug-in's default.
             for (old, new) in [(98, 2), (50, 50), (1, 99)] {
                 tell(
                     &sb,
@@ -280,7 +280,7 @@ fn a_person_sees_what_a_file_would_change() {
     let diff = |text: &str| {
         let path = signalbox::write_config(&lab, "new.yaml", text);
         let output = sb.cli(&["diff", path.to_str().unwrap()]);
-        // Warnings of the file, and what is wrong with it, are told beside the differences.
+        // Warnings and mistakes of the file are reported beside the differences.
         let (said, wrong) = (output.stdout, output.stderr);
         let code = output.status.code().unwrap();
         (code, String::from_utf8(if code == 2 { wrong } else { said }).unwrap())
@@ -296,7 +296,7 @@ fn a_person_sees_what_a_file_would_change() {
     assert_eq!(said, "~ setting unmatched: reject -> any\n");
 }
 
-/// Every path of the description exists, and a path that changes something cannot be had by GET.
+/// Every path of the description exists, and GET is refused where a path changes something.
 #[lab_test]
 fn the_api_is_as_it_describes_itself_and_says_what_changes() {
     let lab = cut::lab();
@@ -330,7 +330,7 @@ fn the_api_is_as_it_describes_itself_and_says_what_changes() {
                 .replace("{host}", "none.test");
             let real = format!("{real}?{}", query.join("&"));
             let response = sb.unix(&method.to_uppercase(), &real, "{}");
-            // 404 says what is missing, 405 would say that there is no such operation.
+            // 404 must name the missing object; 405 would mean that there is no such operation.
             let known = response.status != 404 || response.body.contains("detail");
             assert!(
                 known && response.status != 405 && response.status < 500,
@@ -416,7 +416,7 @@ mod share_4 {
         let began = Instant::now();
         let (before, changes) = (memory(), std::sync::atomic::AtomicU64::new(0));
         let (churned, churned_calls, failures) = std::thread::scope(|scope| {
-            // In parallel: each change waits until it is in force and on disk, and several share the cost of that.
+            // In parallel: each change waits until it is applied and on disk, and several share the cost of that.
             for thread in 0..4usize {
                 let (sb, part, changes, stop) = (&sb, &part, &changes, &stop);
                 scope.spawn(move || {

@@ -11,7 +11,7 @@ use lab::exchange::Noise;
 use lab::tiers::ping;
 use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, lab_test, servers, signalbox};
 
-/// Flows that end with their process: cut ones go on without it (`e2e_cut_life`).
+/// Flows that end with their process: cut ones continue without it (`e2e_cut_life`).
 const HELD: &str = "datapath: { cut: off }\n";
 
 const HTTP: &str = "10.1.0.1:80";

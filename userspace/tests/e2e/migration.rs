@@ -1,6 +1,5 @@
-//! The migration of the thesis, with what the configuration does by itself: a second cluster appears and nobody moves,
-//! then an operator moves the application in steps, through a restart and an edit of the file, and the first cluster
-//! goes.
+//! The migration of the thesis, by the configuration's own means: a second cluster appears and no client moves, then an
+//! operator moves the application in steps, through a restart and an edit of the file, and the first cluster goes.
 
 use crate::lab;
 
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 const HTTP: &str = "10.1.0.1:80";
 const APP: &str = "app.example.com";
 
-/// Testers have an address of their own.
+/// Address of the testers.
 const TESTER: &str = "10.1.0.3";
 
 fn body(comment: &str) -> String {
@@ -99,7 +98,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
             failures
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // The new cluster has the application too: nobody moves.
+            // The new cluster has the application too: no client moves.
             tell(&sb, "v2", "west-1", &[(APP, "shop", 2000)]);
             sb.wait_healthy(&["west-1"]);
             assert!(eventually(SOON, || shares(&sb, APP) == json!([["v1", 1], ["v2", 0]])));
@@ -190,7 +189,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
         explained.contains("somebody else has the name") && explained.contains("Route shop/web"),
         "{explained}"
     );
-    // Made anew, the Route of the owner has not come later.
+    // Although the owner's Route is created again, it keeps its rank.
     tell(&sb, "v1", "east-1", &[]);
     assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
     tell(&sb, "v1", "east-1", &[(APP, "shop", 3000)]);

@@ -177,7 +177,7 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
         let route = format!("{{ host: a.test, clusters: {{ {cluster}: 1 }} }}");
         format!("{}clusters:\n{clusters}routes:\n  - {route}\n", config::WEB_LISTENERS)
     };
-    // The kubelet's way: the file is a link through `..data`, and `..data` is what is swapped.
+    // The kubelet's way: the file is a link through `..data`, and `..data` is swapped.
     let volume = lab.dir().join("volume");
     let publish = |version: &str, cluster: &str| {
         std::fs::create_dir_all(volume.join(version)).unwrap();
@@ -207,7 +207,7 @@ fn a_changed_file_is_noticed_by_itself_and_so_is_a_swapped_config_map() {
     assert!(arrives("west-1"), "a file written over is noticed");
 }
 
-/// The file is watched, too: what has been read on request is no news to the watch.
+/// The file is watched, too: a text that was read on request is no news to the watch.
 #[lab_test]
 fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
     let (_lab, _routers, sb) = start(&route("east: 1"));
@@ -225,7 +225,7 @@ fn what_the_api_puts_in_place_after_a_reload_is_not_undone_by_the_watch() {
         "the watch has applied again what was read on request: {}",
         weight()
     );
-    // Reloading the file's text on request puts it in force again.
+    // Reloading the file's text on request applies it again.
     sb.reload(&route("east: 2"));
     assert_eq!(weight(), 2);
     set(3);

@@ -38,7 +38,7 @@ fn config_of(extra: &str, hosts: &[&str], routes: &[(&str, &str)]) -> String {
     )
 }
 
-/// Ends the sending side and returns all that comes back.
+/// Ends the sending side and returns everything that comes back.
 fn finish(mut stream: TcpStream) -> Vec<u8> {
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
@@ -46,7 +46,7 @@ fn finish(mut stream: TcpStream) -> Vec<u8> {
     answer
 }
 
-/// Waits for the end of a connection, with or without a word; what came before it.
+/// Waits for the end of a connection, in order or by reset; returns the bytes before it.
 fn cut(mut stream: &TcpStream) -> Vec<u8> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -10,7 +10,7 @@ use lab::namespace::{Ns, ip};
 use lab::signalbox::{binary, under_command};
 use lab::{Lab, SOON, Signalbox, cut, eventually, lab_test, servers};
 
-/// A balancer that was killed; what it has pinned.
+/// A balancer that was killed, and its pins.
 fn killed() -> (Lab, Vec<PathBuf>) {
     let lab = Lab::new();
     let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
@@ -68,7 +68,7 @@ fn pins_go_with_their_namespace_and_never_before() {
     assert!(gone, "{debris:?}");
     assert!(all_there(&kept), "a namespace that lives has lost its pins");
 
-    // This namespace has neither a process nor a name, but a descriptor of this test's.
+    // Neither a process nor a name keeps this namespace, only a descriptor of this test.
     ip(&["netns", "del", alive.lb.name()]);
     let (output, said) = detach(&other.client, &["--all"]);
     assert!(output.status.success(), "{output:?}");
@@ -113,7 +113,7 @@ fn a_pin_of_another_kind_is_named_with_the_remedy_and_detach_leaves_what_is_fore
         "{said}"
     );
 
-    // Foreign files are in nobody's way.
+    // Foreign files do no harm.
     let sb = Signalbox::start(&lab, &cut::body(""));
     let (_, verbose) = sb.get("/readyz?verbose");
     assert!(!verbose.contains("cut:"), "{verbose}");
@@ -126,7 +126,7 @@ fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
     let lab = cut::lab();
     let shell = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
     let private = ["unshare", "-m", "sh", "-c", shell, "sh"];
-    // A mount table of its own does no harm: the file system is the machine's. (Both starts write to one log.)
+    // A separate mount table does no harm: the file system is the machine's. (Both starts write to one log.)
     for (under, is_private) in [(&private[..], true), (&["unshare", "-m"][..], false)] {
         let mut sb = Signalbox::start_under(&lab, &cut::body(""), under);
         let (status, verbose) = sb.get("/readyz?verbose");
@@ -139,7 +139,7 @@ fn a_bpf_file_system_that_ends_with_the_process_is_told_of() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(said.contains("they end with the process"), is_private, "{said}");
-        // The running one says so itself, to whoever asks it.
+        // The running one reports that itself, to everyone who asks it.
         let asked = String::from_utf8(sb.cli(&["doctor"]).stdout).unwrap();
         assert!(asked.contains("running signalbox") && !asked.contains('\t'), "{asked}");
         assert_eq!(asked.contains("pins: the bpf file system"), is_private, "{asked}");

@@ -66,7 +66,7 @@ fn clients_wait(words: &[&str], words_later: &[&str], descriptors: usize) {
 
 #[lab_test]
 fn clients_wait_for_a_process_that_steers() {
-    // A socket of each version of IP, and the link. More workers share more sockets.
+    // A socket of each address family, and the link. More workers share more sockets.
     clients_wait(
         &["--steering", "sk-lookup", "--workers", "2"],
         &["--steering", "sk-lookup", "--workers", "10"],
@@ -76,7 +76,7 @@ fn clients_wait_for_a_process_that_steers() {
 
 #[lab_test]
 fn clients_wait_for_a_process_that_binds() {
-    // Two ports of an address of each version of IP.
+    // Two ports of an address of each address family.
     clients_wait(
         &["--steering", "bind", "--workers", "1"],
         &["--steering", "bind", "--workers", "10"],

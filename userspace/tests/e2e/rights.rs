@@ -15,8 +15,8 @@ use signalbox::kernel::capabilities;
 const UID: u32 = 65_534;
 const SERVICE: &str = "services:\n  - { name: db, protocol: tcp, listen: [\"10.1.0.1:5432\"], cluster: east }\n";
 
-/// Commands of the machine's administrator: here with a bpf file system of its own, so that nothing is left, and then
-/// the rights of an ordinary user and these capabilities.
+/// Commands of the machine's administrator: here with a separate bpf file system, so that nothing is left, and then the
+/// rights of an ordinary user and these capabilities.
 const PREPARE: &str = "mount -t bpf bpf /sys/fs/bpf && chmod 0711 /sys/fs/bpf && mkdir /sys/fs/bpf/signalbox && \
                        chown 65534:65534 /sys/fs/bpf/signalbox && caps=$1 && shift && exec setpriv --reuid 65534 \
                        --regid 65534 --clear-groups --inh-caps $caps --ambient-caps $caps --bounding-set $caps \"$@\"";

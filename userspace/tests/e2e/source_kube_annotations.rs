@@ -245,7 +245,7 @@ fn times_of_annotations_end_flows_and_requests() {
     assert!(tunnel.is_at_end());
 }
 
-/// Requests are routed one by one, and may take an hour but for annotations.
+/// Requests are routed one by one, and may take an hour unless annotations say otherwise.
 fn text_of_requests(cluster: &Cluster) -> String {
     config_text(cluster, "", "timeouts: { answer: 1h, idle: 1h }")
         .replace("protocol: http,", "protocol: http, routing: request,")
@@ -294,7 +294,7 @@ fn servers_get_what_routers_would_make_of_a_request() {
     let head = east.take().remove(0);
     assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
     assert_eq!(field(&head, "cookie"), Some("own=1"), "the cookie is hidden");
-    // Other paths of the name are left alone.
+    // Other paths of the name are not changed.
     let answer = ask("/other", "");
     assert_eq!(field(&answer.head, "set-cookie"), None);
     assert!(east.take().remove(0).starts_with("GET /other HTTP/1.1\r\n"));

@@ -1,4 +1,4 @@
-//! Return of the Kubernetes source to its server, and its reports meanwhile.
+//! Return of the Kubernetes source to its server, and its reports until then.
 
 use crate::kube_api;
 use crate::source_kube::{Scratch, connected, fill};
@@ -29,7 +29,7 @@ async fn what_has_gone_wrong_unseen_ends_with_the_next_list() {
     settings.timings.relist = Duration::from_secs(2);
     let mut watching = Watching::start(settings);
     watching.settles(&api).await;
-    // No watch tells of this.
+    // No watch reports this.
     api.change(|store| store.objects.get_mut("routes").unwrap().clear());
     watching.settles(&api).await;
     assert!(api.lists("routes") > 1);

@@ -1,4 +1,4 @@
-//! Several sets of routers behind one API server: each source tells of the objects that its own routers serve.
+//! Several sets of routers behind one API server: each source reports the objects that its own routers serve.
 
 use crate::kube_api;
 
@@ -11,7 +11,7 @@ use signalbox_core::model::kubernetes::{GatewayName, Resource};
 
 use crate::source_kube::connected;
 
-/// The routers `default` and `internal`, each with a host of its own.
+/// The routers `default` and `internal`, each with its own host.
 fn shards(api: &Api) -> [Settings; 2] {
     api.change(|store| {
         store.put("pods", router_of("default", "router-default-a", "n1", "10.0.0.1"));
@@ -142,7 +142,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
         note.contains("may not list namespaces") && note.contains("routers' word alone"),
         "{note}"
     );
-    // The right is given: from then on the labels decide as well.
+    // The right is given: from then on the labels also decide.
     api.change(|store| {
         store.moods.forbidden.clear();
     });

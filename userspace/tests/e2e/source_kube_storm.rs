@@ -1,5 +1,5 @@
-//! The Kubernetes source in a storm: objects come and go while everything that can break does, in an order drawn from
-//! a seed. When it is over, what has been told last is what the server's objects mean.
+//! The Kubernetes source in a storm: objects come and go while everything that can break does, in an order drawn from a
+//! seed. When it is over, the last report agrees with the server's objects.
 
 use crate::kube_api;
 
@@ -133,7 +133,7 @@ mod share_1 {
 
     #[tokio::test]
     async fn after_the_storm_all_is_as_the_server_has_it() {
-        // Other storms for who wants them.
+        // `STORM` chooses other storms.
         let from = std::env::var("STORM").map_or(0, |seed| seed.parse().unwrap());
         for seed in from..from + 6 {
             println!("seed {seed}");

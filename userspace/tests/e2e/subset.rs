@@ -1,4 +1,4 @@
-//! A balancer of a set uses its part of a cluster's hosts, and others stand in for those that are out of order.
+//! A balancer of a set uses its part of a cluster's hosts, and others replace those that are out of order.
 
 use crate::lab;
 

@@ -1,4 +1,4 @@
-//! A successor that the running process starts by itself, as a unit of systemd has it: the test is the service manager.
+//! A successor that the running process starts, as a unit of systemd has it: the test is the service manager.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -75,7 +75,7 @@ fn a_running_process_starts_its_successor_and_no_connection_is_refused() {
         (second.unwrap(), failures)
     });
     let _second = Orphan(second);
-    // systemd waits for none but its own children.
+    // systemd waits only for its own children.
     let status = std::fs::read_to_string(format!("/proc/{second}/status")).unwrap();
     let is_child = status.lines().any(|line| line == format!("PPid:\t{first}"));
     assert!(!is_child, "{status}");

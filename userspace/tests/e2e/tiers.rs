@@ -26,7 +26,7 @@ fn every_byte_arrives_both_ways_at_once_in_every_size() {
     let (_health, sb) = start(&lab, "");
     for (tier, at) in tiers() {
         for (size, connections) in [(0, 40), (1, 40), (1 << 10, 40), (64 << 10, 40), (5 * MIB, 24)] {
-            // Eight at once, each direction with a size of its own now and then.
+            // Eight at once, now and then with different sizes in the two directions.
             std::thread::scope(|scope| {
                 for worker in 0..8 {
                     let lab = &lab;
@@ -318,7 +318,7 @@ fn a_server_may_speak_first() {
     let lab = Lab::new();
     let _server = Server::start(lab.host("east-1"), BACKEND, |stream| {
         let mut answer = [0; 6];
-        // MySQL's way: a greeting at once, then a question and an answer.
+        // MySQL's way: the server speaks first, then a question and an answer.
         let _ = (&*stream).write_all(b"\x4a\0\0\0\x0a8.0.36 greeting");
         if (&*stream).read_exact(&mut answer).is_ok() {
             let _ = (&*stream).write_all(b"OK");

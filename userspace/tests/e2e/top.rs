@@ -65,7 +65,7 @@ fn once_shows_a_killed_host_as_unhealthy_and_the_true_number_of_connections() {
         text.contains("■ east/east-1 is unhealthy") && text.contains("1 usable, 1 unhealthy")
     };
     assert!(eventually(SOON, is_shown), "{}", once(&sb, &[]));
-    // Without a terminal the picture is refused, with the remedy.
+    // Without a terminal the picture is refused, with the fix.
     let refused = sb.cli(&["top"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("--once"));
     sb.kill9();

@@ -14,7 +14,7 @@ use lab::{Lab, SOON, Signalbox, eventually, exchange, privileged};
 
 const MIB: u64 = 1 << 20;
 
-/// A product whose maps have another layout; none where nobody has built it, which fails where tests must run.
+/// A product whose maps have another layout. `None` if it has not been built, which fails where tests must run.
 pub(crate) fn other_version(test: &str) -> Option<PathBuf> {
     if !privileged(test) || cut::lenient() {
         return None;
@@ -40,7 +40,7 @@ fn versions(lab: &Lab) -> Vec<String> {
     versions
 }
 
-/// Flows go through a change of version and back while bytes are under way, and idle ones as well.
+/// Flows go through a change of version and back while bytes are under way, and so do idle ones.
 fn there_and_back(lab: &CutLab, next: PathBuf, mut change: impl FnMut(&mut Signalbox)) {
     let hosts = Hosts::start(lab);
     let (_health, mut sb) = cut::start(lab, "");
@@ -131,7 +131,7 @@ fn a_start_beside_a_process_of_another_version_says_so_and_costs_no_flow() {
     let (_health, sb) = cut::start(&lab, "");
     let (client, host) = doors()[0].enter_cut(&lab, &sb, &hosts);
     lab.set_program(next);
-    // A socket and ports of its own: nothing but the flows is in the way.
+    // A separate socket and ports: only the flows are in the way.
     let body = cut::body("")
         .replace("10.1.0.1", "10.1.0.77")
         .replace("fd00:1::1", "fd00:1::77");

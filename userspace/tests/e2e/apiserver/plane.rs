@@ -19,7 +19,7 @@ const SERVER: &str = "10.3.0.3:6443";
 /// Address of etcd, for the server alone: on the host's loopback.
 const ETCD: &str = "http://127.0.0.1:2379";
 const ADMIN: &str = "administrator-of-the-lab";
-/// Two programs of some 100 MB start on a machine whose processors others use as well.
+/// Two programs of some 100 MB start on a machine whose processors others use too.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(super) struct Plane {
@@ -129,7 +129,7 @@ impl Plane {
         copy(&self.dir.join("backup"), &self.data());
     }
 
-    /// Deletes keys behind the server's back, and has etcd forget all that was before.
+    /// Deletes keys behind the server's back, and has etcd forget its history.
     pub(super) fn delete_and_compact(&self, key: &str) {
         let ask = |path: &str, body: &Value| -> Value {
             let (url, body) = (format!("{ETCD}/v3/kv/{path}"), body.to_string());
@@ -205,7 +205,7 @@ fn copy(from: &Path, to: &Path) {
 fn write_certificates(dir: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // A name of its own: with that of its certificates the authority would be taken for one of them.
+    // A different name: with that of its certificates the authority would be taken for one of them.
     params.distinguished_name.push(DnType::CommonName, "authority");
     let key = KeyPair::generate().unwrap();
     let authority = params.self_signed(&key).unwrap().pem();

@@ -1,4 +1,4 @@
-//! An API server with what it takes, a router host, and a balancer that watches the one and leads to the other.
+//! An API server with its needs, a router host, and a balancer that watches the one and leads to the other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(super) struct Scene {
     lab: CutLab,
 }
 
-/// The program to test against; none where nobody has built it, which fails where tests must run.
+/// The program to test against. `None` if it has not been built, which fails where tests must run.
 fn program(test: &str) -> Option<PathBuf> {
     if !privileged(test) {
         return None;
@@ -86,7 +86,7 @@ impl Scene {
             "contexts": [{ "name": "east", "context": { "cluster": "east", "user": "signalbox" } }],
         });
         std::fs::write(dir.join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        // Ready at once: what a test is about may keep the cluster from being read.
+        // Ready at once: a test may keep the cluster from being read.
         let body = format!(
             "{}timeouts: {{ first_read: 1s }}\nclusters:\n  - {{ name: east, {}, kubernetes: {{ kubeconfig: {}/kubeconfig }} }}\n",
             config::WEB_LISTENERS,
@@ -109,7 +109,7 @@ impl Scene {
         token(&self.plane, secret)
     }
 
-    /// The token's file is replaced, as by whoever manages it.
+    /// The token's file is replaced, as its manager would do.
     pub(super) fn write_token(&self, token: &str) {
         let path = self.lab.dir().join("token");
         let new = path.with_extension("new");
@@ -129,7 +129,7 @@ impl Scene {
         signalbox::find(&self.sb.json("/api/v1/sources")["sources"], "name", "kube:east")
     }
 
-    /// Waits until the source's standing is such; what it is then.
+    /// Waits until the source's state is such; returns the state.
     #[track_caller]
     pub(super) fn stands(&self, what: impl Fn(&Value) -> bool) -> Value {
         let mut view = Value::Null;
@@ -190,7 +190,7 @@ fn put_router(plane: &Plane, name: &str) {
     plane.must("PATCH", &path, Some(&status));
 }
 
-/// A token of the documented account, bound to a Secret, as the server gives it to who asks for one.
+/// A token of the documented account, bound to a Secret, as the server issues it on request.
 fn token(plane: &Plane, secret: &str) -> String {
     let bound = json!({ "apiVersion": "v1", "kind": "Secret", "name": secret });
     let request = json!({

@@ -30,7 +30,7 @@ fn body(listen: &str) -> String {
     )
 }
 
-/// A balancer at three addresses, and a host behind it.
+/// A balancer at three addresses, and its host.
 fn start(lab: &Lab) -> (Vec<Router>, Signalbox) {
     lab.add_lb_address(&format!("{OTHER_VIP}/24"));
     let routers = Router::start_all(lab, &["east-1"]);
@@ -58,7 +58,7 @@ fn expect_served(lab: &Lab, dig: &Dig<'_>) {
         assert_eq!(dig.addresses(name, "AAAA"), ["fd00:1::1"], "{name}");
         for family in ["-4", "-6"] {
             let answer = curl_by_name(lab, &[family, &format!("http://{name}/")]);
-            // Whatever has no route of its own has the wildcard's.
+            // Every name without its own route has the wildcard's.
             assert!(answer.contains("host=east-1"), "{name} by {family}: {answer}");
         }
     }
@@ -144,7 +144,7 @@ fn a_client_goes_on_to_the_next_address_when_one_is_dead() {
     }
     let lab = Lab::new();
     let (_routers, sb) = start(&lab);
-    // The balancer's machine has the address, and nobody listens there: the balancer that was at it has died.
+    // The balancer's machine has the address, and nothing listens there: the balancer that was at it has died.
     let dead = "10.1.0.9";
     lab.add_lb_address(&format!("{dead}/24"));
     let words = [

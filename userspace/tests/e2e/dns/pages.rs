@@ -1,4 +1,4 @@
-//! What the page on DNS shows works as it stands there.
+//! The configurations on the page about DNS work as shown there.
 
 use super::servers::{Dig, Named, ZONE, dnsmasq, has_programs, zone_is_good};
 use crate::lab::{Lab, privileged};

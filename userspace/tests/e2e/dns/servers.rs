@@ -1,4 +1,4 @@
-//! Name servers of the tests, and who asks them.
+//! Name servers of the tests, and clients that ask them.
 
 use std::process::{Command, Output};
 

@@ -12,7 +12,7 @@ use crate::lab::{Lab, Router, SOON, Server, Signalbox, eventually, http, lab_tes
 /// Debian's own, whose modules are packages: another `python3` may come before it in the path.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether a program is there; says so if not.
+/// Whether a program is there; reports it if not.
 pub(crate) fn is_installed(program: &str, package: &str) -> bool {
     let is = ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
         .iter()
@@ -29,7 +29,7 @@ fn missing(package: &str) {
     println!("SKIP client: apt-get install {package}");
 }
 
-/// Has h2load make so many requests for `a.test`, so many at a time on each of four connections.
+/// Has h2load make `requests` requests for `a.test`, `streams` at a time on each of four connections.
 pub(crate) fn h2load(lab: &Lab, url: &str, requests: u32, streams: u32) {
     let (requests, streams) = (requests.to_string(), streams.to_string());
     let words = [

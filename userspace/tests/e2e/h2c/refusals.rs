@@ -82,7 +82,7 @@ fn frames_out_of_order_and_dawdlers_are_told_so() {
         client
     };
 
-    // A first frame other than SETTINGS is a PROTOCOL_ERROR; a header block that does not decode a COMPRESSION_ERROR.
+    // A first frame that is not SETTINGS is a PROTOCOL_ERROR; a header block that does not decode a COMPRESSION_ERROR.
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let broken = [opening.clone(), frame(HEADERS, END_HEADERS, 1, &[0xff; 8])].concat();
     for (bytes, code) in [([PREFACE, &request("a.test", END_STREAM)].concat(), 1), (broken, 9)] {

@@ -1,5 +1,4 @@
-//! A client that says nothing but preface and SETTINGS before it has heard the server's, seen byte for byte at both
-//! ends.
+//! A client that sends only preface and SETTINGS before it has heard the server's, seen byte for byte at both ends.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -184,7 +183,7 @@ fn a_proxy_header_comes_before_what_was_kept_and_a_refused_connect_is_tried_else
     drop(health);
 }
 
-/// A FIN that comes before the flow is cut, behind bytes of ours that the programs have not seen acknowledged.
+/// A FIN that comes before the flow is cut, after bytes of the balancer that the programs have not seen acknowledged.
 #[lab_test]
 fn a_client_that_finishes_at_once_gets_its_answer() {
     let lab = cut::lab();

@@ -1,4 +1,4 @@
-//! What operators say to a node, and the programs that they give it.
+//! Commands of operators to a node, and the programs that they give it.
 
 use std::fs;
 

@@ -101,7 +101,7 @@ fn a_group_that_is_not_configured_any_more_is_nobody_s() {
     node.write("  mode: external\n  vips: 10.1.0.101\n");
     let names = || node.status()["groups"].as_array().map_or(0, Vec::len);
     assert!(eventually(SOON, || names() == 1));
-    // The same group again is one that nobody has reported yet.
+    // The same group again counts as one that has not been reported yet.
     node.write("  mode: external\n  vips: 10.1.0.101-102\n");
     assert!(eventually(SOON, || names() == 2));
     assert!(

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, Node, SOURCE, VIP6, VIPS, privileged};
-use crate::lab::{SOON, eventually, lab_test};
+use crate::lab::{lab_test, SOON, eventually};
 
 /// Group of an IPv4 and an IPv6 address, with a source on the other interface.
 fn one_group() -> String {
@@ -13,12 +13,12 @@ fn one_group() -> String {
     )
 }
 
-/// Whether a node has all that belongs to the group.
+/// Waits until a node has everything that belongs to the group.
 fn wait_all(lab: &HaLab, node: usize) {
     for address in [VIPS[0], VIP6, SOURCE] {
         lab.wait_owner(address, node);
     }
-    // Nobody answers for an address while the kernel looks whether somebody else has it.
+    // Nothing answers for an address while the kernel checks whether another machine has it.
     let addresses = lab.nodes[node].ns.must(&["ip", "-oneline", "address", "show"]);
     let is_tentative = |line: &str| line.contains(VIP6) && line.contains("tentative");
     assert!(!addresses.lines().any(is_tentative), "{addresses}");
@@ -83,7 +83,7 @@ fn addresses_leave_a_node_whose_cables_are_pulled() {
 
 #[lab_test(privileged)]
 fn a_keepalived_that_is_killed_leaves_no_address_and_is_started_again() {
-    // With `never`, what comes back does not take the addresses back either.
+    // With `never`, a node that comes back does not take the addresses back either.
     let lab = HaLab::start(&(one_group() + "  preemption: never\n"));
     let first = lab.settled_owner("g1", VIPS[0]);
     wait_all(&lab, first);
@@ -118,7 +118,7 @@ fn a_supervisor_that_is_killed_takes_its_addresses_along() {
             .all(|pid| !signalbox_lab::is_alive(pid.as_raw().unsigned_abs()))
     });
     assert!(gone, "keepalived has ended with its parent");
-    // signalbox knows that nobody gives it addresses any more.
+    // signalbox knows that nothing gives it addresses any more.
     lab.nodes[0].wait_state("g1", "fault");
     assert_eq!(lab.nodes[0].status()["supervised"], false);
     // Everything at once leaves addresses: the next supervisor removes them.

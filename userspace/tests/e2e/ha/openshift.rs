@@ -41,7 +41,7 @@ const ABSENT: &str = "-";
 /// Directives of a configuration, by their blocks and names.
 type Directives = BTreeMap<String, String>;
 
-/// A fact: what a directive is.
+/// A fact: a directive and its values.
 struct Fact {
     directive: &'static str,
     openshift: &'static str,
@@ -129,7 +129,7 @@ fn plain(value: &str) -> String {
     value.replace("/32 ", " ").replace("/128 ", " ")
 }
 
-/// Whether a value is what a fact says: the same, or a number between two.
+/// Whether a value fits a fact: the same, or a number between two.
 fn fits(fact: &str, value: &str) -> bool {
     match fact.split_once(" to ") {
         Some((least, most)) => {
@@ -191,7 +191,7 @@ fn every_fact_about_the_two_generators_holds() {
                     case.title, fact.directive, fact.ours
                 ));
             }
-            // A difference has a reason, and what is alike needs none.
+            // A difference has a reason, and equal values need none.
             if fact.openshift.eq_ignore_ascii_case(fact.ours) != fact.why.is_empty() {
                 wrong.push(format!(
                     "{}: {}: {} | {} | {}",

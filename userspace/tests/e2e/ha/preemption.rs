@@ -1,4 +1,4 @@
-//! Who has a group when the preferred node is back, and groups that are divided.
+//! Which node has a group when the preferred node is back, and groups that are divided.
 
 use super::scene::{HaLab, VIPS, privileged};
 use crate::lab::{SOON, eventually, lab_test};

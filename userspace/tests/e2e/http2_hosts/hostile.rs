@@ -76,7 +76,7 @@ fn a_host_that_takes_nothing_is_given_up_in_time() {
 #[lab_test]
 fn floods_of_a_host_cost_its_connection() {
     let lab = Lab::new();
-    // The first connection resets streams that nobody has opened, without end.
+    // The first connection resets unopened streams, without end.
     let _east = FrameHost::start(&lab, 65_535, |host, frame, connection| {
         if frame.kind != HEADERS {
             return;

@@ -11,7 +11,7 @@ use crate::lab::{Lab, Proc, Router, SOON, Server, Signalbox, config, eventually,
 /// Most connections that the workers of a balancer make at a time.
 const WORKERS: f64 = 2.0;
 
-/// Starts nghttpd on east-1, in plain, for the files of a directory with `words` of its own.
+/// Starts nghttpd on east-1, in plain, for the files of a directory, with more arguments in `words`.
 fn nghttpd(lab: &Lab, words: &[&str]) -> (Server, Proc, PathBuf) {
     let files = lab.dir().join("files");
     std::fs::create_dir_all(&files).unwrap();
@@ -99,7 +99,7 @@ fn more_requests_than_a_host_has_streams_take_more_connections() {
 #[lab_test]
 fn a_host_that_ends_its_connections_loses_no_request() {
     let lab = Lab::new();
-    // nginx sends GOAWAY after so many requests.
+    // nginx sends GOAWAY after this many requests.
     let _east = Router::nginx_with(
         &lab,
         "east-1",

@@ -22,7 +22,7 @@ pub(super) struct FrameHost {
 }
 
 impl FrameHost {
-    /// Starts the host on :80 of east-1. Balancers may send so much ahead on each stream.
+    /// Starts the host on :80 of east-1. `window`: the bytes that balancers may send ahead on each stream.
     pub(super) fn start(
         lab: &Lab,
         window: u32,
@@ -104,7 +104,7 @@ fn a_request_that_the_host_refuses_is_sent_again() {
     assert_eq!((bodies.load(Relaxed), retries(&sb)), (5, 1.0));
 }
 
-/// Answers requests whose body has come, if `takes` says so of the stream, and refuses others.
+/// Answers requests whose body has come, if `takes` is true of the stream, and refuses others.
 fn refusing(
     takes: impl Fn(u32) -> bool + Send + Sync + 'static,
     refused: &Arc<AtomicUsize>,
@@ -143,7 +143,7 @@ fn a_request_that_a_host_refuses_goes_to_another_host() {
         "each request is refused once at the most: {refusals}"
     );
     assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east\"}"), refusals as f64);
-    // The other host is none any more, which nobody knows yet: the first gets the request again, and refuses it for good.
+    // The other host is gone, which is not noticed yet: the first gets the request again, and refuses it for good.
     drop(other);
     client.send(POST);
     assert_eq!(client.answer("POST").status, 502);

@@ -25,7 +25,7 @@ fn trailers_reach_clients_that_take_them() {
     let mut old = lab.client.connect(HTTP);
     old.write_all(b"GET / HTTP/1.0\r\nHost: a.test\r\n\r\n").unwrap();
     assert_eq!(Client::on(old).answer("GET").text, "body");
-    // Streams have a place for them whatever they say.
+    // Streams have a place for them in any case.
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     client.get(1, "/");
     let frames: Vec<_> = std::iter::from_fn(|| client.next(SOON)).take(3).collect();
@@ -88,7 +88,7 @@ fn trailers_behind_a_length_reach_clients_of_http2() {
         said.contains("content-length: 100000") && said.contains("x-sum: 1"),
         "{said}"
     );
-    // In HTTP/1.1 a body with a length has no place for them; the connection goes on.
+    // In HTTP/1.1 a body with a length has no place for them; the connection stays open.
     let mut old = Client::connect(&lab);
     for _ in 0..2 {
         old.send("GET / HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\nConnection: TE\r\n\r\n");

@@ -63,7 +63,7 @@ fn a_path_that_may_be_another_routes_is_refused() {
                 .all(|head| head.starts_with(&format!("GET {path} ")))
         );
     }
-    // The connection goes on.
+    // The connection stays open.
     let mut client = Client::connect(&lab);
     assert_eq!(client.get("a.test", "//login").status, 400);
     assert_eq!(client.get("a.test", "/").status, 200);

@@ -117,7 +117,7 @@ fn a_websocket_becomes_a_tunnel() {
     let mut client = Client::connect(&lab);
     assert_eq!(client.host_of("a.test"), "east-1");
     east.take();
-    // Bytes behind the request wait for the 101, and then come first.
+    // Bytes after the request wait for the 101, and then come first.
     client.send("GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nahead");
     let answer = client.answer("GET");
     assert_eq!(

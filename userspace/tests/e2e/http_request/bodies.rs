@@ -73,7 +73,7 @@ fn slow_readers_and_writers_cost_little_memory() {
             client
         })
         .collect();
-    // Until all queues on the way are full, nothing but the answer's head is sure to have come.
+    // Until all queues on the way are full, only the answer's head is sure to have come.
     std::thread::sleep(Duration::from_secs(2));
     let grown = resident_kib(sb.proc.pid()).saturating_sub(before);
     assert!(grown < 16 * 1024, "{READERS} readers that do not read cost {grown} KiB");

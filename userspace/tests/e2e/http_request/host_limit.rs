@@ -1,4 +1,4 @@
-//! Limits of hosts' connections: who finds no room waits for it, first come, first served.
+//! Limits of hosts' connections: a request that finds no room waits, first come, first served.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -48,7 +48,7 @@ fn one_place(lab: &Lab, queue: &str) -> ([Server; 2], Receiver<Arc<TcpStream>>, 
     let cluster = config::cluster("east", &[ONE], &["east-1"]);
     let timeouts = format!("timeouts: {{ queue: {queue} }}");
     let body = body_of(&timeouts, &cluster, &["{ host: a.test, clusters: { east: 1 } }"]);
-    // Each worker has kept connections of its own.
+    // Each worker has kept its own connections.
     let sb = Signalbox::start_with(lab, &body, &["--workers", "1"]);
     sb.wait_healthy(&["east-1"]);
     ([health, host], accepted, sb)

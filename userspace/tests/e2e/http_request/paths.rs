@@ -1,4 +1,4 @@
-//! Routes by path, clients behind proxies, ids of requests, and what the log says of them.
+//! Routes by path, clients behind proxies, ids of requests, and their entries in the log.
 
 use super::scene::{Client, WebHost, body_of, config_of, field};
 use crate::lab::{Lab, SOON, Signalbox, config, eventually, lab_test};
@@ -93,7 +93,7 @@ fn clients_behind_trusted_proxies_are_known_and_others_cannot_lie() {
             std::fs::read_to_string(&log)
         );
     }
-    // The same words from somebody else.
+    // The same fields from another client.
     sb.reload(&start("192.0.2.0/24"));
     client.send(ask);
     assert_eq!(client.answer("GET").status, 200);

@@ -1,4 +1,4 @@
-//! What a route says of its requests: cookies that keep clients, changed fields, another path, time limits, limits of
+//! A route's settings for requests: cookies that keep clients, changed fields, another path, time limits, limits of
 //! each client.
 
 use std::time::Instant;
@@ -66,7 +66,7 @@ fn a_cookie_keeps_a_client_at_its_cluster_through_a_migration() {
     for head in hosts.iter().flat_map(WebHost::take) {
         assert_eq!(field(&head, "cookie"), Some("own=1"), "the host sees its own cookies");
     }
-    // Weight 0: whoever is there stays, nobody comes.
+    // Weight 0: existing clients stay, no new one comes.
     sb.reload(&text(0));
     assert_eq!(host(&ask(&mut client, Some(&east), "/")), "east-1");
     assert!((0..4).all(|_| host(&ask(&mut client, None, "/")) == "west-1"));
@@ -229,7 +229,7 @@ fn each_client_may_send_so_many_requests_in_a_time() {
         let answers = (0..requests).map(|_| client.get("a.test", path));
         answers.filter(|answer| answer.status == 200).count()
     };
-    // A path without limits of its own is counted with its name.
+    // A path without limits is counted with its name.
     let (of_name, of_path, apart) = (served("/", 10), served("/counted", 90), served("/apart", 50));
     let seconds = began.elapsed().as_secs() as usize + 1;
     assert_eq!(of_name, 10);

@@ -90,7 +90,7 @@ fn what_could_smuggle_a_request_gets_400_and_reaches_no_host() {
         assert!(client.is_at_end(), "{case:?}");
     }
     assert_eq!(east.take(), [""; 0]);
-    // A body that breaks the rules ends its request, and what was behind it is no request.
+    // A body that breaks the rules ends its request, and the bytes after it are no request.
     let mut client = Client::connect(&lab);
     client.send("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\nabcGET /x HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert_eq!(client.answer("POST").status, 400);

@@ -1,11 +1,11 @@
-//! Each request is routed for itself, by what is in force when it comes.
+//! Each request is routed separately, by the configuration at its arrival.
 
 use std::collections::BTreeMap;
 
 use super::scene::{Client, HTTP, WebHost, config_of, field};
 use crate::lab::{Lab, Router, SOON, Signalbox, eventually, http, lab_test};
 
-/// Answers by host of so many requests on one connection.
+/// Answers by host of `requests` requests on one connection.
 fn shares(client: &mut Client, requests: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..requests {
@@ -72,7 +72,7 @@ fn names_on_one_connection_go_to_their_own_hosts_with_their_fields() {
     }
     east.take();
     west.take();
-    // A target is passed on byte for byte; what is meant for the balancer alone is not.
+    // A target is passed on byte for byte; fields for the balancer alone are not.
     client.send(
         "GET /%7Ex/../y?q=%00&r HTTP/1.1\r\nhOsT: a.test\r\nX-a:  1 \r\nConnection: X-Private\r\nX-Private: 1\r\n\
          Keep-Alive: 5\r\nX-Forwarded-For: 192.0.2.9\r\nX-A: 2\r\nUpgrade: h2c\r\n\r\n",
@@ -88,7 +88,7 @@ fn names_on_one_connection_go_to_their_own_hosts_with_their_fields() {
              X-Forwarded-Proto: http\r\nForwarded: for={client_address};host=a.test;proto=http\r\n\r\n"
         )]
     );
-    // A name without a route is refused, and the connection goes on.
+    // A name without a route is refused, and the connection stays open.
     let answer = client.get("c.test", "/");
     assert_eq!((answer.status, field(&answer.head, "connection")), (404, None));
     assert_eq!(client.host_of("a.test"), "east-1");

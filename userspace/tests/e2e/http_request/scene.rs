@@ -50,11 +50,11 @@ pub(crate) struct WebHost {
 
 impl WebHost {
     /// Answers by the path: `/` with the host's name, `/digest` with digest and length of the request's body,
-    /// `/bytes/N` and `/chunked/N` with so many bytes, `/cut-off` with a chunk and no end, `/status/N` with a status, `/fields/N` with so many fields,
-    /// `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N` with so many bytes in small
-    /// parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without reading the body, `/early`
-    /// before it has read the body, `/ws` with 101 and an echo, `/ws-wrong` with the answer to another key, `/interim`
-    /// with 103 first, `/unsafe/...` with an answer that breaks a rule.
+    /// `/bytes/N` and `/chunked/N` with N bytes, `/cut-off` with a chunk and no end, `/status/N` with a status,
+    /// `/fields/N` with N fields, `/close` and `/close/N` with an answer that ends with the connection, `/dribble/N`
+    /// with N bytes in small parts, `/slow` as `/digest` does but reading slowly, `/never` not at all and without
+    /// reading the body, `/early` before it has read the body, `/ws` with 101 and an echo, `/ws-wrong` with the answer
+    /// to another key, `/interim` with 103 first, `/unsafe/...` with an answer that breaks a rule.
     pub(crate) fn start(lab: &Lab, name: &str) -> Self {
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (kept, own) = (Arc::clone(&heads), name.to_owned());
@@ -188,7 +188,7 @@ fn until_closed(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// An end that is slow: small parts with a pause behind each.
+/// An end that is slow: small parts with a pause after each.
 pub(crate) struct Dribble<S>(pub(crate) S);
 
 const DRIBBLE_BYTES: usize = 8 * 1024;
@@ -237,7 +237,7 @@ fn noise(length: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Sends so many bytes, as a body of that length or in chunks with a trailer section.
+/// Sends `length` bytes, as a body of that length or in chunks with a trailer section.
 pub(crate) fn send_noise(mut to: impl Write, length: u64, is_chunked: bool) -> Result<()> {
     noise(length, |part| {
         if is_chunked {
@@ -489,7 +489,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Reads so many bytes as they are.
+    /// Reads `length` raw bytes.
     pub(crate) fn read(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.reader.read_exact(&mut bytes).unwrap();

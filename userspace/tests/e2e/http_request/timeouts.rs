@@ -1,4 +1,4 @@
-//! Time limits of requests, and their lines in the log of connections.
+//! Time limits of requests, and their lines in the access log.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn a_route_may_be_silent_in_a_body_for_longer() {
         (client, host)
     };
     let (mut events, host) = begin("events.test");
-    // The other one, which began later, has been cut off by the time that the first goes on.
+    // The other one, which began later, has been cut off when the first continues.
     let (mut other, _other_host) = begin("other.test");
     assert!(other.try_answer("GET").is_err());
     std::io::Write::write_all(&mut &*host, b"half").unwrap();

@@ -1,5 +1,5 @@
-//! Bodies of every framing, in both directions, between clients of each kind and a host: what arrives has the digest
-//! of what was sent, however slow an end is, and an end that reads nothing costs the balancer little memory.
+//! Bodies of every framing, in both directions, between clients of each kind and a host: the received bytes have the
+//! digest of the sent ones, however slow an end is, and an end that reads nothing costs the balancer little memory.
 
 use std::fs::File;
 use std::io::{Read, Write};

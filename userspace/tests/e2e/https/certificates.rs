@@ -139,10 +139,10 @@ fn certificates_come_and_go_by_api_and_outlive_the_process() {
     for pem in [&first, &second] {
         let (is_done, said) = cli(&sb, &["put", "a.test", "--cert", pem.to_str().unwrap()]);
         assert!(is_done && said.contains("in force"), "{said}");
-        // Without a wait: the answer came when it was in force.
+        // Without a wait: when the answer came, the certificate was already in use.
         assert!(shown(pem));
     }
-    // What cannot be used leaves what is in force. No text of the request comes back.
+    // An unusable certificate changes nothing. No text of the request comes back.
     let pem = std::fs::read_to_string(&first).unwrap();
     let other_key = std::fs::read_to_string(&second).unwrap();
     let key = other_key.find("-----BEGIN PRIVATE KEY-----").expect("a key");

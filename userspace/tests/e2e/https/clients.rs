@@ -133,7 +133,7 @@ fn an_authority_taken_out_of_the_file_lets_no_new_client_in() {
     std::fs::write(&file, &authorities[1]).unwrap();
     assert!(eventually(SOON, || !is_served(0)), "{}", sb.proc.log());
     assert!(is_served(1));
-    // A file that holds none leaves the one before in force.
+    // A file without certificates leaves the previous ones in use.
     std::fs::write(&file, "nothing").unwrap();
     let is_told = || {
         sb.proc
@@ -240,7 +240,7 @@ fn handshakes_that_are_not_finished_end_in_time_and_are_counted() {
         .with_no_client_auth();
     assert!(try_connect(&lab, "a.test", Arc::new(other)).is_err());
     assert!(eventually(SOON, || failures("incompatible") > 0.5));
-    // A client that trusts nobody breaks off.
+    // A client without trusted authorities breaks off.
     let nobody = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -25,7 +25,7 @@ fn put_route(cluster: &Cluster, age: u32, host: &str, tls: Value) {
     cluster.api.change(|store| store.put("routes", object));
 }
 
-/// Route with a certificate of its own.
+/// Route with its own certificate.
 fn put_own(cluster: &Cluster, host: &str, pem: &Path) {
     let (chain, key) = parts(pem);
     let tls = json!({ "termination": "edge", "certificate": chain, "key": key });

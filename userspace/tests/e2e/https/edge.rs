@@ -83,7 +83,7 @@ fn a_websocket_in_tls_becomes_a_tunnel() {
     assert_eq!(client.answer("GET").status, 101);
     assert_eq!(client.read(10), b"hellofirst");
     let sent: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
-    // Less than what the sockets on the way hold: nobody reads the echo meanwhile.
+    // Fewer bytes than the sockets on the way hold: the echo is not read until all are sent.
     for part in sent.chunks(50_000) {
         client.inner().write_all(part).unwrap();
         assert!(client.read(part.len()) == part);

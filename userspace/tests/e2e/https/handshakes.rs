@@ -1,4 +1,4 @@
-//! Handshakes in progress: clients that stall in theirs keep nobody else out for long.
+//! Handshakes in progress: clients that stall in theirs keep no other client out for long.
 
 use std::net::TcpStream;
 use std::sync::Arc;

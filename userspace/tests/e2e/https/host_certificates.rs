@@ -1,4 +1,4 @@
-//! Certificates of hosts: which are trusted, and what is said of those that are not.
+//! Certificates of hosts: which are trusted, and the reports about those that are not.
 
 use std::process::Command;
 

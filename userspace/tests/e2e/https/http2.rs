@@ -1,4 +1,4 @@
-//! HTTP/2 from clients, by curl: what is offered, and what the host and the client see.
+//! HTTP/2 from clients, by curl: the protocols offered, and the view of the host and the client.
 
 use std::fs::File;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn curl_speaks_http2_and_the_host_learns_it() {
     assert!(sb.metric("signalbox_http2_connections_total{listener=\"https\"}") > 7.5);
     let active = || sb.metric("signalbox_http2_streams_active{listener=\"https\"}");
     assert!(eventually(SOON, || active() < 0.5));
-    // HTTP/1.1 goes on beside it.
+    // HTTP/1.1 still works beside it.
     let mut client = connect(&lab, "a.test");
     client.send("GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst");
     assert_eq!(client.answer("GET").status, 101);

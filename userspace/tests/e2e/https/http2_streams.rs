@@ -16,7 +16,7 @@ use crate::lab::{Lab, Server, Signalbox, lab_test, servers};
 
 type Sender = SendRequest<Bytes>;
 
-/// Runs a client on a connection of its own.
+/// Runs a client on a separate connection.
 fn visit<T>(lab: &Lab, act: impl AsyncFnOnce(Sender) -> T) -> T {
     let stream = lab.client.connect(HTTP);
     run(async { act(greet(stream).await).await })
@@ -102,7 +102,7 @@ fn streams_share_connections_to_a_host_and_end_well() {
         ] {
             let (answer, _) = send(&sender, method, path, true).await;
             read(answer.await.unwrap()).await.unwrap();
-            // The host's connection is kept behind the answer's end.
+            // The host's connection is kept after the answer's end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             assert_eq!(sb.host("east-1")["total_connections"], 1, "{method} {path}");
         }
@@ -218,7 +218,7 @@ fn readers_and_senders_that_stall_cost_little_memory() {
         }
         for _ in 0..30 {
             answers.push({
-                // The host answers before it has read, and the rest of the body is taken by nobody.
+                // The host answers before it has read, and the rest of the body is never taken.
                 let (answer, mut body) = send(&sender, "POST", "/early", false).await;
                 body.send_data(Bytes::from(vec![0; 1 << 20]), false).unwrap();
                 answer.await.unwrap()

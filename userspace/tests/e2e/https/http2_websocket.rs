@@ -23,7 +23,7 @@ fn connect(client: &mut FramePeer, stream: u32, protocol: &str, path: &str) {
     client.send(HEADERS, END_HEADERS, stream, &block);
 }
 
-/// Reads data up to so many bytes of it.
+/// Reads data until `length` bytes of it have come.
 fn read(client: &mut FramePeer, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < length {
@@ -144,7 +144,7 @@ fn answers_that_are_no_websocket_are_told_from_one() {
         let mut client = FramePeer::connect(&lab, HTTP, 65_535);
         connect(&mut client, 1, protocol, path);
         assert_eq!(status(&client.next(SOON).unwrap()), expected, "{protocol} {path}");
-        // The connection goes on.
+        // The connection stays open.
         while client.next(SOON).unwrap().kind != RST_STREAM {}
         open(&mut client, 3);
     }

@@ -1,4 +1,4 @@
-//! HTTP/2 from clients with windows of their own: closed ones, slow ones; interim answers.
+//! HTTP/2 from clients that set their windows: closed ones, slow ones; interim answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,7 @@ fn interim_answers_pass() {
         }
     }
     assert_eq!(heads.len(), 2);
-    // ":status" with a name of the static table and a value of its own, in Huffman's code or as it stands.
+    // ":status" with a name of the static table and a literal value, in Huffman's code or as plain text.
     assert!(heads[0][0] & 0x8f != 0x88, "{:?}", heads[0]);
     // 200 is in the static table.
     assert_eq!(heads[1][0], 0x88, "{:?}", heads[1]);

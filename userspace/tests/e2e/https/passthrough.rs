@@ -60,7 +60,7 @@ fn a_name_without_a_certificate_is_refused_where_the_listener_is_strict() {
     sb.reload(&body(", termination: edge", &text, &hosts, &ROUTES));
     let refused = try_connect(&lab, "none.test", Arc::new(trusting(&lab))).err().unwrap();
     assert!(refused.to_string().contains("not valid for name"), "{refused}");
-    // What is no TLS gets no certificate, and the listener goes on.
+    // Bytes that are no TLS get no certificate, and the listener stays open.
     let mut plain = crate::http_request::scene::Client::on(lab.client.connect(HTTPS));
     plain.send("SSH-2.0-OpenSSH_9.2\r\n");
     assert!(plain.is_at_end());

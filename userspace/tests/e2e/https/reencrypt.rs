@@ -40,7 +40,7 @@ fn hosts_are_asked_for_the_clients_name_and_verified() {
     for _ in 0..20 {
         assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
     }
-    // Each worker has connections of its own.
+    // Each worker has its own connections.
     let total = sb.host("east-1")["total_connections"].as_u64().unwrap();
     assert!(total < 10, "{total}");
 }
@@ -58,7 +58,7 @@ fn a_host_that_cannot_prove_its_name_gets_no_request() {
         let pem = lab.dir().join("lb.pem");
         body("", &certificates(&pem), &[("east-1", backend_tls)], &ROUTES)
     };
-    // The same connection is served by what is in force at each request.
+    // The same connection is served by the current configuration at each request.
     sb.reload(&hosts("backend_tls: { verify: false }"));
     sb.wait_healthy(&["east-1"]);
     assert_eq!(client.get("a.test", "/").status, 200);

@@ -25,7 +25,7 @@ const CLIENTS: usize = 3;
 /// Time after which a request that is not answered is lost.
 const LOST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Load of all clients, and what they have seen.
+/// Load of all clients, and their observations.
 #[derive(Default)]
 struct Load {
     stop: AtomicBool,
@@ -39,7 +39,7 @@ struct Load {
 
 /// A client that keeps its connection.
 trait Visitor {
-    /// Sends a request, on a new connection where none is kept. `Ok(false)`: nobody listens.
+    /// Sends a request, on a new connection where none is kept. `Ok(false)`: nothing listens.
     fn ask(&mut self) -> Result<bool>;
 
     fn is_connected(&self) -> bool;
@@ -50,11 +50,11 @@ trait Visitor {
 struct Failure {
     #[expect(dead_code, reason = "shown by a test that fails")]
     error: String,
-    /// Whether its connection was opened behind the kill.
+    /// Whether its connection was opened after the kill.
     is_behind_kill: bool,
 }
 
-/// Connects, where somebody listens.
+/// Connects, if a process listens.
 fn try_connect(lab: &Lab, at: &str) -> Result<Option<TcpStream>> {
     match lab.client.try_connect(at) {
         Ok(stream) => {
@@ -266,7 +266,7 @@ fn under_load(lab: &Lab, east: &WebHost, change: impl FnOnce(&Load)) -> Vec<Fail
 }
 
 impl Load {
-    /// Waits until each client has been served so many times from now on.
+    /// Waits until each client has been served `requests` more times.
     fn more(&self, requests: usize) {
         let before: Vec<_> = self.served.iter().map(|count| count.load(Ordering::SeqCst)).collect();
         let has_more = || {
@@ -339,7 +339,7 @@ fn a_kill_costs_requests_in_flight_and_none_on_connections_opened_afterwards() {
             sb.kill9();
             load.is_killed.store(true, Ordering::SeqCst);
             sb = Signalbox::start_file(&lab, &format!("restarted-{round}"), &config, &[]);
-            // Who tries again is served as soon as the process listens.
+            // Clients that try again are served as soon as the process listens.
             load.more(50);
         });
         let behind: Vec<_> = failures.iter().filter(|failure| failure.is_behind_kill).collect();

@@ -47,7 +47,7 @@ fn sessions_resume_after_a_reload_and_after_a_restart() {
     assert_eq!(handshake(), Some(HandshakeKind::Full));
 }
 
-/// Each balancer has a state database of its own; only the table in etcd is shared.
+/// Each balancer has its own state database; only the table in etcd is shared.
 #[test]
 fn a_balancer_resumes_the_sessions_that_another_one_has_begun() {
     const TEST: &str = "a_balancer_resumes_the_sessions_that_another_one_has_begun";

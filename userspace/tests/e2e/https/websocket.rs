@@ -1,5 +1,5 @@
 //! WebSockets are tunnels of bytes: a host says to a client, and hears from it, the same through the balancer as
-//! without it, whatever the frames are, and whoever carries them: the process, or the kernel behind a late cut.
+//! without it, with any frames, carried by the process or, after a late cut, by the kernel.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -58,12 +58,13 @@ pub(super) fn serve(mut stream: &TcpStream) {
             .close(Some(CloseFrame { code, reason }))
             .and_then(|()| socket.flush());
     }
-    // What the client still sends must not make the kernel reset the connection.
+    // Bytes that the client still sends must not make the kernel reset the connection.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let _ = std::io::copy(&mut stream.by_ref(), &mut std::io::sink());
 }
 
-/// Opens a WebSocket, waits until it `is_ready`, sends a case's bytes and returns all that the host says behind its head.
+/// Opens a WebSocket, waits until it `is_ready`, sends a case's bytes and returns everything that the host sends after
+/// its head.
 async fn converse(stream: impl AsyncRead + AsyncWrite, case: &Case, is_ready: impl FnMut() -> bool) -> Vec<u8> {
     let conversation = timeout(CASE_TIMEOUT, try_converse(stream, case, is_ready)).await;
     conversation
@@ -106,7 +107,7 @@ pub(super) fn tokio_stream(stream: TcpStream) -> tokio::net::TcpStream {
     tokio::net::TcpStream::from_std(stream).unwrap()
 }
 
-/// Code of the close frame at the end of what a host has said.
+/// Code of the close frame at the end of a host's bytes.
 fn close_code(said: &[u8]) -> Option<u16> {
     let at = said.iter().rposition(|byte| *byte == 0x88)?;
     let payload = said.get(at + 2..)?;

@@ -1,5 +1,5 @@
-//! What a WebSocket's client may send, and may not: the cases of Autobahn's fuzzing client, which is a program of
-//! Python 2 and runs nowhere any more.
+//! Permitted and forbidden frames of a WebSocket's client: the cases of Autobahn's fuzzing client, which is a program
+//! of Python 2 and no longer runs anywhere.
 
 /// Most bytes of a message that the host takes.
 pub(super) const MAX_MESSAGE: usize = 16 << 20;
@@ -15,13 +15,13 @@ const FIN: u8 = 0x80;
 const MASKED: u8 = 0x80;
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// A client's bytes behind the head of the upgrade.
+/// A client's bytes after the head of the upgrade.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
     /// Code of the close frame that the host ends with; `None` for one without a code.
     pub(super) closes_with: Option<u16>,
-    /// Whether each byte is sent by itself.
+    /// Whether each byte is sent separately.
     pub(super) is_chopped: bool,
 }
 

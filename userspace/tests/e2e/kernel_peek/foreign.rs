@@ -1,4 +1,4 @@
-//! A program of somebody else that stands before ours, and takes the hosts' packets.
+//! A foreign program that runs before ours, and takes the hosts' packets.
 
 use aya::Ebpf;
 use aya::programs::links::LinkOrder;

@@ -65,7 +65,7 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
         // A failed assertion too ends it.
         let _stop = Stop(&stop);
         scope.spawn(|| guess(&lab.client, &stop));
-        // While there are many guesses in each second, some SYN falls behind the first of them.
+        // With many guesses in each second, some SYN comes after the first of them.
         let is_left = || {
             // A client that has a cookie already is reset.
             let mut client = lab.client.connect("10.1.0.1:80");
@@ -94,7 +94,8 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
     assert!(eventually(SOON, is_believed), "{}", sb.get("/metrics").1);
 }
 
-/// A cookie proves that its client gets what is sent to its address: it is not sent to whoever claims that.
+/// A cookie proves that its client gets packets sent to its address: a client that only claims the address never sees
+/// it.
 #[test]
 fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
     let Some(lab) = super::lab("a_syn_from_where_its_sender_is_not_is_left_to_the_kernel") else {

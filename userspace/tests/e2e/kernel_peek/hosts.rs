@@ -49,8 +49,8 @@ fn expect_answer(mut client: TcpStream) {
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
-/// A host that refuses is counted and ejected by what the kernel has seen alone: by load, the program goes past a host that it
-/// has set aside, and userspace connects to nobody.
+/// A host that refuses is counted and ejected by the kernel's observations alone: by load, the program skips an ejected
+/// host, and userspace connects to no host.
 #[test]
 fn clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected() {
     let test = "clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected";
@@ -94,7 +94,7 @@ fn clients_of_a_host_that_refuses_are_served_by_another_and_it_is_ejected() {
     assert!(eventually(SOON, || sb.host("east-1")["active_connections"] == 0));
 }
 
-/// Without ejection, too, a host that has refused is left alone for a second: not each client waits for it first.
+/// Without ejection, too, a host that has refused is skipped for a second: not each client waits for it first.
 #[test]
 fn a_host_that_refuses_is_asked_again_after_a_second() {
     let Some(lab) = super::lab("a_host_that_refuses_is_asked_again_after_a_second") else {
@@ -235,8 +235,8 @@ fn a_client_whose_first_data_was_overwritten_is_served() {
     cut::expect_none(&sb);
 }
 
-/// Repeated data whose first copy is overwritten is read anew: it asks for the same, though its name has no route of its
-/// own, and no second flow begins.
+/// Repeated data whose first copy is overwritten is read again: it asks for the same, though its name has no separate
+/// route, and no second flow begins.
 #[test]
 fn first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow() {
     let Some(lab) = super::lab("first_data_for_a_wildcard_that_is_repeated_begins_no_second_flow") else {

@@ -101,7 +101,7 @@ fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown()
     let sb = start_with(&lab, &body(&plain), 2);
     sb.wait_healthy(&["east-1"]);
     let ask = || {
-        // The host's check goes on under another configuration.
+        // The host's check continues under another configuration.
         let is_served = || http::ask(&lab, "10.1.0.1:80", "a.test").status == 200;
         assert!(eventually(SOON, is_served));
         http::ask(&lab, "10.1.0.1:80", "a.test")

@@ -102,7 +102,7 @@ fn a_successor_believes_the_cookies_of_its_predecessor_and_loses_no_request() {
     assert!(exits(&sb, "routed") >= 20, "{}", sb.get("/metrics").1);
 }
 
-/// The predecessor waits for a connection with a socket; its TC program stands in front of its successor's meanwhile.
+/// The predecessor waits for a connection with a socket; until then its TC program runs before its successor's.
 #[test]
 fn a_draining_predecessor_leaves_its_successor_s_connections_alone() {
     let Some(lab) = super::lab("a_draining_predecessor_leaves_its_successor_s_connections_alone") else {
@@ -185,7 +185,7 @@ fn a_process_that_stands_still_answers_no_syn() {
     let (client, host) = doors()[0].enter_cut(&lab, &sb, &hosts);
     let answered = exits(&sb, "syn_answered");
     sb.stand_still(true);
-    // The kernel's own handshake, behind which nobody answers: what a failover's check would see, too.
+    // The kernel completes the handshake, but the process does not answer: a failover's check would see that, too.
     std::thread::sleep(Duration::from_secs(4));
     let mut late = lab.client.connect("10.1.0.1:80");
     late.write_all(web("a.test").as_bytes()).unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn exits(sb: &Signalbox, reason: &str) -> u64 {
     )) as u64
 }
 
-/// Starts signalbox with a configuration, and waits until so many names are routed in the kernel.
+/// Starts signalbox with a configuration, and waits until `routes` names are routed in the kernel.
 fn start_with(lab: &CutLab, body: &str, routes: u32) -> Signalbox {
     let sb = Signalbox::start(lab, body);
     expect_routes(&sb, routes);

@@ -14,7 +14,7 @@ use super::{PEEK, exits, expect_routes, start_with};
 
 const SERVE: &str = "datapath: { peek: kernel, peek_orphan: serve }";
 const VIP: &str = "10.1.0.1:80";
-/// Longer than the program answers without a sign of life where it does not outlive its process.
+/// Longer than the program answers without a heartbeat where it does not outlive its process.
 const DEAD_INTERVAL: Duration = Duration::from_secs(4);
 
 fn ask(client: &mut TcpStream, name: &str) -> std::io::Result<u16> {
@@ -96,7 +96,7 @@ fn no_request_is_lost_when_the_process_dies_and_comes_back() {
                         lost.push(format!("request {count}: {error}"));
                     }
                     count += 1;
-                    // The ports have to last until the program frees them by itself.
+                    // The ports have to last until the program frees them.
                     std::thread::sleep(Duration::from_micros(300));
                 }
                 (count, lost)
@@ -152,7 +152,7 @@ fn a_successor_decides_whether_its_own_program_outlives_it() {
     sb.kill9();
     std::thread::sleep(DEAD_INTERVAL);
     assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
-    // The next process does not use the kernel peek: nothing stands in front of its sockets.
+    // The next process does not use the kernel peek: no program runs before its sockets.
     sb = Signalbox::start(&lab, &cut::body("datapath: { peek: userspace }"));
     assert_eq!(http::ask(&lab, VIP, "a.test").status, 200);
     let mut unknown = lab.client.connect(VIP);

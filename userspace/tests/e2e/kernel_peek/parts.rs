@@ -140,7 +140,7 @@ fn long_first_data_with_its_client_s_end_is_returned_to_userspace() {
     );
 }
 
-/// With the same cookie nobody takes another element of the ring.
+/// With the same cookie no connection takes another element of the ring.
 #[test]
 fn a_client_that_resets_its_first_part_finds_userspace_the_next_time() {
     let Some(lab) = super::lab("a_client_that_resets_its_first_part_finds_userspace_the_next_time") else {

@@ -26,7 +26,7 @@ struct Numbers {
     ack: u32,
 }
 
-/// Takes a connection out of the kernel: its socket is closed, and nobody is told.
+/// Takes a connection out of the kernel: its socket is closed, and neither end is told.
 fn take_out(socket: TcpStream) -> Numbers {
     let set = |option: i32, value: i32| {
         // SAFETY: the option's value is a number of its size.

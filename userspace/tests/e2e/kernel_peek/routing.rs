@@ -45,7 +45,7 @@ fn a_name_leads_to_its_host_and_no_socket_takes_part() {
     assert_eq!(exits(&sb, "passed_up"), 0);
 }
 
-/// A program of somebody else that accepts each packet: those after it in order see none.
+/// A foreign program that accepts each packet: those after it in order see none.
 #[test]
 fn a_program_that_accepts_everything_keeps_no_packet_from_the_peek() {
     let Some(lab) = super::lab("a_program_that_accepts_everything_keeps_no_packet_from_the_peek") else {

@@ -29,9 +29,10 @@ const MANY_CONNECTIONS: u64 = 1_000_000;
 /// Threads that connect: over bad links most of them wait.
 const CLIENTS: usize = 16;
 const BAD_CLIENTS: usize = 96;
-/// Client addresses of each version of IP, so that ports of connections that have just ended are not used again at once.
+/// Client addresses of each address family, so that ports of connections that have just ended are not used again at
+/// once.
 const ADDRESSES: u16 = 16;
-/// Time in which a connection that is not stuck gets on, whatever is lost.
+/// Time in which a connection that is not stuck makes progress, even if packets are lost.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(90);
 /// Failures that are told.
 const MAX_TOLD: usize = 20;
@@ -83,7 +84,7 @@ struct Plan {
     number: u64,
     up: u64,
     down: u64,
-    /// Bytes of the first data that are sent by themselves.
+    /// Bytes of the first data that are sent separately.
     split: Option<usize>,
     end: End,
 }
@@ -284,7 +285,7 @@ fn begin(lab: &CutLab) -> (Vec<Server>, Signalbox) {
     (all, sb)
 }
 
-/// Has clients make so many connections; none may go wrong.
+/// Has clients make `connections` connections; none may go wrong.
 fn soak(lab: &CutLab, sb: &Signalbox, clients: usize, connections: u64) {
     let (next, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -346,8 +347,8 @@ fn soak_over_good_links(test: &str, connections: u64) {
     assert!(eventually(3 * SOON, is_over), "{:?}", sb.flows("limit=10"));
 }
 
-/// A hundredth of all packets is lost, on each side of the balancer, and others come twice or late. A client's reset may be
-/// lost, which nobody repeats: its flow stays until it is idle.
+/// A hundredth of all packets is lost, on each side of the balancer, and others come twice or late. A client's reset
+/// may be lost, which is never repeated: its flow stays until it is idle.
 fn soak_over_bad_links(test: &str, connections: u64) {
     let Some(lab) = super::lab(test) else { return };
     let (_servers, sb) = begin(&lab);

@@ -1,5 +1,5 @@
 //! A packet twice, at two CPUs at the same time, as where a network card spreads packets in turns: one of the programs
-//! goes on with the connection.
+//! continues the connection.
 
 use crate::lab;
 
@@ -146,7 +146,7 @@ fn reply(to: &[u8], flags: u8, seq: u32, options: &[u8]) -> Vec<u8> {
     [&to[6..12], &to[..6], &[8, 0], &ip, &tcp].concat()
 }
 
-/// A client's acknowledgement, with its request behind it.
+/// A client's acknowledgement, followed by its request.
 fn with_data(bare: &[u8]) -> Vec<u8> {
     let header = usize::from(bare[TCP + 12] >> 4) * 4;
     let mut frame = [&bare[..TCP + header], REQUEST].concat();
@@ -187,7 +187,7 @@ fn send_together(cpu: usize, socket: &Socket, frames: &Receiver<Vec<u8>>, arrive
     }
 }
 
-/// Starts signalbox in front of a host whose port nothing but the test answers.
+/// Starts signalbox in front of a host whose port only the test answers.
 fn start(lab: &CutLab) -> (Vec<Server>, Signalbox) {
     let (health, sb) = cut::start(lab, PEEK);
     expect_routes(&sb, 4);

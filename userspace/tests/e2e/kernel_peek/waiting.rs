@@ -29,7 +29,8 @@ fn cpus() -> usize {
     last.parse::<usize>().unwrap() + 1
 }
 
-/// Leaves connections to the host at the ports that the program takes behind this one: the host has them, and we do not.
+/// Leaves connections to the host at the ports that the program takes after this one: the host has them, and signalbox
+/// does not.
 fn leave_old_connections(lab: &CutLab, last: u16) {
     let connect = |port: u16| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -166,7 +167,7 @@ fn a_client_that_gives_up_may_come_again_from_its_port() {
     assert!(eventually(SOON, || sb.host(door.host)["active_connections"] == 0));
 }
 
-/// A host that answers late is no reason to lose what a client says meanwhile, or that it has said all.
+/// A host that answers late is no reason to lose the data that a client sends until then, or its FIN.
 #[test]
 fn a_client_that_ends_behind_its_first_data_is_heard_out() {
     let Some(lab) = super::lab("a_client_that_ends_behind_its_first_data_is_heard_out") else {

@@ -31,7 +31,7 @@ const NAMES: [(&str, &str, bool); 11] = [
     ("a.test.", "east-1", false),
 ];
 
-/// Names that no route has, and what is answered.
+/// Names that no route has, and the status of the answer.
 const UNKNOWN: [(&str, u16); 4] = [("test", 404), ("atest", 404), (".test", 400), ("a..test", 400)];
 
 /// Routes and Ingresses of a cluster claim wildcards of one label; the configuration has others of any number.

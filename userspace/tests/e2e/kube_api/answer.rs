@@ -122,7 +122,8 @@ fn refused(store: &mut Store, request: &Request<Incoming>, asked: &Asked<'_>) ->
     {
         return Some(refusal(StatusCode::UNAUTHORIZED, "Unauthorized"));
     }
-    // Rights are looked at before what there is, as by a real one: who may not see it is not told that it is missing.
+    // Rights are checked before existence, as by a real one: a client without the right does not learn that an object
+    // is missing.
     if let Some(plural) = asked.plural {
         let place = asked
             .selection

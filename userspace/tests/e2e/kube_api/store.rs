@@ -27,15 +27,15 @@ pub(crate) struct Change {
 pub(crate) struct Moods {
     /// Groups, or groups with a resource (`g/v1/tlsroutes`), that it has not.
     pub(crate) missing: BTreeSet<&'static str>,
-    /// Resources, perhaps with a namespace (`pods/default`), that nobody may see.
+    /// Resources, perhaps with a namespace (`pods/default`), that no client may see.
     pub(crate) forbidden: BTreeSet<&'static str>,
     /// The bearer token that it wants.
     pub(crate) token: Option<&'static str>,
-    /// Number of requests that are refused by a server that starts: it knows nobody's rights yet.
+    /// Number of requests that are refused by a server that starts: it knows no client's rights yet.
     pub(crate) starting: usize,
     /// Resources, perhaps with a namespace (`pods/default`), whose lists do not come.
     pub(crate) held: BTreeSet<&'static str>,
-    /// At most so many objects come in one page.
+    /// Most objects in one page.
     pub(crate) page: Option<usize>,
     /// True if all but the first page of a list has been forgotten.
     pub(crate) forgets_pages: bool,
@@ -94,7 +94,7 @@ impl Store {
 
     /// Forgets the history.
     pub(crate) fn compact(&mut self) {
-        // A version of its own: whoever has seen everything has still seen too little.
+        // A new version: a client that has seen everything has still seen too little.
         self.version += 1;
         self.horizon = self.version;
         self.history.clear();
@@ -139,7 +139,7 @@ impl Selection {
             .all(|(key, value)| metadata["labels"][key] == value.as_str())
     }
 
-    /// As a watch tells of a change: what leaves the selection is deleted from it.
+    /// A change as a watch reports it: an object that leaves the selection is deleted from it.
     pub(crate) fn event(&self, change: &Change) -> Option<Value> {
         let selects = |object: &Option<Value>| object.as_ref().is_some_and(|object| self.has(object));
         let (kind, object) = match (selects(&change.before), selects(&change.after)) {

@@ -50,7 +50,7 @@ enum Fate {
     /// Cut in the middle, with the connection.
     Cut,
     Garbled,
-    /// Lost with all that would come after it.
+    /// Lost with everything that would come after it.
     Lost,
 }
 
@@ -89,7 +89,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// `None`: nobody reads any more, or the watch has been broken off.
+    /// `None`: the client no longer reads, or the watch has been broken off.
     async fn run(&self, mut seen: u64, end: Instant) -> Option<()> {
         let mut changed = self.api.changed.subscribe();
         loop {

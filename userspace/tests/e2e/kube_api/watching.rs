@@ -1,4 +1,4 @@
-//! A source under test, and what it should say.
+//! A source under test, and its expected reports.
 
 use std::sync::Arc;
 use std::time::Duration;

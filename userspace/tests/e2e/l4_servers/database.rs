@@ -1,4 +1,4 @@
-//! Transactions through the balancer, while hosts other than theirs, and their own, come and go.
+//! Transactions through the balancer, while their hosts and other hosts come and go.
 
 use std::collections::BTreeMap;
 
@@ -111,12 +111,12 @@ fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
             }
         }
     };
-    // Drained: nothing new, and what it has goes on.
+    // Drained: nothing new, and existing connections continue.
     rotate(&sb, "out", "east-1");
     wait_shares(&sb, &["east-2", "east-3"]);
     reached_none_of(&[1]);
     all_go_on(&mut held);
-    // Another host is removed from the file meanwhile.
+    // Another host is removed from the file in the meantime.
     sb.reload(&body(&["east-1", "east-3"]));
     wait_shares(&sb, &["east-3"]);
     reached_none_of(&[1, 2]);
@@ -149,7 +149,7 @@ fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
         }
         assert_eq!(rows(host), steps.to_string());
     }
-    // Back, and what was never committed is not there.
+    // Back, and uncommitted data is not there.
     servers.insert("east-2", mariadb::server(&lab, "east-2", 2));
     wait_shares(&sb, &ALL);
     assert_eq!(rows("east-2"), "0");

@@ -47,9 +47,8 @@ fn dig(ns: &Ns, to: &str, words: &[&str]) -> String {
     ns.must(&[&["dig", "-r", &to, "+tries=1", "+time=5"], words].concat())
 }
 
-/// Returns the hosts that have answered so many questions in a row. Each question is from a port of its own, and so a
-/// flow of its own: one from a port that comes again too soon would go to the host of the earlier, drained, dead or
-/// not.
+/// Returns the hosts that have answered `questions` questions in a row. Each question is from a new port, and so a
+/// separate flow: one from a port that comes again too soon would go to the host of the earlier, drained, dead or not.
 fn askers(lab: &Lab, to: &str, how: &str, questions: u16) -> BTreeSet<String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let first = PORT.fetch_add(questions, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The cluster of all tests here: three hosts of both families, whatever runs on them.
+//! The cluster of all tests here: three hosts of both families, with any servers on them.
 
 use serde_json::json;
 

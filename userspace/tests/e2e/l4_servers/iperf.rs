@@ -9,7 +9,8 @@ use crate::lab::{self, Lab, Ns, Proc, Server, Signalbox};
 
 pub(crate) const PROGRAMS: [(&str, &str); 1] = [("iperf3", "iperf3")];
 
-/// The servers, with a port beside for the checks: whoever connects to an iperf3 server and says nothing disturbs it.
+/// The servers, with a port beside for the checks: a client that connects to an iperf3 server and says nothing disturbs
+/// it.
 pub(crate) struct Servers {
     _iperf: Vec<Proc>,
     _checks: Vec<Server>,
@@ -32,7 +33,7 @@ pub(crate) fn servers(lab: &Lab) -> Servers {
     servers
 }
 
-/// The services. What a test of iperf3 sends over TCP and UDP must get to the same server: by source it does.
+/// The services. The TCP and UDP traffic of an iperf3 test must reach the same server: by source it does.
 pub(crate) fn body() -> String {
     let service = |protocol: &str| east::service(protocol, protocol, 5201, ", affinity: source");
     east::body(&(service("tcp") + &service("udp")), 1936, &ALL)

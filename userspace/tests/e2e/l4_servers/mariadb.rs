@@ -22,8 +22,8 @@ pub(crate) fn server_in(ns: &Ns, dir: &Path, host: &str, number: u32) -> Proc {
     let data = dir.join(format!("{host}-data"));
     std::fs::create_dir_all(&data).unwrap();
     let mut command = ns.command("mariadbd");
-    // An empty directory will do: without grants the server needs no tables of its own. Checks connect and say nothing,
-    // for which it would shut the balancer out after a hundred times, did it look up names.
+    // An empty directory will do: without grants the server needs no system tables. Checks connect and say nothing: if
+    // the server looked up names, it would shut the balancer out after a hundred of them.
     command.args([
         "--no-defaults",
         "--user=root",
@@ -42,7 +42,7 @@ pub(crate) fn server_in(ns: &Ns, dir: &Path, host: &str, number: u32) -> Proc {
     server
 }
 
-/// Runs a statement on a connection of its own; `None` where it fails.
+/// Runs a statement on a separate connection; `None` where it fails.
 pub(crate) fn once(ns: &Ns, to: &str, sql: &str) -> Option<String> {
     let output = client(ns, to).args(["--execute", sql]).output().unwrap();
     let answer = String::from_utf8(output.stdout).unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn once(ns: &Ns, to: &str, sql: &str) -> Option<String> {
 
 fn client(ns: &Ns, to: &str) -> Command {
     let mut command = ns.command("mariadb");
-    // A client that connects again by itself would hide that it was cut.
+    // A client that reconnects automatically would hide that it was cut.
     command.args([
         "--no-defaults",
         "--skip-reconnect",
@@ -75,7 +75,7 @@ impl Session {
         Self::open_in(&lab.client, lab.dir(), to)
     }
 
-    /// Connects from a namespace; what the client complains of goes into a file of a directory.
+    /// Connects from a namespace; the client's errors go into a file of a directory.
     pub(crate) fn open_in(ns: &Ns, dir: &Path, to: &str) -> Self {
         thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
         let errors = dir.join(format!("session-{}.log", NUMBER.replace(NUMBER.get() + 1)));
@@ -97,7 +97,7 @@ impl Session {
         Self { child, answers, errors }
     }
 
-    /// A statement that answers with one line; or what the client said when it gave up.
+    /// A statement that answers with one line; or the client's message when it gave up.
     pub(crate) fn ask(&mut self, sql: &str) -> Result<String, String> {
         let stdin = self.child.stdin.as_mut().unwrap();
         // A client that has given up reads no more; then there is no answer either.

@@ -1,5 +1,5 @@
-//! Layer-4 services in front of servers that others wrote: databases, name servers, and iperf3 for the bytes between.
-//! What they do with a connection was not thought out for a balancer's tests.
+//! Layer-4 services in front of real servers: databases, name servers, and iperf3 for the bytes between. They were not
+//! written with a balancer's tests in mind.
 
 mod database;
 mod dns;

@@ -33,7 +33,7 @@ fn streams_flow_both_ways_and_their_bytes_are_counted() {
             let received = number(&report, "/end/sum_received/bytes");
             let counted = counted(&sb, "tcp", direction) - before;
             println!("{to} {direction}: {:.2} Gbit/s", received * 4.0 / 1e9);
-            // Headers and what was sent twice are counted, too.
+            // Headers and retransmissions are counted, too.
             assert!(
                 received > 1e7 && counted >= received,
                 "{to} {direction}: {received}, {counted} counted"

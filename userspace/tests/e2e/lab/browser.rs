@@ -24,7 +24,7 @@ impl<'a> Browser<'a> {
     /// Starts the browser.
     pub(crate) fn start(lab: &'a Lab) -> Self {
         let ns = &lab.lb;
-        // Chromium gives up what it loads when addresses change, as when IPv6 has found that nobody else has them.
+        // Chromium aborts a load when addresses change, as when IPv6 has found that no other machine has them.
         let are_settled = || ns.must(&["ip", "-6", "addr", "show", "tentative"]).trim().is_empty();
         assert!(eventually(SOON, are_settled), "addresses stay tentative");
         let home = lab.dir().join("browser");
@@ -119,7 +119,7 @@ impl<'a> Browser<'a> {
         self.expect_within(3 * SOON, condition);
     }
 
-    /// Like [`Self::expect`], with a limit of its own.
+    /// Like [`Self::expect`], with another limit.
     pub(crate) fn expect_within(&self, limit: Duration, condition: &str) {
         let script = format!("return Boolean({condition})");
         let holds = eventually(limit, || self.run(&script) == true);

@@ -31,8 +31,8 @@ pub(crate) fn call(lab: &Lab, from: &str, to: &str) -> Result<TcpStream> {
     })
 }
 
-/// Whether an address is greeted by a server behind a port. What is not greeted must have got no answer at all: a
-/// refusal would tell a scanner that something is there.
+/// Whether a server behind a port speaks first to a client at an address. Otherwise the client must have got no answer
+/// at all: a refusal would tell a scanner that something is there.
 pub(crate) fn is_greeted(lab: &Lab, from: &str, to: &str) -> bool {
     match call(lab, from, to) {
         Ok(stream) => {

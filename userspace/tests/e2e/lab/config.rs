@@ -59,8 +59,8 @@ pub(crate) fn web(routes: &[&str]) -> String {
     )
 }
 
-/// Makes a `tcp` listener at 10.1.0.1:3306 with the given hosts behind it, and further top-level lines such as
-/// `timeouts: { idle: 2s }`.
+/// Makes a `tcp` listener at 10.1.0.1:3306 for the given hosts, and further top-level lines such as `timeouts: { idle:
+/// 2s }`.
 pub(crate) fn tcp(extra: &str, hosts: &[&str]) -> String {
     let east = cluster("east", &["balance: round-robin"], hosts);
     let listener = "{ name: mysql, protocol: tcp, listen: [\"10.1.0.1:3306\"], cluster: east }";

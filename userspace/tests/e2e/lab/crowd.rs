@@ -30,7 +30,7 @@ impl Helper {
         Self::start(ns, &format!("server {port}"))
     }
 
-    /// A client with so many connections, each from the next port of one address. (Left to choose, the kernel would
+    /// A client with `count` connections, each from the next port of one address. (Left to choose, the kernel would
     /// search longer and longer.)
     pub(crate) fn client(ns: &Ns, from: &str, to: &str, count: usize) -> Self {
         Self::start(ns, &format!("client {from} {to} {count}"))
@@ -54,7 +54,7 @@ impl Helper {
             let mut line = String::new();
             let n = self.output.read_line(&mut line).unwrap();
             assert!(n > 0, "a helper has ended instead of saying `{word}`");
-            // The first line stands behind what the test harness says.
+            // The first line follows the test harness's output.
             if let Some((_, rest)) = line.split_once(&format!("{word}:")) {
                 return rest.trim().to_owned();
             }
@@ -143,7 +143,7 @@ fn ask(from: SocketAddr, to: SocketAddr, count: usize) {
         Ok::<_, std::io::Error>(stream)
     };
     let use_it = |n: usize, mut stream: &TcpStream| {
-        // Begins as a request, for listeners that look for a name; a host of the test echoes whatever comes.
+        // Begins as a request, for listeners that look for a name; a host of the test echoes all bytes.
         let message = format!("GET / HTTP/1.1\r\nHost: a.test\r\nFrom: {from} {n:05}\r\n\r\n");
         let mut answer = vec![0; message.len()];
         stream.write_all(message.as_bytes())?;

@@ -15,7 +15,7 @@ use super::servers::{self, Server};
 use super::tiers::ping;
 use super::{Lab, SOON, Signalbox, config, eventually, hello, privileged};
 
-/// The `tcp` listeners. A client may not change its family on the way, so each has a host of its own.
+/// The `tcp` listeners. A client may not change its family on the way, so each has a host.
 pub(crate) const TCP: [(&str, &str); 2] = [("10.1.0.1:3306", "east-1"), ("[fd00:1::1]:3306", "west-1")];
 /// The addresses of the `http` listener, and the name that leads to a host of the same family.
 pub(crate) const HTTP: [(&str, &str); 2] = [("10.1.0.1:80", "a.test"), ("[fd00:1::1]:80", "b.test")];
@@ -143,7 +143,7 @@ pub(crate) struct Door {
     pub(crate) listener: &'static str,
     /// Address of the listener.
     pub(crate) at: &'static str,
-    /// The host behind it, and its port.
+    /// Its host, and the host's port.
     pub(crate) host: &'static str,
     pub(crate) port: u16,
     /// The cluster.
@@ -238,7 +238,7 @@ pub(crate) fn opened(sb: &Signalbox) -> u64 {
     sb.metric("signalbox_connections_opened_total{tier=\"cut\"}") as u64
 }
 
-/// A lab whose pins go with it: what is pinned for a namespace does not end with the namespace.
+/// A lab whose pins are removed with it: pins of a namespace do not end with the namespace.
 pub(crate) struct CutLab(Lab);
 
 /// Builds it.

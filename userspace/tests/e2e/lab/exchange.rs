@@ -1,7 +1,7 @@
 //! Exchanges in which every byte counts: both directions at once, in chunks of random size, checked by SHA-256.
 //!
-//! The client says in 24 bytes what will happen (seed, bytes up, bytes down), then both sides send. The server
-//! closes with the digest of what it received, so that the client can judge both directions.
+//! The client says in 24 bytes what will happen (seed, bytes up, bytes down), then both sides send. The server closes
+//! with the digest of the bytes that it received, so that the client can judge both directions.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
@@ -48,7 +48,7 @@ fn send(mut to: &TcpStream, seed: u64, len: u64) -> Result<[u8; 32]> {
     let mut buffer = vec![0; 64 * 1024];
     let mut left = len;
     while left > 0 {
-        // Mostly large, now and then tiny: both ends of what a tier may get wrong.
+        // Mostly large, now and then tiny: a tier may have faults with either.
         let most = if sizes.next().is_multiple_of(8) {
             100
         } else {

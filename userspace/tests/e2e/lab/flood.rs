@@ -1,5 +1,5 @@
-//! A flood of SYNs whose senders do not exist: a namespace of its own with a cable to the balancer, which sends frames
-//! with forged sources as fast as one CPU can, and takes the answers to them without a word.
+//! A flood of SYNs whose senders do not exist: a separate namespace with a cable to the balancer, which sends frames
+//! with forged sources as fast as one CPU can, and ignores the answers.
 
 use std::net::SocketAddrV4;
 use std::os::fd::AsRawFd as _;
@@ -31,7 +31,7 @@ pub(crate) struct Source {
 
 impl Source {
     /// Makes the namespace and the cable. The balancer has a route back to the forged senders, so that its answers cost
-    /// it what they cost on a real network; nobody there forwards or answers them.
+    /// as much as on a real network; there they are neither forwarded nor answered.
     pub(crate) fn new(lab: &Lab) -> Self {
         let ns = Ns::create(&lab.client.name().replace("client", "flood"));
         let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
@@ -72,7 +72,7 @@ impl Flood {
     }
 }
 
-/// A socket to send whole frames of an interface by; what the interface receives is not copied to it.
+/// A socket to send whole frames of an interface; frames that the interface receives are not copied to it.
 pub(crate) fn packets(device: &str) -> Socket {
     frames(device, 0)
 }

@@ -133,7 +133,7 @@ impl FramePeer {
         }
     }
 
-    /// Reads a frame, whatever it is; `None` at the end.
+    /// Reads a frame of any kind; `None` at the end.
     pub(crate) fn read(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;

@@ -48,7 +48,7 @@ fn hello(sni: Option<&str>, is_long: bool) -> Vec<u8> {
     message
 }
 
-/// A handshake message in so many TLS records of about the same length.
+/// A handshake message in `count` TLS records of about the same length.
 pub(crate) fn records(message: &[u8], count: usize) -> Vec<u8> {
     let each = message.len().div_ceil(count);
     let record = |part: &[u8]| [&[22, 3, 1][..], &with_len16(part)].concat();

@@ -46,7 +46,7 @@ pub(crate) fn request<S: Read + Write>(mut stream: S, text: &str) -> Result<Resp
     read_response(stream)
 }
 
-/// Reads one response. Nothing may follow it: what is read ahead is lost.
+/// Reads one response. Nothing may follow it: bytes read ahead are lost.
 pub(crate) fn read_response(stream: impl Read) -> Result<Response> {
     let mut reader = BufReader::new(stream);
     let line = read_line(&mut reader)?;
@@ -102,7 +102,7 @@ fn bad(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("not HTTP: {what:?}"))
 }
 
-/// Sends a GET of `/` on a connection of its own, from the client's namespace.
+/// Sends a GET of `/` on a separate connection, from the client's namespace.
 pub(crate) fn ask(lab: &Lab, at: &str, host: &str) -> Response {
     get(lab.client.connect(at), host, "/").unwrap_or_else(|e| panic!("GET / of {host} at {at}: {e}"))
 }

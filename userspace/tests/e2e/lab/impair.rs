@@ -86,7 +86,7 @@ impl Impaired {
     }
 }
 
-/// Impairment of one direction. A BPF object of its own, and so a configuration of its own.
+/// Impairment of one direction: a separate BPF object, and so a separate configuration.
 struct OneWay {
     config: Array<MapData, u32>,
     _ebpf: Ebpf,
@@ -149,8 +149,8 @@ fn detour(ns: &Ns) -> (String, String) {
     (near, far)
 }
 
-/// Packets as they would be on a wire. TCP builds large ones whatever `ethtool` says, and segments them behind the
-/// egress hook: only the limit on segments keeps them small there.
+/// Packets as they would be on a wire. TCP builds large ones in spite of `ethtool`, and segments them after the egress
+/// hook: only the limit on segments keeps them small there.
 pub(crate) fn single_segments(ns: &Ns, device: &str) {
     ns.must(&["ethtool", "-K", device, "gro", "off", "gso", "off", "tso", "off"]);
     ns.must(&["ip", "link", "set", device, "gso_max_segs", "1"]);

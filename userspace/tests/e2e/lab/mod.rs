@@ -1,5 +1,5 @@
-//! The laboratory of the end-to-end tests: a client, the balancer and two clusters, each in a network namespace of
-//! its own, with real router hosts (HAProxy, nginx) and servers that misbehave on demand.
+//! The laboratory of the end-to-end tests: a client, the balancer and two clusters, each in a separate network
+//! namespace, with real router hosts (HAProxy, nginx) and servers that misbehave on demand.
 //!
 //! Traffic never leaves the namespaces made here, so tests neither need nor disturb the machine's own network.
 

@@ -47,7 +47,7 @@ impl Router {
         Self::launch(lab, name, "haproxy", &text)
     }
 
-    /// nginx, for what is to be seen by a second implementation.
+    /// nginx, for tests that need a second implementation.
     pub(crate) fn nginx(lab: &Lab, name: &str) -> Self {
         Self::nginx_with(lab, name, " http2", "")
     }
@@ -118,6 +118,6 @@ fn run(ns: &Ns, name: &str, config: &Path, dir: &Path) -> Proc {
 
 /// Makes a certificate whose common name is the host's, good for all names of the tests.
 fn certificate(dir: &Path, name: &str) -> PathBuf {
-    // A wildcard directly under a top-level name counts for no client, hence `a.test` in full.
+    // A wildcard directly under a top-level name counts for no client, so `a.test` is written in full.
     router::certificate(dir, name, &["*.example.com", "*.apps.example.com", "a.test"]).unwrap()
 }

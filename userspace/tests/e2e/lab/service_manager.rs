@@ -100,8 +100,8 @@ impl ServiceManager {
         self.state.lock().unwrap().kept.len()
     }
 
-    /// Starts signalbox with the variables of a service, and with what is kept. `start` gets the words that the command
-    /// is to begin with.
+    /// Starts signalbox with the variables of a service, and with the kept descriptors. `start` gets the words that the
+    /// command must begin with.
     pub(crate) fn start(&self, start: impl FnOnce(&[&str]) -> Signalbox) -> Signalbox {
         let passed: Vec<OwnedFd> = {
             let state = self.state.lock().unwrap();

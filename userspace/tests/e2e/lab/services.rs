@@ -11,7 +11,7 @@ use super::namespace::Ns;
 use super::servers::Server;
 use super::topology::Lab;
 
-/// A server that greets with its name, then sends back what it gets.
+/// A server that first sends its name, then sends back what it gets.
 pub(crate) fn greeter(ns: &Ns, at: &str, name: &str) -> Server {
     let name = format!("{name}\n");
     Server::start(ns, at, move |stream| {
@@ -49,7 +49,7 @@ pub(crate) fn echo(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A UDP server that answers with its name and what it was asked.
+/// A UDP server that answers with its name and the question.
 pub(crate) struct Answerer {
     _worker: Worker,
 }
@@ -82,7 +82,7 @@ pub(crate) fn udp(lab: &Lab, to: &str) -> UdpSocket {
     socket
 }
 
-/// Asks, and returns who answered; nothing where nobody did in time.
+/// Asks, and returns the name of the answering host; nothing if no answer came in time.
 pub(crate) fn ask(socket: &UdpSocket, bytes: &[u8]) -> Option<String> {
     socket.send(bytes).unwrap();
     let mut buffer = vec![0; 65_536];

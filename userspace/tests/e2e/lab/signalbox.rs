@@ -48,7 +48,7 @@ impl Signalbox {
         Self::spawn_file(lab, name, config, words).wait_ready()
     }
 
-    /// Before hosts that nobody serves: that of `a.test` is healthy by its check, that of `b.test` is not. `extra` are
+    /// Before hosts that are not served: that of `a.test` is healthy by its check, that of `b.test` is not. `extra` are
     /// further top-level lines.
     pub(crate) fn refusing(lab: &Lab, extra: &str) -> (Server, Self) {
         let health = servers::healthy(lab.host("east-1"));
@@ -65,7 +65,7 @@ impl Signalbox {
         (health, signalbox)
     }
 
-    /// Starts it in a namespace, with its files in a directory of its own: one of several.
+    /// Starts it in a namespace, with its files in a separate directory: one of several.
     pub(crate) fn start_in(ns: &Ns, dir: &Path, name: &str, body: &str, environment: &[(&str, String)]) -> Self {
         let (config, socket) = (dir.join("signalbox.yaml"), dir.join("admin.sock"));
         write_text(&config, &document(&socket, body));
@@ -163,7 +163,7 @@ impl Signalbox {
         }
     }
 
-    /// GET on the read-only API; status and body. Its port is nobody's for a moment when a successor takes it over.
+    /// GET on the read-only API; status and body. No process has its port for a moment when a successor takes it over.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut response = self.try_get(path);
         let is_refused = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -260,7 +260,7 @@ impl Signalbox {
         self.proc.signal(Signal::SIGHUP);
     }
 
-    /// Has the process stand still, or go on.
+    /// Stops the process, or lets it continue.
     pub(crate) fn stand_still(&self, is_still: bool) {
         self.proc
             .signal(if is_still { Signal::SIGSTOP } else { Signal::SIGCONT });
@@ -320,8 +320,8 @@ fn write_text(path: &Path, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// The admin part is the first two lines: a body's line n is the document's line n + 2. What is remembered goes with
-/// the lab.
+/// The admin part is the first two lines: a body's line n is the document's line n + 2. The state database is deleted
+/// with the lab.
 pub(crate) fn document(socket: &Path, body: &str) -> String {
     let (store, socket) = (socket.with_file_name("state.redb"), socket.display());
     let store = if body.contains("store:") {

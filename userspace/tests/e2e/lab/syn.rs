@@ -12,7 +12,7 @@ const OPTIONS: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1,
 /// A frame of 74 bytes.
 pub(crate) struct Syn {
     frame: [u8; LENGTH],
-    /// The sum of the pseudo-header and of all that does not change.
+    /// The sum of the pseudo-header and of all constant fields.
     sum: u32,
 }
 

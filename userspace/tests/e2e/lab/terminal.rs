@@ -116,7 +116,7 @@ fn open() -> (OwnedFd, OwnedFd) {
     // SAFETY: both numbers and the size outlive the call; neither a name nor settings are asked for.
     let outcome = unsafe { libc::openpty(&mut own, &mut side, std::ptr::null_mut(), std::ptr::null(), &size) };
     assert_eq!(outcome, 0, "openpty: {}", std::io::Error::last_os_error());
-    // SAFETY: the call has just opened both, and nobody else has them.
+    // SAFETY: the call has just opened both, and they have no other owner.
     unsafe { (OwnedFd::from_raw_fd(own), OwnedFd::from_raw_fd(side)) }
 }
 

@@ -103,7 +103,7 @@ impl Lab {
         self.lb.ip(&format!("addr add {address} dev client nodad")).unwrap();
     }
 
-    /// A cable pulled out and put back: what a host that died without a word looks like.
+    /// A cable pulled out and put back: the effect of a host that died silently.
     pub(crate) fn set_link(&self, host: &str, up: bool) {
         let state = if up { "up" } else { "down" };
         self.lb.ip(&format!("link set {host} {state}")).unwrap();
@@ -129,7 +129,7 @@ impl Lab {
         }
         self.lb.ip(&bridge).unwrap();
         for ns in self.hosts.iter().chain([&self.client, &self.lb]) {
-            // The kernel's own defaults, whatever the machine is tuned to: the tests of back-pressure count on them.
+            // The kernel's own defaults, regardless of the machine's tuning: the tests of back-pressure count on them.
             // Tests also open more connections than the default range has ports for.
             let settings = [
                 "net.ipv4.tcp_rmem=4096 131072 6291456",

@@ -44,7 +44,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Runs them through a door; what went wrong.
+    /// Runs them through a door; returns the failures.
     pub(crate) fn run(self, lab: &Lab, door: &Door, seed: u64) -> Vec<String> {
         let next = AtomicU64::new(0);
         let work = || {

@@ -1,4 +1,4 @@
-//! A legitimate client, which opens one connection after the other while something else goes on, and what it met.
+//! A legitimate client, which opens one connection after the other during other work, and its results.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use super::namespace::{Ns, connect_here};
 use super::servers::Server;
 use super::topology::Lab;
 
-/// Bits of `tcpi_options` in linux/tcp.h: what both ends have agreed upon.
+/// Bits of `tcpi_options` in linux/tcp.h: the options that both ends have agreed on.
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WINDOW_SCALE: u8 = 4;
@@ -53,8 +53,8 @@ fn read_body(mut stream: &TcpStream) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Posts a body on a connection of its own and expects it back. True where the connection came of a cookie that knows
-/// the MSS alone: the kernel's own hide the other options in the timestamp.
+/// Posts a body on a separate connection and expects it back. True where the connection came of a cookie that knows the
+/// MSS alone: the kernel's own hide the other options in the timestamp.
 fn post(at: &str, host: &str, body: &str, took: &mut Vec<[Duration; 2]>) -> Result<bool, String> {
     let begin = Instant::now();
     let stream = connect_here(at).map_err(|e| format!("connect: {e}"))?;
@@ -100,7 +100,7 @@ pub(crate) struct Visits {
 }
 
 impl Visits {
-    /// Opens connections one after the other while `more` says so of their number; each carries `body` there and back.
+    /// Opens connections one after the other while `more` is true of their number; each carries `body` there and back.
     pub(crate) fn pay(lab: &Lab, at: &str, host: &str, body: &str, mut more: impl FnMut(usize) -> bool + Send) -> Self {
         let mut visits = Self::default();
         let begin = Instant::now();

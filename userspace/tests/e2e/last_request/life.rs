@@ -14,7 +14,7 @@ fn close_request(name: &str) -> String {
     format!("GET /big HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")
 }
 
-/// Reads an answer up to its end, and compares it with what the host has sent.
+/// Reads an answer up to its end, and compares it with the host's.
 fn expect_big_answer(mut client: &TcpStream) {
     let head = crate::late_cut::read_head(client).unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -29,7 +29,7 @@ fn expect_big_answer(mut client: &TcpStream) {
     assert_eq!((body.length, body.hex()), (BODY_BYTES, noise_digest(BODY_BYTES)));
 }
 
-/// Answers with so many bytes, in the way that the number says: with a length, in a body that ends with the connection.
+/// Answers with `BODY_BYTES` bytes: with a length, or in a body that ends with the connection.
 fn big_answer(mut host: &TcpStream, has_length: bool) {
     let length = format!("Content-Length: {BODY_BYTES}\r\n");
     let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", if has_length { &length } else { "" });
@@ -176,7 +176,7 @@ fn a_host_that_does_not_answer_in_time_is_given_up() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
     scene.expect_nothing_left();
-    // A flow is counted behind its resets.
+    // A flow is counted after its resets.
     let closed = || {
         scene
             .sb

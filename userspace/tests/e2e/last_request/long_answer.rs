@@ -1,5 +1,5 @@
-//! The rest of a long answer is cut on a connection that its client wanted to keep: behind earlier requests, too, and
-//! with nothing of what the client sends behind its request.
+//! The rest of a long answer is cut on a connection that its client wanted to keep: also after earlier requests, and
+//! without any of the bytes that the client sends after its request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -29,7 +29,7 @@ fn request(name: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n\r\n")
 }
 
-/// Answers with a body of so many bytes, and ends as it was asked to.
+/// Answers with a body of `bytes` bytes, and ends as the request asked.
 fn answer(mut host: &TcpStream, bytes: u64) -> std::io::Result<()> {
     write!(host, "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n")?;
     send_noise(host, bytes, false)?;
@@ -40,7 +40,7 @@ fn answer(mut host: &TcpStream, bytes: u64) -> std::io::Result<()> {
     }
 }
 
-/// Reads so many bytes of a body.
+/// Reads `bytes` bytes of a body.
 fn read_body(mut client: &TcpStream, body: &mut Digested, bytes: u64) {
     let mut buffer = vec![0; 64 * 1024];
     let end = body.length + bytes;
@@ -52,7 +52,7 @@ fn read_body(mut client: &TcpStream, body: &mut Digested, bytes: u64) {
     }
 }
 
-/// Waits until leg A's socket has all that its client has said.
+/// Waits until leg A's socket has everything that its client has sent.
 fn expect_acknowledged(client: &TcpStream) {
     assert!(eventually(SOON, || queue(client, libc::TIOCOUTQ) == 0));
 }
@@ -266,8 +266,8 @@ fn short_answers_leave_no_port_behind() {
     scene.expect_nothing_left();
 }
 
-/// A client that does not read for a while gets its answer whole, and from the kernel in the end: at once, where all that
-/// had come fits its buffer, or when it has caught up.
+/// A client that does not read for a while gets its answer whole, and from the kernel in the end: at once, if all bytes
+/// so far fit its buffer, or when it has caught up.
 #[test]
 fn a_slow_clients_answer_is_cut_and_whole() {
     let Some(scene) = Scene::begin("a_slow_clients_answer_is_cut_and_whole", ON, "") else {
@@ -293,7 +293,7 @@ fn a_slow_clients_answer_is_cut_and_whole() {
     assert_eq!(late(&scene, "cut"), 2.0);
 }
 
-/// Answers that are not long, or of a length that nobody knows, and those of requests other than GET are not cut.
+/// Answers that are not long, or of unknown length, and answers to methods except GET are not cut.
 #[test]
 fn other_answers_are_passed_on_by_userspace() {
     let Some(scene) = Scene::begin("other_answers_are_passed_on_by_userspace", ON, "") else {

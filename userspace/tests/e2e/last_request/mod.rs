@@ -1,5 +1,5 @@
-//! A request that is its client's last is cut when its host is connected: with the head that the host is to get, and
-//! with nothing of what the client sends behind it.
+//! A request that is its client's last is cut when its host is connected: with the head for the host, and without any
+//! of the bytes that the client sends after it.
 
 mod hosts;
 mod life;
@@ -115,8 +115,8 @@ fn nothing_behind_a_cut_request_reaches_the_host() {
     }
 }
 
-/// Bytes behind the request come before its flow is cut, meanwhile, and afterwards: whenever they come, the host gets
-/// none of them, and the client its answer.
+/// Bytes after the request come before its flow is cut, during the cut, and afterwards: in each case the host gets none
+/// of them, and the client its answer.
 #[test]
 fn bytes_behind_a_request_reach_no_host_whenever_they_come() {
     const ROUNDS: usize = 200;

@@ -1,4 +1,4 @@
-//! Requests that userspace has to see through, and what says so.
+//! Requests that userspace has to see through, and the reports of that.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use crate::late_cut::read_head;
 
 const CLOSE: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
 
-/// Asks, answers as the host, and reads the answer; what comes behind is sent when the host has the first part.
+/// Asks, answers as the host, and reads the answer; `behind` is sent when the host has the first part.
 fn exchange(scene: &Scene, request: &str, behind: &str) {
     let mut client = scene.send(DOORS[0], request);
     let host = scene.accept(DOORS[0]);

@@ -75,7 +75,7 @@ impl Scene {
         host
     }
 
-    /// Sends a request; returns both ends, and all that the host got of it.
+    /// Sends a request; returns both ends, and everything that the host got of it.
     pub(super) fn ask(&self, door: (&str, &str, &str), text: &str) -> (TcpStream, Arc<TcpStream>, String) {
         let client = self.send(door, text);
         let host = self.accept(door);
@@ -135,7 +135,7 @@ fn body(top: &str, route: &str) -> String {
     )
 }
 
-/// Reads a request with its body of known length, and nothing behind it.
+/// Reads a request with its body of known length, and nothing after it.
 pub(super) fn read_request(mut host: &TcpStream) -> String {
     let mut all = read_head(host).unwrap();
     let length = field(&all, "content-length").map_or(0, |n| n.parse().unwrap());

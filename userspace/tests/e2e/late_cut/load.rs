@@ -36,7 +36,7 @@ fn for_each(count: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Opens so many WebSockets.
+/// Opens `count` WebSockets.
 fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
     let streams = Mutex::new(Vec::new());
     for_each(count, |n| {

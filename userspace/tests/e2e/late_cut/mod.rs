@@ -1,4 +1,4 @@
-//! Late cut: a WebSocket at a listener that routes requests leaves userspace behind its 101, in the middle of its two
+//! Late cut: a WebSocket at a listener that routes requests leaves userspace after its 101, in the middle of its two
 //! streams, and outlives the process.
 
 mod load;

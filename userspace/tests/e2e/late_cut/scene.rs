@@ -115,7 +115,7 @@ impl Scene {
             .metric(&format!("signalbox_late_cut_total{{result=\"{result}\"}}"))
     }
 
-    /// Waits until so many WebSockets have been counted with this result.
+    /// Waits until `count` WebSockets have been counted with this result.
     pub(super) fn expect_counted(&self, result: &str, count: f64) {
         let is = eventually(SOON, || self.counted(result) >= count);
         assert!(is, "{} of {count} have ended as {result}", self.counted(result));
@@ -137,7 +137,7 @@ fn body(top: &str, route: &str) -> String {
     )
 }
 
-/// A host that answers each request, and has a tunnel treated behind its 101 and these bytes.
+/// A host that answers each request, and has a tunnel treated after its 101 and these bytes.
 fn serve(lab: &Lab, host: &str, bytes: &'static [u8], treat: Arc<Tunnel>) -> Server {
     Server::start(lab.host(host), "[::]:80", move |stream| {
         while let Ok(head) = read_head(&stream) {
@@ -158,7 +158,7 @@ fn serve(lab: &Lab, host: &str, bytes: &'static [u8], treat: Arc<Tunnel>) -> Ser
     })
 }
 
-/// Reads a head, and no byte behind it.
+/// Reads a head, and no byte after it.
 pub(crate) fn read_head(mut stream: &TcpStream) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,5 +1,5 @@
 //! The product's main jobs in one lab: listeners of every kind in both families, tier cut through a SIGKILL, layer-4
-//! services while nobody is there, the shield.
+//! services while no process runs, the shield.
 
 use std::net::TcpStream;
 
@@ -31,7 +31,7 @@ fn body() -> String {
     cut::body(top).replace("clusters:\n", long)
 }
 
-/// Connects from the address that nobody denies: the kernel might choose the other one.
+/// Connects from the address that no list denies: the kernel might choose the other one.
 fn from_good(lab: &Lab, to: &str) -> TcpStream {
     let from = if to.starts_with('[') { "[fd00:1::2]" } else { GOOD[0] };
     lab.client.connect_from(from, to)

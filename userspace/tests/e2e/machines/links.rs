@@ -21,7 +21,7 @@ fn body(at: &str) -> String {
     )
 }
 
-/// A download over a link is cut, goes on through a SIGKILL and whatever `event` does, and arrives whole.
+/// A download over a link is cut, continues through a SIGKILL and through `event`, and arrives whole.
 fn survives(lab: &cut::CutLab, at: &str, event: impl FnOnce()) {
     let _server = serve(lab.host("east-1"), "[::]:7000");
     let mut sb = Signalbox::start(lab, &body(at));

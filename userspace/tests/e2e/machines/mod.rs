@@ -1,5 +1,5 @@
-//! Tests for every kernel that `cargo xtask test --kernel` boots. [`everywhere`] and [`peek`] run on the host as well;
-//! the others need modules that the host may lack, or a machine of their own, and run in machines alone.
+//! Tests for every kernel that `cargo xtask test --kernel` boots. [`everywhere`] and [`peek`] run on the host too; the
+//! others need modules that the host may lack, or a separate machine, and run only in machines.
 
 mod everywhere;
 mod links;

@@ -38,7 +38,7 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// Asks for so many bytes, and reads none yet.
+    /// Asks for `bytes` bytes, and reads none yet.
     pub(super) fn begin(stream: TcpStream, bytes: u64) -> Result<Self> {
         let count = bytes.div_ceil(BLOCK as u64);
         (&stream).write_all(&count.to_le_bytes())?;
@@ -58,7 +58,7 @@ impl Download {
         Ok(())
     }
 
-    /// Reads the rest, and the end behind it.
+    /// Reads the rest, and the end after it.
     pub(super) fn finish(mut self) -> Result<()> {
         self.read_to(1.0)?;
         let more = self.stream.read(&mut [0; 1])?;

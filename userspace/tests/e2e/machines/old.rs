@@ -1,4 +1,4 @@
-//! A kernel before 5.14, which refuses most programs: listeners serve, and whatever else was asked for is named.
+//! A kernel before 5.14, which refuses most programs: listeners serve, and every other requested feature is named.
 
 use std::process::Command;
 

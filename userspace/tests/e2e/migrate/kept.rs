@@ -1,4 +1,4 @@
-//! A killed balancer goes on where it was.
+//! A killed balancer continues where it was.
 
 use crate::lab;
 
@@ -17,11 +17,11 @@ fn a_migration_goes_on_after_the_balancer_was_killed() {
     sb.wait_healthy(&["east-1", "west-1"]);
     let words = migration(APP, "25,50,100", "2s", "--max-latency 0 --no-wait");
     cli(&sb, &words);
-    // Answers are missing while nobody listens: only the migration is looked at here.
+    // Answers are missing while nothing listens: only the migration is looked at here.
     under_load(&lab, || {
         wait_for(&sb, "the second step", |migration| migration["step"] == 1);
         let id = newest(&sb)["id"].clone();
-        // A step is shown a moment before it is on the disk; without it the migration goes on from the one before.
+        // A step is shown a moment before it is on the disk; if it is not, the migration continues from the one before.
         std::thread::sleep(Duration::from_millis(300));
         sb.kill9();
         sb = Signalbox::start(&lab, &body("connection", &[]));

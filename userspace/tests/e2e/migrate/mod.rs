@@ -1,5 +1,6 @@
 //! Migrations: a good cluster gets everything without a failed request, a bad one is rolled back, an operator pauses,
-//! resumes and aborts, a killed or replaced balancer goes on, testers come first, and a set of balancers moves together.
+//! resumes and aborts, a killed or replaced balancer continues, testers come first, and a set of balancers moves
+//! together.
 
 mod kept;
 mod moves;
@@ -29,7 +30,7 @@ fn body(routing: &str, west: &[&str]) -> String {
     )
 }
 
-/// Weights of the name in force.
+/// Current weights of the name.
 fn shares(sb: &Signalbox) -> Value {
     let route = signalbox::find(&sb.json("/api/v1/routes")["routes"], "host", APP);
     let shares = route["clusters"].as_array().cloned().unwrap_or_default();

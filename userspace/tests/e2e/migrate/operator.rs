@@ -15,7 +15,7 @@ fn an_operator_pauses_resumes_and_aborts() {
     sb.wait_healthy(&["east-1", "west-1"]);
     // Weights that an operator had set are those that an abort restores.
     cli(&sb, &["weight", APP, "east=3"]);
-    // No sample is asked for: nobody sends traffic here.
+    // No sample is required: there is no traffic here.
     let words = migration(APP, "25,100", "1h", "--min-samples 0 --no-wait");
     let id = cli(&sb, &words).trim().strip_prefix("migration ").unwrap().to_owned();
     let at_25 = json!([["east", 75], ["west", 25]]);
@@ -34,8 +34,8 @@ fn an_operator_pauses_resumes_and_aborts() {
     assert_eq!(words, [id.as_str(), "1", "east", "west", "paused", "25"], "{listed}");
     let listed: serde_json::Value = serde_json::from_str(&cli(&sb, &["migrate", "--list", "-o", "json"])).unwrap();
     assert_eq!(listed["migrations"][0]["state"], "paused", "{listed}");
-    // Somebody else's weights are not overwritten, until an operator says so: also those that come as soon as the step's
-    // are set.
+    // Weights set by someone else are not overwritten, until an operator asks for it: also those that come as soon as
+    // the step's are set.
     cli(&sb, &["weight", APP, "east=2"]);
     cli(&sb, &["migrate", "--resume", &id]);
     assert!(eventually(SOON, || shares(&sb) == at_25), "{}", shares(&sb));

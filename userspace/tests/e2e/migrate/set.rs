@@ -22,7 +22,7 @@ fn clusters() -> String {
     format!("clusters:\n{east}{west}routes:\n  - {{ host: {APP}, clusters: {{ east: 1, west: 0 }} }}\n")
 }
 
-/// The other balancer, a machine of its own.
+/// The other balancer, acting as another machine.
 struct Other<'a> {
     lab: &'a Lab,
     config: PathBuf,
@@ -77,7 +77,7 @@ impl<'a> Other<'a> {
         self.wait();
     }
 
-    /// Weights of the name in force there.
+    /// Current weights of the name there.
     fn shares(&self) -> Value {
         let route = find(&self.get("/api/v1/routes")["routes"], "host", APP);
         let shares = route["clusters"].as_array().cloned().unwrap_or_default();
@@ -143,7 +143,7 @@ fn no_step_goes_on_without_all_balancers_of_the_set() {
         (Some("running"), at_25.clone())
     );
 
-    // Weights that somebody sets there pause the migration.
+    // Weights that someone sets there pause the migration.
     let path = format!("{URL}/api/v1/routes/{APP}");
     let token = format!("Authorization: Bearer {TOKEN}");
     let body = r#"{"clusters": {"east": 1, "west": 1}}"#;

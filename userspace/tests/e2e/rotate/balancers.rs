@@ -34,7 +34,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
         "clusters:\n{}routes:\n  - {{ host: a.test, clusters: {{ east: 1 }} }}\n",
         config::cluster("east", &[], &["east-1", "east-2"])
     );
-    // The second is a machine of its own; who may change something there shows a certificate.
+    // The second acts as another machine; a client that may change something there shows a certificate.
     let second = lab.dir().join("second.yaml");
     let text = format!(
         "version: 1\nadmin: {{ listen: \"10.2.0.4:8089\", socket: {dir}/second.sock, read: open, \
@@ -78,7 +78,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
     cli(&sb, &["rotate", "in", "east-1", "--all-balancers"]);
     assert_eq!(there()["out_of_rotation"], Value::Null);
 
-    // Without a certificate, and with one that nobody has signed.
+    // Without a certificate, and with one that no authority has signed.
     let post = ["-o", "/dev/null", "-w", "%{http_code}", "-X", "POST", "-d", "{}"];
     let reload = format!("{url}/api/v1/reload");
     let code = |more: &[&str]| curl(&[&post[..], more, &[&reload]].concat());
@@ -104,7 +104,7 @@ fn a_set_of_balancers_rotates_together_or_says_who_did_not() {
         "host:east/east-1",
         "asked again, all have done it"
     );
-    // A balancer that refuses is named as well.
+    // A balancer that refuses is named, too.
     let why = refusal(&sb, &["rotate", "out", "east-2", "--all-balancers"]);
     assert!(why.contains(url) && why.contains("would be left without"), "{why}");
 }

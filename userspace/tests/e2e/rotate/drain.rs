@@ -1,4 +1,4 @@
-//! Clients that stay: closed at the deadline on every tier, and by a balancer that was killed meanwhile.
+//! Clients that stay: closed at the deadline on every tier, and by a balancer that was killed in between.
 
 use crate::lab;
 
@@ -43,7 +43,7 @@ fn who_stays_is_closed_at_the_deadline_on_every_tier() {
         for (client, host) in &flows {
             lab::tiers::ping(client, host);
         }
-        // The first flow ends by itself, the others are closed.
+        // The first flow ends on its own, the others are closed.
         cut::finish(&flows[0].0, &flows[0].1);
         let view = done(&sb, id);
         assert_eq!(view["closed_connections"], 2, "{datapath}: {view}");

@@ -109,7 +109,7 @@ fn hosts_clusters_applications_and_who_may_not_go() {
     cli(&sb, &["rotate", "in", "host:east/east-2", "east-1"]);
     assert!(eventually(SOON, || homes(&lab, "a.test").len() == 3));
 
-    // An application, while another goes on.
+    // An application, while another stays in.
     cli(&sb, &["rotate", "out", "B.test"]);
     assert_eq!(http::ask(&lab, HTTP, "b.test").status, 503);
     assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
@@ -186,7 +186,7 @@ fn twenty_hosts_in_parallel_each_with_flows_of_its_own() {
         "{view}"
     );
 
-    // Called off: what it had taken out is in again, and nobody is closed.
+    // Called off: the hosts that it had taken out are in again, and no connection is closed.
     cli(&sb, &["rotate", "in", "h0"]);
     let stays: Vec<_> = (0..4).map(|_| lab.client.connect(TCP)).collect();
     assert!(eventually(SOON, || sb.host("h0")["active_connections"] == 2));

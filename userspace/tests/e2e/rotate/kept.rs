@@ -1,4 +1,4 @@
-//! What an operator has set is remembered across kills, or refused where it cannot be.
+//! Settings of an operator are remembered across kills, or refused where they cannot be.
 
 use crate::lab;
 

@@ -15,7 +15,7 @@ const AT: &str = "10.1.0.1:80";
 const HOST: &str = "a.test";
 /// Length of each part of the test.
 const PART: Duration = Duration::from_secs(4);
-/// Requests that a listening socket of ours may hold. Each worker has one for each family.
+/// Requests that a listening socket of signalbox may hold. Each worker has one for each family.
 const BACKLOG: usize = 4096;
 
 /// A listener whose SYNs the shield may answer: those of the kernel peek are answered by it.
@@ -52,7 +52,7 @@ impl Scene {
         }
     }
 
-    /// A client's visits for a while, from a CPU of its own or from the flood's.
+    /// A client's visits for a while, from another CPU than the flood's or from the same.
     fn visits(&self, beside: bool) -> Visits {
         let end = Instant::now() + PART;
         Visits::pay(&self.lab, AT, HOST, "who are you?", |_| {
@@ -104,7 +104,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     let flood = scene.source.flood(AT.parse().unwrap());
     assert!(eventually(SOON, || scene.cookies() > 0), "no cookies");
     drop(flood);
-    // The kernel answers the SYNs of a CPU that few come to; where the flood is, the program does.
+    // The kernel answers the SYNs of a CPU that few reach; where the flood is, the program does.
     for beside in [false, true] {
         let visits = scene.flooded("a flood, a shield", beside);
         assert!(visits.failed.is_empty(), "{:?}", visits.failed);
@@ -155,8 +155,8 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
 fn a_client_that_the_kernel_gave_a_cookie_takes_all_that_comes_back() {
     let scene = Scene::new();
     // A cookie for each SYN, as in a flood that has just begun. Its timestamp holds the options, and with them a time
-    // that is as much as 63 ms ago: what follows with an earlier one than the kernel's own packets have is not taken
-    // (RFC 7323, section 5).
+    // that is as much as 63 ms ago: later packets with an earlier time than the kernel's own packets are dropped (RFC
+    // 7323, section 5).
     scene.lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=2"]);
     let visits = Visits::pay(&scene.lab, AT, HOST, "who are you?", |count| count < 50);
     println!("by the kernel's cookies: {visits}");

@@ -54,7 +54,7 @@ fn what_is_no_longer_shielded_when_signalbox_comes_back_is_not() {
     const LISTS: &str = "shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }";
     let mut scene = Scene::new(LISTS, "", "");
     scene.wait_served(BAD, &[]);
-    // Numbers of guards, and what they guard, are from another process.
+    // Numbers of guards, and their targets, are from another process.
     scene.sb.kill9();
     scene.sb = Signalbox::start(&scene.lab, &body(LISTS, ", shield: off", ""));
     scene.wait_ready();

@@ -10,7 +10,7 @@ use crate::lab::callers::{call, is_answered, is_greeted, is_served};
 use crate::lab::services::{ask, echo, greeting};
 use crate::lab::{SOON, eventually, lab_test};
 
-/// The calls of one source that found somebody.
+/// The calls of one source that were answered.
 fn calls(scene: &Scene, from: &str, to: &str, count: usize) -> Vec<TcpStream> {
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..count).map(|_| scope.spawn(|| call(&scene.lab, from, to))).collect();
@@ -43,7 +43,7 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
             );
             let refused = decided(&scene.sb, name, "connections") - before;
             assert!(refused as usize >= 4 * BURST - opened, "{}: {refused}", ports[family]);
-            // A second source has a bucket of its own.
+            // A second source has its own bucket.
             let others = calls(&scene, GOOD[family], ports[family], BURST);
             assert_eq!(others.len(), BURST, "{}", ports[family]);
             for stream in &others {
@@ -76,7 +76,7 @@ fn a_source_may_have_so_many_connections_at_once_and_another_as_soon_as_one_has_
             let has_grown = || decided(&scene.sb, name, "concurrent") > before;
             let refused = || !is_served(&scene.lab, from, to) && has_grown();
             assert!(eventually(SOON, refused), "{name}: {to}");
-            // A service's are counted anew every two seconds: one more may pass in between, and is counted then.
+            // A service's are counted again every two seconds: one more may pass in between, and is counted then.
             let three_refused = || (0..3).all(|_| !is_served(&scene.lab, from, to));
             assert!(eventually(SOON, three_refused), "{name}: {to}");
             assert!(
@@ -129,7 +129,7 @@ fn a_source_that_sends_too_many_packets_is_not_heard_and_others_are() {
 
 #[lab_test]
 fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
-    // Burst that the bucket allows at the least, whatever is configured.
+    // Least burst that the bucket allows, under any configuration.
     const BURST: usize = 65_536;
     const DATAGRAM: usize = 1200;
     let shield = "shield: { limits: { bytes: { rate: 100, burst: 65536 }, ipv6_prefix: 128 } }";
@@ -145,7 +145,7 @@ fn a_source_that_sends_too_many_bytes_is_not_heard_and_others_are() {
         };
         let most = BURST / (DATAGRAM + header);
         let bad = heard(BAD[family]);
-        // A few more, where two CPUs have counted at once, or the bucket has filled meanwhile.
+        // A few more, if two CPUs have counted at once, or the bucket has been filled in between.
         assert!((most..most + 5).contains(&bad), "{}: {bad} of {most}", DNS[family]);
         assert!(heard(GOOD[family]) >= most, "{}", DNS[family]);
         // A small packet has room where a large one has none.

@@ -29,7 +29,7 @@ fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
     let shield = "shield: { deny: [\"10.1.0.0/24\", \"fd00:1::/64\"], allow: [\"10.1.0.2\", \"fd00:1::2\"] }";
     let scene = Scene::new(shield, "", "");
     let (lab, sb) = (&scene.lab, &scene.sb);
-    // Samples are taken from the moment on that somebody looks, soon after the programs are there.
+    // Samples are taken from the moment on that a client asks for them, soon after the programs are there.
     let is_told = || {
         sb.json("/api/v1/drops")["drops"]
             .as_array()
@@ -117,7 +117,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     scene.wait_served(BAD, NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
     assert!(is_quiet(), "{}", troubles());
-    // The good lines stay in force, and the bad one is reported.
+    // The good lines still apply, and the bad one is reported.
     write(&deny, "10.1.0.2\nfd00:1::2\n10.1.0.300\n");
     assert!(eventually(SOON, || !is_quiet()));
     let told = troubles();
@@ -194,7 +194,7 @@ fn one_may_be_without_a_shield_and_another_have_lists_of_its_own() {
     let scene = Scene::new("shield: { deny: [\"10.1.0.3\", \"fd00:1::3\"] }", off, own);
     assert_eq!(scene.served(BAD), ["web"]);
     assert_eq!(scene.served(GOOD), ["web", "dns"]);
-    // Without any, nobody is denied anything.
+    // Without any, no client is denied anything.
     scene.sb.reload(&body("", "", ""));
     scene.wait_served(BAD, ALL);
     scene.wait_served(GOOD, ALL);
@@ -261,7 +261,7 @@ fn large_lists_take_each_others_place_while_everybody_calls() {
                 let mut calls = 0;
                 while !ended.load(Relaxed) {
                     for (family, to) in [(0, WEB[0]), (1, DB[1])] {
-                        // A greeting may be late on a busy machine; one that may not come never does.
+                        // A server's first bytes may be late on a busy machine; forbidden ones never come.
                         let tries = if is_served { 3 } else { 1 };
                         let is_greeted = (0..tries).any(|_| is_greeted(&scene.lab, who[family], to));
                         assert_eq!(is_greeted, is_served, "{to}");
@@ -272,7 +272,7 @@ fn large_lists_take_each_others_place_while_everybody_calls() {
             })
         };
         let callers = [caller(GOOD, true), caller(BAD, false)];
-        // No assertion in this block: after a panic the callers would go on for ever.
+        // No assertion in this block: after a panic the callers would never end.
         let mut statuses = Vec::new();
         while began.elapsed() < Duration::from_secs(8) || statuses.len() < 3 {
             statuses.push(put(&lists[(statuses.len() + 1) % 2]));

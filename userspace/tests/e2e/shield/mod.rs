@@ -1,4 +1,4 @@
-//! The shield with real connections: floods, lists, limits, and what is left of it while signalbox is dead.
+//! The shield with real connections: floods, lists, limits, and the part that stays while signalbox is dead.
 
 mod flood;
 mod life;

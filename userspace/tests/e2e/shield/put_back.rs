@@ -1,4 +1,4 @@
-//! Programs and pins that somebody else removes: a qdisc with its filters, links with their directory.
+//! Programs and pins that someone else removes: a qdisc with its filters, links with their directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::lab::{Lab, SOON, cut, eventually, lab_test};
 
 const SHIELD: &str = "shield: { deny: [10.1.0.3/32, \"fd00:1::3/128\"] }";
 
-/// Waits until all is as before: services are there, connections are cut, and nobody denied is answered.
+/// Waits until all is as before: services are there, connections are cut, and no denied client is answered.
 fn expect_all(scene: &Scene, after: &str) {
     let mut seen = (Vec::new(), 0);
     let is_back = || {

@@ -15,7 +15,7 @@ use crate::lab::flood::all_packets;
 use crate::lab::raw::{ACK, SYN, checksum};
 use crate::lab::signalbox::find;
 use crate::lab::tun::Tun;
-use crate::lab::{Lab, SOON, eventually, lab_test, privileged};
+use crate::lab::{lab_test, Lab, SOON, eventually, privileged};
 
 /// Time in which an answer comes, or does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
@@ -234,7 +234,7 @@ fn is_syn_ack(packet: &[u8], from: SocketAddr, to: SocketAddr) -> bool {
         && packet[tcp + 13] & (SYN | ACK) == SYN | ACK
 }
 
-/// Each SYN has a port of its own: what the kernel remembers of one is no other's.
+/// Each SYN has its own port, so the kernel cannot mistake it for another.
 fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -245,7 +245,7 @@ fn no_denied_client_gets_in(test: &str, hook: &str) {
         return;
     }
     let shield = format!("shield: {{ deny: [\"10.1.0.3\", \"fd00:1::3\"] }}\nlayer4: {{ hook: {hook} }}");
-    // By XDP, packets that are sent on go to peers that have a program of their own.
+    // By XDP, packets that are sent on go to peers that also have a program.
     let lab = if hook == "native" { cabled() } else { Lab::new() };
     let scene = Scene::of(lab, &body(&shield, "", ""));
     let macs = macs(&scene.lab);
@@ -260,7 +260,7 @@ fn no_denied_client_gets_in(test: &str, hook: &str) {
                     is_answered(&socket, &form.frames(&macs, from, to), (from, to))
                 };
                 assert!(!answered(BAD[family]), "{hook}: a denied client, {form:?}, at {target}");
-                // XDP drops it, TC takes it for a tag of VLAN 0: nobody sends such.
+                // XDP drops it, TC takes it for a tag of VLAN 0: such packets are never sent in practice.
                 if form == Form::ServicePriorityTag {
                     continue;
                 }
@@ -288,7 +288,7 @@ fn no_form_of_a_packet_lets_a_denied_client_in_by_xdp() {
     no_denied_client_gets_in("no_form_of_a_packet_lets_a_denied_client_in_by_xdp", "native");
 }
 
-/// A device without Ethernet, such as WireGuard's: the shield is there, and says so.
+/// A device without Ethernet, such as WireGuard's: the shield is there, and reports that.
 #[lab_test]
 fn a_device_without_ethernet_lets_no_denied_client_in() {
     let scene = Scene::new("shield: { deny: [\"10.77.0.3\", \"fd00:77::3\"] }", "", "");

@@ -1,4 +1,4 @@
-//! What is listed and watched: all that is configured, in pages, and nothing that makes no sense.
+//! Listing and watching: everything configured, in pages, and nothing that makes no sense.
 
 use crate::kube_api;
 
@@ -106,7 +106,7 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
     let view = watching.standing.view();
     assert_eq!(count(&view, "undecodable"), 1);
     assert!(noted(&view, "left out of routes", "shop/odd (invalid type"), "{view:#}");
-    // The route is mended, and broken again.
+    // The route is fixed, and broken again.
     api.change(|store| store.put("routes", route(1, "shop/odd", "odd.test")));
     watching.settles(&api).await;
     assert!(
@@ -165,7 +165,7 @@ async fn only_what_is_asked_for_is_read() {
     assert_eq!(watching.told.last().unwrap().hosts.len(), 2);
 }
 
-/// Prints what 10 000 Routes cost; asserts only that they are all there, and that a flood of changes is told of in a
+/// Prints what 10 000 Routes cost; asserts only that they are all there, and that a flood of changes is reported in a
 /// few pieces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_routes() {

@@ -1,5 +1,5 @@
-//! The Kubernetes source, against an API server that behaves and misbehaves as real ones do. Whatever happens, what it
-//! tells in the end is what the server's objects mean.
+//! The Kubernetes source, against an API server that behaves and misbehaves as real ones do. After all faults, its last
+//! report agrees with the server's objects.
 
 mod access;
 mod faults;
@@ -13,7 +13,7 @@ use kube_api::Api;
 use kube_api::objects::{gateway_route, ingress, route, router, router_of_3};
 use serde_json::{Value, json};
 
-/// Two Routes, one of them in vain, an object of each other kind, and three router pods of which one is not ready.
+/// Two Routes, one of them rejected, an object of each other kind, and three router pods of which one is not ready.
 pub(crate) fn fill(api: &Api) {
     api.change(|store| {
         store.put("routes", route(2, "bank/web", "app.test"));

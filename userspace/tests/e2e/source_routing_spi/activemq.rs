@@ -125,7 +125,7 @@ impl ActiveMq {
         self.process.take().unwrap().kill();
     }
 
-    /// Holds it up, or lets it go on.
+    /// Stops it, or lets it continue.
     pub(crate) fn signal(&self, signal: Signal) {
         self.process.as_ref().unwrap().signal(signal);
     }
@@ -134,7 +134,8 @@ impl ActiveMq {
         Client::connect(self.port)
     }
 
-    /// Asserts that the broker has put nothing aside by itself: the first there is what we put there now.
+    /// Asserts that the broker has put nothing aside on its own: the first message there is the one that we put there
+    /// now.
     pub(crate) fn assert_nothing_dead(&self) {
         let mut client = self.client();
         client.publish("/queue/ActiveMQ.DLQ", &["the first".to_owned()]);

@@ -54,7 +54,7 @@ pub(crate) fn settings(ports: &[u16], destination: &str) -> RoutingEvents {
 }
 
 impl Consumer {
-    /// Opens it from what the ledger has, and lets it run.
+    /// Opens it from the ledger's records, and lets it run.
     pub(crate) fn start(runtime: &Runtime, settings: RoutingEvents, disk: &Arc<Disk>) -> Self {
         let told = Told::default();
         let store = Arc::clone(&told);
@@ -90,7 +90,7 @@ impl Consumer {
         self.task.abort();
         assert!(runtime.block_on(self.task).unwrap_err().is_cancelled());
         disk.release();
-        // Waits for what was under way.
+        // Waits for unfinished work.
         self.spi.close();
         taken(&self.spi)
     }
@@ -119,7 +119,7 @@ impl Consumer {
         );
     }
 
-    /// Asserts that all that is known, on disk, and told are these applications.
+    /// Asserts that exactly these applications are known, on disk, and reported.
     pub(crate) fn assert_is(&self, disk: &Disk, wanted: &BTreeMap<AppKey, Application>, settings: &RoutingEvents) {
         let known: Vec<Application> = self.spi.applications().into_iter().map(headless).collect();
         let wanted: Vec<Application> = wanted.values().cloned().collect();

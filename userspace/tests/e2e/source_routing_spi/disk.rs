@@ -11,7 +11,7 @@ use super::activemq::LONG;
 #[derive(Default)]
 pub(crate) struct Disk {
     records: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Calls that have come, calls that shall fail from now on, and at which call to stop.
+    /// Calls that have come, calls that must fail from now on, and the call at which to stop.
     plan: Mutex<Plan>,
     changed: Condvar,
 }

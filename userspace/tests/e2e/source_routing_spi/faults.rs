@@ -192,7 +192,7 @@ fn the_store_may_refuse_and_files_may_fail() {
     assert_eq!(*told.lock().unwrap(), ["demo/refused", "demo/taken", "demo/phpha"]);
 }
 
-/// Half a state is none: whoever starts it is told which record to mend.
+/// Half a state is none: an error at start names the record to fix.
 #[test]
 fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
     let open = |key: &str, bytes: &[u8]| {
@@ -283,8 +283,8 @@ fn a_text_is_taken_whole_or_not_at_all() {
     assert!(again.changed.is_empty() && disk.calls() == calls + 1, "{again:?}");
 }
 
-/// A message that cannot be recorded is skipped when an operator says so: kept for him, acknowledged, and the next one
-/// comes.
+/// A message that cannot be recorded is skipped when an operator asks for it: kept for him, acknowledged, and the next
+/// one comes.
 #[test]
 fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     if !available("a_blocked_message_is_skipped_and_kept_among_the_dead_letters") {
@@ -332,7 +332,7 @@ fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     assert_eq!(consumer.spi.dead_letters(), [letter]);
     assert!(eventually(LONG, || consumer.spi.blocked().is_none()));
 
-    // Recorded, but without its files: what comes after it is not held up by them.
+    // Recorded, but without its files: later messages are not held up by them.
     let obstacle = scratch.path().join("certificates/demo+three");
     std::fs::write(&obstacle, "in the way").unwrap();
     broker.client().publish(

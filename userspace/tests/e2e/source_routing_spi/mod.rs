@@ -1,4 +1,4 @@
-//! Routing events by way of a real ActiveMQ: whatever happens to the broker, the consumer or the ledger, in the end the
+//! Routing events by way of a real ActiveMQ: after any fault of the broker, the consumer or the ledger, the
 //! applications are those that the naive model of `core/tests/spi` finds in the events.
 
 mod activemq;

@@ -96,7 +96,7 @@ fn a_broker_is_asked_who_it_is_and_told_who_we_are() {
     let runtime = runtime();
     for (refused, part) in [
         (with("other.pem", true, "password"), "TLS: invalid peer certificate"),
-        // TLS 1.3 only says so with the first bytes that are read.
+        // TLS 1.3 reports it only with the first bytes that are read.
         (with("ca.pem", false, "password"), "ertificate"),
         (
             with("ca.pem", true, "wrong"),

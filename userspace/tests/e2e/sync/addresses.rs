@@ -1,4 +1,4 @@
-//! The addresses that move between nodes, and who has them.
+//! The addresses that move between nodes, and their owners.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ impl Pair {
         self.set_neighbours(0, node, "permanent");
     }
 
-    /// Has client and host find a node at the addresses until somebody else announces them.
+    /// Has client and host find a node at the addresses until another announces them.
     pub(super) fn point_to(&self, node: usize) {
         self.set_neighbours(0, node, "reachable");
     }

@@ -99,7 +99,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings of so many nodes.
+    /// Settings of `nodes` nodes.
     pub(super) fn of(nodes: usize) -> Self {
         Self {
             nodes,

@@ -1,4 +1,4 @@
-//! A balancer dies under load: what the other one knew of goes on, byte for byte, and nothing hangs.
+//! A balancer dies under load: the flows that the other one knew of continue, byte for byte, and nothing hangs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::lab::{SOON, Server, eventually, exchange};
 const TRANSFER_BYTES: u64 = 12 << 20;
 /// Transfers by each door at once.
 const TRANSFERS: u64 = 4;
-/// Flows by each door in which nobody speaks while the addresses move.
+/// Idle flows by each door while the addresses move.
 const IDLE: usize = 30;
 
 /// Servers that take what a door demands first, and then their part of an exchange.

@@ -1,4 +1,4 @@
-//! Failures between the nodes, and sync that is not wanted: which flows go on then, and what is said of the others.
+//! Failures between the nodes, and unwanted sync: which flows continue then, and the reports about the others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -44,7 +44,7 @@ fn speak(flows: &[Flow]) {
     }
 }
 
-/// Whether both ends of a flow hear of its end when its client speaks: it neither goes on nor hangs.
+/// Whether both ends of a flow learn of its end when its client speaks: it neither continues nor hangs.
 fn is_told((client, host): &Flow) -> bool {
     let is_reset = |mut end: &TcpStream| {
         end.set_read_timeout(Some(SOON)).unwrap();
@@ -65,7 +65,7 @@ fn service_flows(balancer: &Signalbox) -> u64 {
 const DIRECT_HOSTS: [&str; 3] = ["direct-1", "direct-2", "direct-3"];
 const DIRECT_AT: &str = "10.1.0.10:5432";
 
-/// Builds hosts on both networks: packets come to them from behind, and their answers leave for the clients' network.
+/// Builds hosts on both networks: packets reach them from behind, and their answers leave for the clients' network.
 fn direct_hosts(pair: &Pair) -> Vec<Server> {
     let build = |(at, name): (usize, &&str)| {
         let ns = pair.namespace(name);
@@ -181,7 +181,7 @@ mod share_10 {
         assert!(counted, "{}", pair.balancer(0).json("/api/v1/services"));
         let listeners: Vec<_> = of_listeners.iter().map(|door| pair.enter(door)).collect();
         pair.wait_shadows(1, listeners.len() as u64);
-        // Several times as long as it takes to tell of connections where that is wanted.
+        // Several times as long as it takes to report connections where that is wanted.
         std::thread::sleep(Duration::from_secs(1));
         let sync = pair.balancer(1).json("/api/v1/ha")["sync"].clone();
         assert_eq!(sync["peers"][0]["service_flows"], 0, "{sync:#}");

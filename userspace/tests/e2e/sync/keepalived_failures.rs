@@ -1,4 +1,4 @@
-//! Failures of VRRP itself, where keepalived moves the addresses: flows that speak all the time go on.
+//! Failures of VRRP itself, where keepalived moves the addresses: flows that speak all the time continue.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ mod share_10 {
         });
     }
 
-    /// Neither node hears the other's adverts: both have the addresses, and packets come to one and to the other.
+    /// Neither node hears the other's adverts: both have the addresses, and packets reach one or the other.
     #[test]
     fn no_byte_is_lost_while_adverts_do_not_get_through() {
         let Some(mut pair) = Pair::begin_keepalived("no_byte_is_lost_while_adverts_do_not_get_through", FAST) else {
@@ -72,7 +72,8 @@ mod share_10 {
             for node in &pair.nodes {
                 node.must(&["nft", "delete", "table", "inet", "cut"]);
             }
-            // New connections come to the owner though neighbours have heard of the other one last, and the other one knows them.
+            // New connections reach the owner though neighbours have heard of the other one last, and the other one
+            // knows them.
             pair.wait_sole_owner(0);
             speakers.add(10);
             pair.wait_flows(0, speakers.count());
@@ -236,7 +237,7 @@ fn set_clock(pair: &Pair, node: usize, offset: &str) {
     std::fs::rename(new, file).unwrap();
 }
 
-/// Waits until a node's time of day differs from that of this machine by so many seconds.
+/// Waits until a node's time of day differs from that of this machine by `offset` seconds.
 fn wait_clock(pair: &Pair, node: usize, offset: i64) {
     let mut differs = 0.0;
     let has_jumped = eventually(SOON, || {

@@ -10,7 +10,7 @@ use super::speakers::while_they_speak;
 use crate::kernel_peek::{PEEK, exits};
 use crate::lab::{SOON, eventually};
 
-/// Doors whose clients are routed by what they say first.
+/// Doors whose clients are routed by their first bytes.
 fn named() -> Vec<Door> {
     doors().into_iter().filter(|door| !door.first.is_empty()).collect()
 }

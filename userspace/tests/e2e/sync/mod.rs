@@ -1,4 +1,4 @@
-//! Replication of flows between balancers: what happens to connections when virtual addresses move.
+//! Replication of flows between balancers: the fate of connections when virtual addresses move.
 
 mod addresses;
 mod config;

@@ -70,7 +70,7 @@ fn every_kind_of_flow_outlives_its_balancer() {
     let (ended, left) = flows.split_at(flows.len() / 2);
     ended.iter().for_each(finish);
     expect_flows(&pair, 1, left.len());
-    // The node goes on as if nothing had been: new connections and old ones.
+    // The node continues undisturbed: new connections and old ones.
     speak(left);
     let more: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
     speak(&more);
@@ -91,7 +91,7 @@ fn flows_without_timestamps_move_too() {
     expect_flows(&pair, 1, 0);
 }
 
-/// The standby's process is dead when the addresses come to it: its kernel carries the flows all the same.
+/// The standby's process is dead when the addresses move to it: its kernel carries the flows all the same.
 #[test]
 fn a_standby_whose_process_is_dead_carries_flows() {
     let Some(mut pair) = Pair::begin("a_standby_whose_process_is_dead_carries_flows") else {
@@ -112,7 +112,7 @@ fn a_standby_whose_process_is_dead_carries_flows() {
     expect_flows(&pair, 1, 0);
 }
 
-/// A flow in which nobody has said a word since its addresses moved is known to its new owner: it can be drained.
+/// A flow that has been silent since its addresses moved is known to its new owner: it can be drained.
 #[test]
 fn a_silent_flow_is_drained_by_its_new_owner() {
     let Some(mut pair) = Pair::begin("a_silent_flow_is_drained_by_its_new_owner") else {
@@ -173,7 +173,7 @@ fn a_node_that_comes_back_hears_of_all_flows() {
     let more: Vec<_> = doors().iter().map(|door| pair.enter(door)).collect();
     pair.revive(0);
     pair.wait_synced();
-    // The node says so with its next look at its peers.
+    // The node reports it with its next look at its peers.
     let may_preempt = || pair.balancer(0).json("/api/v1/ha")["may_preempt"] == true;
     assert!(eventually(SOON, may_preempt));
     pair.wait_shadows(0, (flows.len() + more.len()) as u64);
@@ -244,7 +244,7 @@ fn what_ends_at_the_owner_ends_at_the_other_node() {
     assert_eq!(states["sync"]["peers"][0]["rejected"]["no_room"], 0, "{states:#}");
 }
 
-/// Both nodes have the addresses, as when VRRP's adverts do not get through: packets come to one and to the other.
+/// Both nodes have the addresses, as when VRRP's adverts do not get through: packets reach one or the other.
 #[test]
 fn nothing_is_corrupt_while_both_nodes_have_the_addresses() {
     let Some(pair) = Pair::begin("nothing_is_corrupt_while_both_nodes_have_the_addresses") else {
@@ -259,7 +259,7 @@ fn nothing_is_corrupt_while_both_nodes_have_the_addresses() {
         speak(&newer);
         newer.push(pair.enter(&doors()[round]));
     }
-    // The first node gives way.
+    // The first node yields.
     pair.withdraw(0);
     pair.announce(1);
     speak(&flows);
@@ -270,7 +270,7 @@ fn nothing_is_corrupt_while_both_nodes_have_the_addresses() {
 mod share_6 {
     use super::*;
 
-    /// A flow is told of once, however long it lives: that it has been silent since is not known at the other node.
+    /// A flow is reported once, however long it lives: the other node cannot know whether it has been silent since.
     #[test]
     fn a_flow_that_was_told_of_long_ago_is_not_idle() {
         let settings = Settings {

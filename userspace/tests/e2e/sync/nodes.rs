@@ -1,4 +1,4 @@
-//! More than two nodes: every node is told of every flow, and may be the next one that carries it.
+//! More than two nodes: every node is told about every flow, and may be the next one that carries it.
 
 use super::config::{Door, Settings, doors, second_doors};
 use super::moves::{Flow, expect_flows, finish, speak};
@@ -7,7 +7,7 @@ use super::websockets;
 use crate::lab::cut::expect_cut;
 use crate::lab::{SOON, eventually};
 
-/// Opens a flow by each door, which a node cuts from a source port of its own share.
+/// Opens a flow by each door, which a node cuts from a source port in its share.
 pub(super) fn enter_at(pair: &Pair, node: usize, doors: &[Door]) -> Vec<Flow> {
     let flows: Vec<_> = doors.iter().map(|door| pair.enter(door)).collect();
     let (listed, nodes) = (&pair.settings.listed, pair.settings.listed.len());
@@ -85,7 +85,7 @@ mod share_6 {
             pair.give(owner);
             speak(&flows);
             expect_owner(&pair, owner, flows.len());
-            // Each node has flows of its own begin, and some end at it: both others hear of that.
+            // Each node has its own flows begin, and some end at it: both others learn of that.
             flows.extend(enter_at(&pair, owner, &doors()));
             expect_owner(&pair, owner, flows.len());
             flows.drain(..2).for_each(|flow| finish(&flow));
@@ -120,7 +120,7 @@ mod share_6 {
         flows.extend(enter_at(&pair, 2, &doors()));
         flows.drain(..4).for_each(|flow| finish(&flow));
         expect_flows(&pair, 2, flows.len());
-        // Both come back empty, and hear of all that is left from the third node.
+        // Both come back empty, and learn of all remaining flows from the third node.
         for node in [0, 1] {
             pair.revive(node);
         }
@@ -166,7 +166,7 @@ mod share_6 {
                 expect_flows(&pair, node, own);
                 pair.wait_shadows(node, (first.len() + second.len() - own) as u64);
             }
-            // A node that has got a group has promoted that group's flows, and nobody anything else.
+            // A node that has got a group has promoted that group's flows, and no other flow has been promoted.
             let now = [0, 1, 2].map(|node| pair.balancer(node).metric("signalbox_ha_promoted_total"));
             println!("at {owners:?} {before:?} flows were, {promoted:?} -> {now:?} are promoted");
             let moved: f64 = (0..3).map(|node| now[node] - promoted[node]).sum();

@@ -122,7 +122,7 @@ impl Pair {
             pair.supervise(node);
         }
         pair.wait_synced();
-        // Both may have had the addresses for a moment: neighbours shall not have heard of the other node last.
+        // Both may have had the addresses for a moment: neighbours must not have heard of the other node last.
         pair.wait_sole_owner(0);
         pair.point_to(0);
         Some(pair)
@@ -226,7 +226,7 @@ impl Pair {
         peers.iter().map(|peer| peer["shadows"].as_u64().unwrap()).collect()
     }
 
-    /// Waits until a node holds so many shadows of its peers' flows.
+    /// Waits until a node holds `count` shadows of its peers' flows.
     pub(super) fn wait_shadows(&self, node: usize, count: u64) {
         let is = eventually(SOON, || self.shadows(node).iter().sum::<u64>() == count);
         let all = || {
@@ -238,7 +238,7 @@ impl Pair {
         assert!(is, "{} does not hold {count} shadows: {:#?}", node_name(node), all());
     }
 
-    /// Waits until the kernel carries so many flows for a node.
+    /// Waits until the kernel carries `count` flows for a node.
     pub(super) fn wait_flows(&self, node: usize, count: u64) {
         let balancer = self.balancer(node);
         let is = eventually(SOON, || balancer.flow_count() == count);

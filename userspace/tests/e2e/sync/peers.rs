@@ -106,7 +106,7 @@ fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
     };
     assert!(eventually(SOON, || no_room() >= 2.0), "{}", no_room());
     pair.give(1);
-    // Four go on, whichever they are; the others are told.
+    // Any four continue; the others are told.
     let goes_on = |(client, host): &(TcpStream, Arc<TcpStream>)| {
         host.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         let mut client: &TcpStream = client;
@@ -118,7 +118,7 @@ fn what_the_other_node_has_no_room_for_is_counted_and_goes_on() {
 mod share_6 {
     use super::*;
 
-    /// A node of the set that has gone mad: it has a certificate, and says what it likes.
+    /// A rogue node of the set: it has a certificate, and sends what it likes.
     #[test]
     fn a_mad_peer_harms_no_flow_of_the_owner() {
         let Some(mut pair) = Pair::begin("a_mad_peer_harms_no_flow_of_the_owner") else {

@@ -1,4 +1,4 @@
-//! Planned moves: connections that cannot move along go on at their former node until the drain is over.
+//! Planned moves: connections that cannot move along stay at their former node until the drain is over.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ const PLAIN: [&str; 4] = [
 ];
 const TLS: [&str; 2] = ["10.1.0.10:7443", "[fd00:1::10]:7443"];
 
-/// Sends a download; its second half when the test says so.
+/// Sends a download; its second half when the test allows it.
 fn send_download(mut to: &TcpStream, may_go_on: &AtomicBool) -> std::io::Result<()> {
     let (mut noise, mut chunk) = (Noise::new(7), vec![0; CHUNK_BYTES]);
     for sent in (0..DOWNLOAD_BYTES).step_by(CHUNK_BYTES) {
@@ -272,7 +272,7 @@ fn no_download_is_lost_by_a_release() {
 }
 
 /// The addresses come back while connections of both nodes are under way: those that drain at the node that takes them,
-/// and those of the node that gives way.
+/// and those of the node that gives them up.
 #[test]
 fn no_download_is_lost_when_the_addresses_are_reclaimed() {
     let test = "no_download_is_lost_when_the_addresses_are_reclaimed";
@@ -326,7 +326,7 @@ fn no_download_is_lost_when_a_program_reclaims_the_addresses() {
     assert_eq!(mistake.status, 400, "{}", mistake.body);
 }
 
-/// A preferred node comes back and takes its addresses: the other one gives way by plan.
+/// A preferred node comes back and takes its addresses: the other one hands them over by plan.
 #[test]
 fn no_download_is_lost_when_a_node_comes_back() {
     let Some((mut pair, may_go_on, _servers)) =

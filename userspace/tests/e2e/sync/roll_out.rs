@@ -1,4 +1,4 @@
-//! Another list of nodes, brought to one node after the other while flows go on.
+//! Another list of nodes, brought to one node after the other while flows continue.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ mod share_10 {
         assert!(eventually(SOON, || is_other_list(&pair, 1, 0)), "{}", pair.logs());
         pair.give(1);
         speak(&flows);
-        // Ports of flows that are known are in nobody's way, whichever list they are from.
+        // Ports of known flows do no harm, whichever list they are from.
         for _ in 0..8 {
             flows.extend(enter_at(&pair, 1, &doors()));
         }
@@ -122,7 +122,7 @@ mod share_10 {
         pair.give(2);
         flows.extend(enter_at(&pair, 2, &doors()));
         speak(&flows);
-        // The node that had the addresses is told of these when it is connected to again.
+        // The node that had the addresses learns of these when it is connected to again.
         expect_owner(&pair, 2, flows.len());
         pair.give(0);
         expect_owner(&pair, 0, flows.len());

@@ -51,7 +51,7 @@ fn finish((client, host): &Flow) {
     assert_eq!((&*client).read(&mut [0; 8]).unwrap(), 0);
 }
 
-/// Waits until a node keeps so many connections of its peers'.
+/// Waits until a node keeps `count` connections of its peers'.
 fn wait_kept(pair: &Pair, node: usize, count: usize) {
     let mut last = Value::Null;
     let is = eventually(REMOVAL_TIMEOUT, || {
@@ -69,7 +69,7 @@ fn own_flows(balancer: &Signalbox) -> u64 {
     ["db4", "db6"].map(|name| flows(name).unwrap_or_default()).iter().sum()
 }
 
-/// Waits until a node has so many connections of its own.
+/// Waits until a node has `count` own connections.
 fn wait_own(pair: &Pair, node: usize, count: usize) {
     let mut last = 0;
     let is = eventually(REMOVAL_TIMEOUT, || {
@@ -194,8 +194,8 @@ mod share_6 {
         }
     }
 
-    /// The idle time of a service is short here, and the standby hears of no packet: it must not end what lives at the owner.
-    /// What nobody uses any more it ends as the new owner.
+    /// The idle time of a service is short here, and the standby hears of no packet: it must not end flows that live at
+    /// the owner. As the new owner it ends unused flows.
     #[test]
     fn a_standby_does_not_age_what_lives_at_the_owner() {
         let Some(mut pair) = begin_with_idle("a_standby_does_not_age_what_lives_at_the_owner", "2s") else {
@@ -215,7 +215,7 @@ mod share_6 {
         wait_own(&pair, 1, 0);
     }
 
-    /// A balancer whose process is killed and starts again goes on keeping what it has been told.
+    /// A balancer whose process is killed and starts again still keeps the flows that it has been told about.
     #[test]
     fn a_standby_that_starts_again_keeps_connections_of_services() {
         let Some(mut pair) = begin("a_standby_that_starts_again_keeps_connections_of_services") else {
@@ -226,7 +226,7 @@ mod share_6 {
         if let Some(mut second) = pair.balancers[1].take() {
             second.kill9();
         }
-        // One ends while nobody listens: the pass at the next connection says so.
+        // One ends while nothing listens: the pass at the next connection reports it.
         finish(&flows[0]);
         wait_own(&pair, 0, flows.len() - 1);
         pair.start(1);
@@ -276,7 +276,7 @@ mod share_6 {
     }
 }
 
-/// A transaction that is open while its balancer dies goes on at the other one.
+/// A transaction that is open while its balancer dies continues at the other one.
 #[test]
 fn a_transaction_outlives_its_balancer() {
     let test = "a_transaction_outlives_its_balancer";

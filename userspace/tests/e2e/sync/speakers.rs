@@ -39,7 +39,7 @@ fn pauses() -> u32 {
 /// How a flow speaks.
 #[derive(Clone, Copy)]
 enum Way {
-    /// The client asks for echoes of so many bytes, with a pause after each.
+    /// The client asks for echoes of this many bytes, with a pause after each.
     Echo(u64, Duration),
     /// Only the server sends.
     Down,
@@ -75,7 +75,7 @@ struct Shared {
     is_over: AtomicBool,
     /// Flows over which bytes have come.
     begun: AtomicU64,
-    /// Longest waits for bytes, and what went wrong.
+    /// Longest waits for bytes, and the failures.
     waits: Mutex<Vec<Duration>>,
     failures: Mutex<Vec<String>>,
 }

@@ -18,7 +18,7 @@ fn read_head(mut from: &TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Opens a WebSocket; returns its ends behind the answer's head.
+/// Opens a WebSocket; returns its ends after the answer's head.
 pub(super) fn open(pair: &Pair, at: &str, name: &str) -> (TcpStream, Arc<TcpStream>) {
     let client = pair.client.connect(at);
     client.set_nodelay(true).unwrap();

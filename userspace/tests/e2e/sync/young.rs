@@ -1,5 +1,5 @@
-//! A balancer dies while clients connect: a connection that the other node knows goes on, each other one is told, and none
-//! hangs.
+//! A balancer dies while clients connect: a connection that the other node knows continues, each other one is told, and
+//! none hangs.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -78,7 +78,7 @@ fn judge(mut stream: &TcpStream, moved: Instant) -> Outcome {
     }
 }
 
-/// Waits until the other node is told of new flows: behind a move it is connected to anew first.
+/// Waits until the other node learns of new flows: after a move it must reconnect first.
 fn wait_told(pair: &Pair) {
     let first = pair.client.connect("10.1.0.10:3306");
     pair.wait_shadows(1, 1);
@@ -98,10 +98,11 @@ fn die_once(pair: &mut Pair, tally: &mut Tally) {
         }
         assert!(eventually(SOON, || all.lock().unwrap().len() > OPENED));
         died = Instant::now();
-        // First the process, at once: how old a connection is by then shall not depend on how long links take to go down.
+        // First the process, at once: a connection's age by then must not depend on how long links take to go down.
         pair.stop(0);
         pair.kill(0);
-        // The other node enters what has come: a client that speaks before that is told of an end, and its host is not.
+        // The other node enters the flows that have arrived: a client that speaks before that learns of an end, and its
+        // host does not.
         known = settled(|| pair.shadows(1)[0] as usize);
         is_over.store(true, SeqCst);
         // Clients that are connecting get through at the other node.

@@ -19,7 +19,8 @@ fn press(browser: &Browser<'_>, key: &str, code: u32) {
     }
 }
 
-/// Goes through the page by Tab; returns what is not reached in its order, and what does not show that it has the focus.
+/// Goes through the page by Tab; returns elements that are not reached in their order, and those that do not show the
+/// focus.
 fn faults(browser: &Browser<'_>) -> Value {
     // Lists that change while they are gone through have other elements by then.
     browser.run(&format!(

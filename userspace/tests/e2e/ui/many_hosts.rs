@@ -10,10 +10,10 @@ use super::{Browser, Lab, Signalbox, UI, eventually, http, lab, may_run};
 const HOSTS: usize = 500;
 /// Seconds that are measured; `SIGNALBOX_UI_SOAK_SECONDS` asks for more.
 const SOAK_SECONDS: u64 = 20;
-/// Most milliseconds of the page's thread for the figures of a second: three times what a page may take, for other tests
-/// run beside this one. What it takes is printed.
+/// Most milliseconds of the page's thread for one second's figures: three times what a page may take, because other
+/// tests run at the same time. The measured time is printed.
 const MAX_TICK_MILLIS: f64 = 150.0;
-/// Most bytes by which the heap may grow, whatever the time: charts and rows that are left behind are more.
+/// Most bytes by which the heap may grow in any time: charts and rows that are left behind are more.
 const MAX_HEAP_GROWTH_BYTES: f64 = 4e6;
 
 /// A configuration with this many hosts, of which the first one serves.
@@ -44,7 +44,7 @@ fn task_seconds(browser: &Browser<'_>) -> f64 {
         .unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// Bytes in use of the page's heap, once what nobody holds is gone.
+/// Bytes in use of the page's heap, once unreferenced objects are gone.
 fn heap_bytes(browser: &Browser<'_>) -> f64 {
     for _ in 0..3 {
         browser.devtools("HeapProfiler.collectGarbage", &json!({}));
@@ -53,7 +53,8 @@ fn heap_bytes(browser: &Browser<'_>) -> f64 {
     answer["usedSize"].as_f64().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// Bytes in use of the heap, once the page has made all that it shows: it makes 500 rows of charts in its own time.
+/// Bytes in use of the heap, once the page has made everything that it shows: it makes 500 rows of charts in its own
+/// time.
 fn settled_heap_bytes(browser: &Browser<'_>) -> f64 {
     let mut last = heap_bytes(browser);
     for _ in 0..30 {
@@ -122,7 +123,7 @@ mod share_6 {
         let first = browser.run("return document.querySelector('figure.chart table tbody td:last-child').innerText");
         assert_eq!(first, Value::from("5"));
         browser.press("chart");
-        // Rows in the page whose charts are open cost nothing while nobody sees them.
+        // Rows in the page whose charts are open cost nothing while they are out of sight.
         browser.press("All charts");
         browser.expect("document.querySelectorAll('figure.chart canvas').length >= 4");
         let canvases = browser.run("return document.querySelectorAll('figure.chart canvas').length");

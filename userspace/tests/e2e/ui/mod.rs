@@ -53,7 +53,7 @@ fn start_with(admin: &str) -> (Lab, Vec<Router>, Signalbox) {
     let with_token = format!("admin: {{ {admin} token_file: {},", token.display());
     std::fs::write(&config, text.replace("admin: {", &with_token)).unwrap();
     let sb = Signalbox::start_file(&lab, "signalbox", &config, &[]);
-    // Metrics can be read without a token, whatever the settings say.
+    // Metrics can be read without a token under all settings.
     let healthy = "signalbox_backends{state=\"healthy\"}";
     assert!(
         eventually(lab::SOON, || sb.metric(healthy) >= 2.0),
@@ -133,7 +133,7 @@ fn all_pages_are_shown_and_nothing_breaks_their_policy() {
     browser.press("explain");
     browser.press("Explain");
     browser.expect("document.querySelector('.explain article')?.innerText.includes('the next connection goes to')");
-    // A page of another site that has led its reader here by a name of its own learns nothing.
+    // A page of another site that has led its reader here by another name learns nothing.
     let code = |name: &str, path: &str, more: &[&str]| {
         let (name, url) = (format!("Host: {name}"), format!("http://127.0.0.1:8089{path}"));
         let words = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &name, &url];

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Browser, PAGES, TOKEN, UI, may_run, start, unlock};
 
-/// Why a page does not fit: names of what is out of the window.
+/// Why a page does not fit: names of elements outside the window.
 const OUTSIDE: &str = "const seen = (e) => {
   const box = e.getBoundingClientRect();
   return box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight;
@@ -35,7 +35,7 @@ fn each_page_and_its_place_in_the_bar_fit_a_phone() {
         browser.expect("scrollY === 0");
         assert_eq!(browser.run(OUTSIDE), json!([]), "{page}");
     }
-    // Dates are written as ISO 8601 does, whatever the browser's language.
+    // Dates are written as ISO 8601 does, in any language of the browser.
     assert!(sb.cli(&["rotate", "out", "east-1", "--no-wait"]).status.success());
     browser.run("location.hash = 'rotation'");
     browser

@@ -1,5 +1,6 @@
-//! The cases of Autobahn's fuzzing client for WebSockets, driven by kosoku (Autobahn's own program is one of Python 2): a
-//! host of the crate tungstenite does as well through the balancer as without it, whoever carries its bytes.
+//! The cases of Autobahn's fuzzing client for WebSockets, driven by kosoku (Autobahn's own program is one of Python 2):
+//! a host of the crate tungstenite gives the same results through the balancer as without it, whether the process or
+//! the kernel carries its bytes.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -131,8 +132,8 @@ fn verdicts(ns: &Ns, program: &Path, at: &str, dir: &Path, cases: &[String]) -> 
     cases.map(|(case, what)| (case.clone(), verdict(what))).collect()
 }
 
-/// Opens so many WebSockets, and waits until the kernel carries them: the suite's own patience is half a second, in which
-/// an acknowledgement that its client delays would keep one from being cut.
+/// Opens `count` WebSockets, and waits until the kernel carries them: the suite's own patience is half a second, in
+/// which an acknowledgement that its client delays would keep one from being cut.
 fn cut_ahead(lab: &Lab, sb: &Signalbox, count: usize) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = lab.client.connect(HTTP);
@@ -217,7 +218,7 @@ async fn relay(lab: &Lab, way: Way, client: TcpStream, cut: Option<TcpStream>) -
     carry(&mut client, stream, "b.test").await
 }
 
-/// Passes on a request under a name of the balancer's, and what follows.
+/// Passes on a request under a name of the balancer's, and the bytes after it.
 async fn carry(
     client: &mut tokio::net::TcpStream,
     mut far: impl AsyncRead + AsyncWrite + Unpin,

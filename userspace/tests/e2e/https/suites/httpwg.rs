@@ -64,7 +64,7 @@ mod share_5 {
         let lab = Lab::new();
         let _east = WebHost::start(&lab, "east-1");
         let clusters = config::cluster("east", &[], &["east-1"]);
-        // The suite asks for names of its own.
+        // The suite asks for its own names.
         let body = format!(
             "listeners:\n  - {{ name: http, protocol: http, routing: request, listen: [\"{HTTP}\"] }}\n\
              clusters:\n{clusters}unmatched: {{ cluster: east }}\n"
@@ -91,7 +91,7 @@ mod share_5 {
             &UNFINISHED,
         ]
         .concat();
-        // Some of those that are meant pass where the answer is fast.
+        // Some of the tests expected to fail pass where the answer is fast.
         let failed: Vec<_> = begun
             .difference(&passed)
             .filter(|name| !meant.contains(&name.as_str()))

@@ -27,7 +27,7 @@ fn sslyze_finds_the_profiles_to_be_mozillas() {
     };
     let sb = Signalbox::start(&lab, &text("intermediate"));
     sb.wait_healthy(&["east-1"]);
-    // Findings of a profile, but for those of the certificate, which the test has made.
+    // Findings of a profile, except those of the certificate, which the test has made.
     let findings = |profile: &str| -> Vec<String> {
         let mut command = lab.client.command(&program);
         command.args(["--mozilla_config", profile, "a.test:443{10.1.0.1}"]);

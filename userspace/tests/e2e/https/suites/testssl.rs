@@ -6,8 +6,9 @@ use crate::http_request::scene::WebHost;
 use crate::https::scene::{body, certificate, certificates};
 use crate::lab::{Lab, Signalbox, lab_test};
 
-/// Findings that are no weakness of ours: Mozilla leaves the order of cipher suites to clients; no TLS 1.3 handshake can
-/// be renegotiated, which testssl reports as a handshake that did not succeed; and the machine's openssl has no GOST.
+/// Findings that are no weakness of signalbox: Mozilla leaves the order of cipher suites to clients; no TLS 1.3
+/// handshake can be renegotiated, which testssl reports as a handshake that did not succeed; and the machine's openssl
+/// has no GOST.
 const IGNORED: [&str; 3] = ["cipher_order", "secure_renego", "engine_problem"];
 
 mod share_5 {
@@ -42,7 +43,7 @@ mod share_5 {
 /// What testssl has found.
 struct Findings {
     all: Vec<Value>,
-    /// What it has said, for a failure.
+    /// Its output, for a failure.
     text: String,
 }
 
