@@ -1,4 +1,4 @@
-//! Tests of the eBPF programs in the running kernel: the verifier's verdict on each, what they do with single packets
+//! Tests of the eBPF programs in the running kernel: the verifier's verdict on each, their effect on single packets
 //! (`BPF_PROG_TEST_RUN`), and their maps. No other process takes part.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

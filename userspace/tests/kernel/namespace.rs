@@ -1,4 +1,4 @@
-//! Needs of every test of the programs: a network namespace of its own, and the right to load programs.
+//! Needs of every test of the programs: a separate network namespace, and the right to load programs.
 
 use crate::ordinary;
 
@@ -7,13 +7,13 @@ use std::process::Command;
 use aya::programs::ProgramType;
 use nix::sched::{CloneFlags, unshare};
 
-/// The name of the test that a closure `F` stands in, from `crate::modules::name_of_the_test::{{closure}}`.
+/// The name of the test that contains a closure `F`, from `crate::modules::name_of_the_test::{{closure}}`.
 pub(crate) fn test_of<F>() -> &'static str {
     std::any::type_name::<F>().rsplit("::").nth(1).unwrap()
 }
 
-/// Runs a test in a network namespace of its own, with loopback up and after these `ip` commands. Where that cannot
-/// be, says so, or fails with `REQUIRE_PRIVILEGED_TESTS=1`.
+/// Runs a test in a separate network namespace, with loopback up and after these `ip` commands. Where that is
+/// impossible, prints why, or fails with `REQUIRE_PRIVILEGED_TESTS=1`.
 pub(crate) fn in_own_namespace(test: &str, needs: ProgramType, ip: &[&str], work: impl FnOnce() + Send) {
     run(test, needs, ip, ordinary::is_asked_for(), work);
 }

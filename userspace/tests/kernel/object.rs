@@ -1,5 +1,5 @@
-//! The object as the kernel sees it: its maps have the sizes that `signalbox-common` says, the verifier takes its
-//! programs, and what they log arrives.
+//! The object as the kernel sees it: its maps have the sizes that `signalbox-common` says, the verifier accepts its
+//! programs, and their log lines arrive.
 
 use crate::logged::ProgramMessages;
 use crate::namespace;
@@ -54,7 +54,7 @@ fn every_map_has_the_type_and_sizes_that_userspace_goes_by() {
             (TESTING, vec![("IMPAIR", (MapType::Array, 4, size_of::<u32>(), 8, 0))]),
         ] {
             let ebpf = load(object, &TemporaryPins::new().unwrap());
-            // The compiler's own (".rodata") and the log's are of whatever size they need.
+            // The compiler's own (".rodata") and the log's have any size that they need.
             let found: BTreeMap<_, _> = ebpf
                 .maps()
                 .filter(|(name, _)| !name.starts_with('.') && *name != "AYA_LOGS")
@@ -366,7 +366,7 @@ fn shape(map: &Map) -> Shape {
     )
 }
 
-/// Runs a test in a network namespace of its own.
+/// Runs a test in a separate network namespace.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkLookup, &[], work);
 }

@@ -37,8 +37,8 @@ pub(crate) fn prepare() -> std::result::Result<(), String> {
     made().map_err(|error| format!("no directory for pins: {error}"))
 }
 
-/// From here on this thread, and what it starts, is the user. The C library would change all threads of the process,
-/// hence the system calls.
+/// From here on this thread, and the processes that it starts, is the user. The C library would change all threads of
+/// the process, so these are raw system calls.
 pub(crate) fn become_one() -> Result<()> {
     let last: u64 = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap")?
         .trim()

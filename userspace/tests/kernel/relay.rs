@@ -28,7 +28,7 @@ const ACK: u8 = 16;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// A loopback segment is 64 KiB at the most: so much may a credit's limit be exceeded by.
+/// A loopback segment is 64 KiB at the most: a credit's limit may be exceeded by that.
 const SEGMENT: u64 = 64 * KIB;
 /// Long enough for anything that should happen soon, on a machine with two busy cores.
 const SOON: Duration = Duration::from_secs(20);
@@ -206,7 +206,7 @@ fn a_gate_closes_at_its_limit_and_opens_when_all_that_it_passed_is_consumed() {
         let (sent, passed) = (credit.sent, credit.passed + 100);
         assert_eq!(joiner.credits.read(0).passed, passed);
 
-        // Nor does a part of what was passed, consumed.
+        // Nor does consuming only a part of the passed bytes.
         receive(&flow.host, 5, 0..sent);
         relay_by_hand(&flow, passed - 50);
         joiner.credits.set_consumed(0, passed - 50);
@@ -415,11 +415,12 @@ impl Flow {
     }
 }
 
-/// Carries the client's bytes by the rules of credits until so many have gone to the host's leg.
+/// Carries the client's bytes by the rules of credits until `total` bytes have gone to the host's leg.
 fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
     let (from, to) = (flow.legs[0].as_raw_fd(), flow.legs[1].as_raw_fd());
     let acked = || sys::tcp_info(to).unwrap().bytes_acked;
-    // An acknowledgement counts the SYN too; what is acknowledged first, then what is not: never too much.
+    // An acknowledgement counts the SYN too. Acknowledged bytes are read before unacknowledged ones: so the sum is
+    // never too high.
     let queued_now = || acked() + sys::unacknowledged(to).unwrap();
     let (mut relayed, mut buffer) = (0, vec![0; 16 * KIB as usize]);
     let end = Instant::now() + 3 * SOON;
@@ -429,11 +430,11 @@ fn carry(joiner: &SockmapPair, flow: &Flow, window: u64, total: u64) {
         if credit.sent + relayed == total && credit.consumed == credit.passed {
             return;
         }
-        // Between the write of the consumed count and the next segment `blocked` is 1 still, but redirects can go on at any
-        // moment.
+        // Between the write of the consumed count and the next segment `blocked` is 1 still, but redirects can start
+        // again at any moment.
         let stays_blocked = credit.consumed != credit.passed;
         if stays_blocked && queued_now() >= joiner.credits.read(0).sent + relayed {
-            // Redirected bytes have gone first; what was passed comes after them, and before redirects go on.
+            // Redirected bytes have gone first; passed bytes come after them, and before redirects start again.
             match sys::recv(from, &mut buffer, 0) {
                 Ok(n) => {
                     send_all(to, &buffer[..n]);
@@ -465,7 +466,7 @@ fn send_all(to: i32, mut bytes: &[u8]) {
     }
 }
 
-/// Moves so many bytes that the first leg was left with to the other one.
+/// Moves `count` bytes that were left with the first leg to the other one.
 fn relay_by_hand(flow: &Flow, count: u64) {
     let mut bytes = vec![0; count as usize];
     let mut at = 0;
@@ -554,7 +555,7 @@ impl TestKernel {
     }
 }
 
-/// Runs a test with the object loaded, in a network namespace of its own.
+/// Runs a test with the object loaded, in a separate network namespace.
 fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkSkb, &[], || {
         // No refusal is excused here: an object that the kernel refuses is what these tests are there to find.

@@ -1,5 +1,5 @@
-//! The documented capabilities are all that it takes to load, attach and pin. `SIGNALBOX_TEST_RIGHTS=documented` has
-//! every other test run with them, too.
+//! The documented capabilities are enough to load, attach and pin. `SIGNALBOX_TEST_RIGHTS=documented` has every other
+//! test run with them, too.
 
 use crate::namespace::{in_own_namespace_as_user, test_of};
 use crate::ordinary::{UID, mask};

@@ -113,7 +113,7 @@ fn all_of_ipv6_does_not_take_ipv4_nor_the_other_way_round() {
         assert_eq!(steer.run(TCP, "[2001:db8::1]:80"), given_to(&v6, 0));
         steer.bind("0.0.0.0", 0, 81, (1, SLOT_V4));
         assert_eq!(steer.run(TCP, "[2001:db8::1]:81"), missed());
-        // The form in which IPv4 stands in the keys, arriving as IPv6: still not IPv4.
+        // The form that IPv4 has in the keys, arriving as IPv6: still not IPv4.
         assert_eq!(steer.run(TCP, "[::ffff:192.0.2.1]:81"), missed());
         assert_eq!(steer.run(TCP, "192.0.2.1:81"), given_to(&v4, 1));
     });
@@ -352,7 +352,7 @@ fn key_of(ip: IpAddr, port: u16) -> SteerKey {
     }
 }
 
-/// Runs a test in a network namespace of its own.
+/// Runs a test in a separate network namespace.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkLookup, &[], work);
 }

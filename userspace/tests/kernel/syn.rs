@@ -20,7 +20,7 @@ use socket2::{Domain, Socket, Type};
 fn connections_spread_over_the_group_of_the_socket_and_never_reach_another_process() {
     in_own_namespace(|| {
         let mut steer = Steer::attach();
-        // Somebody else's, who listens on all addresses: for what is bound, only we answer.
+        // A foreign socket that listens on all addresses: for bound addresses, only we answer.
         let other = listen("0.0.0.0:443");
         let group = [listen("127.0.0.1:8443"), listen("127.0.0.1:8443")];
         steer.listeners.set(SLOT_V4, &group[0], 0).unwrap();
@@ -214,7 +214,7 @@ fn accepted_by(socket: &TcpListener) -> Vec<String> {
     accepted(socket).iter().map(to).collect()
 }
 
-/// Runs a test in a network namespace of its own, where documentation addresses are local.
+/// Runs a test in a separate network namespace, where documentation addresses are local.
 fn in_own_namespace<F: FnOnce() + Send>(work: F) {
     namespace::in_own_namespace(
         namespace::test_of::<F>(),

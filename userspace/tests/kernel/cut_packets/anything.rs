@@ -1,4 +1,4 @@
-//! Random packets: whatever a packet says on one leg, it says on the other.
+//! Random packets: a packet says the same on both legs, with any content.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -35,7 +35,7 @@ fn said() -> impl Strategy<Value = Said> {
         prop::collection::vec(any::<u8>(), 0..1400),
         prop::option::of(any::<(u32, u32)>()),
         prop::collection::vec(any::<(u32, u32)>(), 0..=2),
-        // ECN, PSH and URG, and what a reserved bit may come to mean.
+        // ECN, PSH and URG, and a reserved bit that may get a meaning.
         (any::<u8>(), 0usize..6, 2u8..),
     )
         .prop_map(

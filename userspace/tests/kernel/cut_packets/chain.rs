@@ -1,4 +1,4 @@
-//! Addresses that are moving between nodes: what goes to their former owner, and ARP requests for them.
+//! Addresses that are moving between nodes: packets to their former owner, and ARP requests for them.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
@@ -216,7 +216,7 @@ fn a_former_owner_answers_no_arp_requests() {
         pass(&scene, &request);
         vip_moves(&mut scene, given_up);
         arrives(&scene, &request).dropped(Reason::CutArpIgnored);
-        // Others' addresses, and what others answer: the kernel's.
+        // Others' addresses, and others' answers: the kernel's.
         pass(&scene, &arp(1, [192, 0, 2, 2]));
         pass(&scene, &arp(2, vip.octets()));
         pass(&scene, &request[..30]);

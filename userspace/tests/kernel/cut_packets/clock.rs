@@ -14,7 +14,7 @@ pub(crate) fn milliseconds() -> u32 {
     (now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000) as u32
 }
 
-/// The number of milliseconds is between what the clock showed and what it shows.
+/// The number of milliseconds is between two readings of the clock.
 #[track_caller]
 pub(crate) fn assert_within(ms: u32, before: u32) {
     assert!(before <= ms && ms <= milliseconds(), "{before} <= {ms}");

@@ -9,7 +9,7 @@ use super::outcome::Action;
 use super::packet::Packet;
 use super::scene::{CLIENT_ON_B, Scene, over_both};
 
-/// Leg B's socket is never told of a byte that it does not own.
+/// Leg B's socket never hears of a byte that it does not own.
 #[test]
 fn leg_bs_socket_hears_the_hosts_acknowledgement_and_nothing_else() {
     over_both(|mut scene| {

@@ -1,4 +1,4 @@
-//! Packets that are left alone, and packets of a cut flow that cannot be forwarded. The latter are dropped, never
+//! Packets that are not touched, and packets of a cut flow that cannot be forwarded. The latter are dropped, never
 //! passed up: the kernel has no socket for the flow any more.
 
 use signalbox_common::Reason;
@@ -212,7 +212,7 @@ fn an_ipv6_packet_with_a_long_extension_header_is_left_to_the_kernel() {
     });
 }
 
-/// The host would drop it, and the flow would count bytes that nobody has.
+/// The host would drop it, and the flow would count bytes that do not exist.
 #[test]
 fn a_packet_that_ends_before_it_says_is_dropped() {
     over_both(|mut scene| {

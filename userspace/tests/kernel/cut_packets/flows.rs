@@ -1,4 +1,4 @@
-//! The flow of the scene, as it stands in the programs' maps.
+//! The flow of the scene, as the programs' maps have it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use super::scene::{CLIENT_ON_A, CLIENT_ON_B, HOST_ON_A, HOST_ON_B, LEG_A, LEG_B,
 
 /// Index of the flow in `CUT_FLOWS`.
 pub(crate) const INDEX: u32 = 3;
-/// Ended flows that userspace has been told of, where it has been told of none.
+/// Ended flows that userspace has been informed of, for tests where there are none.
 pub(crate) const NO_FLOW: [u32; 0] = [];
 
 impl Scene {

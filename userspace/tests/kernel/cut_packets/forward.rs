@@ -1,4 +1,4 @@
-//! A packet of a cut flow goes on, in the numbers of the other leg.
+//! A packet of a cut flow is forwarded, in the numbers of the other leg.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::CutFlow;

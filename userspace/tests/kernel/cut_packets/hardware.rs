@@ -1,5 +1,5 @@
-//! Where the network card has summed a packet up (CHECKSUM_COMPLETE), the kernel keeps that sum with it, and whoever
-//! it is given to on this machine goes by it. A program that writes must leave it right: the kernel looks after these
+//! Where the network card has summed a packet up (CHECKSUM_COMPLETE), the kernel keeps that sum with it, and its
+//! receivers on this machine rely on it. A program that writes must keep it correct: the kernel checks it after these
 //! runs.
 
 use std::io;

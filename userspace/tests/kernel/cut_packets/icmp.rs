@@ -1,4 +1,4 @@
-//! ICMP errors about packets that were forwarded: path MTU discovery of both ends goes on.
+//! ICMP errors about packets that were forwarded: path MTU discovery of both ends still works.
 
 use std::net::{IpAddr, SocketAddr};
 

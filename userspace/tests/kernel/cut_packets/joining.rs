@@ -185,7 +185,8 @@ fn legs_that_differ_are_not_joined() {
     });
 }
 
-/// The client's window could not be told exactly; a host's smaller units matter only where its window has few of ours.
+/// The client's window could not be announced exactly; a host's smaller units matter only where its window has few of
+/// the balancer's.
 #[test]
 fn windows_that_would_be_told_too_coarsely_leave_the_flow_to_another_tier() {
     assert!(handshake::fits_scale(0x8000, 7, 14), "a tuned balancer's scale");

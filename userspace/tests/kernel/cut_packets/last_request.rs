@@ -1,5 +1,5 @@
-//! A flow of a request that is its client's last: acknowledgements, FINs and resets of the client go on, and not a byte
-//! of its stream.
+//! A flow of a request that is its client's last: acknowledgements, FINs and resets of the client are forwarded, and
+//! not a byte of its stream.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDOFF_KNOWN, LAST_REQUEST, PAIRED, RESET, RESYNC, state};
@@ -40,12 +40,12 @@ fn no_byte_of_the_client_is_forwarded() {
             (ASKED, 1),
             (ASKED, 1000),
             (ASKED + 1000, 1000),
-            // The request once more, in whole and in part, alone and with what follows it.
+            // The request once more, in whole and in part, alone and with bytes after it.
             (0, ASKED),
             (0, 1),
             (ASKED - 1, 1),
             (ASKED - 10, 500),
-            // In front of all that the client may send.
+            // In front of everything that the client may send.
             (10u32.wrapping_neg(), 20),
             (1 << 30, 7),
         ] {
@@ -59,7 +59,7 @@ fn no_byte_of_the_client_is_forwarded() {
             }
         }
         assert_eq!(scene.flow_now(), flow(&scene), "nothing is noted of it");
-        // The host's stream and what the client says of it go on.
+        // The host's stream and the client's acknowledgements of it are forwarded.
         let data = |packet: Packet| Packet {
             payload: vec![9; 700],
             ..packet

@@ -1,6 +1,5 @@
-//! Tier cut's programs, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN): what becomes of the
-//! packet, of the flow, and what is counted, of every single run. Attached to nothing; real connections are in
-//! `e2e_cut*`.
+//! Tier cut's programs, run by the kernel on packets that a test describes (BPF_PROG_TEST_RUN): the fate of the packet,
+//! of the flow, and the counts, of every single run. Attached to nothing; real connections are in `e2e_cut*`.
 
 // Parts that the tests share.
 mod clock;

@@ -1,4 +1,4 @@
-//! Leg A's handshake: what is remembered of it, and what is changed.
+//! Leg A's handshake: the remembered options, and the changed ones.
 
 use signalbox_common::Reason;
 use signalbox_common::cut::flow::{CutConfig, Handshake, SYN_ACK_SEEN};

@@ -1,4 +1,4 @@
-//! Outcome of one run of a program on a packet, and what a test expects of it.
+//! Outcome of one run of a program on a packet, and a test's expectations of it.
 
 use signalbox_common::Reason;
 
@@ -7,7 +7,7 @@ use super::packet::Packet;
 /// Verdict of the program for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// TC_ACT_UNSPEC: the next program, or the kernel, goes on with it.
+    /// TC_ACT_UNSPEC: the next program, or the kernel, gets it.
     Pass,
     /// TC_ACT_SHOT.
     Drop,
@@ -45,7 +45,7 @@ impl Outcome {
         self.expect(Action::Drop, reason);
     }
 
-    /// The kernel goes on with this packet.
+    /// The kernel gets this packet.
     #[track_caller]
     pub(crate) fn passed_as(self, reason: Reason, packet: &Packet) {
         assert_eq!(Packet::read(&self.expect(Action::Pass, reason)), *packet);

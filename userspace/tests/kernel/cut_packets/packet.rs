@@ -59,7 +59,7 @@ impl Packet {
         header
     }
 
-    /// The TCP header and what follows.
+    /// The TCP header and the bytes after it.
     pub(crate) fn tcp(&self) -> Vec<u8> {
         assert!(self.options.len() <= 40 && self.options.len().is_multiple_of(4));
         let mut bytes = Vec::new();

@@ -169,7 +169,7 @@ fn an_acknowledgement_behind_the_end_of_a_flow_is_another_connections() {
     });
 }
 
-/// Leg A's socket would take the SYN for a stray one. It has received all that is to be handed off.
+/// Leg A's socket would take the SYN for a stray one. It has received everything that must be handed off.
 #[test]
 fn a_syn_on_a_flow_that_has_just_ended_comes_after_a_reset_that_its_socket_takes() {
     over_both(|mut scene| {
@@ -304,7 +304,7 @@ fn leg_bs_syn_takes_the_ports_of_a_flow_that_has_ended() {
         let mut ended = scene.flow();
         ended.dirs[0].flags = RESET;
         scene.put(&ended);
-        // Host and port are those of the flow, but for another client.
+        // Host and port are those of the flow, for another client.
         let [client, host] = scene.tuples();
         scene.programs.tuples.remove(&client).unwrap();
         let other = INDEX + 1;

@@ -1,4 +1,4 @@
-//! `cut_in` and `cut_out`, loaded but attached to nothing, their maps, and what one run of them does.
+//! `cut_in` and `cut_out`, loaded but attached to nothing, their maps, and the effects of one run.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -111,7 +111,7 @@ impl Programs {
         self.awaited.push(port);
     }
 
-    /// Leaves room for so many entries.
+    /// Leaves room for `room` entries.
     pub(crate) fn fill_tuples(&mut self, room: u32) {
         let of = |ports| Tuple {
             ports,
@@ -123,7 +123,7 @@ impl Programs {
         }
     }
 
-    /// `cut_in`, for who runs it in another way.
+    /// `cut_in`, for tests that run it in another way.
     pub(crate) fn cut_in(&mut self) -> &mut SchedClassifier {
         self.ebpf.program_mut("cut_in").unwrap().try_into().unwrap()
     }
@@ -133,7 +133,7 @@ impl Programs {
         self.run("cut_in", bytes, 0, ifindex, 0)
     }
 
-    /// Runs a program on a packet that stands for several, each with so many bytes of payload.
+    /// Runs a program on a packet that represents several, each with `segment` bytes of payload.
     pub(crate) fn arrives_as_super_packet(&self, bytes: &[u8], ifindex: u32, segment: u32) -> Outcome {
         self.run("cut_in", bytes, 0, ifindex, segment)
     }
@@ -182,7 +182,7 @@ impl Programs {
         (0..self.counters.len()).map(of).collect()
     }
 
-    /// Indices of the flows that userspace has been told of since it was last asked.
+    /// Indices of the flows that userspace has been informed of since the last call.
     pub(crate) fn told(&mut self) -> Vec<u32> {
         let mut indices = Vec::new();
         while let Some(item) = self.ends.next() {

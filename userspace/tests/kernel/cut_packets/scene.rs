@@ -1,6 +1,6 @@
-//! A client, the balancer with its two addresses, and a host; the numbers of their two legs, and what they say.
+//! A client, the balancer with its two addresses, and a host; the numbers of their two legs, and their packets.
 //!
-//! Packets are described by positions in the two streams: what is sent on one leg is right on the other if it stands at
+//! Packets are described by positions in the two streams: a packet sent on one leg is right on the other if it is at
 //! the same positions there.
 
 use std::net::{IpAddr, SocketAddr};
@@ -43,7 +43,7 @@ pub(crate) struct Scene {
     pub(crate) until: u32,
 }
 
-/// Runs a test over IPv4 and over IPv6, in a network namespace of its own that has the two interfaces.
+/// Runs a test over IPv4 and over IPv6, in a separate network namespace that has the two interfaces.
 pub(crate) fn over_both<F: Fn(Scene) + Send>(work: F) {
     in_a_scene(namespace::test_of::<F>(), &[4, 6], work);
 }
@@ -111,7 +111,7 @@ impl Scene {
         self.programs.bind(key);
     }
 
-    /// A packet of the client's at a position of its stream, that has heard so much of the host's.
+    /// A packet of the client's at position `at` of its stream, that acknowledges `heard` bytes of the host's.
     pub(crate) fn client_sends(&self, at: u32, heard: u32) -> Packet {
         let (seq, ack) = (CLIENT_ON_A.wrapping_add(at), HOST_ON_A.wrapping_add(heard));
         packet(FROM_CLIENT, self.client, self.vip, 64, seq, ack)

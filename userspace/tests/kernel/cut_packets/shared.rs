@@ -1,5 +1,5 @@
 //! Packets for leg B's socket during the hand-off are forwarded all the same: a copy comes once more to the interface
-//! that they came by. For these tests `cut_in` stands there.
+//! that they came by. For these tests `cut_in` is attached there.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};

@@ -84,7 +84,7 @@ fn a_window_for_the_host_of_a_long_answer_leaves() {
     });
 }
 
-/// A socket that is closed when all is handed off resets its leg, or ends it: nobody is to hear of that.
+/// A socket that is closed when all is handed off resets its leg, or ends it: neither end may notice.
 #[test]
 fn a_drained_socket_closes_in_silence() {
     over_both(|mut scene| {
@@ -158,7 +158,7 @@ fn a_fin_that_is_owed_is_delivered() {
     });
 }
 
-/// The kernel closes the sockets of a process that has died. What was to be handed off is lost: both ends must know.
+/// The kernel closes the sockets of a process that has died. Bytes not yet handed off are lost: both ends must know.
 #[test]
 fn a_flow_whose_process_died_before_it_was_drained_is_reset_on_both_legs() {
     over_both(|mut scene| {

@@ -14,7 +14,7 @@ fn sack_blocks_and_timestamps_are_translated() {
         (flow.ts_delta_in, flow.ts_delta_out) = (1000, u32::MAX);
         flow.dirs[0].flags = TS_DELTA_KNOWN;
         scene.put(&flow);
-        // Options may stand at odd offsets too.
+        // Options may be at odd offsets too.
         let options = |stamp: (u32, u32), first: u32| {
             let blocks = [(100, 200), (300, 400)].map(|(a, b)| (first.wrapping_add(a), first.wrapping_add(b)));
             [&NOP, &stamps(stamp.0, stamp.1)[..], &sack(&blocks), &NOP, &NOP, &NOP].concat()

@@ -1,4 +1,4 @@
-//! The four packets of the two handshakes, and what the programs and userspace note between them.
+//! The four packets of the two handshakes, and the notes of the programs and userspace between them.
 
 use signalbox_common::cut::PendingFlow;
 use signalbox_common::cut::flow::{Handshake, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, SYN_ACK_SEEN, state};

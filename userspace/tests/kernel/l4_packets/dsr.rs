@@ -1,4 +1,4 @@
-//! Hosts that answer clients by themselves: modes `dsr-l2` and `dsr-ipip`.
+//! Hosts that answer clients themselves: modes `dsr-l2` and `dsr-ipip`.
 
 use signalbox_common::Reason;
 use signalbox_common::l4::mode;

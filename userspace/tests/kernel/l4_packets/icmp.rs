@@ -6,7 +6,7 @@ use signalbox_common::l4::mode;
 use super::packet::{ACK, Packet, SYN, TCP, checksum, octets};
 use super::world::*;
 
-/// An error of a router's about `packet`: its type and code, its third word, and who sends it.
+/// An error of a router's about `packet`: its type and code, its third word, and its sender.
 fn error(about: &Packet, kind: [u8; 2], word: u32, macs: [u8; 12], router: &str) -> Vec<u8> {
     let quoted = &about.bytes()[14..];
     let quoted = &quoted[..quoted.len().min(if about.to.is_ipv4() { 28 } else { 60 })];
@@ -114,7 +114,7 @@ fn a_way_to_a_client_that_is_too_narrow_is_no_hosts_business() {
         let sent = outcome.sent_bytes(Reason::L4Replied);
         assert_eq!(fields(sent), [0x1234, 0], "routers may fragment it");
         assert_eq!(checksum(&sent[14..34]), 0, "the header's checksum");
-        // A host that gives packets no identification: each gets one of its own.
+        // A host that gives packets no identification: each gets a separate one.
         let mut anonymous = answer.bytes();
         anonymous[18..20].fill(0);
         anonymous[24..26].fill(0);
@@ -130,7 +130,7 @@ fn a_way_to_a_client_that_is_too_narrow_is_no_hosts_business() {
     });
 }
 
-/// No router fragments IPv6: the host must hear of it, but not from somebody who guesses.
+/// No router fragments IPv6: the host must hear of it, but not from an attacker who guesses.
 #[test]
 fn a_host_hears_of_a_narrow_way_of_ipv6_by_a_message_about_what_is_under_way() {
     with_each(|world| {
@@ -149,7 +149,8 @@ fn a_host_hears_of_a_narrow_way_of_ipv6_by_a_message_about_what_is_under_way() {
     });
 }
 
-/// Byte by byte, but for checksums that follow from a hop less and from the quoted TCP checksum, which nobody looks at.
+/// Byte by byte, except for checksums that follow from a hop less and from the quoted TCP checksum, which is not
+/// checked.
 #[track_caller]
 fn compare(got: &[u8], want: &[u8], l3: usize) {
     let (mut got, mut want) = (got.to_vec(), want.to_vec());

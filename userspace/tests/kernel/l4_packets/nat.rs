@@ -207,7 +207,7 @@ fn options_of_the_ip_header_are_carried_along() {
             assert_eq!(sent.len(), bytes.len());
             let header = 14 + if packet.to.is_ipv4() { 20 } else { 40 };
             assert_eq!(sent[header..header + more.len()], more);
-            // Without them it is what it would have been.
+            // Without the options the packet is as usual.
             let port = u16::from_be_bytes([sent[header + more.len()], sent[header + more.len() + 1]]);
             let mut plain = packet.clone();
             plain.macs = TO_HOST;
@@ -238,7 +238,7 @@ fn a_client_behind_another_router_now_gets_its_answers_there() {
     });
 }
 
-/// Two clients get two ports, and a port of a socket of this machine's own is nobody's.
+/// Two clients get two ports, and a port of one of this machine's sockets is never given.
 #[test]
 fn a_port_is_not_given_twice() {
     with_each(|world| {

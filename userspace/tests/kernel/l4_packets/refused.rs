@@ -1,4 +1,4 @@
-//! Packets that are not sent on, and packets that are left alone.
+//! Packets that are not sent on, and packets that are not touched.
 
 use signalbox_common::Reason;
 use signalbox_common::l4::mode;
@@ -136,7 +136,7 @@ fn who_sends_more_than_gets_there_is_told() {
                 assert_eq!(checksum(&[&pseudo[..], icmp].concat()), 0);
             }
             assert_eq!(icmp[4..8], 1400u32.to_be_bytes());
-            // From whom it was for, to who sent it.
+            // From the intended receiver, to the sender.
             let (at, size) = if room == 28 { (26, 4) } else { (22, 16) };
             assert_eq!(told[at..at + size], octets(large.to.ip()));
             assert_eq!(told[at + size..at + 2 * size], octets(large.from.ip()));

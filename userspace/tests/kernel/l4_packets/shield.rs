@@ -1,4 +1,4 @@
-//! The shield: who gets no further than this, and why.
+//! The shield: packets that get no further than this, and the reasons.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +58,7 @@ impl World {
         self.settings(|_| {});
     }
 
-    /// Programs look anew who guards what.
+    /// Makes programs look again which guard has which targets.
     fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
         self.settings.generation = self.next_round();
         change(&mut self.settings);
@@ -233,11 +233,11 @@ fn a_source_gets_as_many_packets_bytes_and_connections_as_it_may_have() {
             };
             world.connect(&port(50_001).from.to_string(), vip);
             world.arrives(&port(50_002)).is(Action::Drop, Reason::ShieldConnections);
-            // An established flow goes on.
+            // An established flow continues.
             let mut next = port(50_001);
             next.flags = ACK;
             world.arrives(&next).sent(Reason::L4Forwarded);
-            // A second source has a bucket of its own.
+            // A second source has its own bucket.
             let mut other = port(50_003);
             other.from.set_ip(
                 if vip == VIP { "192.0.2.8" } else { "2001:db8:1:1::7" }
@@ -338,7 +338,7 @@ fn packets_that_are_not_possible_end_here() {
         }
         dropped(&syn("127.0.0.1:40000", VIP));
         dropped(&syn("224.0.0.1:40000", VIP));
-        // Headers that end too early: whoever they are for.
+        // Headers that end too early, for any target.
         let cut = &syn(CLIENT, VIP).bytes()[..14 + 20 + 19];
         world.run(cut).is(Action::Pass, Reason::L4Malformed);
         world.settings(|settings| settings.drop_unparsable = 1);
@@ -367,7 +367,7 @@ fn dropped_packets_are_told_of_now_and_then() {
             (1, Decision::Denied as u32, u32::from(SYN))
         );
         assert_eq!((one.length, one.ifindex), (40, IFINDEX));
-        // Samples are bounded until somebody looks again.
+        // Samples are bounded until userspace looks again.
         for _ in 0..100 {
             world.arrives(&syn(CLIENT, VIP)).is(Action::Drop, Reason::ShieldDenied);
         }
@@ -420,7 +420,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
                     assert_eq!((answer.options, header), (Vec::new(), 20));
                 }
             }
-            // A packet that is no SYN goes on, and so does a SYN with data.
+            // A packet that is no SYN passes, and so does a SYN with data.
             let mut third = packet.clone();
             third.flags = ACK;
             world.arrives(&third).is(Action::Pass, Reason::ShieldPassed);

@@ -1,4 +1,4 @@
-//! The two programs, attached to nothing, their maps, and what one run of them does.
+//! The two programs, attached to nothing, their maps, and the effects of one run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
