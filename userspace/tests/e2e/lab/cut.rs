@@ -143,7 +143,7 @@ pub(crate) struct Door {
     pub(crate) listener: &'static str,
     /// Address of the listener.
     pub(crate) at: &'static str,
-    /// Its host, and the host's port.
+    /// The host, and its port.
     pub(crate) host: &'static str,
     pub(crate) port: u16,
     /// The cluster.

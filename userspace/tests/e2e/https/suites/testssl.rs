@@ -43,7 +43,7 @@ mod share_5 {
 /// What testssl has found.
 struct Findings {
     all: Vec<Value>,
-    /// Its output, for a failure.
+    /// Output of testssl, for a failure.
     text: String,
 }
 
