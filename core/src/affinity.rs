@@ -1,4 +1,4 @@
-//! Session affinity: which cluster or host the cookie of a client stands for.
+//! Session affinity: which cluster or host a client's cookie names.
 
 use serde::Serialize;
 use std::collections::HashMap;

@@ -36,7 +36,7 @@ pub struct FieldChange {
     pub field: String,
     /// Present value; `None`: there is none.
     pub before: Option<String>,
-    /// Value in the new model; `None`: there is none.
+    /// Value in the new model; `None`: the field is gone.
     pub after: Option<String>,
 }
 

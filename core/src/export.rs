@@ -70,7 +70,8 @@ struct Server<'a> {
 const MAX_WEIGHT: f64 = 256.0;
 
 impl<'a> ExportTable<'a> {
-    /// Builds the table of a model, with the hosts' ports for a protocol, without routes that `is_closed` names.
+    /// Builds the table of a model, with the hosts' ports for a protocol. Routes for which `is_closed` is true are left
+    /// out.
     pub fn new(
         model: &'a Model,
         protocol: Protocol,

@@ -30,7 +30,7 @@ pub struct ExposeResult {
     pub entries: BTreeMap<String, ExposedEntry>,
     /// Use of each rule's ports, in the order of the rules.
     pub ranges: Vec<PortRange>,
-    /// Ports that are to be kept from now on.
+    /// Ports to keep from now on.
     pub ports: Ports,
 }
 
@@ -62,7 +62,7 @@ pub struct PortRange {
     pub free: usize,
     /// Ports that a listener, a service of the configuration or the admin API has, each with the name of its owner.
     pub taken: BTreeMap<u16, String>,
-    /// Number of services that are not exposed for want of a port.
+    /// Number of services that are not exposed because no port is free.
     pub waiting: usize,
 }
 

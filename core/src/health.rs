@@ -169,7 +169,7 @@ mod tests {
         for (check, longest) in [
             (check(1000, 1000, 1, None), 1500),
             (check(1000, 501, 1, None), 1001),
-            // Three unanswered checks: 3 s, 3 s and 2 s in turn, or one right behind the other.
+            // Three unanswered checks: 3 s, 3 s and 2 s in turn, or one right after the other.
             (check(5000, 2000, 3, None), 5000 + 2 * 3000),
             (check(5000, 2000, 3, Some(500)), 5000 + 2 * 2000),
             (check(5000, 500, 3, Some(500)), 5000 + 2 * 500),

@@ -104,7 +104,7 @@ impl HostnamePattern {
         }
     }
 
-    /// Whether the pattern stands for a name.
+    /// Whether the pattern matches a name.
     #[must_use]
     pub fn matches(&self, name: &Hostname, depth: WildcardDepth) -> bool {
         match self {

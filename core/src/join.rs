@@ -1,8 +1,8 @@
 //! Share of a host name that a cluster gets when another cluster has served that name before: none, until an operator
 //! or the Route's owner sets a weight.
 //!
-//! A Route that appears on a new cluster must not take users along before anybody has tried the application there; and
-//! a person who types the host name of another's application on another cluster must not get its users at all.
+//! A Route that appears on a new cluster must not get users before the application has been tried there. And someone
+//! who gives another owner's host name to an application on another cluster must never get its users.
 
 use crate::discovery::Claim;
 use crate::model::JoinPolicy;

@@ -216,7 +216,7 @@ impl<'a> Tokens<'a> {
         Ok(Requirement { key, condition })
     }
 
-    /// Reads a value; an empty one where none stands.
+    /// Reads a value; an empty one if there is none.
     fn value(&mut self) -> Result<String, SelectorError> {
         let Some((at, value)) = self.next_if(|token| !OPERATORS.contains(&token)) else {
             return Ok(String::new());

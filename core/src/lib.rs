@@ -2,7 +2,7 @@
 //!
 //! Owns: names, routes, weights, balancing, health hysteresis, ejection, peek parsers, plan and diff. Never: I/O, a
 //! clock, randomness (time and random numbers come as arguments), a kernel map. Called by `userspace`, which feeds it
-//! events and carries out what it decides.
+//! events and carries out its decisions.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

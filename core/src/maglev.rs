@@ -74,8 +74,8 @@ const REPAIR_SEED: u64 = 0x7265_7061_6972_6564;
 ///
 /// A slot whose host is out takes the host of another slot, drawn by its own number, so that the other hosts share
 /// these slots by weight. The result depends only on which hosts are in: not on the order in which hosts went out, nor
-/// on earlier tables. Balancers that know equal hosts agree without talking; where one holds a host for dead that
-/// another does not, they differ in that host's slots alone.
+/// on earlier tables. Balancers that know equal hosts agree without talking; where only one of them takes a host for
+/// dead, they differ in that host's slots alone.
 #[must_use]
 pub fn repaired(table: &[u16], is_in: impl Fn(u16) -> bool) -> Box<[u16]> {
     let hosts = table.iter().map(|&host| usize::from(host) + 1).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Merges the file, the knowledge of sources, and the weights that operators have set into one model.
 //!
-//! The file is an operator's word: its hosts and routes stand as they are. A name that the file does not have goes to
-//! every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`unserved_claims`].
+//! The file is written by an operator: its hosts and routes are used unchanged. A name that the file does not have goes
+//! to every cluster that serves it, by the weight that it has there. Claims that lose are shown by [`unserved_claims`].
 
 mod policy;
 
@@ -205,7 +205,7 @@ fn shared_weights(claims: &[(usize, &Claim)], joins: &[JoinPolicy]) -> Vec<(usiz
 /// Clusters that claim a name and get no share of it, by source, each with the cluster that has the name.
 fn claims_without_share(file: &Model, discovered: &Discovered, hostname: &HostnamePattern) -> Vec<(String, Rejected)> {
     let place = |name: &str| file.clusters.iter().position(|cluster| cluster.name == name);
-    // Clusters that the file does not name come behind those that it names, in the order of sources, as in `merge`.
+    // Clusters that the file does not name follow those that it names, in the order of sources, as in `merge`.
     let mut others: Vec<&str> = Vec::new();
     let mut found: Vec<(String, ClaimShare<'_>)> = Vec::new();
     for (source, clusters) in discovered {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::merge::{ClusterWeights, Testers};
 use guard::{GuardKind, GuardLimits, LatencyReference, QualityFigures, judge};
 
-/// Length of the period that guards judge beside the whole step, in milliseconds: what fails late in a long step must
-/// not drown in what went well before.
+/// Length of the period that guards judge beside the whole step, in milliseconds: failures late in a long step must not
+/// drown in earlier successes.
 const RECENT_PERIOD_MS: u64 = 3000;
 
 /// Longest hold of a step in milliseconds: a week.
@@ -33,7 +33,7 @@ const MAX_TESTERS: usize = 16;
 pub struct MigrationPlan {
     /// Cluster that serves the names.
     pub from: String,
-    /// Cluster that is to serve them.
+    /// Cluster that will serve them.
     pub to: String,
     /// Shares of the new cluster in percent, one after the other.
     pub steps: Vec<u32>,
@@ -44,13 +44,13 @@ pub struct MigrationPlan {
     /// Addresses of clients that get the new cluster from the begin, at a step of 0 % in front of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub testers: Vec<IpNet>,
-    /// True to leave other balancers of the set alone.
+    /// True to leave other balancers of the set unchanged.
     #[serde(default)]
     pub only_here: bool,
 }
 
 impl MigrationPlan {
-    /// Says what is wrong with a plan.
+    /// Returns the mistakes of a plan as an error.
     pub fn check(&self) -> Result<(), String> {
         let is_rising = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
         if self.from == self.to {
@@ -87,9 +87,9 @@ pub enum MigrationState {
     Running,
     /// The step stays until an operator resumes or aborts; guards still watch it.
     Paused,
-    /// A guard has failed: the weights from before are being restored.
+    /// A guard has failed: the earlier weights are being restored.
     RollingBack,
-    /// An operator has aborted: the weights from before are being restored.
+    /// An operator has aborted: the earlier weights are being restored.
     Aborting,
     /// The last step was held.
     Completed,
@@ -155,7 +155,7 @@ pub struct Migration {
     pub by: String,
     /// Where it is.
     pub state: MigrationState,
-    /// Why it is there, in words; empty where nothing is to be said.
+    /// Reason for the state, in words; may be empty.
     pub reason: String,
     /// Index of the step that is held, or was last.
     pub step: usize,

@@ -87,7 +87,7 @@ pub struct Model {
     pub services: Vec<Service>,
     /// Settings common to all layer-4 services.
     pub layer4: Layer4,
-    /// Shield of listeners and services, as far as its settings hold for all.
+    /// Shield of listeners and services: the settings that apply to all.
     pub shield: Shield,
     /// Series that `/metrics` shows.
     pub metrics: Metrics,
@@ -96,7 +96,7 @@ pub struct Model {
     pub connection_log: Option<ConnectionLog>,
     /// TLS settings that listeners share.
     pub tls: TlsSettings,
-    /// Files with the pages of answers of the balancer's own, by status code.
+    /// Files with the pages of the balancer's own answers, by status code.
     pub pages: BTreeMap<u16, PathBuf>,
     /// Virtual addresses that several nodes share; `None`: there are none.
     pub ha: Option<HighAvailability>,

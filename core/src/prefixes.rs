@@ -1,8 +1,8 @@
 //! Builds the table of prefixes that [`signalbox_common::shield::prefixes`] looks addresses up in.
 //!
-//! Prefixes are sorted once, so that those below a node are one run of them, behind the shorter ones that hold them.
-//! Nodes are made level by level: the children of a node stand side by side without any being moved, and the table does
-//! not depend on the order of the prefixes.
+//! Prefixes are sorted once, so that those below a node are consecutive, after the shorter ones that contain them.
+//! Nodes are made level by level: the children of a node are side by side without being moved, and the table does not
+//! depend on the order of the prefixes.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ pub enum Verdict {
 
 /// Builds the table; empty where there are no prefixes. The longest prefix wins; of equal ones, [`Verdict::Allow`].
 ///
-/// Bits behind a prefix's length are ignored, and IPv4-mapped IPv6 prefixes count as IPv4.
+/// Bits after a prefix's length are ignored, and IPv4-mapped IPv6 prefixes count as IPv4.
 #[must_use]
 pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> {
     let mut prefixes: Vec<Prefix> = prefixes
@@ -53,7 +53,7 @@ pub fn build(prefixes: impl IntoIterator<Item = (IpNet, Verdict)>) -> Vec<Node> 
 
 #[derive(Clone, Copy)]
 struct Prefix {
-    /// Address from the highest bit on, in both families; zeros behind the length.
+    /// Address from the highest bit on, in both families; zeros after the length.
     bits: u128,
     length: u32,
     is_v6: bool,
@@ -121,7 +121,7 @@ fn drop_redundant(sorted: &mut Vec<Prefix>) {
     });
 }
 
-/// Span of addresses that a node stands for.
+/// Span of addresses that a node covers.
 #[derive(Clone, Copy)]
 struct Span<'a> {
     /// Prefixes in the span that are longer than the bits that lead to the node.

@@ -41,7 +41,7 @@ impl HostOrder {
 pub fn host_orders(model: &Model, machine: &str) -> Vec<Option<HostOrder>> {
     let me = model.subset.name.as_deref().unwrap_or(machine);
     let names: Option<Vec<String>> = model.balancers.iter().map(|other| other.name.clone()).collect();
-    // Hosts that an unnamed balancer uses cannot be told: without all names, none is taken into account.
+    // Which hosts an unnamed balancer uses cannot be known: without all names, no other balancer is taken into account.
     let others = names.unwrap_or_default();
     let of = |cluster: &crate::model::Cluster| {
         let size = cluster.subset.unwrap_or(model.subset.size);

@@ -233,8 +233,8 @@ impl RoutingView {
         }
     }
 
-    /// Cluster and host that the value of a client's cookie stands for, if the route's `clusters` have the cluster, with
-    /// any weight, and it has usable hosts; with a host only if that is one of them. A client stays at a backup when the
+    /// Cluster and host that the value of a client's cookie names, if the route's `clusters` have the cluster, with any
+    /// weight, and it has usable hosts; with a host only if that is one of them. A client stays at a backup when the
     /// other hosts come back.
     #[must_use]
     pub fn stickiness(

@@ -65,7 +65,7 @@ pub enum NodeKind {
         /// Whether the text is in quotes, a block or tagged: it never is a number or a keyword then.
         quoted: bool,
     },
-    /// `!binary`, which Ruby writes for text that it does not take for text.
+    /// `!binary`, which Ruby writes for text that it does not recognise as text.
     Binary,
     /// List.
     List(Vec<YamlNode>),

@@ -45,7 +45,7 @@ pub(super) struct Decoded {
     pub(super) weight: Option<u32>,
     /// Settings for a router.
     pub(super) settings: RouteSettings,
-    /// Notes on what is wrong or unknown.
+    /// Notes on mistakes and unknown keys.
     pub(super) notes: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ impl AnnotationReader<'_> {
         settings.router_only = others.into_iter().flatten().map(str::to_owned).collect();
     }
 
-    /// Value of an annotation. One that makes no sense is noted, and is as if there were none.
+    /// Value of an annotation. A senseless one is noted, and treated as absent.
     fn value<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, &'static str>) -> Option<T> {
         let text = self.annotations.get(key)?;
         match parse(text) {

@@ -1,7 +1,7 @@
 //! Names that a route of the Gateway API has by its Gateways: those that it shares with their listeners.
 //!
-//! Source: <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and its description of `hostnames`. Whether
-//! a listener admits routes of a namespace is for the Gateway's controller to say, in the route's status.
+//! Source: <https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule> and its description of `hostnames`. The
+//! Gateway's controller decides whether a listener admits routes of a namespace, and reports it in the route's status.
 
 use std::collections::HashMap;
 

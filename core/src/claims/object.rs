@@ -57,7 +57,7 @@ pub struct Object {
 /// Changes of fields, as a Route has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderActions {
-    /// Changes of what servers get.
+    /// Changes of the requests that servers get.
     pub request: Vec<HeaderAction>,
     /// Changes of the answers that clients get.
     pub response: Vec<HeaderAction>,
@@ -137,7 +137,7 @@ impl Object {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 
-    /// Whether TLS of the object's names ends behind the routers.
+    /// Whether TLS of the object's names ends after the routers, at the application.
     pub(super) fn passes_tls(&self) -> bool {
         self.passthrough || self.kind == ObjectKind::TlsRoute
     }
@@ -202,7 +202,7 @@ pub struct RouterPod {
     pub name: String,
     /// Node that the pod runs on; `None` until it is scheduled.
     pub node: Option<String>,
-    /// Address of the node, as far as the pod's status tells it.
+    /// Address of the node, if the pod's status has it.
     pub host_ip: Option<IpAddr>,
     /// Whether the pod shares its node's network, so that its ports are the node's.
     pub host_network: bool,

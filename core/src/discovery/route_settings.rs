@@ -26,7 +26,7 @@ pub struct RouteSettings {
     /// Path of the Route; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Whether TLS ends behind the router, which then sees no requests.
+    /// Whether TLS ends after the router, which then sees no requests.
     #[serde(skip_serializing_if = "is_false")]
     pub passes_tls: bool,
     /// Whether TLS ends at the router.
@@ -71,7 +71,7 @@ pub struct RouteSettings {
     /// Path for the server in place of [`Self::path`] (`rewrite-target`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<String>,
-    /// Changes of what servers get (`httpHeaders.actions.request`).
+    /// Changes of the requests that servers get (`httpHeaders.actions.request`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub request_headers: Vec<HeaderAction>,
     /// Changes of the answers that clients get (`httpHeaders.actions.response`).
@@ -111,7 +111,7 @@ impl HeaderAction {
 }
 
 impl RouteSettings {
-    /// Whether the Route asks for nothing beside where TLS ends and what becomes of plain HTTP.
+    /// Whether the Route sets nothing apart from the place where TLS ends and the treatment of plain HTTP.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let bare = Self {

@@ -95,8 +95,8 @@ fn floating_group(group: &VipGroup) -> FloatingGroup {
     }
 }
 
-/// Share of a node in what all nodes divide among themselves: source ports of addresses that move. Two nodes that have
-/// the same address at once, or one after the other, never connect from the same port.
+/// Share of a node in the source ports of addresses that move, which all nodes divide among themselves. Two nodes that
+/// have the same address at once, or one after the other, never connect from the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeShare {
     /// Position of the node among all, from 0.

@@ -23,7 +23,7 @@ const READY: &str = "ready";
 pub struct NodeContext<'a> {
     /// Name of the node.
     pub name: &'a str,
-    /// Interface of virtual addresses whose group says nothing else.
+    /// Interface of virtual addresses whose group names no other.
     pub interface: &'a str,
     /// Password of VRRPv2; `None`: the beginning of the configuration's name.
     pub password: Option<&'a str>,
@@ -200,7 +200,7 @@ fn tracking(out: &mut String, group: &VipGroup, node: &NodeContext<'_>) {
     if others.is_empty() {
         return;
     }
-    // A node that cannot reach hosts from the group's sources is of no use to clients.
+    // A node that cannot reach hosts from the group's sources cannot serve clients.
     line(out, 1, "track_interface {");
     others.iter().for_each(|interface| line(out, 2, interface));
     line(out, 1, "}");
@@ -289,7 +289,7 @@ fn addresses_block<'a>(out: &mut String, name: &str, addresses: impl Iterator<It
         interface,
     } in addresses
     {
-        // Without a word keepalived leaves duplicate address detection out, which would be an outage of two seconds.
+        // By default keepalived leaves duplicate address detection out, which would be an outage of two seconds.
         line(out, 2, &format!("{address}/{prefix} dev {interface}"));
     }
     line(out, 1, "}");

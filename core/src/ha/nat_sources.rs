@@ -9,7 +9,7 @@ use super::floating::{FloatingSources, NodeShare};
 /// of virtual addresses, all of the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatSources {
-    /// The blocks, one behind the other.
+    /// The blocks, one after the other.
     pub addresses: Vec<IpAddr>,
     /// Length of a block; 0 where a block would have no source.
     pub block: usize,

@@ -1,4 +1,4 @@
-//! Notices: what keepalived reports of instances and groups, a line each, such as `INSTANCE "g1" MASTER 250`.
+//! Notices: keepalived's reports on instances and groups, a line each, such as `INSTANCE "g1" MASTER 250`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub enum GroupState {
     Master,
     /// Another node has them, and this one would take over.
     Backup,
-    /// This node may not have them.
+    /// This node must not have them.
     Fault,
 }
 

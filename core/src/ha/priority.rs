@@ -65,7 +65,7 @@ pub fn orders(ha: &HighAvailability) -> Vec<Vec<&HaNode>> {
     orders
 }
 
-/// Nodes of a group by hash, behind the one that it prefers.
+/// Nodes of a group by hash, after the one that it prefers.
 fn order<'a>(group: &VipGroup, nodes: &'a [HaNode]) -> Vec<&'a HaNode> {
     let mut order: Vec<&HaNode> = nodes.iter().collect();
     order.sort_by_key(|node| {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most addresses that a text stands for, so that `fd00::-ffff` is a mistake rather than 65536 addresses.
+/// Most addresses that a text may mean, so that `fd00::-ffff` is a mistake rather than 65536 addresses.
 pub const MAX_VIPS: usize = 1024;
 
 /// Parses addresses and ranges with commas between them, in their order.

@@ -1,4 +1,4 @@
-//! Fields that tell hosts of the certificate that a client has shown: of a client itself they are never believed.
+//! Fields that describe a client's certificate to hosts: such fields from a client itself are never believed.
 
 use crate::http1::edit::{FieldEdit, FieldName};
 use crate::http1::fields::FieldSection;

@@ -20,10 +20,10 @@ const FORWARDED_PROTO_VERSION: FieldName = FieldName::constant("X-Forwarded-Prot
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardedPolicy {
-    /// Lines are added behind those that came.
+    /// Lines are added after those of the request.
     #[default]
     Append,
-    /// Each field is set if it did not come.
+    /// Each field is set if the request lacks it.
     IfNone,
     /// Nothing is added or removed.
     Never,
@@ -69,8 +69,8 @@ impl Hop<'_> {
     }
 }
 
-/// Changes that put a hop into the fields of a request. `trusted`: prefixes of the proxies that are believed; what other
-/// peers say is dropped. `None` believes everyone, as the router does.
+/// Changes that put a hop into the fields of a request. `trusted`: prefixes of the proxies that are believed; fields
+/// from other peers are dropped. `None` believes all peers, as the router does.
 #[must_use]
 pub fn edits(
     policy: ForwardedPolicy,

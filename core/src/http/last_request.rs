@@ -21,7 +21,7 @@ pub enum LastRequestObstacle {
     HalfClosed,
     /// The host is spoken to in HTTP/2.
     Http2Host,
-    /// A while ago the host's handshake did not agree with a client's: its kept connections are of more use.
+    /// A while ago the host's handshake did not agree with a client's: its kept connections are more useful.
     HostUnfit,
 }
 

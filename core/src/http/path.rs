@@ -152,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// The router's own rule: the regular expression `^PATH(/.*)?$`, `^PATH(.*)?$` behind a slash; longest first.
+        /// The router's own rule: the regular expression `^PATH(/.*)?$`, or `^PATH(.*)?$` after a slash; longest first.
         #[test]
         fn the_table_finds_what_a_walk_over_all_routes_finds(routes in prop::collection::vec("(/[ab]{0,2}){0,3}/?", 0..8), path in "(/[ab]{0,2}){0,4}/?") {
             let matches = |route: &str| {

@@ -7,15 +7,15 @@ const DECODES: u8 = 2;
 const MERGES: u8 = 4;
 const RESOLVES: u8 = 8;
 
-/// Readings of a path that are not its bytes; none of a path that everybody reads in one way.
+/// Readings of a path that differ from its bytes; none if all hosts read it in one way.
 pub fn readings(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let all = DROPS_PARAMETERS | DECODES | MERGES | RESOLVES;
     let last = if is_plain(path) { 0 } else { all };
     (1..=last).map(move |steps| read(path, steps))
 }
 
-/// Path as RFC 3986, section 6.2.2, has it, with slashes merged: letters, digits and `-._~` stand for themselves, and no
-/// dot segment is left. Other escapes stay. `None`: the path is so already.
+/// Path as RFC 3986, section 6.2.2, has it, with slashes merged: letters, digits and `-._~` are not escaped, and no dot
+/// segment is left. Other escapes stay. `None`: the path is so already.
 #[must_use]
 pub fn normalize(path: &[u8]) -> Option<Vec<u8>> {
     if is_plain(path) {

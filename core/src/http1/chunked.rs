@@ -1,6 +1,6 @@
-//! The chunked transfer coding (RFC 9112, section 7.1), scanned where it passes: chunks are sent on as they stand.
+//! The chunked transfer coding (RFC 9112, section 7.1), scanned in passing: chunks are sent on unchanged.
 //!
-//! The trailer section is held back until it is whole and checked, for it may be left out (section 7.1.2).
+//! The trailer section is held back until it is whole and checked, because it may be left out (section 7.1.2).
 
 mod error;
 mod line;
@@ -12,8 +12,8 @@ use super::grammar::{is_ows, is_same_to_hosts};
 use super::limits::{MAX_TRAILER_FIELDS, MessageLimits};
 use line::SizeLine;
 
-/// Fields that frame or route a message, or say who sends it: they mean nothing after the body, and a host that merges
-/// trailers into the head is led astray by them (RFC 9110, section 6.5.1).
+/// Fields that frame or route a message, or identify the sender. They mean nothing after the body, and mislead a host
+/// that merges trailers into the head (RFC 9110, section 6.5.1).
 const NOT_IN_TRAILERS: [&str; 15] = [
     "authorization",
     "client-cert",
@@ -37,11 +37,11 @@ const NOT_BEGUN_IN_TRAILERS: [&str; 2] = ["x-forwarded-", "x-ssl"];
 /// Result of a scan of the bytes at the start of the piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkScan {
-    /// Bytes that are sent on as they stand: chunks up to and with the line of the last one.
+    /// Bytes that are sent on unchanged: chunks up to and with the line of the last one.
     pub pass: usize,
-    /// Bytes that belong to the body. Those behind `pass` are the trailer section, which the scanner holds.
+    /// Bytes that belong to the body. Those after `pass` are the trailer section, which the scanner holds.
     pub used: usize,
-    /// Whether the body has ended: bytes behind `used` are not its own, and the trailer section is to be sent.
+    /// Whether the body has ended: bytes after `used` are not its own, and the trailer section must be sent.
     pub is_done: bool,
 }
 
@@ -59,7 +59,7 @@ enum ScanState {
     Size(SizeLine),
     /// Chunk data: bytes that are left.
     Data(u64),
-    /// The CRLF behind chunk data.
+    /// The CRLF after chunk data.
     DataCr,
     DataLf,
     Trailers,
@@ -82,7 +82,7 @@ impl ChunkedBody {
     ///
     /// # Errors
     ///
-    /// The body is none; its connection is to be closed, and nothing of these bytes sent on.
+    /// The body is malformed: close its connection, and send none of these bytes on.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<ChunkScan, ChunkedError> {
         let (mut at, mut pass) = (0, 0);
         while at < bytes.len() && self.state != ScanState::Done {
@@ -126,8 +126,7 @@ impl ChunkedBody {
         Ok(used)
     }
 
-    /// Bytes of chunk data that come next. They may be moved without being looked at, and are then reported to
-    /// [`skip`](Self::skip).
+    /// Bytes of chunk data that come next. They may be moved unread, and are then reported to [`skip`](Self::skip).
     #[must_use]
     pub const fn data_ahead(&self) -> u64 {
         match self.state {

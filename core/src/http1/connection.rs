@@ -39,7 +39,7 @@ impl ConnectionOptions {
                 are_tokens &= is_token(option);
             }
         }
-        // In a list that is none, others do not see it: the connection ends, as is usual in HTTP/1.0.
+        // Others do not find `keep-alive` in a malformed list: the connection ends, as is usual in HTTP/1.0.
         options.keep_alive &= are_tokens;
         Some(options)
     }

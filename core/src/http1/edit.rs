@@ -50,7 +50,7 @@ pub struct RequestRewrite<'a> {
     pub fields: &'a [FieldEdit],
     /// Connection field for the host.
     pub connection: ConnectionField,
-    /// Target in place of the one that came; ignored if it is empty or holds characters that no target may have.
+    /// Target in place of the received one; ignored if it is empty or holds characters that no target may have.
     pub target: Option<&'a [u8]>,
 }
 
@@ -63,7 +63,7 @@ pub struct ResponseRewrite<'a> {
     pub connection: ConnectionField,
 }
 
-/// Builds the head of a request for the host. `buffer` is what `head` was parsed from.
+/// Builds the head of a request for the host. `buffer` must be the one that `head` was parsed from.
 ///
 /// An absolute target becomes its origin-form, and gives a Host field to an HTTP/1.0 request that has none. The version
 /// stays: an HTTP/1.0 client is not sent chunks.
@@ -99,7 +99,7 @@ pub fn request(head: &RequestHead, buffer: &[u8], rewrite: &RequestRewrite<'_>) 
     out
 }
 
-/// Builds the head of an answer for the client. `buffer` is what `head` was parsed from.
+/// Builds the head of an answer for the client. `buffer` must be the one that `head` was parsed from.
 ///
 /// The version becomes HTTP/1.1, the balancer's own (RFC 9110, section 2.5). Content-Length and Transfer-Encoding go
 /// where no sender may send them: 1xx, 204 (RFC 9112, section 6.1; RFC 9110, section 8.6).

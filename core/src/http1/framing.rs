@@ -1,4 +1,4 @@
-//! Length of a message's body (RFC 9112, section 6.3), strictly: what leaves any doubt is refused.
+//! Length of a message's body (RFC 9112, section 6.3), strictly: a doubtful length is refused.
 
 mod error;
 
@@ -38,7 +38,7 @@ pub enum AnswerKind {
 ///
 /// # Errors
 ///
-/// The request is to be refused, and its connection closed: where it ends is not certain.
+/// Refuse the request, and close its connection, because its end is not certain.
 pub fn request_body(head: &RequestHead, buffer: &[u8]) -> Result<BodyLength, FramingError> {
     let length = written_length(&head.fields, buffer, head.version)?.unwrap_or(BodyLength::None);
     let has_content = !matches!(length, BodyLength::None | BodyLength::Known(0));
@@ -52,7 +52,7 @@ pub fn request_body(head: &RequestHead, buffer: &[u8]) -> Result<BodyLength, Fra
 ///
 /// # Errors
 ///
-/// The answer cannot be passed on, and the host's connection is to be closed.
+/// The answer cannot be passed on: close the host's connection.
 pub fn answer(head: &ResponseHead, buffer: &[u8], asked: Method) -> Result<AnswerKind, FramingError> {
     let length = written_length(&head.fields, buffer, head.version)?;
     Ok(match head.status {

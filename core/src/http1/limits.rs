@@ -3,7 +3,7 @@
 /// Most fields that a peer's head may have. No configuration can raise it.
 pub const MAX_PEER_FIELDS: usize = 1024;
 
-/// Most fields that a head may have: the parser's room. It is more than a peer may send, for the balancer adds some.
+/// Most fields that a head may have: the parser's room. A peer may send fewer, because the balancer adds some.
 pub const MAX_FIELDS: usize = MAX_PEER_FIELDS + 16;
 
 /// Most fields that a trailer section may have: the parser's room.

@@ -1,4 +1,4 @@
-//! Parses heads over httparse, and checks that nothing is left that another recipient could read in another way.
+//! Parses heads over httparse, and checks that no byte is left that another recipient could read differently.
 //!
 //! Outcomes are final: once a head is whole or refused, more bytes change nothing.
 
@@ -182,7 +182,7 @@ fn check_response(head: &[u8], parsed: &httparse::Response<'_, '_>) -> Result<Re
     })
 }
 
-/// Offset of the request line: behind empty lines.
+/// Offset of the request line: after empty lines.
 fn request_start(buffer: &[u8]) -> usize {
     let mut at = 0;
     while let Some(next) = behind(buffer, at, b"\r\n") {
@@ -208,7 +208,7 @@ fn target_length(buffer: &[u8]) -> usize {
     target_bounds(buffer).map_or(0, |(start, end)| end - start)
 }
 
-/// Whether something like `HTTP/2` stands where the version belongs.
+/// Whether something like `HTTP/2` is where the version belongs.
 fn names_http(buffer: &[u8]) -> bool {
     target_bounds(buffer)
         .and_then(|(_, end)| behind(buffer, end, b" HTTP/"))
@@ -223,7 +223,7 @@ pub struct HeadArrival {
 }
 
 impl HeadArrival {
-    /// Whether a buffer that has grown is to be parsed now. A buffer is asked for once.
+    /// Whether a buffer that has grown must be parsed now. To be called once for each growth.
     pub fn is_due(&mut self, buffer: &[u8], limits: &MessageLimits) -> bool {
         const STEP: usize = 1024;
         let before = self.seen.min(buffer.len());

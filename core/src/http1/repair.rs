@@ -1,8 +1,8 @@
 //! Repair of an answer's head that breaks rules which other balancers do not mind, for hosts whose operator asks for it:
 //! lines that end in LF alone, folded lines, a length beside chunks, the same length twice.
 //!
-//! Never of a request: what its sender and the host read in two ways is how requests are smuggled. The repaired head is
-//! parsed as strictly as any other.
+//! Never of a request: one that its sender and the host read differently can be used to smuggle another. The repaired
+//! head is parsed as strictly as any other.
 
 use super::grammar::is_ows;
 

@@ -63,7 +63,7 @@ pub struct Turn {
     refusals: u8,
     keeps_client: bool,
     keeps_host: bool,
-    /// Whether the host can say that it has not looked at a request.
+    /// Whether the host can report that it has not processed a request.
     host_may_refuse: bool,
     /// Whether nothing of the request is left in the client's connection.
     is_request_read: bool,
@@ -88,7 +88,7 @@ impl Turn {
         }
     }
 
-    /// Step that is to be taken now.
+    /// Step to take now.
     #[must_use]
     pub const fn next(&self) -> NextStep {
         match self.stage {
@@ -115,7 +115,7 @@ impl Turn {
         }
     }
 
-    /// Whether what was sent of the request is still to be kept for another attempt.
+    /// Whether the sent part of the request must still be kept for another attempt.
     #[must_use]
     pub fn keeps_replay(&self) -> bool {
         !matches!(self.stage, Stage::Finished(_)) && (self.may_retry() || (self.host_may_refuse && self.may_resend()))
@@ -146,7 +146,7 @@ impl Turn {
         self.keeps_client = false;
     }
 
-    /// Takes the whole head of an answer, and says what becomes of it.
+    /// Takes the whole head of an answer, and returns what to do with it.
     pub fn answer_head(&mut self, answer: AnswerFacts) -> AnswerAction {
         if self.stage != Stage::Exchanging || self.has_answered() {
             return AnswerAction::Refuse;
@@ -165,7 +165,7 @@ impl Turn {
         }
     }
 
-    /// Takes an event, and says what step is to be taken now. Events that come too late change nothing.
+    /// Takes an event, and returns the step to take now. Events that come too late change nothing.
     pub fn on(&mut self, event: TurnEvent) -> NextStep {
         match self.stage {
             Stage::Finished(_) => {}
@@ -184,7 +184,7 @@ impl Turn {
             TurnEvent::HostMayRefuse => self.host_may_refuse = true,
             TurnEvent::ConnectFailed => self.fail(TurnFault::HostUnreachable),
             TurnEvent::Drain => {
-                // A client that was told nothing else expects that its connection is kept.
+                // A client that has received nothing else expects that its connection is kept.
                 self.keeps_client &= self.has_answered();
                 self.keeps_host = false;
             }
@@ -355,7 +355,7 @@ impl Turn {
     }
 
     /// Whether the request may be sent again (RFC 9110, section 9.2.2): nothing was received, and nothing sent or only
-    /// what may be repeated.
+    /// parts that may be repeated.
     fn may_retry(&self) -> bool {
         let is_unsent = self.request == RequestState::Unsent;
         let is_repeatable = self.facts.method.is_idempotent() && self.body_sent() <= self.policy.replay_bytes;
@@ -366,7 +366,7 @@ impl Turn {
         if self.has_answered() || fault == TurnFault::ClientGone {
             return self.finish(TurnEnding::aborted(fault));
         }
-        // An HTTP/1.0 client would have to be told that it is kept, for the sake of an error.
+        // An HTTP/1.0 client would have to be told that its connection is kept, only because of an error.
         self.keeps_client &= fault.side() == FaultSide::Host && self.facts.version == Version::Http11;
         self.finish(TurnEnding {
             answer: Some(fault.status()),

@@ -1,5 +1,5 @@
-//! Malformed fields of HTTP/2 messages: each ends its stream (RFC 9113, section 8.1.1), where the crate h2 would end the
-//! connection and with it the streams of others.
+//! Malformed fields of HTTP/2 messages: each ends its stream (RFC 9113, section 8.1.1), where the crate h2 would end
+//! the connection, and with it other clients' streams.
 
 mod block;
 mod huffman;
@@ -24,8 +24,8 @@ const PRIORITY: u8 = 0x20;
 
 /// Guard of a connection: substitutes malformed fields in the bytes that a peer sends.
 ///
-/// Bytes go through as they are, as soon as it is known that no field among them is malformed: all but header blocks at
-/// once, those when they are whole.
+/// Bytes go through unchanged as soon as no field among them can be malformed: header blocks when they are whole, all
+/// others at once.
 #[derive(Default)]
 pub struct FieldGuard {
     /// Bytes that go through unchecked.

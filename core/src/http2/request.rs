@@ -26,7 +26,7 @@ pub struct StreamHead<'a> {
     pub websocket_key: Option<&'a [u8]>,
 }
 
-/// Fields of a request that are not sent on as they stand.
+/// Fields of a request that are not sent on unchanged.
 #[derive(Default)]
 struct OwnFields<'a> {
     host: Option<&'a [u8]>,
@@ -40,7 +40,7 @@ struct OwnFields<'a> {
 ///
 /// # Errors
 ///
-/// The stream is to be refused.
+/// The stream must be refused.
 pub fn to_http1<'a>(
     head: &StreamHead<'a>,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

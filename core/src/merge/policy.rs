@@ -1,9 +1,9 @@
 //! Treatment of a discovered name by the settings of its Routes.
 //!
-//! Settings that need the client's address, and those that end flows, hold in front of routers, too. Settings of servers
-//! hold where no cluster that shares the name has routers, which would do the work again. Where several clusters share a
-//! name, each one's list of clients holds for that cluster; the strictest limit, the longest time and otherwise the
-//! oldest Route's setting hold for the name.
+//! Settings that need the client's address, and those that end flows, apply in front of routers, too. Settings of
+//! servers apply where no cluster that shares the name has routers, which would do the work again. Where several
+//! clusters share a name, each one's list of clients applies to that cluster. For the name, the strictest limit, the
+//! longest time and otherwise the oldest Route's setting apply.
 
 pub(super) mod report;
 #[cfg(test)]
@@ -41,7 +41,7 @@ struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    /// Whether the cluster's routers get the client's address, and obey what goes by it themselves.
+    /// Whether the cluster's routers get the client's address, and obey settings that depend on it themselves.
     fn knows_client(&self) -> bool {
         self.cluster.role == ClusterRole::Routers && self.cluster.proxy_protocol
     }
@@ -63,7 +63,7 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// Gives a discovered route what the settings of its claims say, where the configuration says nothing.
+/// Gives a discovered route the settings of its claims, where the configuration says nothing.
 pub(super) fn apply(route: &mut Route, claims: &[(usize, &Claim)], clusters: &[Cluster], timeouts: &Timeouts) {
     if claims
         .iter()
@@ -102,7 +102,7 @@ pub(super) fn apply(route: &mut Route, claims: &[(usize, &Claim)], clusters: &[C
     route.claimed = (claimed != ClaimedPolicy::default()).then(|| Box::new(claimed));
 }
 
-/// Whether a policy can only hold for its path: it names or replaces that path.
+/// Whether a policy can only apply to its path: it names or replaces that path.
 fn is_of_path(policy: &PathPolicy) -> bool {
     let names_path = policy.requests.rewrite.is_some() || policy.requests.affinity.is_some();
     names_path && !matches!(policy.path.as_str(), "" | "/")

@@ -314,7 +314,7 @@ fn each_address_of_a_hostname_is_a_host_as_the_file_says() {
     let reported = learned(&[host("x", 7), v6], &[]);
     let known = discovered(&[
         (&source, "east", Arc::clone(&reported)),
-        // Of other hostnames and clusters, from a configuration before.
+        // Of other hostnames and clusters, from an earlier configuration.
         ("dns:east/old.test", "east", Arc::clone(&reported)),
         ("dns:west/db.test", "west", reported),
         ("api", "east", learned(&[host("z", 9)], &[])),

@@ -60,7 +60,7 @@ impl QualityFigures {
         self.zip(other, u64::saturating_add)
     }
 
-    /// Returns what was counted since an earlier time.
+    /// Returns the counts since an earlier time.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.zip(earlier, u64::saturating_sub)

@@ -1,4 +1,4 @@
-//! The admin API, and where balancers keep what they share.
+//! The admin API, and where balancers keep their shared data.
 
 use serde::Serialize;
 use std::path::PathBuf;

@@ -33,7 +33,7 @@ pub struct Cluster {
     pub named_hosts: Vec<NamedHost>,
     /// Longest time from one resolution of a hostname to the next.
     pub resolve: Duration,
-    /// Whether hosts and names may also be told by an agent or the API.
+    /// Whether an agent or the API may also report hosts and names.
     pub learn: bool,
     /// API server that signalbox itself watches for hosts and names.
     pub kubernetes: Option<KubernetesSource>,

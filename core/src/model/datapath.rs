@@ -59,6 +59,6 @@ pub enum PeekPlace {
     Auto,
     /// In the kernel where that can decide as userspace would.
     Kernel,
-    /// In userspace, behind a socket.
+    /// In userspace, with a socket.
     Userspace,
 }

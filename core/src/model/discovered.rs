@@ -1,4 +1,4 @@
-//! Clusters that the configuration does not name, and settings that apply to them nevertheless.
+//! Clusters that the configuration does not name, and settings that apply to them all the same.
 
 use super::{
     ApplicationSettings, Balance, Cluster, ClusterRole, Ejection, ExposeRule, HealthCheck, Model, RoutingEvents,

@@ -12,7 +12,7 @@ pub const MAX_HA_NODES: usize = 8;
 /// Name of the configuration where the file says nothing.
 pub const DEFAULT_HA_NAME: &str = "ha-config-1";
 
-/// Virtual addresses, the nodes that share them, and what decides where each of them is.
+/// Virtual addresses, the nodes that share them, and the settings that decide where each of them is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HighAvailability {
     /// Name of the configuration, the same on all nodes.
@@ -99,7 +99,7 @@ pub struct HaNode {
     pub address: IpAddr,
 }
 
-/// Virtual addresses that move together, with what moves along.
+/// Virtual addresses that move together, and the source addresses that move along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VipGroup {
     /// Name of the group.
@@ -230,7 +230,7 @@ impl VrrpVersion {
 /// Mail about changes of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HaEmail {
-    /// Addresses of those who get it; at least one.
+    /// Addresses of the recipients; at least one.
     pub to: Vec<String>,
     /// Address of the sender.
     pub from: String,

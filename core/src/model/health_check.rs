@@ -104,9 +104,9 @@ fn as_text<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S
     serializer.collect_str(&bytes.escape_ascii())
 }
 
-/// Port at which OpenShift's routers tell their health.
+/// Port at which OpenShift's routers report their health.
 pub const ROUTER_HEALTH_PORT: u16 = 1936;
-/// Path at which OpenShift's routers tell their health.
+/// Path at which OpenShift's routers report their health.
 pub const ROUTER_HEALTH_PATH: &str = "/healthz";
 
 /// HTTP check by GET.
@@ -131,10 +131,10 @@ pub struct TlsProbe {
     pub ca: Option<PathBuf>,
 }
 
-/// Passive ejection: when failures of real connects set a host aside.
+/// Passive ejection: when failures of real connects eject a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ejection {
-    /// Failures in a row that set a host aside; 0 for never.
+    /// Failures in a row that eject a host; 0 for never.
     pub failures: u32,
     /// Duration of the first ejection; each repetition lasts longer.
     pub time: Duration,

@@ -66,7 +66,7 @@ pub struct RequestPolicy {
     pub limits: Option<RequestLimits>,
     /// Protocols that clients may upgrade to, such as `SPDY/3.1`; `None`: WebSocket alone.
     pub upgrades: Option<Vec<String>>,
-    /// Settings that hold where requests are routed one by one anyway.
+    /// Settings that apply where requests are routed one by one anyway.
     pub passive: PassivePolicy,
 }
 
@@ -156,7 +156,7 @@ impl RequestPolicy {
         },
     };
 
-    /// Whether requests have to be routed one by one for the policy's sake.
+    /// Whether the policy needs requests to be routed one by one.
     #[must_use]
     pub fn needs_requests(&self) -> bool {
         let Self {
@@ -165,7 +165,7 @@ impl RequestPolicy {
             rewrite,
             timeouts,
             limits,
-            // Where connections are carried as a whole, nothing hinders an upgrade.
+            // Where connections are carried as a whole, upgrades work anyway.
             upgrades: _,
             passive: _,
         } = self;
@@ -173,7 +173,7 @@ impl RequestPolicy {
         affinity.is_some() || headers.is_some() || rewrite.is_some() || has_timeouts || limits.is_some()
     }
 
-    /// This policy, and where it says nothing another one.
+    /// Returns this policy, completed by another one where it says nothing.
     #[must_use]
     pub fn or(&self, other: Self) -> Self {
         Self {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// API server of a cluster, and what signalbox asks of it.
+/// API server of a cluster, and the objects that signalbox reads from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesSource {
     /// Connection to the API server.
@@ -24,8 +24,8 @@ pub struct KubernetesSource {
     pub routers: Routers,
 }
 
-/// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each condition that is
-/// given must hold; one that is not given leaves nothing out.
+/// Choice, among the objects that ask for names, of those that the cluster's routers serve. Each given condition must
+/// hold; an absent one leaves nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShardFilter {
     /// Label selector that the objects' namespaces must match, in Kubernetes' own syntax.

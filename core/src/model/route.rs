@@ -20,7 +20,7 @@ pub struct Route {
     pub hostname: HostnamePattern,
     /// Number of labels that the name's star stands for, if it has one.
     pub depth: WildcardDepth,
-    /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty if sources tell the clusters of the name.
+    /// Clusters with their weights, 0 to 100: 0 gets nothing. Empty if sources report the clusters of the name.
     pub clusters: Vec<(usize, u32)>,
     /// Drain time of the route's flows when it is taken out of rotation; `None`: [`Timeouts::drain`].
     pub drain: Option<Duration>,
@@ -51,7 +51,7 @@ impl Route {
         self.treats_requests() || self.restricts_plain_http()
     }
 
-    /// Whether the route says something that holds for requests, and not for whole connections.
+    /// Whether the route has a setting for requests that does not apply to whole connections.
     #[must_use]
     pub fn treats_requests(&self) -> bool {
         let has_lists = self

@@ -1,4 +1,4 @@
-//! The shield: sources that get no further than the network card.
+//! The shield: drops packets of unwanted sources at the network card.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -149,7 +149,7 @@ pub struct ClientCertificates {
     /// Whether a client without one is refused.
     #[serde(rename = "required")]
     pub is_required: bool,
-    /// Fields that tell hosts of them.
+    /// Fields that describe the certificate to hosts.
     pub fields: CertificateFields,
 }
 

@@ -20,8 +20,8 @@ const MAX_TIMEOUT_SECS: u64 = 86_400;
 /// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Reads the events of a text, at least one, each a YAML document. Keys and values may be Ruby symbols; keys that are
-/// not known are passed over.
+/// Reads the events of a text, at least one, each a YAML document. Keys and values may be Ruby symbols; unknown keys
+/// are ignored.
 ///
 /// # Errors
 /// The first document that is no event, and the reason; no event of the text counts then.
@@ -107,7 +107,7 @@ fn status(fields: &Fields<'_>, action: &str) -> Result<Option<AppChange>, ParseE
     })
 }
 
-/// Beginning of a text, as one line: a rotation must not fail for the words that go with it.
+/// Beginning of a text, as one line: a rotation must not fail because of its comment.
 fn one_line(text: &str) -> String {
     let visible = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     visible.take(MAX_REASON_CHARS).collect()

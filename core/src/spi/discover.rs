@@ -139,7 +139,7 @@ pub fn endpoint_host_names(application: &Application) -> Vec<String> {
     let mut taken = HashSet::new();
     let names = application.endpoints.iter().map(|(at, endpoint)| {
         let mut name = endpoint_host_name(*at, endpoint);
-        // Dots in a gear's id and in a port's name can make two pairs equal; a number then tells them apart.
+        // Dots in a gear's id and in a port's name can make two pairs equal; a number then distinguishes them.
         let mut attempt = 0;
         while !taken.insert(name.clone()) {
             attempt += 1;

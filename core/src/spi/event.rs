@@ -19,9 +19,9 @@ pub struct RoutingEvent {
 pub enum AppChange {
     /// The application was created, or announced again.
     Create {
-        /// Whether the application can have more than one gear; `None`: not said.
+        /// Whether the application can have more than one gear; `None`: unknown.
         scalable: Option<bool>,
-        /// Whether the application has more than one balancer; `None`: not said. Later changes are never announced.
+        /// Whether the application has more than one balancer; `None`: unknown. Later changes are never announced.
         ha: Option<bool>,
     },
     /// The application is gone, with everything that belonged to it.
@@ -37,7 +37,7 @@ pub enum AppChange {
     RemoveEndpoint {
         /// Address of the endpoint.
         addr: SocketAddr,
-        /// Gear that was at the address; `None`: not said.
+        /// Gear that was at the address; `None`: unknown.
         gear: Option<String>,
     },
     /// The application has another name.
@@ -57,7 +57,7 @@ pub enum AppChange {
     Stop(Option<String>),
     /// A gear (`None`: the whole application) runs again.
     Start(Option<String>),
-    /// A gear (`None`: the whole application) is to get no new connections until it is rotated in.
+    /// A gear (`None`: the whole application) gets no new connections from now on, until it is rotated in.
     RotateOut {
         /// Id of the gear; `None`: the whole application.
         gear: Option<String>,
@@ -66,7 +66,7 @@ pub enum AppChange {
         /// Reason in the publisher's words; empty where none was given.
         reason: String,
     },
-    /// A gear (`None`: the whole application) is to get connections again.
+    /// A gear (`None`: the whole application) gets connections again.
     RotateIn(Option<String>),
     /// A gear (`None`: the whole application) is placed in a geography.
     AddGeography {
@@ -82,7 +82,7 @@ pub enum AppChange {
         /// Id of the gear; `None`: the whole application.
         gear: Option<String>,
     },
-    /// The event says of itself that it is a duplicate: the event that it repeats comes too, so nothing is done. A
-    /// duplicate that is applied late would bring back an endpoint that is gone.
+    /// The event is marked as a duplicate: the event that it repeats comes too, so nothing is done. A duplicate that is
+    /// applied late would bring back an endpoint that is gone.
     Duplicate,
 }

@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
         Ok(SocketAddr::new(ip, port))
     }
 
-    /// Alias, folded as a host name, so that case does not matter; a text that is none is kept as it is.
+    /// Alias, folded as a host name, so that case does not matter; a text that is no host name is kept unchanged.
     pub(super) fn alias(&self) -> Result<String, ParseError> {
         let text = self.text("alias")?;
         if text.len() > MAX_ALIAS_BYTES {

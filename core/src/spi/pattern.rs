@@ -46,8 +46,8 @@ impl fmt::Display for AppPattern {
     }
 }
 
-/// Whether a text matches a pattern in which `*` stands for any text. The pieces between stars are found from the left,
-/// so that the time is at most proportional to pattern times text.
+/// Whether a text matches a pattern in which `*` matches any text. The pieces between stars are found from the left, so
+/// that the time is at most proportional to pattern times text.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Definition of a match: a star takes nothing, or a character and perhaps more.
+    /// Definition of a match: a star matches nothing, or a character and perhaps more.
     fn naive(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, _) => text.is_empty(),

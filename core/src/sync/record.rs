@@ -5,7 +5,7 @@ use signalbox_common::cut::flow::{
     CUT_LATE, IS_REPLICA, LAST_REQUEST, PAIRED, RESYNC, SOCKETS_CLOSED, TS_DELTA_KNOWN, TS_DELTA_UNKNOWN, state,
 };
 
-/// Flags of the directions that a record carries: the others say how far the packets have come.
+/// Flags of the directions that a record carries: the others depend on how far the packets have come.
 const CARRIED_FLAGS: [u32; 2] = [TS_DELTA_KNOWN | CUT_LATE | LAST_REQUEST, TS_DELTA_UNKNOWN];
 
 /// Clocks of the machine that writes or reads a record. They differ between machines; ages and offsets do not.
@@ -77,7 +77,7 @@ impl FlowRecord {
         }
     }
 
-    /// Makes the entry of the flow, a shadow: packets tell the numbers that the record leaves out.
+    /// Makes the entry of the flow, a shadow: packets supply the numbers that the record leaves out.
     #[must_use]
     pub fn shadow(&self, clock: RecordClock) -> CutFlow {
         let [client, vip, local, host_addr] = self.addresses;
@@ -224,8 +224,8 @@ mod tests {
             prop_assert_eq!(shadow.dirs[1].flags & CARRIED_FLAGS[1], original.dirs[1].flags & CARRIED_FLAGS[1]);
         }
 
-        /// Two balancers carry alternate packets of one conversation, as in a split brain: what arrives is the same as
-        /// with one, and each sees the end.
+        /// Two balancers carry alternate packets of one conversation, as in a split brain: the receivers get the same
+        /// as with one, and each balancer sees the end.
         #[test]
         fn two_balancers_may_carry_alternate_packets_of_one_flow(
             numbers: [u32; 4],
@@ -252,7 +252,7 @@ mod tests {
                 prop_assert_eq!(progress, FlowProgress::Open);
                 sent[stream] = sent[stream].wrapping_add(bytes);
             }
-            // Then one has the flow to itself, and sees its end.
+            // Then one has the flow alone, and sees its end.
             let flow = &mut nodes[0];
             for dir in &mut flow.dirs {
                 dir.flags |= RESYNC;
@@ -274,7 +274,7 @@ mod tests {
             prop_assert!(flow.ended());
         }
 
-        /// Nobody who guesses ends a flow whose numbers are not known yet.
+        /// An attacker who guesses cannot end a flow whose numbers are not known yet.
         #[test]
         fn resets_and_handshakes_say_nothing_of_a_shadow(numbers: [u32; 4], seq: u32, ack: u32, from_client: bool) {
             let clock = RecordClock::default();
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(shadow.dirs[0].bytes, 50);
         forwarded(&mut shadow, false, &packet(FIN | ACK, 2_000_000, host_heard), 10);
         assert_eq!(shadow.dirs[1].bytes, 10);
-        // A FIN that is the first thing said after a move ends the flow like any other.
+        // A FIN that is the first packet after a move ends the flow like any other.
         let mut closed = FlowRecord::of(0, &flow([9, 8, 7, 6], 0, [false; 4]), clock).shadow(clock);
         let (there, back) = (closed.seq_delta_in, closed.seq_delta_out);
         forwarded(

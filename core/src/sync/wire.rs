@@ -1,8 +1,8 @@
 //! Messages between balancers: how records of flows travel.
 //!
-//! A connection carries messages one behind the other: one byte for the kind, two for the length of the body, the body;
-//! numbers are big-endian. A kind that the receiver does not know is skipped, so that later versions may add some; what
-//! changes otherwise gets another [`PROTOCOL`].
+//! A connection carries messages one after the other: one byte for the kind, two for the length of the body, the body;
+//! numbers are big-endian. A kind that the receiver does not know is skipped, so that later versions may add some; any
+//! other change needs another [`PROTOCOL`].
 
 use signalbox_common::cut::flow::LAST_REQUEST;
 use signalbox_common::net::Key;
@@ -34,7 +34,7 @@ const ACK: u8 = 8;
 const SERVICE_FLOW: u8 = 9;
 const SERVICE_END: u8 = 10;
 const SERVICE_FULL_END: u8 = 11;
-/// Kind of a flow with [`LAST_REQUEST`]: balancers that do not know it would forward what the client sends.
+/// Kind of a flow with [`LAST_REQUEST`]: balancers that do not know it would forward further bytes of the client.
 const LAST_REQUEST_FLOW: u8 = 12;
 const HAND_OVER: u8 = 13;
 const RECLAIM: u8 = 14;
@@ -98,8 +98,8 @@ pub enum Message {
     End(u32),
     /// All flows of the sender follow.
     FullBegin,
-    /// All flows of the sender have been sent. These groups of virtual addresses were its own all the while: flows to
-    /// them that were not among those sent have ended.
+    /// All flows of the sender have been sent. These groups of virtual addresses were its own during all that time:
+    /// flows to them that were not sent have ended.
     FullEnd(Vec<String>),
     /// A connection of a layer-4 service that the sender carries.
     ServiceFlow(Box<ServiceRecord>),
@@ -382,7 +382,7 @@ const STATES: [(u16, u8); 2] = [
     (signalbox_common::l4::abi::state::RST, 2),
 ];
 
-/// Appends addresses behind a byte that says how long they are.
+/// Appends addresses after a byte that says how long they are.
 fn put_addresses(addresses: &[[u32; 4]], out: &mut Vec<u8>) {
     let is_v6 = !addresses.iter().all(is_mapped);
     out.push(if is_v6 { HAS_IPV6 } else { 0 });

@@ -1,7 +1,7 @@
 //! Whether HTTP/2 may be offered with a certificate.
 //!
 //! A browser that has an HTTP/2 connection uses it for every name that the connection's certificate covers and that
-//! resolves to the same address (RFC 9113, section 9.1.1). Requests for a passthrough route would so arrive where TLS
+//! resolves to the same address (RFC 9113, section 9.1.1). Requests for a passthrough route would then arrive where TLS
 //! ends, instead of at the route's hosts.
 
 use std::collections::HashSet;

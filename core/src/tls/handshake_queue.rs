@@ -23,7 +23,7 @@ impl HandshakeSource {
 /// Reason why a handshake waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeWait {
-    /// The worker has as many handshakes in progress as it may have.
+    /// The worker has reached its limit of handshakes in progress.
     Worker,
     /// The source has.
     Source,
@@ -90,7 +90,7 @@ impl<W> HandshakeQueue<W> {
         self.make_ready(source, limits);
     }
 
-    /// Notes that a handshake has ended, however it has.
+    /// Notes that a handshake has ended, successfully or not.
     pub fn end(&mut self, source: HandshakeSource, limits: HandshakeLimits) {
         self.in_progress = self.in_progress.saturating_sub(1);
         if let Some(turns) = self.sources.get_mut(&source) {

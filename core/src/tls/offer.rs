@@ -1,4 +1,4 @@
-//! For which certificates a listener offers HTTP/2, as a table that is made when the configuration changes.
+//! Certificates with which a listener offers HTTP/2, as a table that is made when the configuration changes.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl Http2Offer {
     }
 }
 
-/// Routes by what certificates may name.
+/// Routes by the names that certificates may have.
 #[derive(Debug, Default)]
 struct RouteNames {
     table: RouteTable,
@@ -97,7 +97,7 @@ impl RouteNames {
         }
     }
 
-    /// Number of routes that a certificate of these names answers for; 2 stands for more.
+    /// Number of routes that a certificate of these names answers for; 2 means more than one.
     fn count(&self, names: &[HostnamePattern]) -> usize {
         let mut only = None;
         for name in names {

@@ -356,7 +356,7 @@ fn a_route_may_balance_in_its_own_way() {
             random: 0,
             source_hash: 0,
         };
-        // The second host is the busy one: only turns lead to it.
+        // The second host is the busy one: only turns reach it.
         view.host_to(Destination::Route(route), 0, Protocol::Http, draw, &[], |host| {
             u32::from(host) * 9
         })

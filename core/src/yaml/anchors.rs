@@ -31,7 +31,7 @@ impl Anchors {
         Ok(())
     }
 
-    /// Returns the node that an alias stands for, if its height is at most `room`.
+    /// Returns the node that an alias refers to, if its height is at most `room`.
     pub(super) fn resolve(&mut self, id: usize, room: usize) -> Result<YamlNode, String> {
         let Some((node, height)) = self.nodes.get(&id) else {
             // With `a: &a [*a]` the parser knows the anchor before its node is complete.

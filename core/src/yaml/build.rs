@@ -1,7 +1,7 @@
 //! Builder of the tree from the parser's events.
 //!
 //! Not the parser's own tree: that one drops the place of keys, stops at the first duplicate key and recurses as deep
-//! as the text says.
+//! as the text.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
@@ -35,7 +35,7 @@ struct Fault(Position, String);
 impl From<ScanError> for Fault {
     fn from(error: ScanError) -> Self {
         let info = error.info();
-        // Values taken for an alias are mostly an address or a wildcard.
+        // Values mistaken for an alias are mostly an address or a wildcard.
         let hint = if info.contains("anchor") {
             " (a value that begins with `*` or `&` needs quotes: \"*:80\")"
         } else {

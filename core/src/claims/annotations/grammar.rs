@@ -1,4 +1,4 @@
-//! Values of the annotations of OpenShift's router. Each function takes a value that makes sense, or says what would.
+//! Values of the annotations of OpenShift's router. Each function accepts a valid value, or describes valid ones.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -15,7 +15,7 @@ fn decoded(pairs: &[(&str, &str)]) -> Decoded {
     decode(&object)
 }
 
-/// Settings by one annotation, about which there is nothing to note.
+/// Settings by one annotation, for which no note is made.
 #[track_caller]
 fn good(key: &str, value: &str) -> RouteSettings {
     let Decoded { settings, notes, .. } = decoded(&[(key, value)]);

@@ -11,7 +11,7 @@ const MAX_DIGITS: u8 = 64;
 pub(super) struct SizeLine {
     size: u64,
     digits: u8,
-    /// Bytes behind the digits.
+    /// Bytes after the digits.
     extension: usize,
     place: LinePlace,
 }
@@ -34,7 +34,8 @@ impl SizeLine {
             (LinePlace::LineFeed, _) | (_, b'\n') => return Err(ChunkedError::LineEnd),
             (LinePlace::Digits, digit) if digit.is_ascii_hexdigit() => return self.digit(digit).map(|()| None),
             (LinePlace::Digits, _) if self.digits == 0 => return Err(ChunkedError::Size),
-            // Some servers pad the size, and peers take it: after white space only the line's end or a semicolon may come.
+            // Some servers pad the size, and peers accept it: after white space only the line's end or a semicolon may
+            // come.
             (LinePlace::Digits | LinePlace::BadWhitespace | LinePlace::Extension, b'\r') => {
                 self.place = LinePlace::LineFeed;
             }

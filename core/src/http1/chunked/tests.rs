@@ -11,8 +11,8 @@ const LIMITS: MessageLimits = MessageLimits {
     trailer_fields: 3,
 };
 
-/// Scans a body that comes in pieces of these sizes, the last one over and over. Returns what is sent on, how many bytes
-/// were the body's, and whether it ended.
+/// Scans a body that comes in pieces of these sizes, the last one over and over. Returns the bytes sent on, how many
+/// bytes were the body's, and whether it ended.
 fn scan(bytes: &[u8], pieces: &[usize]) -> Result<(Vec<u8>, usize, bool), ChunkedError> {
     let (mut body, mut sent, mut used) = (ChunkedBody::new(&LIMITS), Vec::new(), 0);
     let mut sizes = pieces.iter().copied().chain(std::iter::repeat(*pieces.last().unwrap()));
@@ -155,7 +155,7 @@ fn trailers_are_held_back_until_they_are_checked_and_may_be_left_out() {
     assert_eq!(body.trailers(), b"Digest: abc\r\n\r\n");
     let values: Vec<_> = body.trailer_fields().values(body.trailers(), "digest").collect();
     assert_eq!(values, [b"abc"]);
-    // Nothing is taken of bytes behind the body.
+    // Bytes after the body are not taken.
     assert_eq!(
         body.scan(b"HTTP").unwrap(),
         ChunkScan {

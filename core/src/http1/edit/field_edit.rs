@@ -6,7 +6,7 @@ use super::field_name::FieldName;
 /// lines added before it are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldEdit {
-    /// Adds a line behind all others.
+    /// Adds a line after all others.
     Add(FieldName, Vec<u8>),
     /// Removes all lines of a name.
     Remove(FieldName),
@@ -45,7 +45,7 @@ impl FieldEdit {
     }
 }
 
-/// Effect of the edits on a line that came.
+/// Effect of the edits on a received line.
 pub(super) enum LineEdit<'a> {
     /// The line stays.
     None,
@@ -91,7 +91,7 @@ impl<'a> PendingEdits<'a> {
         }
     }
 
-    /// Lines that come behind all others.
+    /// Lines that come after all others.
     pub(super) fn additions(&self) -> impl Iterator<Item = (&'a FieldName, &'a [u8])> {
         self.edits.iter().enumerate().filter_map(|(at, edit)| match edit {
             FieldEdit::Add(name, value) | FieldEdit::Set(name, value)

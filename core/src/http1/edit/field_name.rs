@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::super::grammar::{is_same_to_hosts, is_tchar, is_token};
 
-/// Fields that frame a message or end with the hop: an edit would break what the balancer itself says.
+/// Fields that frame a message or end with the hop: an edit would contradict the balancer's own.
 const NOT_EDITED: [&str; 8] = [
     "connection",
     "content-length",

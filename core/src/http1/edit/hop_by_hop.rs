@@ -6,7 +6,7 @@ use super::super::grammar::elements;
 use super::super::head::names_trailers;
 use super::ConnectionField;
 
-/// A field section with what decides which of its lines are sent on.
+/// A field section, and the facts that decide which of its lines are sent on.
 pub(super) struct Section<'a> {
     pub(super) fields: &'a FieldSection,
     pub(super) buffer: &'a [u8],
@@ -26,12 +26,12 @@ pub(super) enum HeadKind {
 pub(super) enum Passage {
     Passes,
     Stops,
-    /// The line asks for trailers, and that alone is sent on of it.
+    /// The line asks for trailers, and only that part of it is sent on.
     Trailers,
 }
 
 impl Section<'_> {
-    /// Whether a line is sent on. Transfer-Encoding is, as chunks are sent on as they stand.
+    /// Whether a line is sent on. Transfer-Encoding is, because chunks are sent on unchanged.
     pub(super) fn passage(&self, name: &[u8], value: &[u8], connection: ConnectionField) -> Passage {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         let stops = if is("te") {

@@ -1,4 +1,4 @@
-//! A head as a list of slices: mostly ranges of the one that came.
+//! A head as a list of slices: mostly ranges of the received one.
 
 use super::super::byte_range::ByteRange;
 use super::super::grammar::is_field_byte;
@@ -34,7 +34,7 @@ impl RewrittenHead {
         self.pieces.iter().map(length).sum()
     }
 
-    /// Whether the head is empty, which one that was built never is.
+    /// Whether the head is empty, which a built one never is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

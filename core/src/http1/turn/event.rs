@@ -28,7 +28,7 @@ pub enum TurnEvent {
         /// Whether the end is certain to be the host's.
         is_clean: bool,
     },
-    /// A connection to a host stands.
+    /// A connection to a host is established.
     HostConnected,
     /// Bytes have come from the host that belong to no answer.
     HostExtraBytes,
@@ -38,7 +38,7 @@ pub enum TurnEvent {
     HostMayRefuse,
     /// The answer's head, framing or body breaks the rules.
     HostMalformed,
-    /// The host says that it has not looked at the request (RFC 9113, section 8.7): any method may be sent again.
+    /// The host reports that it has not processed the request (RFC 9113, section 8.7): any method may be sent again.
     HostRefused,
     /// The host takes no more of the request; its answer may be on its way.
     HostStopped,
@@ -46,7 +46,7 @@ pub enum TurnEvent {
     HostTimedOut,
     /// The first byte of the request's head may have been written.
     RequestBegun,
-    /// So many bytes of the request's body were passed on.
+    /// This many bytes of the request's body were passed on.
     RequestBody(u64),
     /// The request has been passed on to its end. A request without a body ends with its head.
     RequestEnded,
@@ -54,7 +54,7 @@ pub enum TurnEvent {
     TunnelEnded,
 }
 
-/// Step that the datapath is to take.
+/// Step for the datapath to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Get a connection to a host, and send the request from its head on.
@@ -64,7 +64,7 @@ pub enum NextStep {
     },
     /// Pass on request and answer, both at a time.
     Exchange {
-        /// Whether the request is still to be read from the client and passed on.
+        /// Whether the request must still be read from the client and passed on.
         passes_request: bool,
     },
     /// The exchange is over.
@@ -81,6 +81,6 @@ pub enum AnswerAction {
     Drop,
     /// Pass it on with this Connection field.
     Pass(ConnectionField),
-    /// Pass on nothing: [`next`](super::Turn::next) says what to do.
+    /// Pass on nothing: [`next`](super::Turn::next) returns the next step.
     Refuse,
 }

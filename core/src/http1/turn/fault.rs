@@ -55,7 +55,7 @@ impl TurnFault {
         }
     }
 
-    /// Status code that the client is told, if it can be told one. nginx's 499 for a client that is gone.
+    /// Status code for the client, if it can get one. nginx's 499 for a client that is gone.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {

@@ -72,7 +72,7 @@ fn first_symbol(bits: u64) -> (u16, usize) {
     (END_OF_STRING, LONGEST)
 }
 
-/// Appends the string that `coded` stands for. `None` if it is no string: wrong padding, or its end within it.
+/// Appends the string that `coded` encodes. `None` if it is no string: wrong padding, or its end within it.
 pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut bits, mut held) = (0u64, 0usize);
     let mut rest = coded.iter();

@@ -144,7 +144,7 @@ fn pseudo_fields_are_checked() {
 }
 
 proptest! {
-    /// Whatever comes out is one whole head for the parser of HTTP/1, with the body that was announced.
+    /// Every output is one whole head for the parser of HTTP/1, with the announced body.
     #[test]
     fn what_comes_out_is_one_head(
         path in prop::collection::vec(any::<u8>(), 0..12),

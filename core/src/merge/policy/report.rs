@@ -193,7 +193,7 @@ impl ReportContext<'_> {
         add(has_headers, keys::HEADERS, verdict);
     }
 
-    /// ObeyedBy on what becomes of plain HTTP, whose requests can be read even where TLS passes through.
+    /// ObeyedBy for the treatment of plain HTTP, whose requests can be read even where TLS passes through.
     fn insecure(&self) -> (ObeyedBy, &'static str) {
         match self.of_servers(&RouteSettings::default()) {
             (ObeyedBy::Here, _) if self.insecure_in_file => {
@@ -216,7 +216,7 @@ impl ReportContext<'_> {
         }
     }
 
-    /// ObeyedBy on what goes by the client's address.
+    /// ObeyedBy for settings that depend on the client's address.
     fn by_client(&self, remark: &'static str) -> (ObeyedBy, &'static str) {
         match self.cluster.role {
             ClusterRole::Routers if self.cluster.proxy_protocol => (ObeyedBy::InformedRouter, ""),
@@ -263,7 +263,7 @@ impl ReportContext<'_> {
         }
     }
 
-    /// ObeyedBy on an annotation that signalbox obeys in no role.
+    /// ObeyedBy for an annotation that signalbox obeys in no role.
     fn router_only(&self, key: &str) -> (&'static str, (ObeyedBy, &'static str)) {
         let (key, why) = match key {
             keys::HEALTH_INTERVAL => (

@@ -101,7 +101,7 @@ fn lists_of_clients_hold_for_their_cluster_and_keep_a_name_cuttable() {
     // Servers do not, even if they know the client.
     model.clusters[0].role = ClusterRole::Servers;
     assert_eq!(claimed(&applied(&model, &claims)).allow.len(), 2);
-    // A cluster without a share has no say.
+    // A cluster without a share has no influence.
     let mut unshared = model.routes[0].clone();
     unshared.clusters = vec![(0, 0), (1, 1)];
     assert_eq!(claimed(&applied_to(&model, unshared, &claims)).allow, [list(1, &[])]);
@@ -134,7 +134,7 @@ fn lists_of_paths_hold_for_requests_and_for_connections_together() {
         ]
     );
     assert!(route.needs_request_routing(), "only requests have paths");
-    // Where one path is for everybody, connections are.
+    // Where one path admits every client, so do connections.
     let route = applied(&model, &[claim(vec![settings(""), allowing("/admin", &[])])]);
     assert_eq!(claimed(&route).allow, []);
     assert_eq!(claimed(&route).paths[0].allow, [list(0, &[])]);

@@ -28,7 +28,7 @@ pub(super) mod flag {
 pub mod code {
     /// The connection is closed, and nothing was wrong with it.
     pub const NO_ERROR: u32 = 0;
-    /// A frame stands where it is not allowed.
+    /// A frame is where it is not allowed.
     pub const PROTOCOL_ERROR: u32 = 1;
     /// SETTINGS have not been acknowledged in time.
     pub const SETTINGS_TIMEOUT: u32 = 4;

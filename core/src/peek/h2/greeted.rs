@@ -59,7 +59,7 @@ impl GreetedClient {
     ///
     /// # Errors
     ///
-    /// The client breaks the protocol and is to be refused.
+    /// The client breaks the protocol and must be refused.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), PeekParseError> {
         self.bytes_received += bytes.len() as u64;
         self.buffer.extend_from_slice(bytes);
@@ -136,8 +136,8 @@ impl GreetedClient {
         out
     }
 
-    /// Traffic before a host has the connection: the client's stream as the host is to have it, the number of bytes
-    /// taken off that stream, and the number of bytes sent to the client.
+    /// Traffic before a host has the connection: the client's stream for the host, the number of bytes taken off that
+    /// stream, and the number of bytes sent to the client.
     #[must_use]
     pub fn handoff(&self) -> (&[u8], u64, u32) {
         (&self.buffer, self.bytes_received, self.bytes_sent)
@@ -202,7 +202,7 @@ mod tests {
         message(frames)[PREFACE.len()..].to_vec()
     }
 
-    /// Bytes said to a client, and bytes that the host has of its stream.
+    /// Bytes sent to a client, and bytes of its stream for the host.
     type Passed = (Vec<u8>, Vec<u8>);
 
     /// Feeds a client's stream in pieces that end at `cuts`. Bytes still in the socket go to the host too. `None`: the
@@ -328,8 +328,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost however a client's stream is cut and wherever the acknowledgement stands: the host gets
-        /// everything but that acknowledgement and the PINGs that were answered.
+        /// Nothing is lost, however a client's stream is cut and wherever the acknowledgement is: the host gets
+        /// everything except that acknowledgement and the answered PINGs.
         #[test]
         fn nothing_else_is_lost(
             before in prop::collection::vec(any_frame(), 0..6),

@@ -6,7 +6,7 @@ use crate::peek::{ClientRequest, Peek, PeekParseError, from_authority};
 /// Largest dynamic table, in bytes, of a client's header blocks before a server's SETTINGS (RFC 9113, section 6.5.2).
 const DYNAMIC_TABLE_BYTES: usize = 4096;
 
-/// Reason why a client's bytes are not looked at any further.
+/// Reason why no more of a client's bytes are parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProtocolError {
     pub(super) error: PeekParseError,

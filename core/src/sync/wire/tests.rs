@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(decoder.skipped, 0);
     }
 
-    /// Whatever a peer sends, decoding ends, and nothing is kept but the beginning of a message.
+    /// Whatever a peer sends, decoding ends, and only the beginning of a message is kept.
     #[test]
     fn garbage_is_refused_or_skipped(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let mut decoder = Decoder::default();
