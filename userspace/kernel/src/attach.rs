@@ -65,8 +65,8 @@ fn after_pinned(pin: &Path) -> Option<(SchedClassifierLink, LinkOrder)> {
     Some((link, order))
 }
 
-/// Replaces the program in the pinned link, or makes a link and pins it. A new link stands right after that of `after`,
-/// and first where there is none: all other programs see packets as they did without us.
+/// Replaces the program in the pinned link, or makes a link and pins it. A new link is put right after that of `after`,
+/// or first if there is none: all other programs see packets as they did without us.
 pub(crate) fn attach_link(
     name: &'static str,
     program: &mut SchedClassifier,

@@ -1,5 +1,5 @@
-//! Whether programs are still where they were attached, as the kernel says: others may remove a qdisc, a link or a pin.
-//! Where the kernel cannot be asked, a program counts as attached.
+//! Whether programs are still where they were attached, according to the kernel: others may remove a qdisc, a link or a
+//! pin. Where the kernel cannot be asked, a program counts as attached.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use socket2::{Domain, Socket, Type};
 
-/// A capability, and what signalbox needs it for.
+/// A capability, and its use in signalbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     pub name: &'static str,

@@ -279,8 +279,8 @@ impl Cut {
                     Ok(())
                 }
                 Err(error) => {
-                    // Nobody would know which source ports these flows have, and new flows would take the same: the old
-                    // programs are retired.
+                    // Without the carry-over it is unknown which source ports these flows have, and new flows would
+                    // take the same: the old programs are retired.
                     tracing::error!(%error, version, dir, "Cut flows of another version cannot be read, and end.");
                     carry_over::retire_programs(&one)
                 }

@@ -15,7 +15,7 @@ pub fn detach_all() -> io::Result<RemovedPins> {
     cut::hooks::remove_filters();
     let mut cleaned = removal::remove(PinKind::Cut)?;
     cleaned.removed.extend(l4::detach()?);
-    // Only what could not be removed is there now.
+    // Everything still there could not be removed.
     cleaned.add(removal::remove(PinKind::Layer4)?);
     Ok(cleaned)
 }

@@ -1,5 +1,5 @@
-//! Programs of others that see packets before ours at an interface: they may drop them, or accept them, and ours never
-//! see these.
+//! Foreign programs that see packets before ours at an interface: they may drop them, or accept them, and then ours
+//! never see them.
 
 use std::fmt;
 

@@ -333,7 +333,7 @@ impl L4Kernel {
         self.port_bitmap.get(&word).ok().flatten().filter(|bits| *bits != 0)
     }
 
-    /// Sets which of 64 ports anybody wants packets to: see `PortBit`.
+    /// Sets which of 64 ports have a target: see `PortBit`.
     pub fn set_port_bits(&self, word: u32, bits: u64) -> io::Result<()> {
         self.port_bitmap.update(&word, &bits)
     }

@@ -1,7 +1,7 @@
 //! Access to the kernel: loads the eBPF objects, attaches programs, writes maps. Nothing else imports aya.
 //!
-//! Everything here degrades: where rights or kernel do not suffice, listeners bind plainly and flows stay on `splice`
-//! and `copy`, and [`Kernel::degraded`] says why.
+//! Everything here degrades: where rights or the kernel do not suffice, listeners bind plainly, flows stay on `splice`
+//! and `copy`, and [`Kernel::degraded`] gives the reason.
 
 pub mod address;
 mod attach;

@@ -209,7 +209,7 @@ impl MapFd {
 /// Calls `bpf(2)`.
 pub(super) fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<libc::c_long> {
     let size = size_of::<T>() as libc::c_long;
-    // SAFETY: the attribute lives for the call, and so does what it points to: keys and values of the map's sizes.
+    // SAFETY: the attribute and everything that it points to live for the call: keys and values of the map's sizes.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size) };
     if ret < 0 {
         Err(io::Error::last_os_error())
@@ -234,7 +234,7 @@ struct CreateAttr {
     map_name: [u8; 16],
 }
 
-/// Creates an array map, whose name the kernel cuts off behind 15 bytes.
+/// Creates an array map, whose name the kernel cuts off after 15 bytes.
 pub fn create_array(name: &str, value_size: u32, max_entries: u32, flags: u32) -> io::Result<OwnedFd> {
     const BPF_MAP_TYPE_ARRAY: u32 = 2;
     create(name, BPF_MAP_TYPE_ARRAY, value_size, max_entries, flags, 0)
@@ -345,8 +345,8 @@ pub struct MmapArray<T> {
     count: u32,
 }
 
-// SAFETY: the mapping is shared memory that lives as long as the value; every access is atomic or volatile, by those
-// who ask for its pointers.
+// SAFETY: the mapping is shared memory that lives as long as the value; every caller that gets its pointers accesses
+// them atomically or as volatile.
 unsafe impl<T> Send for MmapArray<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for MmapArray<T> {}

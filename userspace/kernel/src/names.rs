@@ -70,7 +70,7 @@ impl Names {
         Ok(number)
     }
 
-    /// Returns the parts of the name that a number stands for.
+    /// Returns the parts of the name that a number means.
     #[must_use]
     pub fn parts(&self, number: u32) -> Option<Vec<String>> {
         let known = self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -34,7 +34,7 @@ pub const SHIPPED: [&[u8]; 4] = [STEERING, CUT_THROUGH, LAYER4, DECAP];
 /// Messages of an object's programs (`AYA_LOGS`), which [`aya_log::EbpfLogger::flush`] writes to our log.
 pub type ProgramLog = aya_log::EbpfLogger<&'static dyn log::Log>;
 
-/// Opens the log of an object's programs; `None` where that fails, for the programs work without.
+/// Opens the log of an object's programs; `None` where that fails, because the programs work without it.
 pub(crate) fn program_log(ebpf: &mut Ebpf) -> Option<ProgramLog> {
     let log = aya_log::EbpfLogger::init(ebpf);
     log.inspect_err(|error| tracing::debug!(%error, "The eBPF programs' messages are not shown."))

@@ -1,5 +1,5 @@
-//! Whether a packet filter of this machine has a say in connections: base chains of nftables (which iptables-nft writes
-//! too), and tables of the older iptables.
+//! Whether a packet filter of this machine may decide on connections: base chains of nftables (which iptables-nft
+//! writes too), and tables of the older iptables.
 
 use std::io;
 
@@ -35,17 +35,17 @@ const HOOK_NUMBER: u16 = 1;
 /// Verdict of a policy (`NF_DROP`).
 const DROP: u32 = 0;
 
-/// Whether the kernel has nftables, as far as it has said so.
+/// Whether the kernel has nftables, as far as it is known.
 #[derive(Debug, Default)]
 pub struct PacketFilter {
-    /// The kernel has said that it has none: if it comes, it comes as a module.
+    /// The kernel has reported that it has none: if that changes, a module was loaded.
     lacks_nftables: bool,
 }
 
 impl PacketFilter {
-    /// Returns whether rules apply to packets that this machine receives or sends for itself: those that it forwards are
-    /// not looked at. Takes CAP_NET_ADMIN, and fails for an ordinary user where the older iptables is loaded: the names of
-    /// its tables are root's.
+    /// Returns whether rules apply to packets that this machine receives or sends for itself: forwarded packets do not
+    /// count. Needs CAP_NET_ADMIN, and fails for an ordinary user where the older iptables is loaded: the names of its
+    /// tables are root's.
     pub fn has_rules(&mut self) -> io::Result<bool> {
         for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
             match std::fs::read_to_string(path) {

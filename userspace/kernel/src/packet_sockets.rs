@@ -10,7 +10,7 @@ use std::io;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 
-/// Versions of IP whose packets a packet socket takes.
+/// Address families whose packets a packet socket takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedFamilies {
     pub v4: bool,

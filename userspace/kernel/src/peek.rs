@@ -34,7 +34,7 @@ pub use orphan::{detach_orphans, has_orphans};
 
 const PROGRAM: &str = "peek_in";
 
-/// Name of the pin of the cookies' key: a successor believes its predecessor's cookies.
+/// Name of the pin of the cookies' key: a successor accepts its predecessor's cookies.
 const KEY_PIN: &str = "PEEK_KEY";
 
 /// Kernel objects of the kernel peek.
@@ -175,7 +175,8 @@ impl Peek {
         self.wildcards.delete(&Key::new(bits, suffix))
     }
 
-    /// Sets the address that a host is connected to from, of clients of an address that moves; `None`: its own.
+    /// Sets the address from which connections to a host are made, for clients of an address that moves; `None`: its
+    /// own.
     pub fn set_source(&self, key: &PeekSourceKey, source: Option<&[u32; 4]>) -> io::Result<()> {
         match source {
             Some(source) => self.sources.update(key, source),
@@ -237,8 +238,8 @@ impl Peek {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
     }
 
-    /// Attaches to the interfaces that have the programs of tier `cut`, which carry what this one begins, as soon as it
-    /// may attach there. `outlives`: the program stays there when the process has died.
+    /// Attaches, as soon as it may, to the interfaces that have the programs of tier `cut`, which carry the flows that
+    /// this one begins. `outlives`: the program stays there when the process has died.
     pub fn follow_interfaces(&self, cut: &Cut, outlives: bool, may_attach: impl Fn(&Interface) -> bool) {
         let mut hooks = self.hooks();
         let mut wanted = cut.attached_interfaces();
@@ -269,8 +270,8 @@ fn cpus_with_a_share() -> u32 {
         .map_or(1, |last| last + 1)
 }
 
-/// Has each CPU begin anywhere in its share of flows and ports: an earlier process has begun at some place, too, and its
-/// flows still have what follows.
+/// Has each CPU begin anywhere in its share of flows and ports: an earlier process has begun at some place, too, and
+/// its flows still use the entries that follow.
 fn scatter_cursors(ebpf: &mut Ebpf) -> io::Result<()> {
     let map = ebpf.map_mut("PEEK_CURSOR").ok_or(io::ErrorKind::NotFound)?;
     let mut cursors = PerCpuArray::<_, PeekCursor>::try_from(map).map_err(io::Error::other)?;

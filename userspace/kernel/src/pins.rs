@@ -129,7 +129,7 @@ impl Pins {
         }
     }
 
-    /// Removes what a failed load has pinned. Only for callers who know that nothing was pinned before.
+    /// Removes the pins of a failed load. Only for callers that know that nothing was pinned before.
     pub(crate) fn clear(&self) {
         for name in names_in(&self.dir).unwrap_or_default() {
             let _ = fs::remove_file(self.dir.join(name));

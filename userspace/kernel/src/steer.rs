@@ -64,7 +64,7 @@ impl Steering {
         self.link.try_clone()
     }
 
-    /// Puts a listening socket into a slot. Any one socket of a SO_REUSEPORT group stands for the whole group.
+    /// Puts a listening socket into a slot. Any one socket of a SO_REUSEPORT group represents the whole group.
     pub fn set_listener(&self, slot: u32, socket: &impl AsRawFd) -> io::Result<()> {
         assert!(slot < MAX_LISTENER_SLOTS, "slot {slot}");
         self.listeners.update(&slot, &(socket.as_raw_fd() as u32))

@@ -118,7 +118,7 @@ pub(super) fn flows(earlier: &OtherVersion) -> io::Result<Vec<CutFlow>> {
     Ok(found)
 }
 
-/// Returns the addresses that move by another version's plan, which its connections drain at, or whose former owners
+/// Returns the addresses that move by another version's plan, at which its connections drain, or whose former owners
 /// drain. Versions that do not describe them had none.
 pub(super) fn moving_addresses(earlier: &OtherVersion) -> io::Result<Vec<([u32; 4], MovingAddress)>> {
     let known = earlier.structures()?;
@@ -206,7 +206,8 @@ fn missed(then: &DirState, now: &DirState, ours: &DirState) -> DirState {
         } else {
             now.bytes.wrapping_sub(then.bytes)
         },
-        // The offsets that these flags speak of are not carried: ours fixes its own, from the same clock.
+        // The offsets that these flags describe are not carried over: our program determines its own, from the same
+        // clock.
         flags: now.flags & !(TS_DELTA_KNOWN | TS_DELTA_UNKNOWN),
         snd_max: seq::later(ours.snd_max, now.snd_max),
         ack: seq::later(ours.ack, now.ack),

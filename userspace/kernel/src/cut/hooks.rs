@@ -15,8 +15,7 @@ use crate::l4::hooks::TC_PROGRAM;
 use crate::object::program;
 use crate::pins::{PinKind, Pins};
 
-/// Last of our priorities among filters of an interface: before those of others, which have 49152 and up unless told
-/// otherwise.
+/// Last of our priorities among filters of an interface: before those of others, which have 49152 and up by default.
 pub(crate) const LAST_PRIORITY: u16 = 50;
 
 /// Priority of this version's filters.

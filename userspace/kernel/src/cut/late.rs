@@ -45,7 +45,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Leaves a flow to its sockets again, whose tuples lead to its entry.
+    /// Leaves a flow, whose tuples lead to its entry, to its sockets again.
     pub fn release_held(&self, index: u32) {
         let flow = self.table.read(index);
         for way in [0, 1] {
@@ -55,8 +55,8 @@ impl Cut {
         }
     }
 
-    /// Gives up a held flow whose process has ended. Returns whether it had been closed in: both ends are to be reset
-    /// then, and the flow is being closed.
+    /// Abandons a held flow whose process has ended. Returns whether it had been closed in: then both ends must be
+    /// reset, and the flow is being closed.
     pub fn abandon_held(&self, index: u32) -> bool {
         let flow = self.table.read(index);
         let leads_here = |way: u32| {

@@ -70,7 +70,7 @@ impl Cut {
         Ok(left.len())
     }
 
-    /// Sends packets to an address that no connection is known for to its former owner, until a tick.
+    /// Sends packets to an address that belong to no known connection to its former owner, until a tick.
     pub fn chain_to(&self, address: IpAddr, ifindex: u32, mac: [u8; 6], until: u32) -> io::Result<()> {
         let key = to_words(address);
         let _chain = self.lock_chain();
@@ -93,7 +93,7 @@ impl Cut {
         self.refresh_has_moving()
     }
 
-    /// Removes local routes that no entry says anything of: those of another version, or of a move back.
+    /// Removes local routes that have no entry: those of another version, or of a move back.
     pub fn remove_stray_routes(&self) -> io::Result<usize> {
         let netlink = Netlink::open()?;
         let known = self.moving_addresses()?;
@@ -119,7 +119,7 @@ impl Cut {
         self.set_has_moving(!self.chain.keys::<[u32; 4]>()?.is_empty())
     }
 
-    /// Held while entries of `CUT_CHAIN` are changed, and while programs are told whether there are any.
+    /// Held while entries of `CUT_CHAIN` are changed, and while programs are notified whether there are any.
     fn lock_chain(&self) -> MutexGuard<'_, ()> {
         self.chain_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }

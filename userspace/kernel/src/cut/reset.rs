@@ -1,8 +1,8 @@
 //! Sends RSTs to both ends of a flow that has no sockets.
 //!
-//! An end accepts a RST at the number that it expects next. Of a flow that another balancer has carried that number may
-//! be unknown: a bare acknowledgement far outside of the end's window makes it say its numbers (RFC 9293, section
-//! 3.10.7.4), and the RST follows when the answer has come past.
+//! An end accepts a RST at the number that it expects next. That number may be unknown if another balancer has carried
+//! the flow: then a bare acknowledgement far outside of the end's window makes it send its numbers (RFC 9293, section
+//! 3.10.7.4), and the RST follows when the answer has passed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let (backend, local) = ports(flow.ports_b);
     let at = |words, port| SocketAddr::new(from_words(words), port);
     let flags = |way: &DirState| if way.flags & RESYNC == 0 { RST | ACK } else { ACK };
-    // The last known number may still be the right one: a question there would be no question.
+    // The last known number may still be the right one: then a question with it would get no answer.
     let number = |way: &DirState| {
         if way.flags & RESYNC == 0 {
             way.ack
@@ -41,7 +41,7 @@ pub(super) fn reset_both(flow: &CutFlow) -> std::io::Result<()> {
     let to_client = segment(at(flow.vip, vip), at(flow.client, client_port), &flow.dirs[0]);
     let to_host = segment(at(flow.local, local), at(flow.host_addr, backend), &flow.dirs[1]);
     let [client, host] = flow.dirs.map(|way| way.flags & SUPERSEDED == 0);
-    // A leg is left out where another connection has its ports by now: that one would be reset.
+    // A leg is left out if another connection has its ports by now: that one would be reset.
     if client {
         to_client.send()?;
     }

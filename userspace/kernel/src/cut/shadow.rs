@@ -80,8 +80,8 @@ impl Cut {
         self.table.exchange_state(index, state::SHADOW, state::CUT)
     }
 
-    /// Begins to remove a shadow, unless a packet has promoted it: [`Cut::remove`] is to follow. Returns whether it is
-    /// one.
+    /// Begins to remove a shadow, unless a packet has promoted it; the caller must then call [`Cut::remove`]. Returns
+    /// whether the entry is a shadow.
     pub fn retire_shadow(&self, index: u32) -> bool {
         self.table.exchange_state(index, state::SHADOW, state::DELETING)
     }
@@ -109,7 +109,7 @@ impl super::table::FlowTable {
     /// The entry stays a shadow during the update, and packets may promote it.
     fn update_shadow(&self, index: u32, shadow: &CutFlow) {
         let entry = self.entry(index);
-        // SAFETY: as above, also below; a number and the flag that says that it is known are written in this order.
+        // SAFETY: as above, also below; a number and the flag that marks it as known are written in this order.
         let number = |field: *mut u32| unsafe { AtomicU32::from_ptr(field) };
         // SAFETY: fields of the entry.
         unsafe {
@@ -138,7 +138,7 @@ impl super::table::FlowTable {
         }
     }
 
-    /// Has the next packet of each direction say the flow's numbers.
+    /// Has the flow's numbers determined again from the next packet of each direction.
     fn forget_numbers(&self, index: u32) {
         for way in 0..2 {
             // SAFETY: as above.

@@ -31,7 +31,8 @@ impl FlowTable {
     /// Maps the table, of whose `count` entries `shadows` are for flows of other balancers. A table that an earlier
     /// process has made may be smaller than configured: half of it is the least that the workers have.
     pub(super) fn map(fd: BorrowedFd<'_>, count: u32, shadows: u32) -> io::Result<Self> {
-        // Nobody is told where there is no room for flows of others either: sets without entries cost nothing then.
+        // Where there is no room for flows of others, none are reported to others either: sets without entries cost
+        // nothing then.
         let told = if shadows == 0 { 0 } else { count };
         Ok(Self {
             entries: MmapArray::map(fd, count)?,
@@ -340,7 +341,7 @@ pub fn tick() -> u32 {
     (clock() >> 20) as u32
 }
 
-/// Returns a time in ticks, rounded down; of a time that is longer than they can tell, the longest.
+/// Returns a time in ticks, rounded down; the greatest number of ticks for a longer time.
 #[must_use]
 pub fn ticks_of(time: std::time::Duration) -> u32 {
     const MAX_TICKS: u128 = 1 << 31;

@@ -22,7 +22,7 @@ pub fn attach(interface: &str) -> Result<bool, KernelError> {
     decap.load().map_err(attach_error(PROGRAM))?;
     let (id, native) = match decap.attach(interface, XdpMode::Driver) {
         Ok(id) => (id, true),
-        // Generic XDP: runs in the stack, behind any driver.
+        // Generic XDP: runs in the stack, with any driver.
         Err(_) => (
             decap.attach(interface, XdpMode::Skb).map_err(attach_error(PROGRAM))?,
             false,

@@ -375,7 +375,7 @@ fn native_xdp_cost(interface: &Interface) -> Option<String> {
             "{} is a veth: native XDP would take segmentation offload from its peer (`layer4.hook: native` insists)",
             interface.name
         )),
-        // A driver that does not tell its name may still have XDP: attaching tells.
+        // A driver that does not report its name may still have XDP: attaching shows it.
         _ => None,
     }
 }

@@ -70,7 +70,7 @@ impl Shield {
         let stats = PerCpuArray::try_from(take("SHIELD_STATS")?).map_err(unusable("SHIELD_STATS"))?;
         let ring = RingBuf::try_from(take("SHIELD_SAMPLES")?).map_err(unusable("SHIELD_SAMPLES"))?;
         let quota = PerCpuArray::try_from(take("SHIELD_SAMPLE_QUOTA")?).map_err(unusable("SHIELD_SAMPLE_QUOTA"))?;
-        // Not taken, for its descriptor must stay open: a program that an interface needs later is loaded onto it.
+        // Not taken, because its descriptor must stay open: a program that an interface needs later is loaded onto it.
         let Some(Map::Array(nodes)) = ebpf.map("SHIELD_SHARED_PREFIXES") else {
             return Err(KernelError::NoMap("SHIELD_SHARED_PREFIXES"));
         };
@@ -212,7 +212,7 @@ impl Shield {
         Ok(all)
     }
 
-    /// Returns how often a guard has decided what, by `Decision`.
+    /// Returns how often a guard has made each `Decision`.
     #[must_use]
     pub fn decisions(&self, guard: u32) -> [u64; 8] {
         let mut sum = [0; 8];
@@ -224,7 +224,7 @@ impl Shield {
         sum
     }
 
-    /// Hands out the samples of dropped packets since the last call, by whomever, and permits as many again.
+    /// Hands out the samples of dropped packets since the last call, from all programs, and permits as many again.
     pub fn for_each_sample(&self, mut each: impl FnMut(DroppedPacket)) -> io::Result<()> {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.ring.next() {

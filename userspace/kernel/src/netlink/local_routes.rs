@@ -1,4 +1,4 @@
-//! Local routes of this product's own: addresses whose packets this machine takes though no interface has them.
+//! Local routes that signalbox adds: addresses whose packets this machine takes though no interface has them.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,21 +11,21 @@ use super::Netlink;
 
 /// Mark of our routes (`proto 91` in `ip route`): those of a process that was killed are found by it.
 const OUR_PROTOCOL: RouteProtocol = RouteProtocol::Other(91);
-/// Priority behind the kernel's own route of an address that an interface has: ours counts as soon as that is gone,
-/// and no packet meets a machine without a route.
+/// Priority after the kernel's own route of an address that an interface has: ours counts as soon as that is gone, so
+/// that packets always find a route.
 const PRIORITY: u32 = 91;
 /// Index of the loopback interface. Not the address' former one: there the kernel would name the address as its own in
 /// ARP requests.
 const LOOPBACK: u32 = 1;
 
 impl Netlink {
-    /// Takes packets to an address until [`Self::remove_local_route`]. One that is there stays.
+    /// Takes packets to an address until [`Self::remove_local_route`]. An existing route stays.
     pub fn add_local_route(&self, address: IpAddr) -> io::Result<()> {
         let request = RouteNetlinkMessage::NewRoute(route(address));
         self.request(request, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK, |_| {})
     }
 
-    /// Takes packets to an address no longer. One that is gone is no error.
+    /// Stops taking packets to an address. A missing route is no error.
     pub fn remove_local_route(&self, address: IpAddr) -> io::Result<()> {
         let removed = self.request(RouteNetlinkMessage::DelRoute(route(address)), NLM_F_ACK, |_| {});
         match removed {

@@ -1,4 +1,4 @@
-//! Ways to other networks: those behind a router.
+//! Ways to other networks, through a router.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,8 +19,8 @@ pub struct WaysOut {
 }
 
 impl WaysOut {
-    /// Whether an answer by the interface that a packet has come by gets to its sender, wherever that is: the interface has
-    /// a default route, or no other one has a way to other networks.
+    /// Whether an answer that leaves by the interface of the request reaches its sender, wherever that is: the
+    /// interface has a default route, or no other one has a way to other networks.
     #[must_use]
     pub fn leads_back(&self, ifindex: u32) -> bool {
         self.default.contains(&ifindex) || self.all.iter().all(|other| *other == ifindex)

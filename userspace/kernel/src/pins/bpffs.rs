@@ -49,7 +49,7 @@ pub fn remedy(dir: &Path) -> String {
     )
 }
 
-/// Beginning of the names of pins that are made for a moment, to see whether they can be.
+/// Beginning of the names of pins that are made for a moment, to test whether pinning works.
 pub(super) const TRIAL_PREFIX: &str = "signalbox-try-";
 
 /// Tests whether pins can be made in a directory such as `dir`, as a start would: makes directories, pins a map, and

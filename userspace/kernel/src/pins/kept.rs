@@ -14,8 +14,8 @@ use crate::map;
 pub(super) type KeptPins = BTreeMap<String, OwnedFd>;
 
 impl Pins {
-    /// Notes which maps are pinned, and pins those again that were noted and are not pinned any more, which the log says.
-    /// Only for a process that no other one is about to replace; without the lock nothing happens.
+    /// Notes which maps are pinned, and pins those again that were noted and are not pinned any more, which is logged.
+    /// Only for a process that is not about to be replaced; without the lock nothing happens.
     pub(crate) fn restore(&self) {
         match self.try_restore() {
             Ok(names) if names.is_empty() => {}

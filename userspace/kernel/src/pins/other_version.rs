@@ -42,7 +42,7 @@ impl OtherVersion {
     }
 
     /// Finds the pins of all other versions and locks those that are free, for a process that starts. Fails while a
-    /// process of another version has flows, unless `take_over` says that it is to be replaced.
+    /// process of another version has flows, unless `take_over` says that it will be replaced.
     pub(crate) fn lock_all(kind: PinKind, map: &str, take_over: bool) -> io::Result<Vec<Self>> {
         let mut all = Self::all(kind, map)?;
         for one in &mut all {
@@ -112,7 +112,7 @@ impl OtherVersion {
     }
 }
 
-/// Moves the pin of a link here, if another version has it: an interface has one XDP program at a time, which is to be
+/// Moves the pin of a link here, if another version has it: an interface has one XDP program at a time, which must be
 /// replaced in one step.
 pub(crate) fn take_over_link(kind: PinKind, name: &str, to: &Path) -> io::Result<()> {
     let namespace = namespace(kind)?;
