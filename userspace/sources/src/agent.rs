@@ -82,7 +82,7 @@ async fn push_forever(
     let remote = ApiClient::Balancer(balancer);
     let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &url);
     let mut said = String::new();
-    // True if the report to the balancer said that the agent sees its cluster.
+    // True if the last report to the balancer claimed that the agent sees its cluster.
     let mut saw = false;
     loop {
         let what = known.borrow_and_update().clone();
@@ -140,7 +140,7 @@ async fn status_changed(status: &SourceStatus, saw: bool) {
     }
 }
 
-/// Pushes knowledge to a balancer. `saw` is set to whether the report says that the agent sees its cluster.
+/// Pushes knowledge to a balancer. `saw` is set to whether the report claims that the agent sees its cluster.
 async fn push(
     remote: &ApiClient,
     path: &str,

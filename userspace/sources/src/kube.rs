@@ -7,9 +7,9 @@
 //! Only this module uses the kube crate, and of it only kubeconfigs and TLS: its client runs credential programs on
 //! threads that cannot be cancelled. The watcher of kube-runtime 5 on `DynamicObject` was compared with [`follow`] and
 //! [`read`]. It swallows bookmarks, so that a quiet resource looks stale, and watches that break off, so that a lost
-//! server is noticed late. It resumes at its version without a look whether the server was restored to an older state,
-//! and would wait there for ever. A list whose pages expire begins again with pages, for ever. Lines and lists have no
-//! limit of length. One object whose metadata are malformed fails the whole list, without its name.
+//! server is noticed late. It resumes at its version without checking whether the server was restored to an older
+//! state, and would wait there forever. A list whose pages expire begins again with pages, endlessly. Lines and lists
+//! have no limit of length. One object whose metadata are malformed fails the whole list, without its name.
 
 mod access;
 mod certificate_writer;

@@ -33,7 +33,7 @@ pub struct DiscoveryUpdate {
     pub source: String,
     /// The cluster.
     pub cluster: String,
-    /// All that the source knows of the cluster; `None`: the cluster is gone.
+    /// Whole knowledge of the cluster; `None`: the cluster is gone.
     pub discovery: Option<Arc<ClusterDiscovery>>,
     /// Channel for the outcome: applied (and, if `durable`, on disk), or the reason why not.
     pub done: Option<oneshot::Sender<Result<(), String>>>,
@@ -92,7 +92,7 @@ impl SourceStatus {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Records that the source cannot reach what it watches.
+    /// Records that the source cannot reach the cluster or broker that it watches.
     pub fn mark_failed(&self, error: impl Into<String>) {
         self.connected.store(false, Relaxed);
         self.failures.inc();
@@ -104,7 +104,7 @@ impl SourceStatus {
         let _ = self.heard_ms.compare_exchange(0, ms, Relaxed, Relaxed);
     }
 
-    /// Records an agent's report: when it was last up to date, and what keeps it from being so now.
+    /// Records an agent's report: when it was last up to date, and the error that keeps it from being so now.
     pub fn record_report(&self, heard_ms: Option<u64>, error: Option<String>, interval: Duration) {
         let until = Instant::now() + interval * MAX_MISSED_REPORTS;
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, interval));

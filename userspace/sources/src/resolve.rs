@@ -107,7 +107,7 @@ async fn resolve(hostname: &Hostname, addresses: &mut Addresses) -> (Option<Dura
     for (kept, outcome) in found.iter_mut().zip([v4, v6]) {
         match outcome {
             Ok(mut answer) => {
-                // Servers give the addresses in turns.
+                // Servers rotate the order of the addresses.
                 answer.addresses.sort_unstable();
                 answer.addresses.dedup();
                 answer.addresses.truncate(MAX_ADDRESSES);
@@ -124,7 +124,7 @@ async fn resolve(hostname: &Hostname, addresses: &mut Addresses) -> (Option<Dura
     (ttl, error)
 }
 
-/// Knowledge of the addresses; the configuration has all else of the hosts.
+/// Knowledge of the addresses; the configuration has all other facts about the hosts.
 fn discovery(addresses: &Addresses) -> ClusterDiscovery {
     let host = |address: &IpAddr| Host {
         name: address.to_string(),

@@ -81,7 +81,7 @@ impl RoutingSpi {
         &self.status
     }
 
-    /// Consumes from the brokers, for ever. May be dropped at any point: unacknowledged messages are delivered again.
+    /// Consumes from the brokers endlessly. May be dropped at any point: unacknowledged messages are delivered again.
     pub async fn run(self: Arc<Self>) -> Infallible {
         consume::run(self).await
     }
@@ -99,7 +99,7 @@ impl RoutingSpi {
             rotations: turns,
         } = blocking(move || spi.intake().apply(&text, |kind| spi.status.events.inc(kind))).await?;
         for (cluster, answer) in answers {
-            // A closed channel means that the store has no objection.
+            // A closed channel means that the store does not object.
             if let Ok(Err(reason)) = answer.await {
                 tracing::warn!(cluster, reason, "The store does not take what a routing event says.");
                 self.status.events.inc("refused");
@@ -137,10 +137,10 @@ impl RoutingSpi {
         self.blocked_message.blocked()
     }
 
-    /// Passes over the message that cannot be recorded: it becomes a dead letter, and the next one is taken.
+    /// Skips the message that cannot be recorded: it becomes a dead letter, and the next one is taken.
     ///
     /// # Errors
-    /// No message waits, or the connection to the broker was lost in that moment.
+    /// No message waits, or the connection to the broker has just been lost.
     pub async fn skip(&self) -> Result<DeadLetter, SkipError> {
         self.blocked_message.skip().await
     }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use super::SourceStatus;
 use crate::alias_file::file_name;
 
-/// Pause before files are written again that could not be.
+/// Pause before files that could not be written are tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Subject of the note about files that cannot be written.
@@ -41,7 +41,7 @@ impl CertificateWriter {
         Self { wanted, task }
     }
 
-    /// Has the files be those of these names, and no others.
+    /// Makes the files be those of these names only.
     pub(super) fn set(&self, wanted: NamedTexts) {
         self.wanted.send_if_modified(|known| {
             let is_changed = *known != wanted;
@@ -76,7 +76,7 @@ async fn write_forever(directory: PathBuf, mut known: watch::Receiver<NamedTexts
     }
 }
 
-/// Brings the directory in line. New files come first, so that no certificate is missed while others change.
+/// Updates the directory. New files come first, so that no certificate is missing while others change.
 fn reconcile(directory: &Path, wanted: &NamedTexts) -> io::Result<()> {
     private_directory(directory)?;
     let files: BTreeMap<String, &Secret> = wanted

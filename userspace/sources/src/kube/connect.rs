@@ -228,7 +228,7 @@ impl Connector {
     }
 }
 
-/// Presents what a program gave: a token in a header, or a certificate in the TLS handshake.
+/// Presents the credential of a program: a token in a header, or a certificate in the TLS handshake.
 fn apply_credential(way: &mut ResolvedAccess, given: ExecCredentialStatus) -> Result<RequestAuth, String> {
     if let (Some(certificate), Some(key)) = (given.client_certificate_data, given.client_key_data) {
         way.tls.identity = Some(ClientCertificate {

@@ -20,7 +20,7 @@ pub(super) struct Feed {
     pub(super) has_certificates: bool,
 }
 
-/// Loss where a feed's objects may not be read.
+/// Loss if a feed's objects are forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Necessity {
     /// Names or hosts are lost.

@@ -1,4 +1,4 @@
-//! Lists a feed's resource and then watches it, for ever.
+//! Lists a feed's resource and then watches it, endlessly.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -131,7 +131,7 @@ fn retry_delay(
         {
             Some(pace.forbidden_retry)
         }
-        // A server that starts may refuse what it grants a moment later.
+        // A server that starts may first refuse requests that it grants a moment later.
         WatchError::Forbidden(_) | WatchError::Failed(_) if connector.reachability.is_starting() => {
             backoff.reset();
             None

@@ -1,4 +1,5 @@
-//! Hub: holds the objects of all feeds, and reports what they mean: when all have been listed, and after each change.
+//! Hub: holds the objects of all feeds, and reports the names and hosts that they give, when all have been listed and
+//! after each change.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use super::resource_kind::ResourceKind;
 use super::{DiscoveryUpdate, Settings, SourceStatus};
 use signalbox_sys::unix_ms;
 
-/// Most messages of feeds that are taken before the next telling.
+/// Most messages of feeds that are taken before the next report.
 const MAX_AT_ONCE: usize = 1024;
 
 /// State of one feed.

@@ -1,4 +1,5 @@
-//! Kubeconfig files: what kubectl reads of them to reach a server and to say who asks (client-go, `clientcmd/api/v1`).
+//! Kubeconfig files: the parts that kubectl reads to reach a server and to authenticate (client-go,
+//! `clientcmd/api/v1`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -56,7 +56,7 @@ struct RunningProgram(Child);
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // The whole process group, because a shell script leaves its children behind otherwise.
+        // The whole process group, because a shell script would otherwise leave its children running.
         if let Ok(group) = i32::try_from(self.0.id()) {
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }

@@ -115,8 +115,8 @@ impl Reader {
                 // The server has forgotten the next pages: the list is read without pages.
                 Err(WatchError::Expired) => return self.pages(0).await,
                 Err(WatchError::Absent) => {}
-                // A server answers 403, not 404, to an account without rights: the API's discovery tells the two
-                // apart.
+                // A server answers 403, not 404, to an account without rights: the API's discovery distinguishes the
+                // two.
                 Err(WatchError::Forbidden(_)) if self.is_absent().await? => {}
                 outcome => return outcome,
             }
@@ -234,7 +234,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Tells the hub of an event, and returns its version.
+    /// Reports an event to the hub, and returns its version.
     async fn event(&mut self, line: &[u8]) -> Result<String, WatchError> {
         let name = self.feed.name();
         let garbled = |what: &str| WatchError::Garbled(format!("an event of {name} {what}"));

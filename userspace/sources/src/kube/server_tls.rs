@@ -1,4 +1,4 @@
-//! TLS with an API server: its authorities, its name, and the certificate that is shown to it.
+//! TLS with an API server: its authorities, its name, and the client's certificate.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use signalbox_tls::provider::provider;
 pub(super) struct ServerTls {
     /// Authorities that sign the server's certificate; those of the system if there are none.
     pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
-    /// Whether any certificate will do.
+    /// Whether any certificate is accepted.
     pub(super) is_unverified: bool,
     /// Name to ask for and to verify, if it is not the address' host.
     pub(super) server_name: Option<String>,

@@ -9,7 +9,7 @@ pub(super) enum WatchError {
     Absent,
     /// A watch was cut off without a message from the server: to be resumed from the same version.
     Broken(String),
-    /// The server does not know, or does not believe, the account.
+    /// The server does not know the account, or rejects its credentials.
     Unauthorized(String),
     /// The account lacks the right.
     Forbidden(String),
@@ -35,8 +35,8 @@ impl From<BodyError> for WatchError {
 }
 
 impl WatchError {
-    /// Returns whether a watch can be resumed where it was, if the server is not older than that: not after the server
-    /// has said anything against the watch.
+    /// Returns whether a watch can be resumed at its version, if the server is not older than that: not after the
+    /// server has reported an error of the watch.
     pub(super) const fn resumes(&self) -> bool {
         matches!(
             self,

@@ -71,7 +71,7 @@ async fn ask_server(server: SocketAddr, name: &Hostname, kind: u16) -> io::Resul
     loop {
         let size = socket.recv(&mut buffer).await?;
         match reply(buffer.get(..size).unwrap_or_default(), &question) {
-            // Anybody can send a datagram: the true answer may still come.
+            // Anyone can send a datagram: the true answer may still come.
             Reply::Foreign => {}
             Reply::Truncated => return ask_by_tcp(server, &question).await,
             reply => return Ok(reply),

@@ -26,11 +26,11 @@ pub(super) struct Answer {
 pub(super) enum Reply {
     /// Answer to another question, or to none.
     Foreign,
-    /// Part of an answer that is to be asked for over TCP.
+    /// Part of an answer: ask for the whole one over TCP.
     Truncated,
     /// Answer that there is no such name.
     NoName,
-    /// Answer that the server cannot answer, with its code (RFC 1035, section 4.1.1).
+    /// The server cannot answer, with its code (RFC 1035, section 4.1.1).
     Failed(u8),
     Answer(Answer),
 }
@@ -51,7 +51,7 @@ pub(super) fn question(id: u16, name: &Hostname, kind: u16) -> Vec<u8> {
     message
 }
 
-/// Reads what may be the answer to a question.
+/// Reads a possible answer to a question.
 pub(super) fn reply(message: &[u8], question: &[u8]) -> Reply {
     let asked = question.get(HEADER_BYTES..).unwrap_or_default();
     let repeated = message.get(HEADER_BYTES..question.len());
@@ -68,7 +68,7 @@ pub(super) fn reply(message: &[u8], question: &[u8]) -> Reply {
     }
 }
 
-/// Addresses of the kind asked for among the answers, aliases passed over; `None`: the message is cut short.
+/// Addresses of the requested kind among the answers, without aliases; `None`: the message is cut short.
 fn records(message: &[u8], question: &[u8]) -> Option<Answer> {
     let kind = question.get(question.len().checked_sub(4)?..)?.get(..2)?;
     let count = u16::from_be_bytes(message.get(6..8)?.try_into().ok()?);
@@ -93,7 +93,7 @@ fn records(message: &[u8], question: &[u8]) -> Option<Answer> {
     Some(answer)
 }
 
-/// Offset behind a name, which ends with a root label or with a reference to another name.
+/// Offset after a name, which ends with a root label or with a reference to another name.
 fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match usize::from(*message.get(at)?) {
@@ -104,7 +104,7 @@ fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Address of a machine; name servers that block names give others.
+/// Address of a machine; name servers that block names return others.
 fn address(data: &[u8]) -> Option<IpAddr> {
     let address = match data.len() {
         4 => IpAddr::from(<[u8; 4]>::try_from(data).ok()?),

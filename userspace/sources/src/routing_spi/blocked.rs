@@ -1,4 +1,4 @@
-//! A message that cannot be recorded, for which all later ones wait: an operator may have it passed over.
+//! A message that cannot be recorded, for which all later ones wait: an operator may have it skipped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum SkipError {
 const SKIP_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_SKIP_TRIES: u32 = 250;
 
-/// Request for the message to be passed over; answered with the dead letter.
+/// Request to skip the message; answered with the dead letter.
 pub(super) type SkipRequest = oneshot::Sender<DeadLetter>;
 
 /// Meeting point of the consumer of messages and operators.
@@ -53,7 +53,7 @@ impl BlockedSlot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows a message that could not be recorded. The receiver gets a request to pass it over.
+    /// Shows a message that could not be recorded. The receiver gets a request to skip it.
     pub(super) fn wait(&self, reason: &str, text: &str) -> oneshot::Receiver<SkipRequest> {
         let (ask, asked) = oneshot::channel();
         let mut slot = self.lock();
@@ -68,7 +68,7 @@ impl BlockedSlot {
         asked
     }
 
-    /// Removes the message, because it is recorded, passed over, or lost with its connection.
+    /// Removes the message, because it is recorded, skipped, or lost with its connection.
     pub(super) fn clear(&self) {
         *self.lock() = None;
     }
@@ -78,7 +78,7 @@ impl BlockedSlot {
         self.lock().as_ref().map(|(blocked, _)| blocked.clone())
     }
 
-    /// Has the waiting message passed over. Returns the dead letter that it becomes.
+    /// Has the waiting message skipped. Returns the dead letter that it becomes.
     pub(super) async fn skip(&self) -> Result<DeadLetter, SkipError> {
         for _ in 0..MAX_SKIP_TRIES {
             let ask = match self.lock().as_mut() {

@@ -19,13 +19,13 @@ use crate::alias_file::file_name;
 pub(super) struct CertificateFiles(PathBuf);
 
 impl CertificateFiles {
-    /// Makes the directory if it is not there, and closes it to others.
+    /// Makes the directory if it is not there, and restricts it to its owner.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         private_directory(directory)?;
         Ok(Self(directory.to_owned()))
     }
 
-    /// Brings the files in line with these applications. Directories with other names stay as they are.
+    /// Updates the files to these applications. Directories with other names stay as they are.
     pub(super) fn reconcile_all<'a>(&self, applications: impl Iterator<Item = &'a Application>) -> io::Result<()> {
         let mut known: HashSet<OsString> = HashSet::new();
         for application in applications {
@@ -42,7 +42,7 @@ impl CertificateFiles {
         Ok(())
     }
 
-    /// Brings the files of one application in line with it; `None`: it is gone.
+    /// Updates the files of one application; `None`: it is gone.
     pub(super) fn reconcile(&self, key: &AppKey, application: Option<&Application>) -> io::Result<()> {
         let directory = self.0.join(directory_name(key));
         let wanted = application.map(files).unwrap_or_default();

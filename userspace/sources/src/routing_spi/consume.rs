@@ -33,7 +33,7 @@ fn backoff() -> Backoff {
     Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, SOURCE)
 }
 
-/// Consumes for ever. May be dropped at any point: unacknowledged messages are delivered again.
+/// Consumes endlessly. May be dropped at any point: unacknowledged messages are delivered again.
 pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
     if spi.settings.brokers.is_empty() {
         // Without brokers, events are only posted, and the source is up to date at any time.

@@ -170,8 +170,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Passes over a message that could not be taken. Applications that it has changed on record, while their files
-    /// could not be written, are reported to the store: they must not hold up later messages.
+    /// Skips a message that could not be taken. Applications that it has changed on record, while their files could not
+    /// be written, are reported to the store: they must not hold up later messages.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
         let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
         if let Err(error) = self.ledger.record(&self.dead.record_of(&letter)) {

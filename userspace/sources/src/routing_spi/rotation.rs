@@ -1,4 +1,5 @@
-//! Rotations that routing events ask for. The store keeps what is out of rotation; each event asks it again.
+//! Rotations that routing events ask for. The store keeps the subjects that are out of rotation; each event asks it
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use signalbox_core::rotation::Subject;
 use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingEvent};
 use tokio::sync::oneshot;
 
-/// Owner of subjects that routing events have taken out of rotation. Events take in nothing that has another owner.
+/// Owner of subjects that routing events have taken out of rotation. Events never take in a subject with another owner.
 pub const OWNER: &str = "routing events";
 
 /// Rotation that an event asks for.

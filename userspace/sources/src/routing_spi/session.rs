@@ -35,7 +35,7 @@ pub(super) enum BrokerEvent {
     HeartBeat,
 }
 
-/// A message that is to be acknowledged.
+/// A message that must be acknowledged.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) body: Vec<u8>,
@@ -126,7 +126,7 @@ impl Session {
     /// Returns the broker's next message or heart-beat.
     ///
     /// # Errors
-    /// The connection is of no more use; the text says why.
+    /// The connection has become useless; the text gives the reason.
     pub(super) async fn next_event(&mut self) -> Result<BrokerEvent, String> {
         let mut heard = false;
         let frame = loop {
@@ -168,7 +168,7 @@ impl Session {
     /// Acknowledges a message.
     ///
     /// # Errors
-    /// The connection is of no more use: the message will be delivered again.
+    /// The connection has become useless: the message will be delivered again.
     pub(super) async fn ack(&mut self, message: &Message) -> Result<(), String> {
         let headers: Vec<(&str, &str)> = message
             .ack

@@ -1,8 +1,8 @@
 //! STOMP frames, <https://stomp.github.io/stomp-specification-1.2.html>: as much of it as a consumer needs, bounded.
 //!
-//! Own code, because the available client crate, async-stomp, is under the EUPL, a copyleft that signalbox's licence
-//! is not compatible with; and because a body that is too large must be passed over, not end the connection: the
-//! broker would deliver it again, for ever.
+//! Own code, because the available client crate, async-stomp, is under the EUPL, a copyleft that signalbox's licence is
+//! not compatible with; and because a body that is too large must be skipped, not end the connection: the broker would
+//! deliver it again and again.
 
 mod decoder;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{Metadata, or_null};
 /// API group of the Gateway API: the default of a reference.
 const GROUP: &str = "gateway.networking.k8s.io";
 
-/// Reference of a route to its parent: the Gateway that is to serve it.
+/// Reference of a route to its parent: the Gateway that should serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ParentRef {

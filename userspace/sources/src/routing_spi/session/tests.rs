@@ -1,4 +1,4 @@
-//! Tests of a session, of which they play the broker.
+//! Tests of a session, in which the test plays the broker.
 
 use signalbox_core::spi::{EndpointFilter, Naming};
 use tokio::io::{DuplexStream, duplex};

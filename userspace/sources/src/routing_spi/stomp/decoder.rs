@@ -1,4 +1,4 @@
-//! Decodes bytes to frames, however the bytes are cut up.
+//! Decodes bytes to frames, with the bytes cut up in any way.
 
 use super::{Frame, has_escapes};
 
