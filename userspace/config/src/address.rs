@@ -49,7 +49,7 @@ impl BindOwners {
     }
 }
 
-/// Binds that an address of a listener stands for; `*:80` is two.
+/// Binds that an address of a listener means; `*:80` is two.
 pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     let shown = quote(text);
     if let Some((address, port)) = without_brackets(text) {
@@ -106,15 +106,15 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
     Ok(prefixes.into_iter().map(|prefix| Bind { prefix, port }).collect())
 }
 
-/// IPv6 address and port that lack their brackets, such as `fd00::1:80`. The text is an address itself, hardly meant
-/// so.
+/// IPv6 address and port that lack their brackets, such as `fd00::1:80`. The text is an address itself, but probably a
+/// mistake.
 fn without_brackets(text: &str) -> Option<(Ipv6Addr, u16)> {
     text.parse::<Ipv6Addr>().ok()?;
     let (address, port) = text.rsplit_once(':')?;
     Some((address.parse().ok()?, port.parse().ok().filter(|port| *port > 0)?))
 }
 
-/// Whether a text is written as a name is, and not as an address.
+/// Whether a text is written as a name, not as an address.
 pub(super) fn is_hostname(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -139,7 +139,7 @@ fn without_port(text: &str) -> Option<&str> {
     (inner.parse::<IpAddr>().is_ok() || inner.parse::<IpNet>().is_ok()).then_some(inner)
 }
 
-/// Parses as [`prefix`] does, but 0.0.0.0 and :: alone stand for every address, as they do in a bind call.
+/// Parses as [`prefix`] does, but 0.0.0.0 and :: alone mean every address, as in a bind call.
 fn any_or_prefix(text: &str) -> Result<IpNet, Option<String>> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) if ip.is_unspecified() => Ok(IpNet::V4(Ipv4Net::default())),

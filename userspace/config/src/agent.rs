@@ -1,4 +1,4 @@
-//! The file of `signalbox agent`: the cluster, its API server, and the balancers that the agent tells.
+//! The file of `signalbox agent`: the cluster, its API server, and the balancers that the agent reports to.
 //!
 //! ```yaml
 //! version: 1

@@ -53,7 +53,7 @@ fn decode_one(
     })
 }
 
-/// Decodes a pattern. A repeated pattern, and a pattern behind `*`, would never count: both are mistakes.
+/// Decodes a pattern. A repeated pattern, and a pattern after `*`, would never count: both are mistakes.
 fn pattern(place: &NodeRef<'_>, seen: &mut HashMap<String, Position>, report: &mut Report) -> Option<AppPattern> {
     let text = place.text(report)?;
     let pattern = match AppPattern::parse(text) {

@@ -38,7 +38,7 @@ pub(super) struct ClusterNames {
     count: usize,
     /// Whether routing events may report applications, which can be named before they are reported.
     pub(super) has_applications: bool,
-    /// Applications that the file names, in order of first mention. Their clusters come behind the file's own.
+    /// Applications that the file names, in order of first mention. Their clusters come after the file's own.
     applications: RefCell<Vec<String>>,
 }
 
@@ -94,7 +94,7 @@ impl ClusterNames {
         Some(self.count + at)
     }
 
-    /// Clusters of the applications that the file names. Routing events tell their hosts.
+    /// Clusters of the applications that the file names. Routing events report their hosts.
     pub(super) fn into_applications(self, events: Option<&RoutingEvents>) -> Vec<Cluster> {
         let names = self.applications.into_inner();
         names.iter().map(|name| Cluster::application(name, events)).collect()
@@ -178,7 +178,7 @@ fn cluster(
     let max_host_connections = map.take("max_host_connections");
     let known = map.finish(report);
 
-    // A `learn` with a mistake in it still counts as given; an unknown key may be meant for any of the three.
+    // A `learn` with a mistake in it still counts as given; an unknown key may be a misspelling of any of the three.
     let learns = kubernetes.is_some() || learn.is_some_and(|place| place.plain() != Some("false"));
     if hosts.is_none() && !learns && known {
         place.error(
@@ -252,7 +252,7 @@ pub(super) fn proxy_protocol(place: Option<&NodeRef<'_>>, report: &mut Report) -
     })
 }
 
-/// Decodes when failures of real connects set a host aside.
+/// Decodes when failures of real connections eject a host.
 pub(super) fn ejection(place: Option<&NodeRef<'_>>, report: &mut Report) -> Ejection {
     let Some(mut map) = place.and_then(|place| MapDecoder::open(place, report)) else {
         return DEFAULT_EJECTION;

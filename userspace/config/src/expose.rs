@@ -127,7 +127,7 @@ fn decode_one(
     Some((spot?, rule))
 }
 
-/// Decodes the pattern of a rule. A rule behind one that takes everything would never count.
+/// Decodes the pattern of a rule. A rule after one that takes everything would never count.
 fn pattern(
     place: &NodeRef<'_>,
     is_narrow: bool,

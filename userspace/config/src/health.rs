@@ -166,7 +166,8 @@ fn tcp_probe(place: &NodeRef<'_>, report: &mut Report) -> Probe {
     }
 }
 
-/// Decodes an HTTP check. `asking`: set for a check of applications, and filled with what endpoints are asked for.
+/// Decodes an HTTP check. `asking`: set for a check of applications, and filled with the page that endpoints are asked
+/// for.
 fn http_probe(place: &NodeRef<'_>, tls: bool, asking: Option<&mut HealthPageTemplate>, report: &mut Report) -> Probe {
     let Some(mut map) = MapDecoder::open(place, report) else {
         return DEFAULT.probe;

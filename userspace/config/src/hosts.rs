@@ -79,7 +79,7 @@ fn host(
     Some((host, hostname))
 }
 
-/// Hostname in the place of an address. A name whose last label has no letter is a mistyped address.
+/// Hostname in place of an address. A name whose last label has no letter is a mistyped address.
 fn hostname(place: &NodeRef<'_>) -> Option<Hostname> {
     let hostname = Hostname::parse(place.plain()?.as_bytes()).ok()?;
     let last = hostname.as_str().rsplit('.').next().unwrap_or_default();

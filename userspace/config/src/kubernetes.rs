@@ -142,7 +142,7 @@ impl<'a> AccessKeys<'a> {
 fn url(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    // A query, or a name and password, in the URL is never meant: the client would misuse them.
+    // A query, or a name and password, in the URL is always a mistake: the client would misuse them.
     let plain = |rest: &&str| !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', '@']);
     let parsed = text.parse::<http::Uri>();
     if rest.filter(|rest| !rest.is_empty()).is_some_and(|rest| plain(&rest)) && parsed.is_ok() {

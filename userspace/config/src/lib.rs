@@ -64,7 +64,7 @@ use scalar::optional_value;
 pub struct Parsed {
     /// Meaning of the configuration.
     pub model: Model,
-    /// Warnings about settings that are allowed but hardly meant, in the order of the file.
+    /// Warnings about settings that are allowed but probably mistakes, in the order of the file.
     pub warnings: Vec<ConfigError>,
     /// Text of the configuration.
     pub text: String,

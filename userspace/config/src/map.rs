@@ -19,7 +19,7 @@ pub(super) struct MapDecoder<'a> {
 }
 
 impl<'a> MapDecoder<'a> {
-    /// Opens a mapping; a null value (`admin:`) is an empty one. `None`: it is something else, and reported.
+    /// Opens a mapping; a null value (`admin:`) is an empty one. `None`: the value is something else, and is reported.
     pub(super) fn open(place: &'a NodeRef<'a>, report: &mut Report) -> Option<Self> {
         let entries = place.entries(report)?;
         Some(Self {
@@ -41,7 +41,7 @@ impl<'a> MapDecoder<'a> {
         })
     }
 
-    /// Takes the value of a key that may not be left out.
+    /// Takes the value of a key that must be given.
     pub(super) fn require(&mut self, key: &'static str) -> Option<NodeRef<'a>> {
         let value = self.take(key);
         if value.is_none() {
@@ -50,8 +50,8 @@ impl<'a> MapDecoder<'a> {
         value
     }
 
-    /// Reports unknown keys, and missing ones unless an unknown one clearly is the missing one misspelt: one mistake,
-    /// one error. Returns whether all keys were known, so that an absent key really was left out.
+    /// Reports unknown keys, and missing ones unless an unknown one clearly is a misspelling of it: one mistake, one
+    /// error. Returns whether all keys were known, so that an absent key really was left out.
     pub(super) fn finish(mut self, report: &mut Report) -> bool {
         let mut known = true;
         let absent: Vec<&'static str> = self
@@ -97,7 +97,7 @@ impl<'a> MapDecoder<'a> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Notes a warning at this place: something is allowed but hardly meant.
+    /// Notes a warning at this place: a setting is allowed but probably a mistake.
     pub(super) fn warn(&self, report: &mut Report, message: impl Into<String>) {
         report.warning(self.position(), &self.path, message);
     }

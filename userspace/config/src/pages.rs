@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::node::{NodeKind, NodeRef};
 use super::report::{Report, quote};
 
-/// Status codes of answers of the balancer's own with a page.
+/// Status codes of the balancer's own answers that may have a page.
 const STATUSES: [u16; 13] = [400, 403, 404, 408, 414, 421, 429, 431, 501, 502, 503, 504, 505];
 
 /// Decodes the files by status code.

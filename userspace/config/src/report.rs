@@ -36,7 +36,7 @@ impl Report {
             .push(ConfigError::new(spot, path.to_string(), message.into()));
     }
 
-    /// Notes a warning: something is allowed but hardly meant.
+    /// Notes a warning: a setting is allowed but probably a mistake.
     pub(super) fn warning(&mut self, spot: Position, path: &NodePath<'_>, message: impl Into<String>) {
         self.warnings
             .push(ConfigError::new(spot, path.to_string(), message.into()));
@@ -60,7 +60,8 @@ impl Report {
     /// Turns the report into errors, with the lines of `text` to show.
     pub(super) fn into_errors(mut self, text: &str) -> ConfigErrors {
         if self.errors.is_empty() {
-            // Not reached, as a decoder that gives up says why; if one forgot, refusing would beat half a model.
+            // Not reached, because a decoder that fails reports why; if one forgot, refusing would be better than half
+            // a model.
             self.error(
                 Position::START,
                 &NodePath::ROOT,

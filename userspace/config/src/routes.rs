@@ -38,7 +38,7 @@ pub(super) fn decode_all(place: Option<&NodeRef<'_>>, names: &ClusterNames, repo
     routes.map(join_paths)
 }
 
-/// Puts the paths of a name into one route, in the place of its first.
+/// Puts the paths of a name into one route, in place of its first.
 fn join_paths(routes: Vec<Route>) -> Vec<Route> {
     if routes.iter().all(|route| route.paths.is_empty()) {
         return routes;
@@ -53,7 +53,7 @@ fn join_paths(routes: Vec<Route>) -> Vec<Route> {
         };
         let known = &mut joined[at];
         if route.paths.is_empty() {
-            // The route of the name itself, behind some of its paths.
+            // The route of the name itself, after some of its paths.
             route.paths = std::mem::take(&mut known.paths);
             *known = route;
         } else {
@@ -75,7 +75,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
     let tls = map.take("tls");
     let allow = map.take("allow");
     let requests = RequestKeys::take(&mut map);
-    // A route that says something else of its name may leave its clusters to be discovered.
+    // A route with further settings of its name may leave its clusters to be discovered.
     let says_more = prefer.is_some() || labels.is_some() || tls.is_some() || allow.is_some();
     let may_be_discovered = path.is_none() && (says_more || requests.first().is_some());
     let clusters = if may_be_discovered {

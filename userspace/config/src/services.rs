@@ -23,7 +23,7 @@ use super::unique::UniqueNames;
 const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Range of the number of flows: fewer are of no use, and more hardly fit into the kernel's memory.
+/// Range of the number of flows: fewer are useless, and more hardly fit into the kernel's memory.
 const FLOWS_RANGE: RangeInclusive<u32> = 1024..=16_777_216;
 
 /// Context that services are decoded in.

@@ -136,7 +136,7 @@ pub(super) fn admin(place: Option<&NodeRef<'_>>, bind_owners: &mut BindOwners, r
     admin
 }
 
-/// Decodes `read`. By default reads need the token where others than this machine's users get at the API.
+/// Decodes `read`. By default reads need the token if users of other machines can reach the API.
 fn reads_need_token(place: Option<&NodeRef<'_>>, admin: &Admin, report: &mut Report) -> bool {
     let has_client_ca = admin.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let has_credentials = admin.token_file.is_some() || has_client_ca;

@@ -7,7 +7,7 @@ use super::map::MapDecoder;
 use super::node::NodeRef;
 use super::report::{Report, quote};
 
-/// Most bytes of a datagram: what passes every network in one packet.
+/// Most bytes of a datagram: it passes every network in one packet.
 const MAX_PAYLOAD: usize = 1200;
 
 /// Decodes `udp` of a health check; `None` for mistakes.

@@ -1,4 +1,4 @@
-//! Warnings about settings that are allowed but hardly meant.
+//! Warnings about settings that are allowed but probably mistakes.
 
 mod slips;
 
@@ -135,7 +135,7 @@ impl RoutedProtocols {
     }
 }
 
-/// Warning about ports of a rule that clients cannot reach an application by.
+/// Warning about ports of a rule at which clients cannot reach an application.
 fn ports_taken(model: &Model, rule: &ExposeRule) -> Option<String> {
     let taken = expose::reserved_ports(model, rule);
     let (port, who) = taken.first_key_value()?;
@@ -190,7 +190,7 @@ fn has_port(model: &Model, cluster: usize, protocol: Protocol) -> bool {
     })
 }
 
-/// Warning about names whose rules hold only for clients that ask for them first.
+/// Warning about names whose rules apply only to clients that ask for them first.
 fn rules_of_first_names(listener: &Listener, model: &Model) -> Option<String> {
     if listener.protocol != Protocol::Http || listener.routing == Routing::Request {
         return None;
@@ -205,8 +205,7 @@ fn rules_of_first_names(listener: &Listener, model: &Model) -> Option<String> {
     ))
 }
 
-/// Warning about names whose requests a listener cannot read, since their TLS ends at the hosts, and that say something
-/// of requests.
+/// Warning about names with settings for requests that a listener cannot read, because their TLS ends at the hosts.
 fn requests_that_are_not_read(listener: &Listener, model: &Model) -> Option<String> {
     let is_unread = |route: &&Route| {
         listener.protocol == Protocol::Tls

@@ -1,4 +1,4 @@
-//! Conditions for having addresses, the programs of the operator's, and mail.
+//! Conditions for having addresses, the operator's programs, and mail.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub(super) fn program(place: &NodeRef<'_>, report: &mut Report) -> Option<PathBu
     None
 }
 
-/// Decodes who gets mail.
+/// Decodes the recipients of mail.
 pub(super) fn email(place: &NodeRef<'_>, report: &mut Report) -> Option<HaEmail> {
     let mut map = MapDecoder::open(place, report)?;
     let to = map.require("to");

@@ -1,4 +1,4 @@
-//! Examples for those who come from another balancer: whole files, in which nothing is odd.
+//! Examples for users who come from another balancer: whole files without warnings.
 
 use super::right;
 

@@ -1,4 +1,4 @@
-//! Whatever a file says differently is a difference that a person is shown.
+//! Every difference between two files is a difference that a person is shown.
 
 use signalbox_core::diff::diff;
 
@@ -40,7 +40,7 @@ routes:
   - { host: a.test, path: /api, clusters: { west: 1 }, timeouts: { answer: 10s } }
 "#;
 
-/// A part of the file, what becomes of it, and the object and field that must be named.
+/// A part of the file, its replacement, and the object and field that must be named.
 const EDITS: [(&str, &str, &str); 46] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),

@@ -255,7 +255,7 @@ fn oddities() {
     assert!(warnings_of("ha: { vips: 10.1.1.5, vrrp: { version: 2, password_file: /p } }").is_empty());
 }
 
-/// Sections `ha` of docs/high-availability.md, beside the rest of a file.
+/// Sections `ha` of docs/high-availability.md, with the rest of a file.
 #[test]
 fn the_documented_sections_are_right() {
     let page = include_str!("../../../../docs/high-availability.md");

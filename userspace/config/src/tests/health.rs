@@ -40,7 +40,7 @@ fn a_check_needs_a_port_to_reach() {
     let text = bent("name: west\n", "name: west\n    health: { https: {} }\n")
         .replace("http: 80, https: 443 } ]", "http: 80 } ]");
     only_mistake(&text, "clusters[1].hosts[0]", remedy);
-    // A mistake in the port is reported as such, not as a missing port.
+    // A mistake in the port is reported as a mistake, not as a missing port.
     only_mistake(
         &text.replace("https: {}", "https: { port: x }"),
         "clusters[1].health.https.port",

@@ -1,4 +1,4 @@
-//! Warnings about settings that are allowed but hardly meant.
+//! Warnings about settings that are allowed but probably mistakes.
 
 use super::{EXAMPLE, bent, plus, right};
 

@@ -122,7 +122,7 @@ fn words_and_keys() {
     wrong(", tcp: 7000", "", "clusters[1].hosts[0]", "the host has no port");
 }
 
-/// A tcp listener leads to each endpoint's own port; a service has one port for all hosts.
+/// A tcp listener connects to each endpoint's own port; a service has one port for all hosts.
 #[test]
 fn an_application_is_behind_a_tcp_listener_and_no_service() {
     let text = "version: 1\nrouting_events: {}\nclusters: []\n\

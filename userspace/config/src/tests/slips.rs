@@ -1,8 +1,8 @@
-//! Slips of people who come from other balancers, and of files that were meant for other programs first.
+//! Slips of users who come from other balancers, and of files that were written for other programs.
 
 use super::{bent, mistakes_of, only_mistake, plus};
 
-/// Bends the address of a host of the example.
+/// Replaces the address of a host of the example.
 fn host(address: &str) -> String {
     bent("address: 10.2.0.2", &format!("address: {address}"))
 }

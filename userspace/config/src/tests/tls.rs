@@ -11,7 +11,7 @@ use signalbox_core::model::tls::{CertificatePlace, HttpVersion, InsecurePolicy, 
 
 use super::{only_mistakes, right};
 
-/// File with pieces in the places of a listener's, a cluster's and a route's keys, and of further lines.
+/// File with pieces in place of a listener's, a cluster's and a route's keys, and of further lines.
 fn file(listener: &str, cluster: &str, route: &str, more: &str) -> String {
     format!(
         "version: 1\nlisteners:\n  - {{ name: edge, protocol: https, listen: [\"10.1.0.1:443\"]{listener} }}\nclusters:\n  \
