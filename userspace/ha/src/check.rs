@@ -1,4 +1,4 @@
-//! Checks of this node: its port, or a program of the operator's.
+//! Checks of this node: its port, or the operator's program.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The runtime directory: files by which the supervisor, keepalived and `signalbox ha release` understand each other.
+//! The runtime directory: files through which the supervisor, keepalived and `signalbox ha release` communicate.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -84,7 +84,7 @@ impl Directory {
         text.is_ok_and(|text| text.trim() == "0")
     }
 
-    /// Says whether this node keeps away from a group.
+    /// Records whether this node keeps away from a group.
     pub fn set_released(&self, group: &str, is_released: bool) -> anyhow::Result<()> {
         write_flag(Path::new(&release_file(&self.text, group)), is_released)
     }

@@ -11,7 +11,7 @@ use crate::follow::Condition;
 #[derive(Debug, Default)]
 pub(crate) struct Eligibility {
     is_eligible: bool,
-    /// Time since which a signalbox that was ready is not.
+    /// Time since when a signalbox that was ready no longer is.
     unready_since: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! The connection to signalbox: whether it is there and ready, as it says itself, and that it hears of states.
+//! The connection to signalbox: whether it is there and ready, as it reports itself, and reports of states to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::Settings;
 
-/// Time without a word after which signalbox counts as hung: it tells its condition twice a second.
+/// Time without a heartbeat after which signalbox counts as hung: it reports its condition twice a second.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to reach a signalbox that does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub(crate) struct Condition {
     pub(crate) may_preempt: bool,
 }
 
-/// Follows signalbox for ever, and publishes its condition.
+/// Follows signalbox endlessly, and publishes its condition.
 pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, condition: watch::Sender<Condition>) {
     loop {
         let socket = settings.borrow().socket.clone();

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use crate::Settings;
 use crate::announce::{Call, GroupReport};
 
-/// Hub of what changes: remembers states, and passes changes on.
+/// Hub of changes: remembers states, and passes changes on.
 pub(crate) struct Notices {
     settings: watch::Receiver<Arc<Settings>>,
     states: BTreeMap<String, (GroupState, u8)>,
@@ -76,7 +76,7 @@ impl Notices {
         masters.map(|(group, _)| group.clone()).collect()
     }
 
-    /// Takes note that the node has no group any more.
+    /// Notes that the node has no group any more.
     pub(crate) fn lose_all(&mut self) {
         let groups: Vec<String> = self.states.keys().cloned().collect();
         for group in groups {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 /// Time limit of a request: other nodes answer within a second or two, or not at all.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether a group that this node gives up drains here.
+/// Whether connections of a group that this node gives up drain here.
 pub(crate) fn drains(ha: &HighAvailability) -> bool {
     ha.sync.is_some() && ha.mode == HaMode::Keepalived
 }

@@ -1,4 +1,4 @@
-//! `signalbox ha run`: from the configuration to addresses that only a node has that is well.
+//! `signalbox ha run`: from the configuration to addresses that only an eligible node has.
 
 mod files;
 mod supervisor;
@@ -128,7 +128,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the last reports reach those whom they are for.
+/// Lets the last reports reach their receivers.
 async fn end(mut supervisor: Supervisor, last_words: [JoinHandle<()>; 2]) {
     supervisor.notices.lose_all();
     drop(supervisor);

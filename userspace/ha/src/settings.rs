@@ -16,7 +16,7 @@ use crate::interface;
 /// Prefixes of addresses on the loopback interface, which has only the addresses themselves.
 const LOOPBACK: &str = "lo";
 
-/// Section `ha` of a configuration, and what this machine adds to it.
+/// Section `ha` of a configuration, completed by facts of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The section.
@@ -44,7 +44,7 @@ impl Settings {
         Self::new(ha, model.admin.socket)
     }
 
-    /// Completes the section with what this machine says.
+    /// Completes the section with facts of this machine.
     pub fn new(ha: HighAvailability, socket: PathBuf) -> anyhow::Result<Self> {
         let host_name = signalbox_sys::host_name();
         let node = ha.own_name(&host_name).to_owned();
@@ -81,7 +81,7 @@ impl Settings {
         render(&self.ha, &node).map_err(anyhow::Error::msg)
     }
 
-    /// Addresses that this node has while it owns all groups but those for which `is_left_out` holds.
+    /// Addresses that this node has while it owns all groups except those for which `is_left_out` holds.
     #[must_use]
     pub fn addresses(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<OwnedAddress> {
         let mut all = Vec::new();

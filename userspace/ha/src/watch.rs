@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{Settings, check};
 
-/// Checks for ever, and publishes whether the node is well: not until the first check has been passed.
+/// Checks endlessly, and publishes whether the node is well: not until the first check has been passed.
 pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, result: watch::Sender<bool>) {
     let mut told = None;
     loop {

@@ -20,7 +20,7 @@ use crate::{Directory, Settings, address, firewall, planned};
 /// Pause before the first restart of keepalived; it doubles with each.
 const FIRST_RESTART_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RESTART_INTERVAL: Duration = Duration::from_secs(10);
-/// Life of a keepalived after which its end is none of a row.
+/// Lifetime of a keepalived after which its end starts a new series of restarts.
 const STABLE_INTERVAL: Duration = Duration::from_secs(60);
 const NEW_CONFIG_FILE: &str = "keepalived.conf.new";
 
@@ -89,7 +89,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Writes what keepalived needs of new settings, and has keepalived check it.
+    /// Writes new settings for keepalived, and has keepalived check them.
     pub(super) async fn prepare(&self, settings: &Settings) -> anyhow::Result<()> {
         if settings.ha.mode != HaMode::Keepalived {
             return Ok(());
@@ -175,14 +175,14 @@ impl Supervisor {
         again
     }
 
-    /// Has other nodes hand over what this one takes next.
+    /// Has other nodes hand over the groups that this one takes next.
     async fn reclaim(&self, settings: &Settings) {
         let names = settings.ha.groups.iter().map(|group| group.name.clone());
         let groups: Vec<_> = names.filter(|group| !self.directory.is_released(group)).collect();
         planned::reclaim(&settings.socket, &groups).await;
     }
 
-    /// Has the connections of this node's groups drain here that cannot move along: all of its addresses leave.
+    /// Has the connections of this node's groups that cannot move along drain here: all of its addresses leave.
     pub(super) async fn hand_over(&self, condition: &Condition) {
         let settings = self.settings();
         // A signalbox that stops has done so itself.
@@ -215,7 +215,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until keepalived has ended, or is to be started again. May be given up and called again.
+    /// Waits until keepalived has ended, or must be started again. May be cancelled and called again.
     pub(super) async fn next(&mut self) -> BackendEvent {
         match &mut self.backend {
             Backend::None => std::future::pending().await,
@@ -230,7 +230,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what is due after an event.
+    /// Acts on an event.
     pub(super) async fn handle(&mut self, event: BackendEvent) {
         match event {
             BackendEvent::Ended(status) => {
