@@ -179,7 +179,7 @@ pub fn netns_cookie(fd: RawFd) -> io::Result<u64> {
 fn get<T: Copy + Default + Into<u64>>(fd: RawFd, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = T::default();
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes no more bytes than it is told there are; any are a number.
+    // SAFETY: the kernel writes no more bytes than the given length; any bytes are a valid number.
     let ret = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast::<c_void>(), &raw mut len) };
     check(ret as isize)?;
     Ok(value)
@@ -247,7 +247,7 @@ pub fn is_dead(fd: RawFd) -> bool {
     let Some(error) = take_error(fd) else { return false };
     match error.raw_os_error() {
         Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED | libc::ETIMEDOUT) => true,
-        // The kernel gives up with the last soft error that it received.
+        // The kernel closes the connection with the last soft error that it received.
         _ => tcp_info(fd).is_ok_and(|info| info.state == TCP_CLOSE),
     }
 }
@@ -278,7 +278,8 @@ pub fn interface_driver(socket: &impl AsRawFd, name: &str) -> io::Result<String>
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // SAFETY: the ioctl reads one ifreq, and writes what its pointer leads to, which is as long as it takes it to be.
+    // SAFETY: the ioctl reads one ifreq, and writes to the struct that its pointer refers to, which has the length that
+    // the kernel expects.
     unsafe { check(libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) as isize)? };
     let end = info.driver.iter().position(|b| *b == 0).unwrap_or(info.driver.len());
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
@@ -439,7 +440,7 @@ pub fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// Raises the nice value of the calling thread (setpriority(2)): it runs when others have had their turn. Errors are
-/// ignored: lowering the value again takes `CAP_SYS_NICE`.
+/// ignored: lowering the value again needs `CAP_SYS_NICE`.
 pub fn set_nice(nice: i32) {
     // SAFETY: no memory is concerned; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };

@@ -11,8 +11,8 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Writes a file with mode 0600 in one step, so that no reader finds half of it; not at all if it is up to date. Whoever
-/// needs the file to be there after a power failure calls `sync_all` on the directory, too.
+/// Writes a file with mode 0600 in one step, so that no reader finds half of it; not at all if it is up to date. A
+/// caller that needs the file to survive a power failure calls `sync_all` on the directory, too.
 pub fn write_private(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let path = directory.join(name);
     let private = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600);

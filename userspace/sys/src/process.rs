@@ -14,7 +14,7 @@ pub fn host_name() -> String {
 pub fn end_with_parent(command: &mut std::process::Command, signal: c_int) {
     let parent = std::process::id();
     let before_exec = move || {
-        // SAFETY: the calls take no memory, and are safe between fork and exec.
+        // SAFETY: the calls use no memory, and are safe between fork and exec.
         let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -26,6 +26,6 @@ pub fn end_with_parent(command: &mut std::process::Command, signal: c_int) {
         }
         Ok(())
     };
-    // SAFETY: what runs between fork and exec allocates only for an error, after which the child ends.
+    // SAFETY: the code between fork and exec allocates only for an error, after which the child ends.
     unsafe { std::os::unix::process::CommandExt::pre_exec(command, before_exec) };
 }

@@ -9,7 +9,7 @@ use nix::sys::socket::{getsockopt, sockopt::AcceptConn};
 /// True once a caller has taken the descriptors.
 static ARE_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes the descriptors of this name, and leaves others alone. Nothing is there the second time.
+/// Takes the descriptors of this name, and does not touch others. A second call gets none.
 pub fn take_descriptors(wanted: &str) -> io::Result<Vec<OwnedFd>> {
     let named = sd_notify::listen_fds_with_names()?;
     if ARE_TAKEN.swap(true, SeqCst) {

@@ -18,7 +18,7 @@ pub struct TcpInfo {
     pub bytes_received: u64,
     /// Window scales announced by the peer and by us, where both have announced one.
     pub scales: Option<(u8, u8)>,
-    /// Bytes that the peer takes from the last that it has acknowledged on; kernel 5.4+.
+    /// Bytes that the peer accepts beyond the last that it has acknowledged; kernel 5.4+.
     pub send_window: Option<u32>,
     /// Largest payload that is sent in a segment.
     pub send_mss: u32,

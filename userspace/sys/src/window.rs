@@ -1,4 +1,4 @@
-//! Windows that sockets offer, and the scale in which they say them.
+//! Windows that sockets offer, and the scale in which they announce them.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -30,7 +30,7 @@ pub fn differing_window_scale(fd: RawFd) -> Option<u8> {
         .map(|(peers, _)| peers)
 }
 
-/// Returns the window scale that the peer has announced, but `most` at the most, where both ends have announced one.
+/// Returns the window scale that the peer has announced, limited to `most`, where both ends have announced one.
 #[must_use]
 pub fn window_scale_up_to(fd: RawFd, most: u8) -> Option<u8> {
     let (peers, _) = tcp_info(fd).ok()?.scales?;
