@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     /// Only this scenario (such as `unique-100`) or family (`unique`); may be given several times
     #[arg(long, value_name = "SCENARIO")]
     only: Vec<String>,
-    /// Contenders that take part [default: all but those that have to be asked for]
+    /// Contenders that take part [default: all except those that must be named]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contenders: Vec<Contender>,
     /// Threads of the balancers; several numbers make several contenders [default: 2 everywhere, and 1 in the main

@@ -29,7 +29,7 @@ pub(crate) struct Program {
 }
 
 impl Counting {
-    /// Starts counting. Takes Linux 5.8 or later, and root.
+    /// Starts counting. Needs Linux 5.8 or later, and root.
     pub(crate) fn start() -> Result<Self> {
         let fd = enable_stats(Stats::RunTime).context("count what BPF programs cost")?;
         Ok(Self { _fd: fd })

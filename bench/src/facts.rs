@@ -1,4 +1,4 @@
-//! Facts that a result is worth nothing without: machine, kernel and versions.
+//! Facts without which a result is worthless: machine, kernel and versions.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Longest latency that is told apart from a longer one.
+/// Longest latency that is distinguished from longer ones.
 const MAX_LATENCY_NANOS: u64 = 3_600_000_000_000;
 
 /// Counts of durations.

@@ -72,7 +72,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// TLS client for a name that takes the name's certificate and no other.
+    /// TLS client for a name that accepts only the name's certificate.
     pub(crate) fn tls(&self, name: &str, resumes: bool) -> Result<tls::Client> {
         let certificate = match name {
             RSA_NAME => &self.rsa_certificate,

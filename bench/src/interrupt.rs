@@ -1,5 +1,5 @@
-//! Interruption: Ctrl-C only raises a flag. Whatever takes long looks at it, so that the way out leads through every
-//! `Drop`, which is where processes are ended and namespaces removed.
+//! Interruption: Ctrl-C only raises a flag. All long work checks it, so that the run ends through every `Drop`, which
+//! ends processes and removes namespaces.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ pub(crate) fn install() -> Result<()> {
     Ok(())
 }
 
-/// Whether the run is to end.
+/// Whether the run must end.
 pub(crate) fn raised() -> bool {
     RAISED.load(Ordering::Relaxed)
 }
 
-/// Fails if the run is to end.
+/// Fails if the run must end.
 pub(crate) fn check() -> Result<()> {
     if raised() {
         bail!("interrupted");
@@ -36,7 +36,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Sleeps until `then`, or fails early if the run is to end.
+/// Sleeps until `then`, or fails early if the run must end.
 pub(crate) fn sleep_until(then: Instant) -> Result<()> {
     loop {
         check()?;

@@ -33,7 +33,7 @@ pub(crate) struct Sample {
     pub(crate) busy: f64,
     /// Part of the machine that the host of this virtual machine took.
     pub(crate) steal: f64,
-    /// Part of the machine that other programs than ours used in user space.
+    /// Part of the machine that foreign programs used in user space.
     pub(crate) foreign: f64,
     /// Memory of idle connections.
     pub(crate) memory: Option<Memory>,
@@ -170,7 +170,7 @@ pub(crate) struct Spent {
     foreign: f64,
 }
 
-/// Meter of CPU time, told whose processes are whose.
+/// Meter of CPU time, which knows which processes belong to the balancer.
 pub(crate) struct Meter {
     /// Pids of the balancer.
     pub(crate) balancer: Vec<u32>,

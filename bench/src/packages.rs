@@ -16,7 +16,7 @@ const SETPRIV: Needed = ("setpriv", "util-linux", None);
 
 /// Packages that a benchmark needs.
 pub(crate) const BENCH: [Needed; 6] = [
-    // The hosts are nginx; the contenders come by `cargo xtask rivals`.
+    // The hosts are nginx; `cargo xtask rivals` installs the contenders.
     ("nginx", "nginx-light", Some("nginx.service")),
     ("h2load", "nghttp2-client", None),
     ("nft", "nftables", None),

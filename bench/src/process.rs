@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use signalbox_lab::{Ns, Proc};
 
 /// A command that will run inside a namespace, with the pid of the command itself, and that dies with this process:
-/// even SIGKILL leaves no balancer behind (save workers of nginx, which the next start removes).
+/// even SIGKILL leaves no balancer running (except workers of nginx, which the next start removes).
 pub(crate) fn command(ns: &Ns, program: impl AsRef<OsStr>) -> Command {
     let mut command = ns.command("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);

@@ -50,7 +50,7 @@ fn build(profile: &str) -> Result<PathBuf> {
 /// File of the configuration.
 pub(crate) const CONFIG: &str = "signalbox.yaml";
 
-/// A configuration, of which `body` is all but `version`, `admin` and `store`, for a signalbox whose files are in a
+/// A configuration, of which `body` is all except `version`, `admin` and `store`, for a signalbox whose files are in a
 /// directory.
 pub(crate) fn configuration(dir: &Path, body: &str) -> String {
     let dir = dir.display();

@@ -29,7 +29,7 @@ impl Spread {
     }
 }
 
-/// Spread of what `combine` makes of two contenders' measurements of the same round. Pairs first and the median after:
+/// Spread of `combine`'s results for two contenders' measurements of the same round. Pairs first and the median after:
 /// noise that lasts longer than a round hits both of a pair and cancels.
 pub(crate) fn paired<T>(
     mine: &[(usize, T)],

@@ -8,7 +8,7 @@ use crate::scenario::{self, Scenario};
 /// A suite: its scenarios, and how contenders are configured for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Suite {
-    /// TCP, of which only the first bytes are looked at.
+    /// TCP, of which only the first bytes are read.
     Connections,
     /// HTTP by request, in plain and in TLS that ends at the balancer.
     Http,

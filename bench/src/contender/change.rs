@@ -26,7 +26,7 @@ impl RunningContender {
             Contender::Direct | Contender::Node { .. } => bail!("its routes do not change"),
             Contender::Signalbox { .. } | Contender::Other => signal(Signal::SIGHUP),
             Contender::Rival(rival) => match rival {
-                // The master starts a new process, and the old one ends once its connections have.
+                // The master starts a new process, and the old one ends when its connections have ended.
                 Rival::Haproxy | Rival::Haproxy30 | Rival::HaproxySplice | Rival::HaproxyRouter => {
                     signal(Signal::SIGUSR2)
                 }

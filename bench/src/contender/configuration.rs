@@ -1,4 +1,4 @@
-//! Configurations of contenders for a scenario: templates filled in and written, and the command that takes them.
+//! Configurations of contenders for a scenario: templates filled in and written, and the command that uses them.
 
 use std::path::Path;
 use std::process::Command;

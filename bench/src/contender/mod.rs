@@ -75,7 +75,7 @@ impl FromStr for Contender {
             OTHER => Self::Other,
             NODE => Self::Node { is_replicated: false },
             REPLICATED => Self::Node { is_replicated: true },
-            // Whether there is such a tier is for signalbox to say: new ones need no change here.
+            // signalbox itself decides whether there is such a tier: new ones need no change here.
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
                 _ => bail!(

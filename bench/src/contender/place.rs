@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// The line in which the program says its version.
+    /// The line in which the program prints its version.
     pub(super) fn version(&self, name: &str, word: &str) -> Result<String> {
         let mut command = match self {
             Self::Program(program) => Command::new(program),

@@ -1,7 +1,7 @@
 //! signalbox as a node of a group of virtual addresses: alone, or with a second node that gets its flows.
 //!
-//! The second node runs on the same machine, so what it does is charged to the machine, as the clients and hosts are;
-//! to the contender only what its own process does.
+//! The second node runs on the same machine, so its work is charged to the machine, like that of clients and hosts. The
+//! contender is charged only with its own process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(15);
 const SYNC_INTERVAL: Duration = Duration::from_millis(50);
 const NODES: [&str; 2] = ["node-a", "node-b"];
 
-/// Section `ha` of a node, which has the addresses once it is told so.
+/// Section `ha` of a node, which has the addresses once that is reported to it.
 fn section(lab: &Lab, node: usize, is_replicated: bool) -> Result<String> {
     let (name, [a, b]) = (NODES[node], STANDBY);
     let sources: Vec<_> = (1..)
@@ -103,7 +103,7 @@ fn report(dir: &Path, state: &str, mut death: impl FnMut() -> Option<String>) ->
     }
 }
 
-/// Gives the group to the node that is measured, and tells the second one, if there is one, that it has it not.
+/// Gives the group to the measured node, and reports to the second one, if there is one, that it does not have it.
 pub(super) fn give(lab: &Lab, is_replicated: bool, mut death: impl FnMut() -> Option<String>) -> Result<()> {
     report(lab.dir(), "master", &mut death)?;
     if is_replicated {

@@ -1,4 +1,4 @@
-//! Counts that a node has of the replication of its flows.
+//! A node's counters of the replication of its flows.
 
 use std::time::Duration;
 

@@ -226,7 +226,7 @@ impl Rival {
     }
 }
 
-/// Number of a version in what a program says of it: the first word that begins with digits and has a dot.
+/// Number of a version in a program's output: the first word that begins with digits and has a dot.
 fn version_number(said: &str) -> Option<&str> {
     let words = said
         .split([' ', '/'])

@@ -8,13 +8,14 @@ use crate::suite::Suite;
 const CONNECTIONS: Template = template!("signalbox/connections.yaml");
 const HTTP: Template = template!("signalbox/http.yaml");
 
-/// Configuration with a tier, all but what [`crate::product::configuration`] adds.
+/// Configuration with a tier, without the part that [`crate::product::configuration`] adds.
 pub(super) fn body(mut filling: Filling, suite: Suite, tier: &str) -> Result<String> {
     let is_http = suite == Suite::Http;
     // The default is compared with other balancers; another tier is for comparison with the default.
     let datapath = match tier {
         "auto" => String::new(),
-        // Not a tier: connections have a socket until they are cut, as on kernels without what the kernel peek takes.
+        // Not a tier: connections have a socket until they are cut, as on kernels without the functions that the kernel
+        // peek needs.
         "userspace" => "datapath: { peek: userspace }".to_owned(),
         // Requests that are their connection's last are cut.
         "last" if is_http => "datapath: { last_requests: on }".to_owned(),

@@ -17,7 +17,7 @@ enum ConnectionState {
     /// Idle, until a request is sent.
     Ready,
     Asking,
-    /// Answered in full; the other side is to close, so that TIME_WAIT is always on its side.
+    /// Answered in full; the other side must close, so that TIME_WAIT is always on its side.
     Ending,
 }
 
@@ -106,7 +106,8 @@ impl Connection {
         }
     }
 
-    /// Reads what has arrived. `to_the_end`: the other side has closed, so there is no need to wait for another event.
+    /// Reads the bytes that have arrived. `to_the_end`: the other side has closed, so there is no need to wait for
+    /// another event.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], once: bool, to_the_end: bool) -> Step {
         loop {
             let n = match self.wire.receive(buffer) {
@@ -128,7 +129,7 @@ impl Connection {
                     };
                     return Step::Answered(self.began);
                 }
-                // Less than there was room for is all there is; the next event brings the rest.
+                // A read that does not fill the buffer has read everything; the next event brings the rest.
                 Ok(false) if n < buffer.len() && !to_the_end && self.wire.short_is_all() => return Step::Wait,
                 Ok(false) => {}
                 Err(what) => return Step::Failed(format!("response: {what}")),

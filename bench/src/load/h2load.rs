@@ -19,7 +19,7 @@ pub(crate) struct H2Load(Child);
 /// Outcome of h2load.
 #[derive(Debug, PartialEq)]
 pub(crate) struct H2LoadOutcome {
-    /// Requests per second, behind the warm-up.
+    /// Requests per second, after the warm-up.
     pub(crate) rate: f64,
     pub(crate) errors: Errors,
 }
@@ -46,7 +46,7 @@ impl H2Load {
         self.0.id()
     }
 
-    /// Waits for the end, which comes soon behind the window's.
+    /// Waits for the end, which comes soon after the window's.
     pub(crate) fn finish(mut self) -> Result<H2LoadOutcome> {
         let mut text = String::new();
         self.0.stdout.take().context("no output")?.read_to_string(&mut text)?;

@@ -1,5 +1,5 @@
-//! The load: a client of our own, because none of the usual ones does unique connections from several addresses
-//! without becoming the bottleneck, and because every byte of an answer is to be counted.
+//! The load: a client of our own, because none of the usual ones makes unique connections from several addresses
+//! without becoming the bottleneck, and because every byte of an answer must be counted.
 
 pub(crate) mod bulk;
 pub(crate) mod connection;

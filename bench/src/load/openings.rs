@@ -1,7 +1,7 @@
 //! New connections at a fixed rate, each with one request and kept for a while after its answer: an open loop.
 //!
-//! Such flows live long enough to be worth a place in tables and on other nodes, where a closed loop would end them
-//! before anybody has heard of them.
+//! Such flows live long enough to be entered in tables and on other nodes. A closed loop would end them before any
+//! other node had heard of them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;

@@ -179,8 +179,8 @@ impl<'a> PacedWorker<'a> {
 /// Waits for events, with a timeout finer than `epoll_wait`'s milliseconds, in which many requests are due.
 fn wait(epoll: &Epoll, events: &mut [EpollEvent], pause: Duration) -> Result<usize> {
     let pause = nix::sys::time::TimeSpec::from_duration(pause);
-    // SAFETY: the events are as many as is said, and `EpollEvent` is the kernel's `epoll_event`; the time outlives the
-    // call; there is no signal mask.
+    // SAFETY: there are as many events as the length says, and `EpollEvent` is the kernel's `epoll_event`; the time
+    // outlives the call; there is no signal mask.
     let count = unsafe {
         libc::epoll_pwait2(
             epoll.0.as_raw_fd(),
@@ -200,7 +200,7 @@ fn wait(epoll: &Epoll, events: &mut [EpollEvent], pause: Duration) -> Result<usi
 mod tests {
     use super::*;
 
-    /// Prints latencies at a fixed rate, to be set beside those of another tool; docs/benchmarks.md says how.
+    /// Prints latencies at a fixed rate, to be compared with those of another tool; docs/benchmarks.md says how.
     #[test]
     #[ignore = "it measures what PACED_NS, PACED_TARGET and PACED_RATE name"]
     fn latencies_to_compare() {

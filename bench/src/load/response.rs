@@ -1,4 +1,4 @@
-//! Parser that finds the end of an HTTP/1.1 response: only what our own servers send, but every byte of it counted.
+//! Parser that finds the end of an HTTP/1.1 response: it knows only our own servers' responses, but counts every byte.
 
 /// A response, as far as it has arrived.
 #[derive(Default)]

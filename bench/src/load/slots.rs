@@ -94,7 +94,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Counts a full handshake where a session was to be resumed as a failure.
+    /// Counts a full handshake as a failure if a session should have been resumed.
     pub(super) fn check_resumed(&mut self, slot: usize) {
         let is_full = self.slots[slot].as_ref().is_some_and(Connection::was_full_handshake);
         if is_full && self.route.tls.as_ref().is_some_and(|tls| tls.resumes) {
@@ -108,7 +108,7 @@ impl<'a> Slots<'a> {
         self.slots[slot] = None;
     }
 
-    /// Fills empty slots, and gives up on late requests; to be called often, does so at intervals.
+    /// Fills empty slots, and drops late requests; to be called often, acts at intervals.
     pub(super) fn tend(&mut self, now: Instant) {
         if now < self.look_again {
             return;

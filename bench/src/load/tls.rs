@@ -1,4 +1,4 @@
-//! The client's half of TLS: a full handshake each time, with a host or balancer whose certificate is the lab's.
+//! The client side of TLS: a full handshake each time, with a host or balancer whose certificate is the lab's.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ impl Client {
     }
 }
 
-/// Verifier that compares certificates and does not check signatures: these are dear, and the CPU time that the client
-/// spends is missing where it is measured.
+/// Verifier that compares certificates and does not check signatures: checks are expensive, and the client's CPU time
+/// is missing where the balancer is measured.
 #[derive(Debug)]
 struct Pinned(CertificateDer<'static>);
 

@@ -17,7 +17,7 @@ const THREADS: usize = 2;
 /// A masked frame with 64 bytes of data.
 const FRAME: [u8; 70] = {
     let mut frame = [b'x'; 70];
-    // The last and only frame of a binary message, 64 bytes behind four of mask.
+    // The last and only frame of a binary message, 64 bytes after four of mask.
     frame[0] = 0x82;
     frame[1] = 0x80 | 64;
     frame

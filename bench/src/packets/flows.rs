@@ -68,7 +68,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Starts sending on all flows as fast as can be.
+    /// Starts sending on all flows as fast as possible.
     pub(super) fn load(self) -> Load {
         let state = Arc::<FlowsState>::default();
         let its = Arc::clone(&state);

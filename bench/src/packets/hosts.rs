@@ -1,4 +1,4 @@
-//! Hosts that answer packets until they are to count them, and then only count.
+//! Hosts that answer packets until they start to count them, and then only count.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use crate::lab::{HOSTS, Lab};
 /// The two hosts, running until dropped.
 pub(super) struct PacketHosts {
     _workers: Vec<Worker>,
-    /// Listeners for signalbox' health checks. Nobody accepts: the kernel's handshake will do.
+    /// Listeners for signalbox' health checks. No process accepts: the kernel's handshake is enough.
     _listeners: Vec<TcpListener>,
 }
 

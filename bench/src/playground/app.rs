@@ -1,4 +1,4 @@
-//! The application behind a router host: sends as many bytes as it is asked for.
+//! The application of a router host: sends as many bytes as a request asks for.
 
 use std::io::{BufRead, BufReader, Read as _, Result, Write as _};
 use std::net::TcpStream;

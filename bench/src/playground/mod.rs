@@ -29,7 +29,7 @@ use network::Network;
 use router::Router;
 use site::Site;
 
-/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, say what to try, and
+/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, print what to try, and
 /// remove everything on Ctrl-C.
 #[derive(clap::Args)]
 pub(crate) struct PlaygroundArgs {
@@ -44,7 +44,7 @@ pub(crate) struct PlaygroundArgs {
     no_install: bool,
 }
 
-/// Runs the lab until told to stop.
+/// Runs the lab until it is stopped.
 pub(crate) fn run(args: &PlaygroundArgs) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     packages::ensure_installed(&packages::LAB, !args.no_install)?;

@@ -25,7 +25,7 @@ pub(super) struct Site {
 impl Site {
     /// Takes a name, and removes leftovers of a killed lab of that name.
     pub(super) fn take(suffix: &str, signalbox: &Path) -> Result<Self> {
-        // No hyphen: it ends the name in those of the namespaces, and so no name is the beginning of another.
+        // No hyphen: in the namespaces' names a hyphen follows the name, so no name is the beginning of another.
         let is_plain = suffix.len() <= 20 && suffix.chars().all(|c| c.is_ascii_alphanumeric());
         ensure!(is_plain, "--name: up to 20 letters and digits");
         let name = format!("sblab{suffix}");
@@ -87,8 +87,8 @@ impl Site {
         }
     }
 
-    /// Removes pinned programs and maps, which would outlive the namespace. Tries again, for a process that has just
-    /// been killed holds them for a moment yet.
+    /// Removes pinned programs and maps, which would outlive the namespace. Tries again, because a process that has
+    /// just been killed still holds them for a moment.
     fn detach(&self, ns: &Ns) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(5);
         loop {

@@ -18,7 +18,7 @@ pub(super) fn until_interrupted(balancer: &mut Balancer, routers: &mut [Router])
         for news in routers.iter_mut().filter_map(Router::news).chain(balancer.news()) {
             say(&news);
         }
-        // Started by this thread and no other: children die with the thread that they are of.
+        // Started by this thread only: children die with the thread that started them.
         if enter.try_recv().is_ok()
             && let Err(error) = restart(balancer, routers)
         {

@@ -23,7 +23,7 @@ const LEFT: f64 = 168.0;
 const TOP: f64 = 76.0;
 const LINE: f64 = 22.0;
 const GAP: f64 = 14.0;
-/// Width of the number and ratio behind the longest bar.
+/// Width of the number and ratio after the longest bar.
 const LABEL: f64 = 108.0;
 
 /// Draws the chart.

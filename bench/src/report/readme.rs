@@ -1,4 +1,4 @@
-//! The README's table: a line for each scenario that says most, with its one figure.
+//! The README's table: a line for each of the most telling scenarios, with its one figure.
 
 use std::fmt::Write as _;
 

@@ -124,7 +124,7 @@ impl Row {
     }
 }
 
-/// Ratio of medians, not of rounds: a difference may come near to nothing, and a quotient by that could be anything.
+/// Ratio of medians, not of rounds: a difference may be nearly zero, and a quotient by that could be anything.
 fn quotient(mine: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let theirs = theirs?.median;
     (theirs > 0.0).then_some(mine?.median / theirs)

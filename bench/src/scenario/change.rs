@@ -69,7 +69,7 @@ pub(super) fn run(bench: &Bench<'_>, scenario: &Scenario, count: usize) -> Resul
     Ok(sample)
 }
 
-/// Asks each name until it answers, and all of them once more: the moment from which on all have answered.
+/// Asks each name until it answers, and all of them once more: the moment from which all have answered.
 fn wait_for_all(target: SocketAddrV4, names: &[String]) -> Result<Instant> {
     let began = Instant::now();
     loop {

@@ -31,7 +31,7 @@ pub(crate) struct Scenario {
     pub(crate) condition: Condition,
 }
 
-/// Conditions that take signalbox's fast path away, and none. All contenders are told to do the same.
+/// Conditions that take signalbox's fast path away, and none. All contenders are configured to do the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Condition {
@@ -88,7 +88,7 @@ pub(crate) enum ScenarioKind {
     Idle(usize),
     /// Idle WebSockets.
     IdleTunnels(usize),
-    /// So many further routes, while new connections come at a low rate.
+    /// This many further routes, while new connections come at a low rate.
     Change(usize),
     /// Connections of HTTP/2, each with [`h2load::STREAMS`](crate::load::h2load::STREAMS) streams at a time.
     Streams(usize),
@@ -180,8 +180,8 @@ pub(crate) const ALL: [Scenario; 15] = [
     ),
 ];
 
-/// Number of idle connections. 10 000 would be more than the limit of 20 000 descriptors allows who needs two for each,
-/// beside listeners, checks and pipes.
+/// Number of idle connections. 10 000 would exceed the limit of 20 000 descriptors of a process that needs two for
+/// each, beside listeners, checks and pipes.
 const IDLE: usize = 9000;
 
 /// New connections under each condition, in the order in which they run.
@@ -371,7 +371,7 @@ pub(crate) const CLOSED_LOOP: &str = "reused-100";
 const CLOSED_LOOP_IN_TLS: &str = "edge-reused-64";
 
 impl Scenario {
-    /// Name of the scenario whose rate a scenario with a fixed rate takes half of.
+    /// Name of the scenario whose rate is halved for a scenario with a fixed rate.
     pub(crate) const fn closed_loop(&self) -> &'static str {
         match self.entry {
             Entry::Plain => CLOSED_LOOP,
@@ -403,7 +403,7 @@ impl Scenario {
         shows_most && !CONDITIONS.contains(self)
     }
 
-    /// Whether the scenario takes as long as it is told to; the others take as long as they need.
+    /// Whether the scenario takes a configured time; the others take as long as they need.
     pub(crate) fn is_timed(&self) -> bool {
         !self.is_of_memory() && !matches!(self.kind, ScenarioKind::Change(_))
     }

@@ -238,7 +238,7 @@ pub(super) fn idle_tunnels(bench: &Bench<'_>, connections: usize) -> Result<Samp
     Ok(sample)
 }
 
-/// Opens connections in the client's namespace, and measures what they take.
+/// Opens connections in the client's namespace, and measures their memory.
 fn memory_of<T: Send>(
     bench: &Bench<'_>,
     connections: usize,
