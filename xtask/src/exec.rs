@@ -24,7 +24,7 @@ pub(crate) fn without_package_env(command: &mut Command) {
     }
 }
 
-/// A command that is printed before it runs. It runs in the root of the checkout unless told otherwise.
+/// A command that is printed before it runs. By default it runs in the root of the checkout.
 pub(crate) struct Run {
     command: Command,
     /// Variables that were set here, to be printed: the rest of the environment is the caller's.

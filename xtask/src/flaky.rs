@@ -1,6 +1,7 @@
 //! `flaky`: repeats tests while the machine is loaded, and says how often each failed.
 //!
-//! A test that fails once in a hundred is a fault of the product's or its own: this finds it before a merge does.
+//! A test that fails once in a hundred runs shows a fault of the product or of the test: this finds it before a merge
+//! does.
 
 use std::{
     collections::BTreeMap,

@@ -89,7 +89,7 @@ fn fuzz(target: &str, seconds: u64, root: &Path) -> Result<()> {
     let found = format!("fuzz/corpus/{target}");
     fs::create_dir_all(root.join(&found)).with_context(|| format!("{found} cannot be created"))?;
     let mut run = Run::new("rustup")?.args(["run", "nightly", "cargo", "fuzz", "run"]);
-    // libFuzzer writes what it finds into the first folder and only reads the others.
+    // libFuzzer writes its findings into the first folder and only reads the others.
     run = run.args([target, &found, &format!("fuzz/seeds/{target}")]);
     run = run.args([
         "--",

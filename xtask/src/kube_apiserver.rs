@@ -129,7 +129,7 @@ fn go_build(work: &Path, source: &Path, to: &Path, package: &str) -> Result<()> 
     go.dir(source).run()
 }
 
-/// Go finds packages by their place alone, and keeps what it has built for as long as it is at it.
+/// Go finds packages only by their place, and keeps its build cache for the duration of the build.
 fn go_path(work: &Path) -> [(&'static str, OsString); 5] {
     [
         ("GOPATH", work.into()),

@@ -120,7 +120,7 @@ fn run(task: Task) -> Result<()> {
         Task::Rivals => rivals::run(),
         Task::Ui(args) => ui::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
-        // The load generator is built as the product is that it measures.
+        // The load generator is built like the product that it measures.
         Task::Bench(pass) => cargo_run(
             "dist",
             "signalbox-bench",
@@ -133,7 +133,7 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// Runs a package in place of this process: a signal meant for the package should not end only us, in front of it.
+/// Runs a package in place of this process, so that a signal meant for the package does not end only us, its parent.
 fn cargo_run(
     profile: &str,
     package: &str,

@@ -1,4 +1,5 @@
-//! Debian's packages and sources of any release, by an apt whose state is not the machine's: it installs nothing.
+//! Debian's packages and sources of any release, by an apt whose state is separate from the machine's: it installs
+//! nothing.
 
 use std::{fs, path::PathBuf, process::Command};
 

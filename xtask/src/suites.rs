@@ -79,7 +79,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs the suites that are used before a merge, and says which cannot be.
+/// Installs the suites that are used before a merge, and reports those that cannot be installed.
 pub(crate) fn install() {
     find(false);
 }

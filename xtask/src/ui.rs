@@ -137,7 +137,7 @@ fn update_libraries(scratch: &Path) -> Result<()> {
     Ok(fs::write(vendor.join("SHA256SUMS"), list)?)
 }
 
-/// Has the end-to-end test of the pages write what it sees.
+/// Has the end-to-end test of the pages write its screenshots.
 fn draw_pictures() -> Result<()> {
     let root = root()?;
     let pictures = root.join(PICTURES);

@@ -54,7 +54,7 @@ of the one before by the names of their fields, from the description that is pin
 struct MapDocs {
     name: String,
     summary: String,
-    /// Texts behind [`LABELS`].
+    /// Texts after [`LABELS`].
     lines: [String; 4],
 }
 

@@ -45,7 +45,7 @@ const CRATES: [&str; 13] = [
     "xtask/src",
 ];
 
-/// Crates in which a type's name may stand for one type only. In bench and xtask each command has its own `Args`.
+/// Crates in which each type name may be used only once. In bench and xtask each command has its own `Args`.
 const NAMES_ONCE: [&str; 10] = [
     "common/src",
     "core/src",

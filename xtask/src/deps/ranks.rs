@@ -36,7 +36,7 @@ const COMMON: [(&str, &[&str]); 5] = [
     ("peek", &["net", "cut"]),
 ];
 
-/// Files of one folder that import each other in a circle are hard to read apart: this many are borne.
+/// Files of one folder that import each other in a circle are hard to read apart: this many are tolerated.
 const MAX_CIRCLE: usize = 3;
 
 fn rank(module: &str) -> Option<usize> {

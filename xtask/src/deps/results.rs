@@ -22,7 +22,7 @@ const PAGES: [&str; 2] = ["README.md", "docs/benchmarks.md"];
 const BEGIN: &str = "<!-- bench: ";
 const END: &str = "<!-- end of bench -->";
 
-/// Remedy for a figure that is of no commit of this history.
+/// Fix for a figure that is of no commit of this history.
 const REMEDY: &str = "measure again with `cargo xtask bench` at a commit of this branch";
 
 /// Faults of results and pages.

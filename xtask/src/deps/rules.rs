@@ -5,7 +5,7 @@ use super::code::only_code;
 /// Paths where aya may be named. They are prefixes.
 const AYA: [&str; 4] = ["bench/src/bpf.rs", "common/", "userspace/kernel/", "userspace/tests/"];
 
-/// Paths where rustls and tokio-rustls may be named: keys and sessions are to be found in few places.
+/// Paths where rustls and tokio-rustls may be named, so that keys and sessions stay in few places.
 const RUSTLS: [&str; 7] = [
     "bench/",
     "userspace/sources/",

@@ -1,4 +1,4 @@
-//! Parsed Rust source: its module, its imports, and what else the rules ask for. Tests are left out.
+//! Parsed Rust source: its module, its imports, and the other facts that the rules need. Tests are left out.
 
 use std::path::Path;
 

@@ -12,8 +12,7 @@ use super::source::Source;
 /// Endings of a constant duration's name.
 const DURATIONS: [&str; 3] = ["_TIMEOUT", "_INTERVAL", "_TTL"];
 
-/// Beginnings of a doc comment that leave out what it is about, so that a reader who lands there by search has to
-/// guess.
+/// Beginnings of a doc comment that leave out its subject, so that a reader who lands there by search has to guess.
 const PRONOUNS: [&str; 5] = ["It ", "Those ", "The same", "What ", "Who "];
 
 /// Finds the places where a source breaks the rules, each with its line.

@@ -62,7 +62,7 @@ pub(crate) struct DistArgs {
     /// Refuse unless the commit has the tag of its version, and nothing is changed
     #[arg(long)]
     tagged: bool,
-    /// Instead of packages for use, make some to be checked, and check them: what stage `packages` does
+    /// Instead of packages for use, make some to be checked, and check them, as stage `packages` does
     #[arg(long, conflicts_with_all = ["what", "out", "tagged"])]
     check: bool,
     /// With --check: write the checked-in lists of files
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         &args.what
     };
     let mut made = Vec::new();
-    // Bills come last: they are of all others.
+    // Bills come last, because they describe all others.
     for format in Format::value_variants()
         .iter()
         .filter(|format| formats.contains(format))

@@ -1,4 +1,4 @@
-//! Which release is packaged: its version, its time, its machine.
+//! Facts about the release that is packaged: its version, its time, its machine.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ pub(super) struct Release {
     pub(super) revision: String,
     /// Seconds since 1970, of the commit: the time of every file.
     pub(super) epoch: u64,
-    /// Its day as YYYY-MM-DD, its time as RFC 3339 has it, and as mail has it.
+    /// Day of the release as YYYY-MM-DD, its time as RFC 3339 has it, and as mail has it.
     pub(super) date: String,
     pub(super) time: String,
     pub(super) mail_date: String,
@@ -58,7 +58,7 @@ impl Release {
         }
     }
 
-    /// Fails unless this is the release itself, and no build before it.
+    /// Fails unless this is the release itself, not a build before it.
     pub(super) fn must_be_tagged(&self) -> Result<()> {
         if self.version.contains('~') {
             bail!(

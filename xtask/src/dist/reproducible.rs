@@ -70,7 +70,7 @@ pub(super) fn build(root: &Path, target: &Path, package: &str, profile: &str) ->
     Ok(target.join(folder).join(package))
 }
 
-/// Variables that take this machine's paths out of what compilers write.
+/// Variables that keep this machine's paths out of the compilers' output.
 fn settings(root: &Path, target: &Path) -> Result<[(&'static str, String); 3]> {
     let cargo = cargo_home().context("neither CARGO_HOME nor HOME is set")?;
     // The last one that fits counts: the target may be in the checkout.

@@ -80,7 +80,7 @@ pub(super) fn main_files(
         let to = format!("usr/share/signalbox/grafana/{}", name_of(&dashboard));
         files.push(copy(dashboard, &to));
     }
-    // Of all of them: the overlays name other directories by where these are.
+    // Kustomization of all dashboards: the overlays name it by a relative path.
     files.push(copy(
         packaging.join("grafana/kustomization.yaml"),
         "usr/share/signalbox/grafana/kustomization.yaml",
@@ -129,7 +129,7 @@ pub(super) fn debug_files(product: &Product) -> Result<Vec<PackagedFile>> {
     Ok(vec![copy(product.symbols(), &to)])
 }
 
-/// The documents of the package itself serve for its debug symbols, too.
+/// The documents of the package itself are also those of its debug symbols.
 pub(super) fn debian_link() -> PackagedFile {
     PackagedFile {
         path: "usr/share/doc/signalbox-dbgsym".to_owned(),

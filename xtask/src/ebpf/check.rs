@@ -35,7 +35,8 @@ pub(super) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares the checked-in objects with the hashes of their record, and that with the sources. It takes no toolchain.
+/// Compares the checked-in objects with the hashes of their record, and the record with the sources. Needs no
+/// toolchain.
 pub(super) fn compare_hashes(root: &Path) -> Result<Record> {
     let record = Record::read(&prebuilt_record(root))?;
     if record.sources_sha256 != sources::hash(root)? {

@@ -1,4 +1,4 @@
-//! Compilation of `ebpf/`: equal sources and an equal toolchain give equal bytes, wherever the checkout stands.
+//! Compilation of `ebpf/`: equal sources and an equal toolchain give equal bytes, in any directory.
 
 use std::{
     env, fs,
@@ -58,7 +58,7 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Re
 }
 
 /// Removes build results of our two crates, so that they are compiled each time: cargo goes by time stamps, and a
-/// restored or copied tree has old ones. A check of bytes may not be passed by an older build.
+/// restored or copied tree has old ones. An older build must not pass a check of bytes.
 fn forget_our_crates(target_dir: &Path) {
     let fingerprints = target_dir.join(TARGET).join("release/.fingerprint");
     let ours = fs::read_dir(fingerprints).into_iter().flatten().flatten();
@@ -70,7 +70,7 @@ fn forget_our_crates(target_dir: &Path) {
 
 fn flags(toolchain: &Toolchain, root: &Path) -> Result<Vec<String>> {
     let mut flags = vec![
-        // aya would put the build machine's architecture here; the programs read no registers, so any one will do.
+        // aya would put the build machine's architecture here; the programs read no registers, so any value works.
         "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
         // Copies of a known size become loads and stores: otherwise LLVM calls functions that go byte by byte, which is slow
         // in the kernel, and slow to verify.

@@ -18,12 +18,12 @@ Either: rustup toolchain install nightly --component rust-src
    and: cargo install bpf-linker --version 0.10.4 --locked --no-default-features --features rust-llvm-22
 `cargo xtask build-ebpf --install` does it for you. Without any of it, the checked-in objects in ebpf/prebuilt are used.";
 
-/// Installs what is missing, and nothing when a toolchain is complete.
+/// Installs the missing parts, and nothing when a toolchain is complete.
 pub(crate) fn ensure() -> Result<()> {
     if find_program("bpf-linker").is_none() {
         let cargo = Run::cargo(["install", "bpf-linker", "--version", BPF_LINKER, "--locked"])?;
-        // The toolchain's own flags are for our code, not for tools.
-        // LLVM does the work, and comes with the compiler: bpf-linker itself is built as quickly as it can be.
+        // The toolchain's own flags are for our code, not for tools. LLVM does the work, and comes with the compiler,
+        // so bpf-linker itself is built in the fastest way.
         cargo
             .args(BPF_LINKER_FEATURES)
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")

@@ -102,7 +102,7 @@ fn write_all(dir: &Path, objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the checked-in objects are those of their record, and the record is of the sources as they are.
+/// Fails unless the checked-in objects match their record, and the record matches the current sources.
 pub(crate) fn check_hashes() -> Result<()> {
     check::compare_hashes(&root()?).map(drop)
 }

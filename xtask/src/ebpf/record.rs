@@ -49,7 +49,7 @@ impl Record {
         super::write(path, text.as_bytes())
     }
 
-    /// Whether `toolchain` has to give the very same bytes.
+    /// Whether `toolchain` must give exactly the same bytes.
     pub(super) fn is_by(&self, toolchain: &Toolchain) -> bool {
         self.rustc == toolchain.rustc_version && self.bpf_linker == toolchain.linker_version
     }

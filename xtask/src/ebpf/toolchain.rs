@@ -1,9 +1,9 @@
 //! Finds a toolchain that can compile `core` for BPF: a compiler with nightly features, the sources of the library that
 //! belong to that very compiler, and bpf-linker.
 //!
-//! Two kinds do: rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src` (a stable compiler,
-//! told by RUSTC_BOOTSTRAP to take nightly features). Debian's has the charm of a version that everybody can install
-//! again.
+//! Two kinds work: rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src` (a stable compiler
+//! that accepts nightly features because of RUSTC_BOOTSTRAP). Debian's has the advantage that everyone can install the
+//! same version again.
 
 use std::{
     ffi::OsString,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 pub(super) struct Toolchain {
     pub(super) kind: Kind,
     pub(super) sysroot: PathBuf,
-    /// Library of the LLVM that this rustc runs on; bpf-linker must read what that LLVM wrote.
+    /// Library of the LLVM that this rustc runs on; bpf-linker must be able to read that LLVM's output.
     pub(super) llvm: Option<PathBuf>,
     pub(super) linker: OsString,
     pub(super) rustc_version: String,
@@ -59,7 +59,7 @@ pub(super) fn choose(recorded: Option<&Record>) -> Result<Toolchain> {
     Ok(complete.swap_remove(same.unwrap_or(0)))
 }
 
-/// Finds a toolchain of a kind; `Err` lists what is missing, for a human.
+/// Finds a toolchain of a kind; `Err` lists the missing parts, for a human.
 pub(super) fn find(kind: Kind) -> Result<Toolchain, String> {
     let mut missing = Vec::new();
     let rustc = rustc(kind);
@@ -130,7 +130,8 @@ fn rustc(kind: Kind) -> Result<(PathBuf, String), String> {
     Ok((PathBuf::from(sysroot.trim()), version.1))
 }
 
-/// Parses `rustc -vV`: numbers to compare, and one line to record. The commit in the first line tells nightlies apart.
+/// Parses `rustc -vV`: numbers to compare, and one line to record. The commit in the first line distinguishes
+/// nightlies.
 fn version_of(verbose: &str) -> Option<((u32, u32), String)> {
     let line = verbose.lines().next()?;
     let mut numbers = line.split_whitespace().nth(1)?.split('.').map(str::parse);

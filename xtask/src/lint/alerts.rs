@@ -133,7 +133,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Runs promtool on files of the directory; returns what it says if it fails.
+/// Runs promtool on files of the directory; returns its output if it fails.
 fn promtool(root: &Path, words: &[&str]) -> Result<Vec<String>> {
     let (is_fine, said) = Run::new("promtool")?.args(words).dir(&root.join(DIRECTORY)).outcome()?;
     Ok(if is_fine { Vec::new() } else { vec![said] })

@@ -50,7 +50,7 @@ pub(super) const LINT: Lint = Lint {
     ],
 };
 
-/// Installs cargo-deny and downloads all crates of the lock files, for it asks for those of other platforms too.
+/// Installs cargo-deny and downloads all crates of the lock files, because it asks for those of other platforms too.
 fn prepare() -> Result<()> {
     let checkout = root::root()?;
     for manifest in MANIFESTS {

@@ -4,7 +4,7 @@ pub(super) const METRICS: &str = "docs/metrics.md";
 pub(super) const RUNBOOK: &str = "docs/runbook.md";
 pub(super) const KUBERNETES: &str = "docs/kubernetes.md";
 pub(super) const CONFIGURATION: &str = "docs/configuration.md";
-/// Table of the capabilities that signalbox uses. `signalbox doctor` and the warnings at the start go by it.
+/// Table of the capabilities that signalbox uses. `signalbox doctor` and the warnings at the start use it.
 pub(super) const CAPABILITIES: &str = "userspace/kernel/src/capabilities.rs";
 /// Names the place where the sources are published.
 pub(super) const MANIFEST: &str = "Cargo.toml";

@@ -112,7 +112,7 @@ pub(super) fn dashboards(root: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(boards)
 }
 
-/// Expressions of panels, and what variables take their values from.
+/// Expressions of panels, and the queries of variables.
 fn expressions_of(board: &Value) -> Vec<String> {
     let targets = list(&board["panels"]).iter().flat_map(|panel| list(&panel["targets"]));
     let mut found: Vec<String> = targets.map(|target| text(target, "expr").to_owned()).collect();

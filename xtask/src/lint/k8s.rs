@@ -36,7 +36,7 @@ const SCHEMAS: [(&str, &str); 3] = [
         include_str!("schemas/SecurityContextConstraints.json"),
     ),
 ];
-/// Objects of the document that an operator makes with contents of his own.
+/// Objects of the document that an operator makes with his own contents.
 const NOT_PACKAGED: [&str; 2] = ["Secret", "ConfigMap"];
 
 pub(super) const LINT: Lint = Lint {
@@ -217,7 +217,7 @@ fn objects(text: &str) -> Result<Vec<Value>> {
     serde_saphyr::from_multiple(text).context("kustomize has written no YAML")
 }
 
-/// Returns what Kubernetes, or the operators, would say of objects.
+/// Returns the errors that Kubernetes, or the operators, would report for objects.
 fn validate(objects: &[Value]) -> Result<Vec<String>> {
     let mut schemas = serde_json::Map::new();
     for (kind, schema) in SCHEMAS {
@@ -355,7 +355,7 @@ fn documented(root: &Path, objects: &[Value]) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Rights to read Secrets are the overlay's that is for them.
+/// Only the overlay for Secrets has rights to read them.
 fn secrets(objects: &[Value]) -> Vec<String> {
     let reads = |object: &&Value| {
         let mut resources = list(&object["rules"]).iter().flat_map(|rule| list(&rule["resources"]));

@@ -10,7 +10,7 @@ use super::promql::{Matcher, names};
 /// Labels that Prometheus adds to each scraped target.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
-/// Values of a label, by its name; none where any may come.
+/// Values of a label, by its name; none where any value is allowed.
 type Labels = BTreeMap<String, Vec<String>>;
 
 /// Metrics that may be named, by their names.
@@ -39,7 +39,7 @@ impl Metrics {
         self.0.insert(name.to_owned(), labels.collect());
     }
 
-    /// Returns what an expression names that is not there.
+    /// Returns the names in an expression that do not exist.
     pub(super) fn problems(&self, expression: &str) -> Vec<String> {
         let names = names(expression);
         let mut problems = Vec::new();

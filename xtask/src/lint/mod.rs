@@ -57,7 +57,7 @@ struct Lint {
     tools: &'static [&'static str],
     /// Installs what no package of Debian 12 has.
     prepare: fn() -> Result<()>,
-    /// Returns what is wrong with the files under a root.
+    /// Returns the mistakes in the files under a root.
     check: fn(&Path) -> Result<Vec<String>>,
     broken: &'static [Broken],
 }

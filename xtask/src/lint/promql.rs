@@ -1,5 +1,5 @@
-//! Names in PromQL expressions: metrics with their matchers, and the labels that results are grouped by. Whether an
-//! expression is one, promtool says.
+//! Names in PromQL expressions: metrics with their matchers, and the labels that results are grouped by. Whether the
+//! syntax is right, promtool checks.
 
 /// Words that labels in parentheses follow.
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
@@ -79,7 +79,7 @@ fn matcher(tokens: &[String]) -> Option<Matcher> {
     })
 }
 
-/// Splits off what stands between the first token and `end`.
+/// Splits off the tokens between the first one and `end`.
 fn enclosed<'t>(tokens: &'t [String], end: &str) -> (&'t [String], &'t [String]) {
     let length = tokens.iter().position(|token| token == end).unwrap_or(tokens.len());
     (

@@ -15,7 +15,7 @@ use super::{
 
 /// The job that makes the draft.
 const WRITER: &str = "draft";
-/// Words that only xtask may be behind.
+/// Words of commands that workflows may run only through xtask.
 const MAKERS: [&str; 5] = ["cargo ", "dpkg-deb", "rpmbuild", "buildah", "docker"];
 
 pub(super) const LINT: Lint = Lint {

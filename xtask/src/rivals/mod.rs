@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::vm::store;
 use list::{RIVALS, Rival, Source};
 
-/// End of the variable that says why a rival is not there.
+/// End of the variable that holds the reason why a rival is missing.
 const MISSING: &str = "_MISSING";
 
 /// `rivals`: installs the rivals if need be, and says where they are.

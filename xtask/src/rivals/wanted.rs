@@ -1,4 +1,4 @@
-//! Which rivals a run of the benchmarks needs, as its arguments say.
+//! Rivals that a run of the benchmarks needs, by its arguments.
 
 /// Arguments of runs without rivals: other commands than benchmarks of connections, and questions.
 const WITHOUT: [&str; 7] = ["lab", "xdp", "help", "-h", "--help", "-V", "--version"];
@@ -23,7 +23,7 @@ pub(super) fn is_wanted(rival: &str, args: &[String]) -> bool {
     contenders.split(',').any(|contender| rival_of(contender) == rival)
 }
 
-/// Rival that a contender runs: variants such as `haproxy-splice` are of the same version.
+/// Rival that a contender runs: variants such as `haproxy-splice` have the same version.
 fn rival_of(contender: &str) -> &str {
     match contender {
         "haproxy-splice" | "haproxy-router" => "haproxy",

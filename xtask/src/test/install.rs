@@ -46,7 +46,7 @@ const PACKAGES: [AptPackage; 34] = [
     package("iperf3"),
     package("nftables"),
     package("faketime"),
-    // For `lint`: systemd-analyze, promtool, and what kubernetes-validate is installed with.
+    // For `lint`: systemd-analyze, promtool, and the tools for installing kubernetes-validate.
     package("systemd"),
     package("prometheus"),
     package("python3-venv"),

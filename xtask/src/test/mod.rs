@@ -33,7 +33,8 @@ pub(crate) struct TestArgs {
     /// Boot these kernels in virtual machines and test on them, such as `6.1,6.12,newest` or the path of a bzImage
     #[arg(long, value_name = "KERNELS", value_delimiter = ',')]
     kernel: Vec<String>,
-    /// With --kernel: all tests of programs, and two machines, instead of what there is time for before each merge
+    /// With --kernel: all tests of programs, and two machines, instead of the part for which there is time before each
+    /// merge
     #[arg(long, requires = "kernel")]
     whole: bool,
     /// With --kernel: only two machines, whose cards have several queues
@@ -67,7 +68,7 @@ enum Stage {
     Ebpf,
     /// Unit and documentation tests
     Unit,
-    /// The eBPF programs on single packets: of `kernel` what is quick
+    /// The eBPF programs on single packets: the quick part of `kernel`
     #[value(skip)]
     Packets,
     /// Tests that load eBPF programs
@@ -183,7 +184,7 @@ fn run_steps(steps: &[Step], mut context: Context) -> Result<()> {
 pub(crate) struct Repeated(Context);
 
 impl Repeated {
-    /// Builds what they need.
+    /// Builds the programs of the tests.
     pub(crate) fn prepare() -> Result<Self> {
         let mut context = Context::default();
         stages::prepare(&mut context)?;

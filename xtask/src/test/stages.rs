@@ -106,7 +106,7 @@ pub(super) fn kernel_both_ways(context: &mut Context) -> Result<()> {
     nextest_as(Some(AS_USER), context, "kernel", &[])
 }
 
-/// Runs the eBPF programs on packets that tests describe: of the kernel's tests those that take no time.
+/// Runs the eBPF programs on packets that tests describe: the quick part of the kernel's tests.
 pub(super) fn packets(context: &mut Context) -> Result<()> {
     nextest(context, "kernel", &["-E", "test(/^(cut|l4)_packets::/)"])
 }
@@ -133,7 +133,7 @@ pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
     prepare(context)?;
     context.suites = suites::find(true);
     let tests = format!("test(/(^|::){}::/)", share.module());
-    // The default filter of `.config/nextest.toml` leaves out what a share runs.
+    // The default filter of `.config/nextest.toml` leaves out the tests of shares.
     let words = ["--ignore-default-filter", "-E", tests.as_str()];
     nextest(context, "e2e", &words)
 }
@@ -218,7 +218,7 @@ fn kernels(context: &mut Context, names: &[&str], depth: vm::Depth) -> Result<()
     Ok(())
 }
 
-/// Says what is left out, and why; fails where nothing may be.
+/// Reports a skipped stage, and why; fails where nothing may be skipped.
 fn skip(context: &mut Context, what: &str) -> Result<()> {
     if env::var("REQUIRE_PRIVILEGED_TESTS").is_ok_and(|v| v == "1") {
         bail!("cannot run: {what}");
@@ -237,8 +237,8 @@ pub(super) fn fuzz(context: &mut Context) -> Result<()> {
     })
 }
 
-/// Runs a program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as
-/// hold.
+/// Runs a program of integration tests, as `.config/nextest.toml` says: a process per test, and as many at once as the
+/// machine can hold.
 fn nextest(context: &mut Context, test: &str, words: &[&str]) -> Result<()> {
     nextest_as(None, context, test, words)
 }

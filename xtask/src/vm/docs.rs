@@ -95,7 +95,7 @@ fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
             continue;
         };
         for (what, was, is) in [("instructions", was.0, is.0), ("states", was.1, is.1)] {
-            // A hundred more or less of a small program is no news.
+            // A hundred more or less of a small program does not matter.
             if is * 100 > was * ALARM_PERCENT && is > was + 500 {
                 alarms.push(format!(
                     "kernel {kernel}: the verifier's work for {program} has grown from {was} to {is} {what}: make it cheaper, or accept \
@@ -130,7 +130,7 @@ pub(crate) fn rewrite(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails where a page claims for the programs that ship what was run with others.
+/// Fails where a page claims results of other programs for those that ship.
 pub(crate) fn check(root: &Path) -> Result<()> {
     for (path, text) in pages(root)? {
         let whole = read_page(&path)?;
@@ -298,7 +298,7 @@ fn hash_of(sources: &str) -> &str {
     sources.get(..8).unwrap_or(sources)
 }
 
-/// Line of the README: kernels that have passed everything with the programs that ship.
+/// Line of the README: kernels on which the programs that ship have passed everything.
 fn readme(all: &All, shipped: &str) -> String {
     let is_good = |tested: &Tested| {
         // Without the kernel peek's program connections have sockets, and everything works.

@@ -76,7 +76,7 @@ pub(super) fn find(name: &str) -> Result<Kernel> {
         unpack(&apt, &flavour, &dir)?;
     }
     let release = &flavour.name;
-    // From 7.3 on the image lies beside its modules.
+    // From 7.3 on the image is beside its modules.
     let image = [
         format!("boot/vmlinuz-{release}"),
         format!("usr/lib/modules/{release}/vmlinuz"),

@@ -15,7 +15,7 @@ use super::{
     store::{self, quietly},
 };
 
-/// Modules that are loaded at the start. One that a kernel has built in, or not at all, is passed over.
+/// Modules that are loaded at the start. One that a kernel has built in, or lacks, is ignored.
 const WANTED: [&str; 43] = [
     "virtio_pci",
     "virtio_blk",
@@ -111,7 +111,7 @@ pub(super) fn initramfs(kernel: &Kernel) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Wanted modules and all their dependencies, each behind what it needs.
+/// Wanted modules and all their dependencies, each after its dependencies.
 fn closure(modules: &Path) -> Result<Vec<PathBuf>> {
     let text = fs::read_to_string(modules.join("modules.dep")).context("modules.dep cannot be read")?;
     let needs: BTreeMap<&str, Vec<&str>> = text

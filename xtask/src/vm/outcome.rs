@@ -1,4 +1,4 @@
-//! Outcome of a machine's job, as its console says.
+//! Outcome of a machine's job, by its console.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{job::Job, kernels::Kernel};
 
-/// Program of the kernel peek, and the first kernel that has what it calls.
+/// Program of the kernel peek, and the first kernel that has the functions that it calls.
 pub(super) const PEEK: &str = "peek_in";
 const FIRST_WITH_PEEK: [u32; 2] = [6, 9];
 

@@ -123,7 +123,7 @@ pub(super) fn make() -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Copies a file into the tree, to the path that it is known by.
+/// Copies a file into the tree, to the path by which it is known.
 fn add(tree: &Path, file: &Path, asked: &Path) -> Result<()> {
     let asked = asked.strip_prefix("/").unwrap_or(asked);
     let target = tree.join(asked);
@@ -163,7 +163,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Makes an ext4 image of a folder, of `mib` MiB at most; it takes as much as is in it.
+/// Makes an ext4 image of a folder, of at most `mib` MiB; it is as large as its contents.
 pub(super) fn image_of(tree: &Path, image: &Path, mib: u32) -> Result<()> {
     let _ = fs::remove_file(image);
     let mut command = Command::new(sbin("mke2fs"));

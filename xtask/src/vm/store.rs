@@ -1,4 +1,4 @@
-//! Where kernels, images and an API server are kept between runs: beside other caches, not in the checkout.
+//! Place where kernels, images and an API server are kept between runs: beside other caches, not in the checkout.
 
 use std::{
     env, fs,

@@ -39,7 +39,7 @@ pub(super) const MANDOC: Linter = Linter {
 };
 
 impl Linter {
-    /// Lines that no exception is for, and exceptions that nothing needs.
+    /// Lines without an exception, and exceptions that are no longer needed.
     pub(super) fn check(&self, root: &Path, files: &[impl AsRef<Path>]) -> Result<Vec<String>> {
         let excepted = self.exceptions(root)?;
         let said = self.says(files)?;
@@ -59,7 +59,7 @@ impl Linter {
         Ok(problems)
     }
 
-    /// Fails unless the linter says `tag` of a broken file: it runs, and its output is understood.
+    /// Fails unless the linter reports `tag` for a broken file: it runs, and its output is understood.
     pub(super) fn must_notice(&self, broken: &Path, tag: &str) -> Result<()> {
         let said = self.says(&[broken])?;
         if said.lines().any(|line| (self.tag)(line) == Some(tag)) {

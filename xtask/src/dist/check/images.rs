@@ -127,8 +127,8 @@ impl UnpackedImage {
         Ok(())
     }
 
-    /// keepalived takes the configuration that signalbox writes, and the programs that signalbox runs find what they
-    /// need.
+    /// keepalived accepts the configuration that signalbox writes, and the programs that signalbox runs find their
+    /// files.
     fn runs_keepalived(&self) -> Result<()> {
         self.run(&["nft", "--version"])?;
         let addresses = self.run(&["ip", "-json", "address", "show"])?;

@@ -118,8 +118,8 @@ pub(super) fn rpm(directory: &Path, versions: &Versions<'_>) -> Result<()> {
     nothing_left(&before, &sandbox)
 }
 
-/// Upgrades while stand-ins are there for systemd and for a process that lets another one take over: it does, and no unit
-/// is restarted. Where none runs, nothing happens.
+/// Upgrades while stand-ins exist for systemd and for a process that lets another one take over: it does, and no unit
+/// is restarted. Without them, nothing happens.
 fn replaces_the_running_process(sandbox: &Sandbox, upgrade: &str) -> Result<()> {
     fs::write(sandbox.path("/packages/systemctl"), STAND_IN)?;
     let log = sandbox.run(&format!("{WITH_STAND_IN} {upgrade} >/dev/null; cat /run/said"))?;
@@ -142,7 +142,7 @@ fn must_work(sandbox: &Sandbox) -> Result<()> {
         "/etc/signalbox and the user are {said}"
     );
     sandbox.run("signalbox check --config /usr/share/doc/signalbox/examples/signalbox.yaml")?;
-    // Exits with 1 or 2 where the machine lacks something, which is none of the package's.
+    // Exits with 1 or 2 where the machine lacks something, which is not the package's fault.
     let report = sandbox.run("signalbox doctor --output json || [ $? -le 2 ]")?;
     let report: serde_json::Value = serde_json::from_str(&report).context("what `signalbox doctor` says")?;
     let is_empty = report.as_object().is_none_or(serde_json::Map::is_empty);
@@ -150,7 +150,7 @@ fn must_work(sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
-/// Does what an administrator and a running signalbox do.
+/// Does the work of an administrator and a running signalbox.
 fn configure(sandbox: &Sandbox) -> Result<String> {
     let example = sandbox.path("/usr/share/doc/signalbox/examples/signalbox.yaml");
     let configuration = format!("# by the administrator\n{}", fs::read_to_string(example)?);

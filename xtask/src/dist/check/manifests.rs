@@ -1,4 +1,4 @@
-//! Manifests of Kubernetes in a package: overlays name other directories by where these are, and must find them there.
+//! Manifests of Kubernetes in a package: overlays name other directories by relative paths, and must find them there.
 
 use std::{path::Path, process::Command};
 

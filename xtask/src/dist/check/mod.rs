@@ -108,7 +108,7 @@ fn can_run() -> Result<()> {
 struct Made {
     product: Product,
     packages: Vec<PathBuf>,
-    /// Their bills of materials, and that of the program.
+    /// Bills of materials of the packages, and that of the program.
     bills: Vec<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
-//! Bills of materials: each crate of the program is in them, with what readers look for, and each crate whose source
-//! the program's debug information names.
+//! Bills of materials: each crate of the program is in them, with the fields that readers look for, and each crate
+//! whose source the program's debug information names.
 
 use std::{
     collections::BTreeSet,

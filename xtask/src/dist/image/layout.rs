@@ -41,7 +41,7 @@ impl Labels<'_> {
 
 /// An image, blob by blob.
 pub(super) struct Layout {
-    /// By what stands behind `sha256:`.
+    /// Blobs by the digest after `sha256:`.
     blobs: BTreeMap<String, Vec<u8>>,
     index: Value,
 }

@@ -23,7 +23,7 @@ pub(super) use debian::DebianPackage;
 pub(super) use layout::digest;
 use layout::{Labels, Layout};
 
-/// Names of the images, as the manifests have them behind the registry, and what each is.
+/// Names of the images, as the manifests have them after the registry, and each image's description.
 pub(crate) const NAMES: [(&str, &str); 2] = [
     ("signalbox", "TCP, TLS and HTTP load balancer"),
     (
@@ -32,7 +32,7 @@ pub(crate) const NAMES: [(&str, &str); 2] = [
     ),
 ];
 
-/// User that containers run as, unless they are told otherwise.
+/// User that containers run as by default.
 const USER: u32 = 65532;
 
 pub(super) fn pack(packing: &Packing<'_>) -> Result<Vec<PathBuf>> {

@@ -106,7 +106,7 @@ fn add_libraries(files: &mut ImageFiles, program: &Path) -> Result<BTreeSet<Debi
     debian::packages_of(&from)
 }
 
-/// Adds what is said of packages: their records, for scanners, and their licences.
+/// Adds the documents of packages: their records, for scanners, and their licences.
 fn add_records(files: &mut ImageFiles, packages: &BTreeSet<DebianPackage>) -> Result<()> {
     for package in packages {
         let name = &package.name;

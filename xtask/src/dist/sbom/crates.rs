@@ -65,7 +65,7 @@ fn checksum(package: &str) -> Option<(CrateId, String)> {
 }
 
 impl CrateGraph {
-    /// Adds what cargo has said, and returns the root's id.
+    /// Adds cargo's output, and returns the root's id.
     fn add(&mut self, tree: &str, checksums: &BTreeMap<CrateId, String>) -> Result<CrateId> {
         let mut above: Vec<CrateId> = Vec::new();
         for line in tree.lines().filter(|line| !line.is_empty()) {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 /// Language of blocks whose commands are given.
 const COMMANDS: &str = "console";
-/// Language of a block, behind one of commands, with lines that these must say. `…` stands for anything.
+/// Language of a block, after one of commands, with lines that these must print. `…` matches anything.
 const OUTPUT: &str = "text";
 /// Mark of a block whose commands are not given, with the reason.
 const LEFT_OUT: &str = "<!-- not run by the test: ";
@@ -15,14 +15,14 @@ const LEFT_OUT: &str = "<!-- not run by the test: ";
 /// Consecutive commands, and the output that they must give.
 #[derive(PartialEq, Eq, Debug)]
 struct Block {
-    /// Heading above it, as a name of a test.
+    /// Heading above the block, as a name of a test.
     heading: String,
     commands: String,
     says: Vec<String>,
 }
 
-/// Beginning of every script. Output of a block goes into a file: a command that is left in the background says nothing
-/// between the lines that are read by machine.
+/// Beginning of every script. Output of a block goes into a file, so that a command left in the background prints
+/// nothing between the lines that are parsed.
 const HEAD: &str = r#"set -e -o pipefail
 exec 3>&1
 name= out=/run/page.out

@@ -1,4 +1,4 @@
-//! Root file system of a Debian whose systemd runs: what mmdebstrap makes, and a unit that does the machine's job.
+//! Root file system of a Debian whose systemd runs: mmdebstrap's output, and a unit that does the machine's job.
 
 use std::{
     fs,
