@@ -48,7 +48,7 @@ fn a_crowd_at_the_admin_port_takes_nothing_from_traffic_and_is_counted() {
         ping(&client, &host);
         flows.push((client, host));
     }
-    // The owner gets in all the same.
+    // The owner still gets in.
     assert_eq!(sb.unix("GET", "/livez", "").status, 200);
     // Together with the connections still open: the crowd times out on its own.
     let answers = || sb.try_get("/livez").is_ok_and(|response| response.status == 200);

@@ -1,4 +1,4 @@
-//! The API as its description and its errors show it, and changes that hardly anybody means.
+//! The API as its description and its errors show it, and changes that are probably mistakes.
 
 use crate::lab;
 

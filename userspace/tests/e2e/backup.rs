@@ -1,5 +1,5 @@
-//! Backup hosts: of services, of `tcp` listeners and of routes. They serve while nothing else of their cluster can, and
-//! keep what they have then.
+//! Backup hosts: of services, of `tcp` listeners and of routes. They serve while no other host of their cluster can,
+//! and keep their connections afterwards.
 
 use crate::lab;
 

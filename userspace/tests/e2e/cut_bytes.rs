@@ -51,7 +51,7 @@ fn hundreds_of_flows_of_every_size_through_every_door() {
 mod share_4 {
     use super::*;
 
-    /// Sequence numbers go round: the books know who is where, beyond 2 GiB and beyond 4.
+    /// Sequence numbers wrap: the positions of both ends stay known, beyond 2 GiB and beyond 4.
     #[lab_test]
     fn five_gibibytes_each_way_are_counted_and_the_flow_is_seen_to_end() {
         if cut::lenient() {
@@ -95,7 +95,7 @@ mod share_4 {
         let shown = sb.host(name);
         assert_eq!(shown["active_connections"], 0, "{shown}");
         let counted = |key: &str, before: u64| shown[key].as_u64().unwrap() - before;
-        // The bytes of the greetings are counted when the flow is looked at, or at its end.
+        // The bytes of the servers' first messages are counted when the flow is shown, or at its end.
         for (key, before) in ["bytes_in", "bytes_out"].into_iter().zip(before) {
             let more = counted(key, before) - BYTES;
             assert!(more < 100, "{key}: {more} too many");

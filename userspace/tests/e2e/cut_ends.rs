@@ -77,7 +77,7 @@ fn each_half_closes_for_itself() {
 fn a_fin_that_passes_while_its_flow_is_cut_ends_it() {
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
-    // The record of a handshake, which is changed here, is of connections with a socket.
+    // The record of a handshake, which is changed here, exists for connections with a socket.
     let (_health, sb) = cut::start(&lab, PEEK_IN_USERSPACE);
     let pinned = cut::pins(&lab).pop().unwrap().join("CUT_HANDSHAKES");
     let shakes = Map::LruHashMap(MapData::from_pin(pinned).unwrap());
@@ -318,7 +318,7 @@ fn a_client_port_may_be_used_again_at_once() {
             if round % 5 == 0 {
                 expect_cut(&sb, &stream);
             }
-            // The host ends first, when it is told: its side has the TIME_WAIT and not the client.
+            // The host ends first, on request: its side has the TIME_WAIT and not the client.
             stream.shutdown(Shutdown::Write).unwrap();
             assert_eq!((&stream).read(&mut [0; 8]).unwrap(), 0);
             SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();

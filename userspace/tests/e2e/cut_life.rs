@@ -49,7 +49,7 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
         }
         let all = eventually(SOON, || cut_flows(&sb) == FLOWS);
         let ready = cut_flows(&sb);
-        // Before the assertion: a failure must not leave the threads waiting for ever.
+        // Before the assertion: a failure must not leave the threads waiting.
         together.wait();
         succeeded.store(!all, Ordering::SeqCst);
         assert!(all, "{ready} are cut");

@@ -56,7 +56,7 @@ fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
             .iter()
             .map(|f| f["client"].to_string())
             .collect();
-        // More that come and go put none of these out.
+        // More connections that come and go end none of these.
         drop(connect(100));
         assert!(eventually(SOON, || sb.flow_count() == 150));
         let still: Vec<_> = sb

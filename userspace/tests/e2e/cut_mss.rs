@@ -1,5 +1,5 @@
-//! Hosts that take smaller segments than the balancer's interfaces carry: clients are told so before their host is known,
-//! and flows are cut.
+//! Hosts that take smaller segments than the balancer's interfaces carry: the SYN-ACK announces that to clients before
+//! their host is known, and flows are cut.
 
 use crate::lab;
 

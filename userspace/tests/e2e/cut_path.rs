@@ -1,4 +1,4 @@
-//! Ways that are not one cable: a narrower link behind either leg, and VLANs.
+//! Paths that are not one cable: a narrower link beyond either leg, and VLANs.
 
 use crate::lab;
 
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes of a segment with timestamps that fits the narrow way.
 const NARROW_SEGMENT: u32 = 1300 - 40 - 12;
 
-/// A namespace behind another one, to which the way is narrower than either end can see: `10.N.0.2` and `fd00:N::2`.
+/// A namespace beyond another one, to which the path is narrower than either end can see: `10.N.0.2` and `fd00:N::2`.
 struct Behind {
     ns: Ns,
     hop: Ns,
@@ -84,7 +84,8 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
     let sb = Signalbox::start(&lab, &format!("listeners:\n{listeners}clusters:\n{clusters}"));
     sb.wait_healthy(&["h04", "h06", "h14", "h16"]);
     let (near, far_away) = ((&lab.client, "near"), (&far.ns, "far"));
-    // Once checks have seen that hosts take less, all clients are told: the narrow way to clients comes first.
+    // Once checks have seen that hosts take less, that is announced to all clients: the narrow path to clients comes
+    // first.
     let ways = [
         (far_away, 3300, "near"),
         (near, 3300, "near"),

@@ -307,7 +307,7 @@ fn tiny_buffers_at_either_end() {
     with_tiny_buffers("tiny_buffers_at_either_end", PEEK_IN_USERSPACE, Door::enter_cut);
 }
 
-/// The kernel peek tells a client a window scale before it knows the host's: such a flow is served, and not cut.
+/// The kernel peek announces a window scale to a client before it knows the host's: such a flow is served, and not cut.
 #[test]
 fn tiny_buffers_at_either_end_behind_the_kernel_peek() {
     with_tiny_buffers(

@@ -1,4 +1,4 @@
-//! Windows of cut flows between ends and a balancer that are tuned differently: each end is told what the other takes,
+//! Windows of cut flows between ends and a balancer that are tuned differently: each end learns what the other accepts,
 //! and no more.
 
 use crate::lab;
@@ -60,7 +60,7 @@ fn read_all_of(mut stream: &TcpStream, bytes: usize, case: &str) {
     }
 }
 
-/// The sender does not read: its bytes must arrive all the same, and then those that were sent to it.
+/// The sender does not read: its bytes must still arrive, and then those that were sent to it.
 fn uploads_while_it_does_not_read(from: &TcpStream, to: &TcpStream, case: &str) {
     let sent = fill(to);
     std::thread::scope(|scope| {

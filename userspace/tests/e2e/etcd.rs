@@ -32,7 +32,7 @@ pub(crate) fn spawn(lab: &Lab) -> Proc {
         .arg(lab.dir().join("etcd"));
     command.args(["--listen-client-urls", CLIENT, "--advertise-client-urls", CLIENT]);
     command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
-    // Architectures that etcd does not call supported need to be told so.
+    // On architectures that etcd does not call supported it must be allowed explicitly.
     command.env(
         "ETCD_UNSUPPORTED_ARCH",
         std::env::consts::ARCH.replace("aarch64", "arm64"),
@@ -101,7 +101,7 @@ fn what_one_balancer_is_told_both_know_and_without_etcd_both_go_on() {
         other.log()
     );
 
-    // Knowledge told to one balancer is known to the other.
+    // Knowledge reported to one balancer is known to the other.
     let told = json!({
         "hosts": [{ "name": "new-1", "address": "10.2.0.2", "http": 80, "weight": 1 }],
         "routes": [{ "host": "learnt.test", "weight": 7, "origin": "Route x/y" }],

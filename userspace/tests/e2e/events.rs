@@ -35,7 +35,7 @@ fn an_application_lives_and_leaves_nothing_behind() {
     let lab = cut::lab();
     let _routers = Router::start_all(&lab, &["east-1", "east-2", "east-3"]);
     let certificates = lab.dir().join("certificates");
-    // The broker's address has no listener: posted events count all the same.
+    // The broker's address has no listener: posted events still count.
     let body = format!(
         "subset: {{ size: 100% }}\nrouting_events: {{ brokers: [\"127.0.0.1:9\"], destination: /queue/routing, domain: cloud.test, certificates: {} }}\n{}clusters: []\n",
         certificates.display(),

@@ -7,7 +7,7 @@ use crate::{applications, lab};
 use lab::{Lab, Proc, Router, SOON, Signalbox, config, eventually, http, lab_test};
 use serde_json::{Value, json};
 
-/// Addresses at which HAProxy and nginx serve what is exported.
+/// Addresses at which HAProxy and nginx serve the exported table.
 const FRONTS: [&str; 2] = ["10.1.0.1:8081", "10.1.0.1:8082"];
 
 /// A name that is longer than nginx's own buckets of names.

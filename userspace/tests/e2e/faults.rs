@@ -61,7 +61,7 @@ fn cut_flows_outlive_a_link_that_is_down_for_two_seconds() {
     }
 }
 
-/// The kernel tells senders of packets that it routes. Those of cut flows it does not see.
+/// The kernel informs senders of packets that it routes. It does not see those of cut flows.
 #[lab_test]
 fn cut_flows_outlive_a_link_whose_mtu_is_lowered() {
     if cut::lenient() {

@@ -98,7 +98,7 @@ fn a_check_speaks_proxy_where_the_router_expects_it() {
     sb.wait_healthy(&["east-1", "east-2"]);
     assert_eq!(sb.host("east-1")["checked_by"], "HTTP on port 80, with a PROXY header");
     assert_eq!(sb.host("east-2")["checked_by"], "HTTP on port 1936");
-    // The router does not answer who sends none.
+    // The router does not answer connections without one.
     sb.reload(&body(&[config::cluster(
         "asked",
         &["proxy_protocol: v2", silent],

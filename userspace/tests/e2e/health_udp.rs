@@ -1,4 +1,4 @@
-//! Hosts of UDP services that are checked by datagrams: real name servers, and servers that answer what they are asked.
+//! Hosts of UDP services that are checked by datagrams: real name servers, and servers with given answers.
 
 use crate::lab;
 

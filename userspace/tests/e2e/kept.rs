@@ -1,4 +1,5 @@
-//! Large answers over kept connections: what tells a repeated, lost or overtaking byte from one in its place.
+//! Large answers over kept connections: the pattern distinguishes a repeated, lost or overtaking byte from one in its
+//! place.
 
 use crate::lab;
 
@@ -8,14 +9,14 @@ use std::net::TcpStream;
 use lab::tiers::{BACKEND, start, tiers};
 use lab::{Lab, SOON, eventually, lab_test};
 
-/// Longer than what tier sockmap lets be under way (1 MiB), as a head and a body of 1 MiB are: the rest of each answer
-/// goes by userspace.
+/// Longer than tier sockmap lets be under way (1 MiB), as a head and a body of 1 MiB are: the rest of each answer goes
+/// by userspace.
 const ANSWER: usize = (1 << 20) + 261;
 
 const WORD: usize = 8;
 const CONNECTIONS: usize = 4;
 
-/// The bytes of which a connection's answers are parts: each word tells the connection and the word's own place.
+/// The bytes of which a connection's answers are parts: each word encodes the connection and the word's place.
 struct Pattern(Vec<u8>);
 
 impl Pattern {

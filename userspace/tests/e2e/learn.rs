@@ -384,7 +384,7 @@ mod share_4 {
             { "name": "east-1", "address": address("east-1"), "http": 80, "weight": 1 },
             { "name": "east-2", "address": address("east-2"), "http": 80, "weight": 1 },
         ]);
-        // A hundred parts, each a cluster of the same hosts, so that a part can be told alone.
+        // A hundred parts, each a cluster of the same hosts, so that a part can be reported alone.
         let part = |n: usize, weight: u32| {
             let routes: Vec<_> = names[n * 100..][..100].iter().map(|name| claim(name, weight)).collect();
             json!({ "hosts": hosts, "routes": routes }).to_string()

@@ -1,6 +1,6 @@
 //! End-to-end tests: the product's own binary between real clients and real servers, in network namespaces that each
 //! test makes and removes. One program for all of them, so that the laboratory is compiled and linked once;
-//! `.config/nextest.toml` says which tests may not run beside others.
+//! `.config/nextest.toml` says which tests must not run beside others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -170,7 +170,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     let lab = cut::lab();
     let mut routers = Router::start_all(&lab, &["east-1", "west-1"]);
     let mut sb = Signalbox::start(&lab, &body("first"));
-    // The rival is told first, and says that he is the older one's equal.
+    // The rival is reported first, and claims to be the older one's equal.
     tell(&sb, "v2", "west-1", &[(APP, "thief", 2000)]);
     assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
     tell(&sb, "v1", "east-1", &[(APP, "shop", 1000)]);
@@ -194,7 +194,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     assert!(eventually(SOON, || shares(&sb, APP) == json!([["v2", 1]])));
     tell(&sb, "v1", "east-1", &[(APP, "shop", 3000)]);
     assert!(eventually(SOON, || shares(&sb, APP) == mine), "{}", shares(&sb, APP));
-    // The owner stays after a restart, whichever cluster tells first.
+    // The owner stays after a restart, whichever cluster reports first.
     std::thread::sleep(Duration::from_secs(1));
     sb.kill9();
     let sb = Signalbox::start(&lab, &body("first"));

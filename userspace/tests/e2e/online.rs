@@ -1,4 +1,4 @@
-//! Changes while traffic runs: configurations, hosts, listeners. Nobody notices but those whom a change concerns.
+//! Changes while traffic runs: configurations, hosts, listeners. Only the clients concerned notice a change.
 
 use crate::lab;
 

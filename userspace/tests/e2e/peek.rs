@@ -11,7 +11,7 @@ use lab::{Lab, Router, SOON, Server, Signalbox, config, eventually, hello, http,
 const HTTP: &str = "10.1.0.1:80";
 const HTTPS: &str = "10.1.0.1:443";
 
-/// Hosts that keep what they are sent, on both ports, and name themselves at the end.
+/// Hosts that keep the received bytes, on both ports, and name themselves at the end.
 fn recording(lab: &Lab, names: &[&str]) -> (servers::Recorder, Vec<Server>) {
     let recorder = servers::Recorder::default();
     let mut running = Vec::new();

@@ -53,7 +53,7 @@ fn pins_go_with_their_namespace_and_never_before() {
     ip(&["netns", "del", dead.lb.name()]);
     drop(dead);
 
-    // A start collects what is gone; `alive` has no process, but a name.
+    // A start collects the pins of namespaces that are gone; `alive` has no process, but a name.
     let other = cut::lab();
     let mut gone = false;
     // The kernel takes a namespace apart in its own time.

@@ -24,14 +24,14 @@ fn shards(api: &Api) -> [Settings; 2] {
     })
 }
 
-/// The names told last, and the hosts.
+/// The names reported last, and the hosts.
 fn told(watching: &Watching) -> (Vec<String>, Vec<&str>) {
     let learned = watching.told.last().unwrap();
     let names = learned.routes.iter().map(|claim| claim.hostname.to_string()).collect();
     (names, learned.hosts.iter().map(|host| host.name.as_str()).collect())
 }
 
-/// The names told last, without hosts.
+/// The names reported last, without hosts.
 fn names(watching: &Watching) -> Vec<String> {
     told(watching).0
 }
@@ -150,7 +150,7 @@ async fn where_namespaces_may_not_be_read_the_routers_word_is_enough() {
     assert_eq!(names(&watching), ["new.test", "shop.test"]);
     drop(watching);
 
-    // Nothing is told: without namespaces it is unknown whose a Route is, and names would be missing.
+    // Nothing is reported: without namespaces a Route's owner is unknown, and names would be missing.
     api.change(|store| store.moods.forbidden.insert("namespaces"));
     settings.source.shard.router_names.clear();
     let mut watching = Watching::start(settings);

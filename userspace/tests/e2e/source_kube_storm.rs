@@ -76,7 +76,7 @@ async fn strike(api: &Api, server: &mut Option<Server>, dice: &mut Dice) {
                 11 => moods.lost += 1,
                 10 => moods.forgets_pages = !moods.forgets_pages,
                 _ => {
-                    // Gateway API may be missing for a moment, or one may not see it.
+                    // Gateway API may be missing for a moment, or be forbidden.
                     if !moods.missing.remove("gateway.networking.k8s.io") {
                         moods.missing.insert("gateway.networking.k8s.io");
                     }

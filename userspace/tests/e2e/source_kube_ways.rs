@@ -119,7 +119,7 @@ fn a_program_that_hangs_does_not_keep_an_agent_from_stopping() {
     assert!(eventually(SOON, is_gone), "the program lives on");
 }
 
-/// A proxy that leads everywhere to one address, and counts who comes.
+/// A proxy that leads everywhere to one address, and counts its clients.
 async fn proxy(to: SocketAddr, socks: bool) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));

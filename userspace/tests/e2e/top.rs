@@ -129,7 +129,7 @@ fn a_terminal_shows_the_panes_and_is_as_before_when_they_end() {
 #[lab_test]
 fn a_signal_ends_the_picture_and_the_terminal_is_as_before() {
     let lab = Lab::new();
-    // Nobody answers, which is said, and may be ended all the same.
+    // No process answers, which is shown; `top` can still be ended.
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGINT, 130)] {
         let top = in_terminal(&lab);
         top.expect("no signalbox answers");

@@ -1,4 +1,4 @@
-//! Interfaces that routes use, as netlink tells them.
+//! Interfaces that routes use, as netlink reports them.
 
 use aya::programs::ProgramType;
 use signalbox::kernel::interfaces;
@@ -56,7 +56,7 @@ fn the_kernel_tells_of_an_interface_and_of_its_first_route() {
             "link del late",
         ] {
             ip(words);
-            // Waits for ever where nothing is told.
+            // Waits forever where nothing is reported.
             watch.wait().unwrap();
         }
     });

@@ -13,7 +13,7 @@ const NONE: Option<&str> = None;
 /// `_LINUX_CAPABILITY_VERSION_3`: two words each of effective, permitted and inheritable ones.
 const VERSION_3: u32 = 0x2008_0522;
 
-/// Whether all tests are to run as an ordinary user.
+/// Whether all tests must run as an ordinary user.
 pub(crate) fn is_asked_for() -> bool {
     std::env::var("SIGNALBOX_TEST_RIGHTS").is_ok_and(|rights| rights == "documented")
 }
@@ -55,7 +55,7 @@ pub(crate) fn become_one() -> Result<()> {
         done(libc::syscall(libc::SYS_setresuid, UID, UID, UID))?;
     }
     let (low, high) = (mask() as u32, (mask() >> 32) as u32);
-    // Pid 0 stands for the calling thread.
+    // Pid 0 means the calling thread.
     let header = [VERSION_3, 0];
     let data = [low, low, low, high, high, high];
     // SAFETY: both are as long as the kernel reads for this version, and live until it has.

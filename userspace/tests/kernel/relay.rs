@@ -1,5 +1,5 @@
 //! The relay program in the real kernel, on real TCP connections over loopback: `client = leg, leg = host`, where the
-//! legs are what signalbox holds of a flow. Userspace's part is played here, by the rules of `common::credit`.
+//! legs are signalbox' sockets of a flow. Userspace's part is played here, by the rules of `common::credit`.
 
 use crate::namespace;
 
@@ -94,8 +94,8 @@ fn a_fin_without_bytes_is_counted_and_the_other_direction_goes_on() {
     });
 }
 
-/// Passed to the socket, the FIN was queued behind the data that waited there to be sent, was taken for a failed
-/// transmission of 0 bytes, and ended with EPIPE and that data lost.
+/// Passed to the socket, the FIN was queued after the unsent data there, was taken for a failed transmission of 0
+/// bytes, and ended with EPIPE and that data lost.
 #[test]
 fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
     const TOTAL: u64 = 4 * MIB;
@@ -103,7 +103,7 @@ fn data_on_its_way_to_a_leg_survives_that_the_legs_sender_finishes() {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stop = StopOnDrop(&stop);
-            // CPU load: the kernel's worker, which sends what was redirected, must fall behind.
+            // CPU load: the kernel's worker, which sends redirected bytes, must fall behind.
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -522,7 +522,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Ends the CPU load however the test ends; the scope would wait for it for ever.
+/// Ends the CPU load however the test ends; the scope would wait for it forever.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -558,7 +558,7 @@ impl TestKernel {
 /// Runs a test with the object loaded, in a separate network namespace.
 fn with_kernel<F: FnOnce(&TestKernel) + Send>(work: F) {
     namespace::in_own_namespace(namespace::test_of::<F>(), ProgramType::SkSkb, &[], || {
-        // No refusal is excused here: an object that the kernel refuses is what these tests are there to find.
+        // No refusal is excused here: these tests must find an object that the kernel refuses.
         let kernel = Kernel::load().unwrap();
         assert_eq!(kernel.degraded, []);
         work(&TestKernel {

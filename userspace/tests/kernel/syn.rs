@@ -203,7 +203,7 @@ fn connect(to: &str) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&to.parse().unwrap(), Duration::from_secs(5))
 }
 
-/// Accepts what is in the accept queue. On loopback a connection is there when `connect` returns.
+/// Accepts the connections in the accept queue. On loopback a connection is there when `connect` returns.
 fn accepted(socket: &TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| socket.accept().ok().map(|(stream, _)| stream)).collect()
 }

@@ -1,4 +1,4 @@
-//! The account, and the rights, that docs/kubernetes.md tells administrators to make: read out of that document.
+//! The account and its rights from docs/kubernetes.md, read out of that document.
 
 use serde_json::Value;
 

@@ -65,7 +65,7 @@ impl Plane {
         command.args(["--name", "one", "--data-dir"]).arg(self.data());
         command.args(["--listen-client-urls", ETCD, "--advertise-client-urls", ETCD]);
         command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
-        // Architectures that etcd does not call supported need to be told so.
+        // On architectures that etcd does not call supported it must be allowed explicitly.
         command.env(
             "ETCD_UNSUPPORTED_ARCH",
             std::env::consts::ARCH.replace("aarch64", "arm64"),
@@ -123,7 +123,7 @@ impl Plane {
         etcd.signal(Signal::SIGCONT);
     }
 
-    /// The backup takes the place of what etcd has, which must not run.
+    /// The backup replaces etcd's data; etcd must not run.
     pub(super) fn restore(&self) {
         std::fs::remove_dir_all(self.data()).unwrap();
         copy(&self.dir.join("backup"), &self.data());
@@ -141,7 +141,7 @@ impl Plane {
         ask("compaction", &json!({ "revision": revision, "physical": true }));
     }
 
-    /// Makes an object; one that is there gets what is new.
+    /// Makes an object; an existing one is updated.
     pub(super) fn put(&self, object: &Value) {
         let (status, answer) = ask(&self.ns, &self.dir, "POST", &collection(object), Some(object));
         if status == 409 {

@@ -117,8 +117,8 @@ impl Scene {
         std::fs::rename(new, path).unwrap();
     }
 
-    /// From now on the token is worth nothing: the Secret that it is bound to goes, and the server forgets whom it
-    /// knows.
+    /// From now on the token is worth nothing: the Secret that it is bound to goes, and the server forgets the accounts
+    /// that it knows.
     pub(super) fn revoke(&mut self, secret: &str) {
         self.plane.must("DELETE", &format!("{ACCOUNT}/secrets/{secret}"), None);
         self.plane.kill_server();

@@ -1,4 +1,4 @@
-//! `signalbox dns`: real name servers serve what it prints, and clients that ask them reach signalbox.
+//! `signalbox dns`: real name servers serve its output, and clients that ask them reach signalbox.
 
 mod health_checked;
 mod pages;

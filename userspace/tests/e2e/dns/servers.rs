@@ -24,7 +24,7 @@ pub(super) fn run(words: &[&str]) -> Output {
     Command::new(signalbox::binary()).args(words).output().unwrap()
 }
 
-/// Standard output of what must have succeeded.
+/// Standard output of a command that must have succeeded.
 pub(super) fn must(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -80,7 +80,7 @@ impl Named {
         named
     }
 
-    /// Someone in the server's namespace who asks it.
+    /// A client in the server's namespace that asks it.
     pub(super) fn dig(&self, server: &str) -> Dig<'_> {
         Dig {
             ns: &self.ns,
@@ -89,7 +89,7 @@ impl Named {
     }
 }
 
-/// A real dnsmasq in the client's namespace, and someone who asks it.
+/// A real dnsmasq in the client's namespace, and a client that asks it.
 pub(super) fn dnsmasq<'a>(lab: &'a Lab, lines: &str) -> (Proc, Dig<'a>) {
     let path = lab.dir().join("dnsmasq.conf");
     std::fs::write(&path, lines).unwrap();
@@ -116,7 +116,7 @@ pub(super) fn dnsmasq<'a>(lab: &'a Lab, lines: &str) -> (Proc, Dig<'a>) {
     (proc, dig)
 }
 
-/// Someone who asks a name server.
+/// A client that asks a name server.
 pub(super) struct Dig<'a> {
     ns: &'a Ns,
     server: String,

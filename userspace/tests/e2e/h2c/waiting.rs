@@ -11,7 +11,7 @@ use crate::lab::cut::{self, expect_none, expect_tier, finish};
 use crate::lab::tiers::ping;
 use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test, servers};
 
-/// Bytes of a transfer behind the beginning, each way.
+/// Bytes of a transfer after the beginning, each way.
 const BULK: usize = 3 << 20;
 
 fn send(mut to: &TcpStream, bytes: &[u8], segment: usize) {
@@ -29,7 +29,7 @@ fn greeted(lab: &Lab, at: &str) -> TcpStream {
     client
 }
 
-/// Bytes that a client sends once it has been greeted, and those of them that the host is to have.
+/// Bytes that a client sends after the balancer's SETTINGS, and those of them that are for the host.
 struct Beginning {
     what: &'static str,
     sends: Vec<u8>,

@@ -7,7 +7,7 @@ use crate::http_request::scene::{Client, HTTP, WebHost};
 use crate::lab::frames::{DATA, END_HEADERS, END_STREAM, FramePeer, HEADERS, RST_STREAM};
 use crate::lab::{Lab, SOON, eventually, lab_test};
 
-/// Trailers `content-length: 5`, which mean nothing behind a body.
+/// Trailers `content-length: 5`, which mean nothing after a body.
 const BAD_TRAILERS: &[u8] = b"\x0f\x0d\x015";
 
 /// Reason of RST_STREAM.

@@ -52,7 +52,7 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, b"\x82\x86\x84\xbf\xbe");
         expect_reset(&mut client, stream);
-        // Other entries of the table mean what they meant.
+        // Other entries of the table keep their meaning.
         stream += 2;
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, b"\x82\x86\x84\xbf");
         let answer = client.next(SOON).unwrap();

@@ -153,7 +153,7 @@ fn hosts_choose_by_alpn() {
     assert!((1.0..=WORKERS).contains(&of("east-1")), "{}", of("east-1"));
     assert_eq!(of("east-2"), 0.0, "the host has chosen HTTP/1.1");
     assert!(sb.host("east-2")["total_connections"].as_u64().unwrap() <= 2);
-    // A WebSocket, which this host knows nothing of, is asked for in HTTP/1.1 all the same.
+    // A WebSocket, which this host does not support, is still asked for in HTTP/1.1.
     let mut client = connect(&lab, "a.test");
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!(client.answer("GET").status, 200);

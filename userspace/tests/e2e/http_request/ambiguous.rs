@@ -53,7 +53,7 @@ fn a_path_that_may_be_another_routes_is_refused() {
         east_1.take().is_empty(),
         "a request that was refused has come to a host"
     );
-    // However a host reads these, they are of the same route, and pass as they are.
+    // All readings of these paths belong to the same route, so they pass unchanged.
     for path in ["//other/", "/group%2fproject", "/a/../b", "/x;y/loginpage"] {
         assert_eq!(ask(&lab, path), (200, "east-1".to_owned()), "{path}");
         assert!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::scene::{Client, field, noise_digest, one_host, send_noise};
 use crate::lab::{Lab, lab_test};
 
-/// Lengths around what is read at once.
+/// Lengths around the size of one read.
 const LENGTHS: [u64; 8] = [0, 1, 4095, 65_535, 65_536, 65_537, 1_000_003, 16 << 20];
 
 #[lab_test]
@@ -101,7 +101,7 @@ fn a_client_that_waits_for_100_gets_it_and_an_early_answer_is_passed_at_once() {
     client.send("hello");
     assert!(client.answer("PUT").text.starts_with("5 "));
     assert_eq!(client.host_of("a.test"), "east-1", "the connection is kept");
-    // The body never ends: the answer comes all the same, and the connection is closed.
+    // The body never ends: the answer still comes, and the connection is closed.
     client.send("POST /early HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000\r\n\r\nbegun");
     let answer = client.answer("POST");
     assert_eq!((answer.status, &*answer.text), (413, "early"));

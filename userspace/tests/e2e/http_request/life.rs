@@ -38,7 +38,7 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
     assert!(eventually(SOON, || sb
         .try_get("/readyz")
         .map_or(true, |r| r.status != 200)));
-    // A request that crosses the end is answered, and told that it was the last.
+    // A request that crosses the end is answered, with the notice that it was the last.
     let answer = crossing.get("a.test", "/");
     assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
     // So is one whose answer begins after the end.

@@ -70,7 +70,7 @@ fn a_cookie_keeps_a_client_at_its_cluster_through_a_migration() {
     sb.reload(&text(0));
     assert_eq!(host(&ask(&mut client, Some(&east), "/")), "east-1");
     assert!((0..4).all(|_| host(&ask(&mut client, None, "/")) == "west-1"));
-    // Out of rotation: everybody goes, and gets the cookie of the other.
+    // Out of rotation: every client moves, and gets the other's cookie.
     let out = r#"{"action":"out","names":["cluster:east-1"],"timeout":1.0,"force":true}"#;
     assert!(sb.unix("POST", "/api/v1/rotations", out).status < 300);
     let mut moved = None;

@@ -1,4 +1,4 @@
-//! A host that speaks HTTP/1.1 by hand and keeps what it was asked, and a client that reads one answer at a time.
+//! A host that speaks HTTP/1.1 by hand and keeps the requests, and a client that reads one answer at a time.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;

@@ -16,7 +16,7 @@ fn who_is_too_slow_is_told_so() {
     let sb = Signalbox::start(&lab, &config_of(limits, &["east-1"], &[ROUTE]));
     sb.wait_healthy(&["east-1"]);
     let mut client = Client::connect(&lab);
-    // No answer comes: the client is told, and kept, and then let go.
+    // No answer comes: the client gets an error, is kept, and then closed.
     let answer = client.get("a.test", "/");
     assert_eq!((answer.status, field(&answer.head, "connection")), (504, None));
     assert!(client.is_at_end());

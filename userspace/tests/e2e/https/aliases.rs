@@ -1,4 +1,4 @@
-//! Aliases of applications, whose certificates come by routing events.
+//! Aliases of applications, whose certificates arrive by routing events.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn an_alias_is_served_with_the_certificate_of_its_event_and_not_after_its_remova
     assert!(eventually(SOON, served), "{}", sb.json("/api/v1/certificates"));
     let urls = || sb.json("/api/v1/applications/demo/phpha")["urls"].clone();
     assert_eq!(urls(), serde_json::json!(["https://shop.test/"]));
-    // The owner of one alias does not answer for other names that his certificate has.
+    // The owner of one alias does not answer for other names in its certificate.
     assert!(try_connect(&lab, "bank.test", Arc::clone(&settings)).is_err());
     post(&sb, &event("remove_ssl", ":alias: shop.test\n"));
     let is_refused = || try_connect(&lab, "shop.test", Arc::clone(&settings)).is_err();

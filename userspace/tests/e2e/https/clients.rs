@@ -177,13 +177,13 @@ fn hosts_learn_of_the_certificate_from_the_balancer_alone() {
         (told, field(&head, name).map(str::to_owned))
     };
     let mut with = try_connect(&lab, "a.test", Arc::clone(&settings)).unwrap();
-    // Each request of a connection tells.
+    // Each request of a connection has the fields.
     for _ in 0..2 {
         with.send(forged);
         assert_eq!(with.answer("GET").status, 200);
         assert_eq!(told("x").0, [format!("Client-Cert: :{base64}:")]);
     }
-    // Without a certificate nothing is told, in TLS or not.
+    // Without a certificate no field is sent, in TLS or not.
     let mut without = connect(&lab, "a.test");
     without.send(forged);
     assert_eq!(without.answer("GET").status, 200);

@@ -57,7 +57,7 @@ fn names_of_a_cluster_are_served_with_the_certificates_of_its_routes_and_secrets
     let cluster = Cluster::start(&lab.lb);
     cluster.put_routers(&["east-1"]);
     let host = lab.dir().join("east-1.pem");
-    // The owner of a name does not answer for others that his certificate has.
+    // The owner of a name does not answer for other names in its certificate.
     let own = certificate(&lab, "own", &["a.test", "bare.example.com"]);
     let kept = certificate(&lab, "kept", &["secret.example.com"]);
     put_own(&cluster, "a.test", &own);

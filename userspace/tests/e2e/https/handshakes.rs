@@ -63,7 +63,7 @@ fn clients_that_stall_in_the_handshake_keep_other_sources_in() {
     let mut other = connect(&lab, OTHER).unwrap();
     assert_eq!(other.host_of("a.test"), "east-1", "another source's handshake succeeds");
     in_progress(4.0);
-    // Clients that come after are told soon.
+    // Clients that come later are refused soon.
     sb.reload(&with("500ms"));
     assert!(connect(&lab, STALLED[0]).is_err());
     assert_eq!(

@@ -47,7 +47,7 @@ fn open(client: &mut FramePeer, stream: u32) {
     assert_eq!(read(client, 5), b"hello");
 }
 
-/// Status code of an answer, whose value is none of the static table's.
+/// Status code of an answer, whose value is not in the static table.
 fn status(frame: &Frame) -> String {
     assert_eq!(frame.kind, HEADERS, "{frame:?}");
     match frame.payload[0] {

@@ -66,7 +66,7 @@ fn try_connect(lab: &Lab, at: &str) -> Result<Option<TcpStream>> {
     }
 }
 
-/// Sends a request on a kept connection; forgets a connection that is to be closed.
+/// Sends a request on a kept connection; forgets a connection that must be closed.
 fn ask_on<S: std::io::Read + std::io::Write>(kept: &mut Option<Client<S>>) -> Result<bool> {
     let mut client = kept.take().unwrap();
     let answer = client.try_get("a.test", "/")?;
@@ -114,7 +114,7 @@ impl Visitor for Tls<'_> {
     }
 }
 
-/// A client of HTTP/2, which leaves a connection when it is told that it will be closed.
+/// A client of HTTP/2, which leaves a connection when GOAWAY announces its end.
 struct Http2<'a> {
     lab: &'a Lab,
     load: &'a Load,
@@ -211,7 +211,7 @@ async fn ask_stream(sender: SendRequest<Bytes>, path: &str) -> Result<Asked> {
     Ok(Asked::Answered(sender))
 }
 
-/// Sends one request after the other until told to stop; returns those that failed.
+/// Sends one request after the other until stopped; returns the failed ones.
 fn visit(load: &Load, number: usize, visitor: &mut dyn Visitor) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut is_behind_kill = false;

@@ -29,7 +29,7 @@ const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 const CASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends each message back; tells a client that breaks the protocol so.
+/// Sends each message back; closes with an error code if the client breaks the protocol.
 pub(super) fn serve(mut stream: &TcpStream) {
     let config = WebSocketConfig::default()
         .max_frame_size(Some(MAX_MESSAGE))

@@ -83,7 +83,7 @@ fn java_is_routed_in_the_kernel() {
     let (_router, sb) = begin(&lab);
     let names = script(&lab, "names", "10.1.0.1 a.test\n");
     let source = script(&lab, "Client.java", include_str!("programs/Client.java"));
-    // The certificate is of another name, too.
+    // The certificate is also for another name.
     let words = [
         "java",
         &format!("-Djdk.net.hosts.file={}", names.display()),

@@ -20,7 +20,7 @@ const SYN: u8 = 2;
 /// Source ports of the program, by docs/kernel-peek.md.
 const PROGRAM_PORTS: std::ops::Range<u16> = 16_384..28_672;
 
-/// A window is told to the host in the units of the balancer's SYN, which are not the client's.
+/// A window is announced to the host in the units of the balancer's SYN, which are not the client's.
 #[test]
 fn the_host_is_told_the_window_that_the_client_has() {
     let Some(lab) = super::lab("the_host_is_told_the_window_that_the_client_has") else {

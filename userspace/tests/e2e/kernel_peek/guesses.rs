@@ -23,7 +23,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Sends first data with wrong cookies, until it is to stop.
+/// Sends first data with wrong cookies, until `stop` is set.
 fn guess(client: &Ns, stop: &AtomicBool) {
     for number in (0..u32::MAX).step_by(1 << 20).cycle() {
         if stop.load(Relaxed) {
@@ -76,7 +76,7 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
         assert!(eventually(SOON, is_left), "{}", sb.get("/metrics").1);
         (0..20).for_each(|_| ask());
         assert!(exits(&sb, "cookie_wrong") >= 64);
-        // Cookies with timestamps are believed all the same.
+        // Cookies with timestamps are still accepted.
         lab.client.must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=1"]);
         let before = (exits(&sb, "syn_passed"), exits(&sb, "routed"));
         ask();
@@ -102,7 +102,7 @@ fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
         return;
     };
     let (_health, _hosts, sb) = start(&lab);
-    // The kernel tells programs of routes where it forwards.
+    // The kernel gives programs routes only where it forwards.
     lab.lb.sysctl(&["net.ipv4.ip_forward=1"]).unwrap();
     let neighbour = lab.host("east-1");
     neighbour
@@ -123,8 +123,8 @@ fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
     assert_eq!(exits(&sb, "syn_answered"), 0);
 }
 
-/// A machine that does not forward tells programs no routes: they answer by the interface that a SYN has come by, where that
-/// leads back.
+/// A machine that does not forward gives programs no routes: they answer by the interface that the SYN came by, if the
+/// path back leads there.
 #[test]
 fn without_forwarding_a_syn_is_answered_where_its_interface_leads_back() {
     let test = "without_forwarding_a_syn_is_answered_where_its_interface_leads_back";

@@ -13,7 +13,7 @@ use lab::{Router, SOON, Signalbox, config, eventually, http, servers};
 
 use super::{PEEK, exits, filter, start_with};
 
-/// Two hosts in turns, whose checks and connects do not put them out of use.
+/// Two hosts in turns, which failed checks and connects do not take out.
 fn body() -> String {
     body_with(cut::PATIENT[1])
 }

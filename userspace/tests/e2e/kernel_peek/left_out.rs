@@ -187,7 +187,7 @@ fn by_default_the_kernel_routes_unless_a_packet_filter_has_rules() {
     assert!(eventually(SOON, is_routed));
 }
 
-/// The configuration's snapshot does not tell these reasons; the kernel peek's tables do.
+/// The configuration's snapshot does not have these reasons; the kernel peek's tables do.
 #[test]
 fn explain_says_what_the_tables_lack_and_what_this_client_lacks() {
     let Some(lab) = super::lab("explain_says_what_the_tables_lack_and_what_this_client_lacks") else {

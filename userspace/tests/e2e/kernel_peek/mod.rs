@@ -34,7 +34,7 @@ fn lab(test: &str) -> Option<CutLab> {
     (privileged(test) && !cut::lenient()).then(cut::lab)
 }
 
-/// Doors whose clients say first what they want, in one segment.
+/// Doors whose clients first send the name that they want, in one segment.
 pub(crate) fn doors() -> Vec<Door> {
     let mut doors = cut::doors();
     doors.retain(|door| !door.first.is_empty());

@@ -79,7 +79,8 @@ fn first_data_that_is_repeated_with_another_name_goes_to_the_host_of_that_name()
     let sb = start_with(&lab, &format!("{PEEK}\n{listener}clusters:\n{clusters}{routes}"), 2);
     sb.wait_healthy(&["east-1", "east-2"]);
 
-    // Segments that are sent by hand have no timestamps: the SYN is to have none either, as some of Windows have.
+    // Segments that are sent by hand have no timestamps, so the SYN must have none either, as with some versions of
+    // Windows.
     lab.client.must(&[
         "sysctl",
         "-qw",

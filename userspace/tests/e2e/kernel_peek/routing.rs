@@ -86,12 +86,12 @@ fn bytes_arrive_whole_on_good_links_and_on_bad_ones() {
     for (seed, door) in (11..).zip(doors()) {
         load.must(&lab, &door, seed);
     }
-    // First data behind a lost acknowledgement or a lost SYN is routed all the same.
+    // First data after a lost acknowledgement or a lost SYN is still routed.
     assert!(exits(&sb, "routed") >= 1500, "{}", sb.get("/metrics").1);
     expect_none(&sb);
 }
 
-/// A request, in pieces, and what its answer begins with.
+/// A request, in pieces, and the beginning of its answer.
 struct Odd {
     what: &'static str,
     pieces: &'static [&'static str],

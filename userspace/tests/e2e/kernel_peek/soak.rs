@@ -34,7 +34,7 @@ const BAD_CLIENTS: usize = 96;
 const ADDRESSES: u16 = 16;
 /// Time in which a connection that is not stuck makes progress, even if packets are lost.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(90);
-/// Failures that are told.
+/// Most failures that are printed.
 const MAX_TOLD: usize = 20;
 
 /// A name at a listener, and the host that serves it.
@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// Reads as many bytes of a seed as are to come; an error if others come.
+/// Reads `left` bytes of a seed; an error if others come.
 fn expect_noise(mut from: &TcpStream, seed: u64, mut left: u64) -> Result<()> {
     let mut noise = Noise::new(seed);
     let (mut expected, mut got) = (vec![0; 4096], vec![0; 4096]);
@@ -260,7 +260,7 @@ fn begin(lab: &CutLab) -> (Vec<Server>, Signalbox) {
         all.push(servers::healthy(lab.host(host)));
         for port in [80, 443] {
             all.push(Server::start(lab.host(host), &format!("[::]:{port}"), move |stream| {
-                // The client tells what has gone wrong.
+                // The client reports the failure.
                 let _ = serve(host, port == 443, &stream);
             }));
         }

@@ -40,7 +40,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Opens the sockets of a namespace's `eth0`, and starts the senders, which end with what this returns.
+    /// Opens the sockets of a namespace's `eth0`, and starts the senders, which end when the returned value is dropped.
     fn of<'scope>(ns: &Ns, scope: &'scope Scope<'scope, '_>) -> Self {
         let socket = ns.run(|| all_packets("eth0"));
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -243,7 +243,7 @@ fn first_data_is_sent_once_where_two_cpus_have_the_hosts_answer_at_once() {
     expect_whole(&sb, connections);
 }
 
-/// The data is sent by hand behind the client's acknowledgement, whose kernel knows nothing of it.
+/// The data is sent by hand after the client's acknowledgement, and the client's kernel does not know of it.
 #[test]
 fn first_data_that_two_cpus_have_at_once_is_routed_once() {
     let Some(lab) = super::lab("first_data_that_two_cpus_have_at_once_is_routed_once") else {

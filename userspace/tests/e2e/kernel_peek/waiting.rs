@@ -1,4 +1,5 @@
-//! Connections whose host has not answered yet: asked about an old connection, said more to, given up.
+//! Connections whose host has not answered yet: with a question about an old connection, with more data, and given up
+//! by the client.
 
 use crate::lab;
 

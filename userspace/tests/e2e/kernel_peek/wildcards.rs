@@ -1,4 +1,4 @@
-//! Names that wildcards stand for, and those that userspace routes among them.
+//! Names that wildcards match, and those among them that userspace routes.
 
 use crate::lab;
 

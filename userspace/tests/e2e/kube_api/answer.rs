@@ -27,7 +27,7 @@ pub(crate) async fn answer(api: &Api, request: &Request<Incoming>, spawn: &Spawn
             "the server could not find the requested resource",
         );
     };
-    // A held list waits here, and is answered by what there is when it is let go.
+    // A held list waits here, and is answered by the objects at its release.
     let mut changed = api.changed.subscribe();
     loop {
         changed.mark_unchanged();

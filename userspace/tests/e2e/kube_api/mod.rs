@@ -113,13 +113,13 @@ impl Api {
             let (api, spawn) = (self.clone(), spawn.clone());
             async move { Ok::<_, std::convert::Infallible>(answer::answer(&api, &request, &spawn).await) }
         });
-        // A connection that breaks is what some tests want.
+        // Some tests need a connection that breaks.
         let _ = hyper::server::conn::http1::Builder::new()
             .serve_connection(io, service)
             .await;
     }
 
-    /// Changes the store; everyone who watches is told.
+    /// Changes the store, and notifies all watches.
     pub(crate) fn change<T>(&self, how: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.store.lock().unwrap();
         let result = how(&mut store);

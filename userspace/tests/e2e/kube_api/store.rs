@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Namespace and name.
 pub(crate) type Key = (String, String);
 
-/// Where an object stands.
+/// Namespace and name of an object.
 pub(crate) fn key(object: &Value) -> Key {
     let text = |key| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     (text("namespace"), text("name"))
@@ -67,7 +67,7 @@ pub(crate) struct Store {
     pub(crate) moods: Moods,
     pub(crate) lists: HashMap<String, usize>,
     pub(crate) watches: HashMap<String, usize>,
-    /// How many pages were promised: no two may have the same token, or one list gets what is another's.
+    /// How many pages were promised: no two may have the same token, or one list gets another's pages.
     pub(crate) tokens: u64,
     /// Remaining pages of lists that were begun.
     pub(crate) pages: HashMap<String, Vec<Value>>,

@@ -144,7 +144,7 @@ pub(crate) fn meaning(api: &Api, settings: &Settings) -> ClusterDiscovery {
 pub(crate) struct Watching {
     pub(crate) settings: Settings,
     pub(crate) standing: Arc<SourceStatus>,
-    /// Knowledge that has been told, in order.
+    /// Reported knowledge, in order.
     pub(crate) told: Vec<ClusterDiscovery>,
     out: UnboundedReceiver<DiscoveryUpdate>,
     task: JoinHandle<()>,
@@ -170,7 +170,7 @@ impl Watching {
         }
     }
 
-    /// Waits until it has told what the server's objects mean.
+    /// Waits until its reports agree with the server's objects.
     #[track_caller]
     pub(crate) fn settles(&mut self, api: &Api) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
@@ -190,7 +190,7 @@ impl Watching {
         }
     }
 
-    /// Takes what has come by now, without waiting.
+    /// Takes the reports so far, without waiting.
     pub(crate) fn drain(&mut self) -> usize {
         while let Ok(learnt) = self.out.try_recv() {
             self.note(learnt);

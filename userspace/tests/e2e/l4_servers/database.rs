@@ -33,7 +33,7 @@ fn reached(lab: &Lab, to: &str) -> u32 {
         .unwrap()
 }
 
-/// A transaction that stays open: only its own connection to its own server knows what it has written.
+/// A transaction that stays open: only its own connection to its own server sees its writes.
 struct Held {
     session: Session,
     number: usize,
@@ -125,7 +125,7 @@ fn transactions_go_on_while_hosts_are_drained_removed_and_killed() {
     rotate(&sb, "in", "east-1");
     wait_shares(&sb, &ALL);
     all_go_on(&mut held);
-    // Killed: its clients are told, others notice nothing.
+    // Killed: its clients get an error, others notice nothing.
     servers.get_mut("east-2").unwrap().kill();
     wait_shares(&sb, &["east-1", "east-3"]);
     reached_none_of(&[2]);

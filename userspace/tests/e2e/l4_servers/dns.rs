@@ -1,4 +1,4 @@
-//! Name servers (dnsmasq) behind services on port 53, asked by `dig`.
+//! Name servers (dnsmasq) of services on port 53, asked by `dig`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};

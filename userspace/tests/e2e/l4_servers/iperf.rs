@@ -1,4 +1,4 @@
-//! iperf3: a server on each host, a client, and what both say of a transfer.
+//! iperf3: a server on each host, a client, and both reports of a transfer.
 
 use std::process::{Command, Output};
 

@@ -12,7 +12,7 @@ use crate::lab::{Lab, Ns, Proc, SOON, eventually};
 pub(crate) const PROGRAMS: [(&str, &str); 2] =
     [("mariadbd", "mariadb-server-core"), ("mariadb", "mariadb-client-core")];
 
-/// A server whose number tells it from the others. Data survive a kill; a test may start it again.
+/// A server with a number that identifies it. Data survive a kill; a test may start it again.
 pub(crate) fn server(lab: &Lab, host: &str, number: u32) -> Proc {
     server_in(lab.host(host), lab.dir(), host, number)
 }

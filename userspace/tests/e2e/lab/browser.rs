@@ -90,7 +90,7 @@ impl<'a> Browser<'a> {
         assert!(answer.is_null(), "{url}: {answer}");
     }
 
-    /// Runs the body of a function in the page; returns what it returns.
+    /// Runs the body of a function in the page; returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }

@@ -1,4 +1,4 @@
-//! Clients that differ by their address alone, and what becomes of their calls.
+//! Clients that differ only by their address, and the outcome of their calls.
 
 use std::io::{ErrorKind, Read as _, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};

@@ -47,8 +47,8 @@ pub(crate) fn yaml_list(indent: &str, items: &[String]) -> String {
     items.iter().map(|item| format!("{indent}- {item}\n")).collect()
 }
 
-/// The usual two clusters behind the usual two listeners, east with three hosts and west with two, and these routes,
-/// such as `{ host: a.test, clusters: { east: 1 } }`.
+/// The usual two clusters of the usual two listeners, east with three hosts and west with two, and these routes, such
+/// as `{ host: a.test, clusters: { east: 1 } }`.
 pub(crate) fn web(routes: &[&str]) -> String {
     let east = cluster("east", &["balance: least-connections"], &["east-1", "east-2", "east-3"]);
     let west = cluster("west", &[], &["west-1", "west-2"]);

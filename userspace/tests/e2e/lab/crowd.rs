@@ -1,7 +1,7 @@
 //! Ends of very many connections in helper processes, because a process may have 20 000 descriptors.
 //!
-//! A helper is the test's own binary, started again on its test `helper` in a namespace of the lab, and told by
-//! SIGNALBOX_CROWD what to do. It answers by lines on its output to lines on its input.
+//! A helper is the test's own binary, started again on its test `helper` in a namespace of the lab, with its task in
+//! SIGNALBOX_CROWD. It answers by lines on its output to lines on its input.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Write};

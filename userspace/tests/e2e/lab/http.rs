@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client over any stream, and curl for what must be seen by a real one.
+//! A small HTTP/1.1 client over any stream, and curl for tests that need a real one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};

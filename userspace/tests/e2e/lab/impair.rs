@@ -16,7 +16,7 @@ pub(crate) struct Odds {
     pub(crate) drop: f64,
     /// Odds to arrive twice.
     pub(crate) duplicate: f64,
-    /// Odds to arrive behind later packets.
+    /// Odds to arrive after later packets.
     pub(crate) reorder: f64,
 }
 
@@ -79,7 +79,7 @@ impl Impaired {
         self.0.iter_mut().for_each(|way| way.set(odds));
     }
 
-    /// TCP packets that were looked at, and fates that fell on them.
+    /// TCP packets that were examined, and how many of them were impaired.
     pub(crate) fn seen_and_hit(&self) -> (u32, u32) {
         let sum = |slot| self.0.iter().map(|way| way.config.get(&slot, 0).unwrap()).sum();
         (sum(SEEN), sum(HIT))

@@ -1,4 +1,4 @@
-//! The program under test: started in the balancer's namespace, asked over its API, told by signals.
+//! The program under test: started in the balancer's namespace, asked over its API, controlled by signals.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ impl Signalbox {
         Self::start_file(lab, "signalbox", &config, words)
     }
 
-    /// Starts it on a file; `name` tells several apart in what a failed test prints.
+    /// Starts it on a file; `name` distinguishes several in the output of a failed test.
     pub(crate) fn start_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
         Self::spawn_file(lab, name, config, words).wait_ready()
     }
@@ -133,7 +133,7 @@ impl Signalbox {
         Self::spawn_under(lab, "signalbox", &config, &[], under).wait_ready()
     }
 
-    /// Starts it without waiting, for a start that is to fail or to take over.
+    /// Starts it without waiting, for a start that must fail or take over.
     pub(crate) fn spawn_file(lab: &Lab, name: &str, config: &Path, words: &[&str]) -> Self {
         Self::spawn_under(lab, name, config, words, &[])
     }

@@ -92,7 +92,7 @@ fn options(stream: &TcpStream) -> u8 {
 pub(crate) struct Visits {
     /// Errors of the visits.
     pub(crate) failed: Vec<String>,
-    /// Connections that came of a cookie of the program's.
+    /// Connections accepted by a cookie of the program's.
     pub(crate) by_cookie: usize,
     /// Times until there was a connection, and until the answer was there.
     took: Vec<[Duration; 2]>,

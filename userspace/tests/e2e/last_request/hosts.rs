@@ -5,7 +5,7 @@ use crate::http_request::scene::{WebHost, file_digest, noise_digest};
 use crate::lab::cut::{self, expect_none};
 use crate::lab::{Router, SOON, Signalbox, config, eventually, lab_test};
 
-/// HAProxy behind IPv4, nginx behind IPv6, with a file to be fetched from nginx.
+/// HAProxy over IPv4, nginx over IPv6, with a file to be fetched from nginx.
 #[lab_test]
 fn haproxy_and_nginx_answer_cut_requests() {
     if cut::lenient() {

@@ -102,7 +102,7 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
     for door in DOORS {
         let request = close_request(door.1);
         let active = || scene.sb.host(door.2)["active_connections"].as_u64().unwrap();
-        // The client closes first, behind an answer of known length, and the host when it sees that.
+        // The client closes first, after an answer of known length, and the host when it sees that.
         let (client, host) = scene.ask_cut(door, &request);
         assert_eq!(active(), 1);
         (&*host)
@@ -121,13 +121,13 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
         answer_and_end(&host, "answer");
         assert!(read_to_end(&client).ends_with("answer"));
         scene.expect_nothing_left();
-        // The client gives up.
+        // The client aborts.
         let (client, host) = scene.ask_cut(door, &request);
         crate::connection_log::reset(&client);
         drop(client);
         is_reset(&host);
         scene.expect_nothing_left();
-        // The host gives up, before and within its answer.
+        // The host aborts, before and within its answer.
         for said in ["", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"] {
             let (client, host) = scene.ask_cut(door, &request);
             (&*host).write_all(said.as_bytes()).unwrap();

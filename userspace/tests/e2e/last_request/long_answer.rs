@@ -217,7 +217,7 @@ fn a_client_that_says_more_before_its_answer_keeps_its_connection() {
     assert_eq!(late(&scene, "cut"), 0.0);
 }
 
-/// Where buffers are large, window scales are, too: leg B's is one in which a small window can be said.
+/// With large buffers, window scales are large, too: leg B's must still allow a small window.
 #[test]
 fn a_host_pauses_where_window_scales_are_large() {
     let Some(scene) = Scene::begin("a_host_pauses_where_window_scales_are_large", ON, "") else {
@@ -241,7 +241,7 @@ fn a_host_pauses_where_window_scales_are_large() {
     }
 }
 
-/// Source ports of flows that are cut are used again at once: none waits in TIME_WAIT behind a short answer.
+/// Source ports of flows that are cut are used again at once: none waits in TIME_WAIT after a short answer.
 #[test]
 fn short_answers_leave_no_port_behind() {
     let Some(scene) = Scene::begin("short_answers_leave_no_port_behind", ON, "") else {

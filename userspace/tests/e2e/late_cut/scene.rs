@@ -109,7 +109,7 @@ impl Scene {
         (client, host)
     }
 
-    /// Count of WebSockets by what became of their late cut.
+    /// Count of WebSockets by the result of their late cut.
     pub(super) fn counted(&self, result: &str) -> f64 {
         self.sb
             .metric(&format!("signalbox_late_cut_total{{result=\"{result}\"}}"))
@@ -169,7 +169,7 @@ pub(crate) fn read_head(mut stream: &TcpStream) -> Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Asks for a WebSocket, behind a request of another kind on the same connection.
+/// Asks for a WebSocket, after a request of another kind on the same connection.
 pub(super) fn upgrade(mut client: &TcpStream, name: &str) -> Result<()> {
     write!(client, "GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")?;
     read_head(client)?;

@@ -1,4 +1,4 @@
-//! The kernel peek where the kernel has what it takes, and the same configuration where it has not.
+//! The kernel peek where the kernel has the functions that it needs, and the same configuration where it has not.
 
 use std::time::Duration;
 

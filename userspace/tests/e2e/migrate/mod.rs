@@ -72,7 +72,7 @@ fn refusal(sb: &Signalbox, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Clients ask while `work` is done. Returns what it returned, the number of answers, and the failures.
+/// Clients ask while `work` is done. Returns its result, the number of answers, and the failures.
 fn under_load<T>(lab: &Lab, work: impl FnOnce() -> T) -> (T, usize, Vec<String>) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

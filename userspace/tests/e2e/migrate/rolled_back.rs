@@ -1,4 +1,4 @@
-//! A bad cluster is rolled back by what its traffic shows, while its checks are content.
+//! A bad cluster is rolled back because of its traffic, while its checks pass.
 
 use crate::lab;
 

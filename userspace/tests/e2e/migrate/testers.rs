@@ -1,4 +1,4 @@
-//! Testers get the new cluster before anybody else, and with the others the old one again.
+//! Testers get the new cluster before all others, and with the others the old one again.
 
 use crate::lab;
 

@@ -37,7 +37,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let lab = Lab::new();
-        // The requests that the kernel holds itself, before anybody knows of a flood, are to end while the test looks.
+        // The requests that the kernel held itself, before the flood was noticed, should end while the test looks.
         lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_synack_retries=2"]);
         let host = lab.host("east-1");
         let servers = [servers::healthy(host), mirror(host, "[::]:80")];
@@ -117,7 +117,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     // Half-open connections of forged sources are gone.
     let workers = std::thread::available_parallelism().unwrap().get();
     let waiting = load::half_open(&lab.lb);
-    // A CPU may let in one more SYN that was being looked at while the backlog filled up.
+    // A CPU may let in one more SYN that was being processed while the backlog filled up.
     assert!(waiting <= workers * (BACKLOG + 1 + workers), "{waiting} half open");
     assert!(eventually(SOON * 3, || load::half_open(&lab.lb) == 0));
     let left = || load::sockets(&lab.lb);

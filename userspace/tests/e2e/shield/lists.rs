@@ -130,7 +130,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     assert!(eventually(SOON, || troubles() != told), "{told}");
     assert!(!is_quiet());
     assert_eq!(scene.served(BAD), NOBODY);
-    // Good again, with everybody denied but one.
+    // Good again, with every client denied except one.
     write(&allow, "10.1.0.3\nfd00:1::3\n");
     write(&deny, "10.1.0.0/24\nfd00:1::/64\n");
     scene.wait_served(GOOD, NOBODY);
@@ -228,12 +228,12 @@ fn what_is_only_forwarded_is_not_guarded_by_a_listener_on_all_addresses() {
 }
 
 /// A table of hundreds of thousands of prefixes takes the place of another while packets are looked up in it: at no
-/// moment is anybody denied whom neither denies, or let in whom both deny.
+/// moment is a client denied that neither denies, or let in that both deny.
 #[lab_test]
 fn large_lists_take_each_others_place_while_everybody_calls() {
     let scene = Scene::new("shield: {}", "", "");
     let list = |salt: u32| {
-        // From 11.0.0.0 on, and from 2001:db8:: on: none of them anybody's here.
+        // From 11.0.0.0 on, and from 2001:db8:: on: none is used here.
         let random = |at: u32| {
             at.wrapping_mul(0x9e37_79b1)
                 .wrapping_add(salt.wrapping_mul(0x85eb_ca6b))

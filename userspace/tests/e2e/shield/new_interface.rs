@@ -15,7 +15,7 @@ use crate::lab::{SOON, eventually, lab_test};
 const DENIED: &str = "10.6.0.2";
 const ALLOWED: &str = "10.6.0.3";
 
-/// Calls from an address by one SYN. Returns whether a server has said anything.
+/// Calls from an address by one SYN. Returns whether a server has sent anything.
 fn hears(from: &str, to: &str, patience: Duration) -> std::io::Result<bool> {
     let (from, to): (IpAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
@@ -60,7 +60,7 @@ fn who_is_denied_is_not_served_at_a_new_interface() {
     assert!(!log.contains("The kernel does not tell of new interfaces"), "{log}");
 }
 
-/// Joins the namespace to the balancer, and looks who is served from there.
+/// Joins the namespace to the balancer, and checks which clients are served from there.
 fn look(scene: &Scene, ns: &Ns) {
     let theirs = ["10.6.0.2/24", "10.6.0.3/24"];
     scene.lab.lb.cable("late", &["10.6.0.1/24"], ns, &theirs).unwrap();
@@ -71,7 +71,7 @@ fn look(scene: &Scene, ns: &Ns) {
     assert!(has_program, "{}", scene.sb.proc.log());
     let allowed = hears(ALLOWED, WEB[0]);
     assert!(matches!(allowed, Ok(true)), "{allowed:?}");
-    // By the program he hears nothing at all, not even a refusal.
+    // The program gives no answer at all, not even a refusal.
     let denied = hears(DENIED, WEB[0]);
     assert_eq!(denied.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
 }

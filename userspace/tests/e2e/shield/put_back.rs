@@ -17,7 +17,7 @@ fn expect_all(scene: &Scene, after: &str) {
         seen.0 = [DB, WEB].concat();
         seen.0
             .retain(|&at| is_greeted(&scene.lab, GOOD[usize::from(at.starts_with('['))], at));
-        // At once, because hosts of both families take turns, and what changes the family is not cut.
+        // At once, because hosts of both families take turns, and a connection that changes the family is not cut.
         let before = cut::opened(&scene.sb);
         let streams: Vec<_> = (0..4).map(|_| scene.lab.client.connect(WEB[0])).collect();
         let is_cut = eventually(SOON / 10, || {
@@ -36,7 +36,7 @@ fn expect_all(scene: &Scene, after: &str) {
         cut::reasons(&scene.sb),
         scene.sb.proc.log()
     );
-    // The second line would reset the connection of one who is denied; by the program he hears nothing at all.
+    // The second line would reset the connection of a denied client; the program gives it no answer at all.
     scene.wait_served(BAD, &[]);
     let refused = "signalbox_refused_total{listener=\"web\",reason=\"shield_denied\"}";
     assert_eq!(scene.sb.metric(refused), 0.0, "after {after}");

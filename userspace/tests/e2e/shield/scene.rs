@@ -105,7 +105,7 @@ impl Scene {
         served
     }
 
-    /// Waits until that is what serves a client.
+    /// Waits until a client is served in this way.
     pub(crate) fn wait_served(&self, who: [&str; 2], by: &[&str]) {
         // Families are asked one after the other, between which a change may take place.
         let settled = || {

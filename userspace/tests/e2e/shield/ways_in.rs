@@ -1,5 +1,5 @@
-//! Ways in: SYNs of a denied client in every form in which the kernel would give them to a listening socket, and the same of
-//! an allowed client, which shows that the form is one.
+//! Ways in: SYNs of a denied client in every form in which the kernel would give them to a listening socket, and the
+//! same of an allowed client, which proves that the form works.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -180,7 +180,7 @@ fn set_length(header: &mut [u8], length: usize) {
     }
 }
 
-/// A packet behind an Ethernet header; without addresses for one, the packet alone.
+/// A packet after an Ethernet header; without addresses for one, the packet alone.
 fn frame(macs: &[u8], packet: &[u8]) -> Vec<u8> {
     if macs.is_empty() {
         return packet.to_vec();

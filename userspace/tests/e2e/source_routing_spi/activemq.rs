@@ -61,7 +61,7 @@ pub(crate) struct ActiveMq {
 }
 
 impl ActiveMq {
-    /// Starts a broker that anybody may use.
+    /// Starts a broker that every client may use.
     pub(crate) fn start() -> Self {
         Self::start_with(Scratch::new(), "", "stomp", "")
     }

@@ -1,4 +1,4 @@
-//! The source under test, with a store that remembers what it is told.
+//! The source under test, with a store that remembers its reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -77,14 +77,14 @@ impl Consumer {
         Self { spi, told, task }
     }
 
-    /// Kills the consumer like its process: nothing is said to the broker, nothing acknowledged or recorded any more.
+    /// Kills the consumer like its process: nothing more is sent to the broker, acknowledged or recorded.
     pub(crate) fn kill(self, runtime: &Runtime) {
         self.task.abort();
         assert!(runtime.block_on(self.task).unwrap_err().is_cancelled());
         self.spi.close();
     }
 
-    /// Kills the consumer where the ledger has stopped it. Returns what it had taken.
+    /// Kills the consumer where the ledger has stopped it. Returns the number of messages taken.
     pub(crate) fn kill_stopped(self, runtime: &Runtime, disk: &Disk) -> u64 {
         disk.wait_stopped();
         self.task.abort();

@@ -1,4 +1,4 @@
-//! A ledger that can be told to fail, or to stop in the middle.
+//! A ledger that can be made to fail, or to stop in the middle.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -24,7 +24,7 @@ struct Plan {
     stopped: bool,
 }
 
-/// Moment at which the consumer is to die.
+/// Moment at which the consumer must die.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
     BeforeRecord,

@@ -150,7 +150,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     consumer.wait_for("the-end");
 }
 
-/// The store's refusals are reported; a file that cannot be written delays its application, but not for ever.
+/// The store's refusals are reported; a file that cannot be written delays its application, but not forever.
 #[test]
 fn the_store_may_refuse_and_files_may_fail() {
     let (runtime, scratch) = (runtime(), Scratch::new());

@@ -51,7 +51,7 @@ impl Pair {
     }
 
     /// Gives the addresses of the first group to a node, and takes them from the others: as a change of owner by VRRP
-    /// looks to everybody.
+    /// looks from outside.
     pub(super) fn give(&self, node: usize) {
         self.give_group(0, node);
     }

@@ -57,7 +57,7 @@ fn no_transfer_is_lost_or_corrupt_when_its_balancer_dies() {
                 let (client, begun, failures, is_moved) = (&client, &begun, &failures, &is_moved);
                 scope.spawn(move || {
                     let mut seed = at as u64 * 1000 + n;
-                    // One transfer after the other, until one has begun behind the move.
+                    // One transfer after the other, until one has begun after the move.
                     loop {
                         let is_last = is_moved.load(SeqCst);
                         let done = client.run(|| {
@@ -89,7 +89,7 @@ fn no_transfer_is_lost_or_corrupt_when_its_balancer_dies() {
         println!("known at the other node: {}", known["sync"]["peers"][0]["shadows"]);
     });
     let failures = failures.into_inner().unwrap();
-    // A transfer that began in the very moment may be lost: the client is told then, and tries again.
+    // A transfer that began at that very moment may be lost: the client gets an error then, and tries again.
     let corrupt: Vec<_> = failures.iter().filter(|text| !is_told(text)).collect();
     assert!(corrupt.is_empty(), "{corrupt:#?}");
     assert!(

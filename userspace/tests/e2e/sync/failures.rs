@@ -124,7 +124,8 @@ mod share_10 {
         };
         let known = enter_all(&pair, 0);
         pair.wait_shadows(1, known.len() as u64);
-        // Each node meets a peer with the right name and certificate that speaks another version, in the other one's place.
+        // Each node meets, in place of the other one, a peer with the right name and certificate that speaks another
+        // version.
         if let Some(mut second) = pair.balancers[1].take() {
             second.kill9();
         }
@@ -153,7 +154,7 @@ mod share_10 {
         assert!(said.contains(&why), "{said}");
         let unknown = enter_all(&pair, 0);
         speak(&known);
-        // The addresses move all the same, with the flows that the other node's kernel has known since before.
+        // The addresses still move, with the flows that the other node's kernel has known since before.
         pair.kill(0);
         pair.take(1);
         speak(&known);
@@ -199,7 +200,7 @@ mod share_10 {
         speak(&of_services.iter().map(|door| pair.enter(door)).collect::<Vec<_>>());
     }
 
-    /// The nodes tell each other nothing of these, and choose the same host.
+    /// The nodes do not replicate these, and choose the same host.
     #[test]
     fn connections_with_direct_return_keep_their_host() {
         let mut hosts = Vec::new();

@@ -1,4 +1,4 @@
-//! Peers that are not the product: they have certificates, or none, and say what a test likes.
+//! Peers that are not the product: they have certificates, or none, and send what a test wants.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -80,7 +80,7 @@ pub(super) fn is_refused(mut stream: Tls, bytes: &[u8]) -> bool {
     }
 }
 
-/// Peer in the place of the one that a node connects to: it has that one's certificate, and another version of the
+/// Peer in place of the one that a node connects to: it has that one's certificate, and another version of the
 /// protocol.
 pub(super) struct FakePeer(Server);
 

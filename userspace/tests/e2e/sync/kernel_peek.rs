@@ -15,7 +15,7 @@ fn named() -> Vec<Door> {
     doors().into_iter().filter(|door| !door.first.is_empty()).collect()
 }
 
-/// Waits until a node routes clients of these doors in the kernel, which it does soon behind a move.
+/// Waits until a node routes clients of these doors in the kernel, which it does soon after a move.
 fn wait_routed(pair: &Pair, node: usize, doors: &[Door]) {
     for door in doors {
         let is_routed = || {

@@ -80,7 +80,7 @@ impl Pair {
         self.balancers[node].as_mut().unwrap().be_replaced(&name);
     }
 
-    /// Likewise, with the settings of now, and tells it once more that it has the addresses.
+    /// Likewise, with the current settings, and reports to it once more that it has the addresses.
     pub(super) fn take_over_with_settings(&mut self, node: usize) {
         let body = self.settings.body(node, self.dir());
         self.balancer(node).write(&body);

@@ -190,7 +190,7 @@ fn a_node_that_comes_back_hears_of_all_flows() {
     pair.wait_shadows(1, 0);
 }
 
-/// The first word behind a move is the last one: it is the usual end of a session that was idle.
+/// The first packet after a move is the last one: that is the usual end of an idle session.
 #[test]
 fn a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end() {
     let Some(mut pair) = Pair::begin("a_flow_that_ends_with_its_first_word_behind_a_move_is_seen_to_end") else {
@@ -288,7 +288,7 @@ mod share_6 {
         pair.kill(0);
         pair.take(1);
         expect_flows(&pair, 1, flows.len());
-        // The flow GC has looked at all of them since.
+        // The flow GC has visited all of them since.
         std::thread::sleep(Duration::from_millis(2500));
         speak(&flows);
         // And from the move on it does get idle.

@@ -37,7 +37,7 @@ pub(super) const LAST: [&str; 8] = ["11", "12", "13", "14", "15", "16", "17", "1
 pub(super) const VRRP_IS_DROPPED: &str =
     "table inet cut { chain in { type filter hook input priority -300; meta l4proto 112 drop; }; }\n";
 
-/// Rules of nftables that drop what nodes tell each other.
+/// Rules of nftables that drop messages between nodes.
 pub(super) const SYNC_IS_DROPPED: &str = "table inet cut { chain in { type filter hook input priority -300; tcp dport 8090 drop; tcp sport 8090 drop; }; }\n";
 
 /// Returns the Ethernet address of a device.

@@ -192,8 +192,8 @@ mod share_6 {
         }
     }
 
-    /// A node dies that has told one of the others of its flows, and the other one gets its addresses: what that one does not
-    /// know is over, and takes no room anywhere.
+    /// A node dies after it has reported its flows to only one of the others, and the other one gets its addresses:
+    /// flows that this one does not know are over, and take no room anywhere.
     #[test]
     fn what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node() {
         let test = "what_a_new_owner_does_not_know_is_no_shadow_of_a_third_node";

@@ -345,7 +345,7 @@ fn no_download_is_lost_when_a_node_comes_back() {
     expect_new_connections(&pair, 0);
 }
 
-/// The supervisor alone is told to stop, and comes back.
+/// Only the supervisor is stopped, and comes back.
 #[test]
 fn no_download_is_lost_when_the_supervisor_is_told_to_stop() {
     let test = "no_download_is_lost_when_the_supervisor_is_told_to_stop";

@@ -1,4 +1,4 @@
-//! How fast flows are told. The figures are printed, never judged.
+//! Speed of the replication of flows. The figures are printed, never judged.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -61,7 +61,7 @@ mod share_10 {
         std::thread::sleep(REFUSAL_PERIOD);
         let ha = pair.balancer(2).json("/api/v1/ha");
         assert_eq!(ha["may_preempt"], false, "{ha:#}");
-        // The standby first: it keeps what it knows while the owner refuses it.
+        // The standby first: it keeps its shadows while the owner refuses it.
         pair.restart(1);
         pair.report(1, "backup");
         assert!(eventually(SOON, || is_other_list(&pair, 1, 0)), "{}", pair.logs());

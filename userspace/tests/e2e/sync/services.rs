@@ -259,7 +259,7 @@ mod share_6 {
         pair.give(0);
         speak(&flows);
         wait_own(&pair, 0, flows.len());
-        // A node that comes back without anything that it knew is told.
+        // A node that comes back without its knowledge gets all again.
         wait_kept(&pair, 1, flows.len());
         pair.kill(0);
         pair.take(1);

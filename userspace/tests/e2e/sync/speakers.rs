@@ -30,7 +30,7 @@ fn flow_count() -> usize {
     number.and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
-/// How often the pause of few flows many take between their words: the bytes of all in a second are the same, or the
+/// How often the pause of few flows many take between their messages: the bytes of all in a second are the same, or the
 /// client would wait for its own threads.
 fn pauses() -> u32 {
     (flow_count() / 250).max(1) as u32
@@ -173,7 +173,7 @@ impl Shared {
             }
             frame.resize(usize::from(bytes), 0);
             from.read_exact(&mut frame)?;
-            // The sender's own pause is none of it.
+            // The sender's own pause does not count.
             let stalled = began.elapsed().saturating_sub(FRAME_INTERVAL * pauses());
             *longest = (*longest).max(stalled);
             let length = noise.up_to(MAX_FRAME_BYTES);
@@ -285,7 +285,7 @@ impl Speakers {
         assert!(has_begun, "{begun} of {} have begun: {failures:?}", self.count());
     }
 
-    /// Ends all flows; none may have been lost. Prints how long they stood still.
+    /// Ends all flows; none may have been lost. Prints how long they stalled.
     fn finish(mut self) {
         self.shared.is_over.store(true, SeqCst);
         let count = self.flows.len();

@@ -8,7 +8,7 @@ use super::pair::Pair;
 use crate::lab::cut::expect_cut;
 use crate::lab::tiers::ping;
 
-/// Reads until the empty line behind a head.
+/// Reads until the empty line after a head.
 fn read_head(mut from: &TcpStream) -> String {
     let (mut head, mut byte) = (Vec::new(), [0; 1]);
     while !head.ends_with(b"\r\n\r\n") {

@@ -12,8 +12,8 @@ use crate::lab::cut::settled;
 use crate::lab::namespace::connect_here;
 use crate::lab::{Ns, SOON, eventually, servers};
 
-/// Connections that a balancer's death is to find younger than [`MAX_YOUNG_AGE`], before a merge (`SIGNALBOX_E2E_YOUNG`
-/// says another number) and in the rotation.
+/// Connections younger than [`MAX_YOUNG_AGE`] that a balancer's death must hit, before a merge (`SIGNALBOX_E2E_YOUNG`
+/// sets another number) and in the rotation.
 const YOUNG: usize = 60;
 const NIGHTLY_YOUNG: usize = 2000;
 /// Age from the client's handshake below which a connection is young.
@@ -47,7 +47,7 @@ struct Tally {
     young: usize,
     /// Connections that only the kernel had accepted, for the process was dead.
     late: usize,
-    /// Ages of connections that were lost, and times until their clients were told.
+    /// Ages of connections that were lost, and times until their clients learned of it.
     lost: Vec<Duration>,
     told: Vec<Duration>,
 }
@@ -69,7 +69,8 @@ fn open(client: &Ns, is_over: &AtomicBool, all: &Mutex<Vec<Opened>>) {
 }
 
 fn judge(mut stream: &TcpStream, moved: Instant) -> Outcome {
-    // Bytes that the balancer has acknowledged and not passed on are lost: a client that does not speak would wait for ever.
+    // Bytes that the balancer has acknowledged and not passed on are lost: a client that does not speak would wait
+    // forever.
     let outcome = stream.write_all(b"y").and_then(|()| stream.read_exact(&mut [0; 2]));
     match outcome {
         Ok(()) => Outcome::GoesOn,

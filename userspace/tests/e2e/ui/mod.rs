@@ -124,7 +124,7 @@ fn all_pages_are_shown_and_nothing_breaks_their_policy() {
     let foreign = "performance.getEntriesByType('resource').filter((r) => !r.name.startsWith(location.origin)).map((r) => r.name)";
     assert_eq!(browser.run(&format!("return {foreign}")), serde_json::json!([]));
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    // The browser would have said so.
+    // The browser would have reported it.
     browser.run("document.body.appendChild(document.createElement('div')).setAttribute('style', 'color: red')");
     let complaints = browser.complaints().join("\n");
     assert!(complaints.contains("Content Security Policy"), "{complaints}");

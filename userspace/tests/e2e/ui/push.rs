@@ -1,4 +1,4 @@
-//! `/ws`: the prototype's page gets what it reads.
+//! `/ws`: the prototype's page gets the messages that it expects.
 
 use std::net::TcpStream;
 
@@ -81,7 +81,7 @@ fn the_prototypes_page_gets_its_figures_by_web_socket() {
             "viewers count"
         );
 
-        // A stopped router host is unhealthy in what is pushed; the lab's other three have never served.
+        // A stopped router host is unhealthy in the pushed messages; the lab's other three have never served.
         routers[0].kill();
         assert!(eventually(lab::SOON, || {
             push = next_push(&mut first);

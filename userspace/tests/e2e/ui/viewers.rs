@@ -1,4 +1,4 @@
-//! Two viewers at once: each sees all, and resets what it sees alone.
+//! Two viewers at once: each sees everything, and resets only its own view.
 
 use super::{Browser, UI, http, may_run, start};
 

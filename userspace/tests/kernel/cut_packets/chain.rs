@@ -142,7 +142,7 @@ fn nothing_goes_on_behind_the_drain_or_from_elsewhere() {
     });
 }
 
-/// Two nodes that take each other for the former owner would send the packet to and fro for ever.
+/// Two nodes that take each other for the former owner would send the packet to and fro forever.
 #[test]
 fn a_packet_from_the_former_owner_does_not_go_back() {
     over_both(|mut scene| {

@@ -46,7 +46,7 @@ fn the_flow_is_drained_when_the_host_has_acknowledged_all_that_is_owed() {
     });
 }
 
-/// Somebody who guesses must not make the balancer give up bytes that are to be handed off.
+/// An attacker who guesses must not make the balancer drop bytes that must be handed off.
 #[test]
 fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
     over_both(|mut scene| {

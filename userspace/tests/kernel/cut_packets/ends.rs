@@ -67,7 +67,7 @@ fn a_reset_off_its_number_changes_nothing() {
     });
 }
 
-/// A sender that gives up with bytes under way writes such a reset. It counts if they have all arrived.
+/// A sender that aborts with bytes under way writes such a reset. It counts if they have all arrived.
 #[test]
 fn a_reset_behind_bytes_that_are_under_way_is_doubted() {
     over_both(|mut scene| {
@@ -84,7 +84,7 @@ fn a_reset_behind_bytes_that_are_under_way_is_doubted() {
     });
 }
 
-/// Somebody who knows addresses and ports, but no numbers.
+/// An attacker who knows addresses and ports, but no numbers.
 #[test]
 fn a_segment_far_off_the_numbers_changes_nothing() {
     over_both(|mut scene| {

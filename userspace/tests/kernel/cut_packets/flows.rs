@@ -13,7 +13,7 @@ pub(crate) const INDEX: u32 = 3;
 pub(crate) const NO_FLOW: [u32; 0] = [];
 
 impl Scene {
-    /// A flow between the two that is cut, and whose sockets are closed. Nothing has been said on it yet.
+    /// A flow between the two that is cut, and whose sockets are closed. Nothing has been sent on it yet.
     pub(crate) fn flow(&self) -> CutFlow {
         let mut flow = CutFlow {
             state: state::CUT,

@@ -9,7 +9,7 @@ use super::flows::macs;
 use super::packet::Packet;
 use super::scene::{FROM_CLIENT, LEG_B, Scene, ip, over_both};
 
-/// Addresses of a router's interface behind leg B, and of our own.
+/// Addresses of a router's interface at leg B, and of our own.
 const NEXT: [u8; 12] = [2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x78];
 
 #[test]
@@ -84,7 +84,7 @@ impl Scene {
         flow
     }
 
-    /// The machine forwards, and the host is behind leg B.
+    /// The machine forwards, and the host is reached by leg B.
     fn route(&self) {
         for family in ["ipv4", "ipv6"] {
             fs::write(format!("/proc/sys/net/{family}/conf/all/forwarding"), "1").unwrap();

@@ -41,7 +41,7 @@ fn icmp_fragmentation_needed_is_translated_to_the_other_leg() {
     });
 }
 
-/// A host that is told would send small segments to all clients.
+/// A host that learned of it would send small segments to all clients.
 #[test]
 fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
     over_ipv4(|mut scene| {
@@ -56,7 +56,7 @@ fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
         };
         scene.arrives(&sends).forwarded_as(&receives);
         let too_big = |at| scene.error(FRAGMENTATION_NEEDED, FROM_CLIENT, &scene.client_receives(at, 0));
-        // Somebody who does not know the numbers.
+        // A sender that does not know the numbers.
         for at in [1401, u32::MAX] {
             scene.programs.arrives(&too_big(at), LEG_A).dropped(Reason::CutIcmp);
             assert_eq!(scene.flow_now().dirs[1].flags & MTU_EXCEEDED, 0, "{at}");
@@ -86,7 +86,7 @@ fn a_narrow_way_to_one_client_has_its_packets_fragmented_and_no_host_is_told() {
         assert_ne!(after[18..20], [0, 0]);
         assert_eq!(checksum(&after[14..34]), 0);
 
-        // The parts of a super-packet would all have one number: it stays as it is, and the host is told after all.
+        // The parts of a super-packet would all have one number: it is not split, and the host is informed after all.
         let outcome = scene.programs.arrives_as_super_packet(&unnumbered, LEG_A, 700);
         let after = outcome.expect(Action::Redirect, Reason::CutForwarded);
         assert_eq!((&after[18..20], after[20] & 0x40), (&[0, 0][..], 0x40));
@@ -154,7 +154,7 @@ fn an_error_without_hops_left_is_dropped() {
     });
 }
 
-/// Leg B's socket has sent itself what is handed off: it must hear of it too.
+/// Leg B's socket has sent the handed-off bytes itself: it must hear of it too.
 #[test]
 fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     over_both(|mut scene| {
@@ -177,7 +177,7 @@ fn an_error_on_leg_b_is_given_to_its_socket_while_it_owes() {
     });
 }
 
-/// A link whose MTU was lowered under the flow: its sender is told, as a router would, and never more often than the
+/// A link whose MTU was lowered under the flow: the sender is informed, as by a router, and never more often than the
 /// next hop is looked up.
 #[test]
 fn a_packet_that_its_next_link_does_not_take_is_answered() {
@@ -197,7 +197,7 @@ fn a_packet_that_its_next_link_does_not_take_is_answered() {
             scene.answer((FROM_CLIENT, 1300), &large)
         );
         assert_eq!(scene.flow_now(), flow, "not a packet of the flow that counts");
-        // Until the next look the link may do with it what it likes.
+        // Until the next look-up the link may treat it in any way.
         let fresh = scene.flow();
         scene.put(&fresh);
         scene.arrives(&large).expect(Action::Redirect, Reason::CutForwarded);

@@ -143,7 +143,7 @@ fn the_hosts_answer_cuts_the_flow() {
         };
         let delivered = Packet {
             window: 8,
-            // The host expects what is injected first.
+            // The host expects the injected bytes first.
             ..scene.host_receives(INJECTED.wrapping_neg(), 0)
         };
         scene.arrives(&said).forwarded_as(&delivered);
@@ -338,7 +338,7 @@ fn a_full_table_leaves_the_flow_to_another_tier() {
     );
 }
 
-/// A flow that is to be held is paired like any other, and its packets go to its sockets.
+/// A flow that will be held is paired like any other, and its packets go to its sockets.
 #[test]
 fn a_held_flow_is_paired_and_left_to_its_sockets() {
     over_both(|mut scene| {
@@ -370,7 +370,7 @@ fn a_held_flow_is_paired_and_left_to_its_sockets() {
         assert_eq!(scene.tuples().map(|tuple| scene.is_known(&tuple)), [false, false]);
         let said = scene.client_sends(0, 0);
         scene.arrives(&said).passed_as(Reason::CutMiss, &said);
-        // Until userspace has looked at both sockets once more, nothing reaches them.
+        // Until userspace has checked both sockets once more, nothing reaches them.
         scene.put(&flow);
         scene.arrives(&said).expect(Action::Drop, Reason::CutClosing);
         let late = LateCut {

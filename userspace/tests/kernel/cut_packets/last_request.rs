@@ -20,7 +20,7 @@ const GOT: u32 = 340;
 /// The flow of a request that has been handed off, and that the host has acknowledged.
 fn flow(scene: &Scene) -> CutFlow {
     let mut flow = CutFlow {
-        // The byte behind the one request is the byte behind the other.
+        // The byte after the one request is the byte after the other.
         seq_delta_in: (CLIENT_ON_B + GOT).wrapping_sub(CLIENT_ON_A.wrapping_add(ASKED)),
         handoff_end: CLIENT_ON_B + GOT,
         snd_nxt_b: CLIENT_ON_B + GOT,
@@ -105,7 +105,8 @@ fn the_end_of_the_client_goes_on() {
     });
 }
 
-/// Leg B's socket has not delivered all: bytes of the client in its place would be others than the host is to get.
+/// Leg B's socket has not delivered everything: bytes of the client in its place would be others than those for the
+/// host.
 #[test]
 fn no_byte_of_the_client_overtakes_the_hand_off() {
     over_both(|mut scene| {
@@ -172,7 +173,7 @@ fn a_shadow_of_a_last_request_forwards_no_byte_of_the_client() {
         let promoted = scene.flow_now();
         assert_eq!(promoted.state, state::CUT);
         assert_ne!(promoted.dirs[0].flags & RESYNC, 0, "its number is not believed either");
-        // Nobody has said yet what the host expects.
+        // It is not known yet which number the host expects.
         scene
             .arrives(&scene.client_sends(ASKED, 0))
             .forwarded_as(&scene.host_receives(GOT, 0));

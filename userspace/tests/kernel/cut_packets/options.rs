@@ -24,7 +24,7 @@ pub(crate) fn sack(blocks: &[(u32, u32)]) -> Vec<u8> {
     option
 }
 
-/// Makes the timestamp option as Linux sends it with every packet: behind two NOPs.
+/// Makes the timestamp option as Linux sends it with every packet: after two NOPs.
 pub(crate) fn usual_stamps(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1][..], &stamps(value, echo)].concat()
 }

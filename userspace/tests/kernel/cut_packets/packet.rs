@@ -78,7 +78,7 @@ impl Packet {
         bytes
     }
 
-    /// The checksum of what this packet's IP header precedes, pseudo-header included.
+    /// The checksum of the part after this packet's IP header, pseudo-header included.
     pub(crate) fn checksum(&self, protocol: u8, bytes: &[u8]) -> u16 {
         let mut all = [octets(self.from.ip()), octets(self.to.ip())].concat();
         // The fields of both families add up to the same.

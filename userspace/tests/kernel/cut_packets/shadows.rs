@@ -116,8 +116,8 @@ fn a_reset_or_a_handshake_says_no_numbers() {
     });
 }
 
-/// Nobody has spoken since the addresses moved, and the flow is to be ended: the number at which an end accepts a reset
-/// is asked for.
+/// Neither end has spoken since the addresses moved, and the flow must be ended: the number at which an end accepts a
+/// reset is asked for.
 #[test]
 fn the_numbers_of_a_silent_flow_are_asked_for() {
     over_both(|mut scene| {
@@ -142,7 +142,7 @@ fn the_numbers_of_a_silent_flow_are_asked_for() {
         let flow = scene.flow_now();
         assert_eq!(flow.dirs[0].ack, HOST_ON_A.wrapping_add(900));
         assert_eq!(flow.dirs[0].flags & RESYNC, 0);
-        // Resets are put at the number that it has said.
+        // Resets are put at the number that the end has sent.
         let put = Packet {
             flags: RST,
             ..scene.client_receives(900, 456)

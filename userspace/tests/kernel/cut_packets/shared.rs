@@ -115,8 +115,8 @@ impl Wire {
     }
 }
 
-/// Links that come up drop what they are to send until the kernel has got round to it. That holds a lock, which the
-/// last command waits for.
+/// Links that come up drop packets until the kernel has finished. Until then it holds a lock, for which the last
+/// command waits.
 fn bring_up(links: [&str; 2]) {
     let up = || links.map(|link| ip(&format!("link set {link} up")));
     let is_up = |link| ip(&format!("link show {link}")).contains("state UP");

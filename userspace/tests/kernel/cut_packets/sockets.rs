@@ -54,7 +54,7 @@ fn the_sockets_own_acknowledgement_is_silenced() {
     });
 }
 
-/// Userspace tells the host of a long answer that it may send, when the sockets are gone and not before.
+/// Userspace informs the host of a long answer that it may send, when the sockets are gone and not before.
 #[test]
 fn a_window_for_the_host_of_a_long_answer_leaves() {
     over_both(|mut scene| {

@@ -105,7 +105,7 @@ fn the_hosts_clock_goes_on_where_leg_as_socket_stopped_if_the_flow_is_cut_late()
             options: usual_stamps(value, echo),
             ..packet
         };
-        // The echo is of a clock that the host does not know yet.
+        // The echoed value is of a clock that the host does not know yet.
         let early = with(scene.client_sends(0, 0), 5, 99);
         scene
             .arrives(&early)

@@ -1,4 +1,4 @@
-//! Errors about packets of services: told to the end that sent them.
+//! Errors about packets of services: forwarded to the end that sent them.
 
 use signalbox_common::Reason;
 use signalbox_common::l4::mode;

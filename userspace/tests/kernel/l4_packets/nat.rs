@@ -138,7 +138,7 @@ fn a_hosts_own_port_is_written_where_it_has_one() {
     });
 }
 
-/// A sender behind a veth leaves the sum of the pseudo-header where the checksum belongs, for hardware to complete.
+/// A sender at a veth leaves the sum of the pseudo-header where the checksum belongs, for hardware to complete.
 #[test]
 fn a_checksum_that_was_left_to_hardware_is_completed_in_the_driver() {
     with(Program::Xdp, |world| {

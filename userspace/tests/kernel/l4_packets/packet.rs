@@ -120,7 +120,7 @@ impl Packet {
         bytes
     }
 
-    /// The checksum of what this packet's IP header precedes, pseudo-header included.
+    /// The checksum of the part after this packet's IP header, pseudo-header included.
     pub(crate) fn checksum(&self, bytes: &[u8]) -> u16 {
         checksum(&[&self.pseudo(bytes.len())[..], bytes].concat())
     }

@@ -141,7 +141,7 @@ fn who_sends_more_than_gets_there_is_told() {
             assert_eq!(told[at..at + size], octets(large.to.ip()));
             assert_eq!(told[at + size..at + 2 * size], octets(large.from.ip()));
         }
-        // A sender that lets routers fragment is not told; the packet is lost.
+        // A sender that lets routers fragment is not informed; the packet is lost.
         let mut large = Packet::udp(FROM_CLIENT, CLIENT, VIP);
         large.payload = vec![7; 1400];
         let mut bytes = large.bytes();

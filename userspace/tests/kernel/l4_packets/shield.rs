@@ -289,7 +289,7 @@ fn a_source_has_no_more_connections_at_once_than_it_may_have() {
             .arrives(&Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, ACK))
             .sent(Reason::L4Forwarded);
         world.arrives(&syn("192.0.2.8:40002", VIP)).sent(Reason::L4Opened);
-        // An end that only one side has sent is none yet; of both it is one, however often it is said.
+        // A FIN of only one side does not end the connection yet; FINs of both do, however often they are repeated.
         let finish = Packet::tcp(FROM_CLIENT, "192.0.2.7:40001", VIP, FIN | ACK);
         let to_host = world.arrives(&finish).sent(Reason::L4Forwarded);
         world
@@ -428,7 +428,7 @@ fn a_syn_to_a_listener_whose_backlog_is_full_is_answered_with_a_cookie() {
             fast.payload = b"data".to_vec();
             world.arrives(&fast).is(Action::Pass, Reason::ShieldPassed);
             assert_eq!(world.shield.decisions(number)[Decision::Cookie as usize] - before, 2);
-            // Fewer in a second than anybody would call a flood: the socket is not asked.
+            // Fewer in a second than a flood has: the socket is not asked.
             world.guards(number + 2 + 4 * world.program as u32, vip, TCP, |guard| {
                 guard.flags |= flag::COOKIES;
                 guard.syn_threshold = 3;

@@ -47,8 +47,8 @@ const DROPPED: [&str; 1] =
 const ANSWERED_BEFORE: [&str; 1] =
     ["6. frame definitions :: sends multiple window update frames increasing flow control window above max on stream"];
 
-/// A PUSH_PROMISE that the suite begins and does not end, for it has no END_HEADERS: the balancer waits for the rest as
-/// long as for any head, and the suite mostly does not.
+/// A PUSH_PROMISE that the suite begins and does not end, because it has no END_HEADERS: the balancer waits for the
+/// rest as long as for any head, and the suite usually does not.
 const UNFINISHED: [&str; 1] = ["8. expressing http semantics in http2 :: client sends push promise frame"];
 
 mod share_5 {

@@ -1,4 +1,4 @@
-//! sslyze against a listener that ends TLS: each profile is what Mozilla recommends under its name.
+//! sslyze against a listener that ends TLS: each profile agrees with Mozilla's recommendation of that name.
 
 use super::program;
 use crate::http_request::scene::WebHost;
@@ -41,7 +41,7 @@ fn sslyze_finds_the_profiles_to_be_mozillas() {
         of_server.map(str::to_owned).collect()
     };
     assert_eq!(findings("intermediate"), Vec::<String>::new());
-    // The suite can tell them apart.
+    // The suite can distinguish them.
     let found = findings("modern");
     assert!(found.iter().any(|line| line.starts_with("tls_versions")), "{found:?}");
     sb.reload(&text("modern"));
