@@ -75,7 +75,7 @@ impl Intake {
             certificates.reconcile_all(books.applications.iter())?;
         }
         for application in books.applications.iter() {
-            drop(books.send_update(&application.key, Some(application))); // whoever restores waits for no answer
+            drop(books.send_update(&application.key, Some(application))); // no caller of a restore waits for an answer
         }
         Ok(books)
     }
@@ -182,7 +182,7 @@ impl Intake {
         }
         self.dead.add(letter.clone());
         for key in std::mem::take(&mut self.unsynced) {
-            drop(self.send_update(&key, self.applications.get(&key))); // nobody waits for the answer
+            drop(self.send_update(&key, self.applications.get(&key))); // no caller waits for the answer
         }
         count("skipped");
         letter
