@@ -43,7 +43,7 @@ pub(crate) fn body(settings: &str, rest: &str) -> String {
     )
 }
 
-/// A gear that says of itself what the test wants, and remembers how it was asked for its health.
+/// A gear that reports the status that the test wants, and remembers the requests for its health.
 struct Gear {
     _server: Server,
     status: Arc<AtomicU16>,
@@ -318,7 +318,7 @@ fn status_and_rotation_by_event_are_obeyed_and_leave_nothing_behind() {
     );
 }
 
-/// Without `brokers`: nothing is waited for, nothing is missing.
+/// Without `brokers`: nothing is waited for or missing.
 #[lab_test]
 fn a_dump_is_replayed_where_events_are_only_posted() {
     let lab = Lab::new();

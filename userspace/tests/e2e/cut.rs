@@ -99,7 +99,7 @@ fn assert_shown(sb: &Signalbox, door: &cut::Door, client: &TcpStream, host: &Tcp
     for missed in ["tier=copy", "tier=splice"] {
         assert_eq!(query(missed), 0, "{missed}");
     }
-    // A name that there is not is a mistake, and not an empty list.
+    // An unknown name is a mistake, not an empty list.
     for unknown in [
         "tier=cutt",
         "host=east-3",

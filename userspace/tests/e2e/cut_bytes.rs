@@ -37,7 +37,7 @@ fn hundreds_of_flows_of_every_size_through_every_door() {
     for (cluster, host) in [("east", "east-1"), ("west", "west-1")] {
         let series = format!("signalbox_connections_closed_total{{cluster=\"{cluster}\",reason=\"finished\"}}");
         let finished = || sb.metric(&series) as u64;
-        // An end that was seen before its worker had counted the flow is counted a second later.
+        // An end that is seen before its worker has counted the flow is counted a second later.
         assert!(
             eventually(SOON, || finished() == count / 2),
             "{cluster}: {} of {} ends are counted",

@@ -50,7 +50,7 @@ fn each_half_closes_for_itself() {
             assert_eq!(text, "that is all", "{case}");
             let half = || cut::shown(&sb, client.local_addr().unwrap())["state"] == "half-closed";
             assert!(cut::lenient() || eventually(SOON, half), "{case}");
-            // Longer than any grace period after a FIN has a right to be.
+            // Longer than any allowed grace period after a FIN.
             std::thread::sleep(Duration::from_secs(3));
             let mut sent = vec![0; 3 << 20];
             Noise::new(3).fill(&mut sent);
@@ -146,10 +146,10 @@ fn a_reset_is_a_reset_for_the_other_side() {
                 );
                 let (mut client, host) = door.enter_cut(&lab, &sb, &hosts);
                 if unread {
-                    // Closing with bytes unread is the more usual way to a reset.
+                    // Closing with bytes unread is the more usual cause of a reset.
                     client.write_all(b"not read").unwrap();
                     (&*host).write_all(b"not read").unwrap();
-                    // With bytes in flight a reset is only believed after a while (`RESET_TTL`).
+                    // With bytes in flight a reset is accepted only after a while (`RESET_TTL`).
                     let acknowledged = || [&client, &*host].map(unacknowledged) == [0, 0];
                     assert!(eventually(SOON, acknowledged), "{case}");
                 }
@@ -178,7 +178,7 @@ fn unacknowledged(stream: &TcpStream) -> u64 {
     signalbox::sys::unacknowledged(stream.as_raw_fd()).unwrap()
 }
 
-/// Reads until the end; what kind of error it was, or none at a FIN.
+/// Reads until the end; returns the kind of error, or `None` at a FIN.
 fn end_of(mut stream: &TcpStream) -> Option<ErrorKind> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     let mut buffer = [0; 64];
@@ -310,7 +310,7 @@ fn a_client_port_may_be_used_again_at_once() {
             // reset.
             std::thread::sleep(Duration::from_millis(5));
         }
-        // In good order, the client's side lingers; that its kernel lets the port be used again is this option's doing.
+        // In good order, the client's side lingers; this option makes its kernel reuse the port.
         lab.client.must(&["sysctl", "-qw", "net.ipv4.tcp_tw_reuse=1"]);
         for round in 0..20 {
             let stream = connect_from_port(&lab, at, 7778).unwrap_or_else(|e| panic!("{at}, round {round}: {e}"));

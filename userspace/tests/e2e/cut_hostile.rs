@@ -70,7 +70,7 @@ fn a_blind_attacker_ends_no_flow() {
                     let mut dice = Noise::new(flags.into());
                     for _ in 0..20 {
                         for (ns, from, to) in [(&lab.client, a, vip), (lab.host(door.host), b, leg)] {
-                            // A reset must hit one number exactly and all else two windows: not by chance.
+                            // A reset must hit one number exactly, and any other packet two windows: not by chance.
                             let (seq, ack) = (dice.next() as u32, dice.next() as u32);
                             Segment {
                                 from,

@@ -39,7 +39,7 @@ fn bad(to: &str) {
     let mut link = Impaired::host_link(&lab, "east-1", Odds::GOOD);
     transfer();
     let (seen, mut hits) = link.seen_and_hit();
-    // 16 MiB in segments of 1448 bytes: larger ones would make a drop something else than on a wire.
+    // 16 MiB in segments of 1448 bytes: with larger ones a drop would differ from one on a wire.
     assert!(seen > 11_000, "{to}: only {seen} packets for 16 MiB");
     assert_eq!(hits, 0, "{to}");
     assert_eq!(

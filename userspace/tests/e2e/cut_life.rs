@@ -65,8 +65,7 @@ fn two_hundred_transfers(go: impl FnOnce(&mut Signalbox)) {
         let adopted = started.as_ref().map_or(0, cut_flows);
         succeeded.store(true, Ordering::SeqCst);
         let sb = started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // Connections that have ended while the successor started count, too: that may take its time on a busy
-        // machine.
+        // Connections that have ended while the successor started count, too: that may take a while on a busy machine.
         during.extend(outcomes.try_iter());
         let active = || ["east-1", "west-1"].map(|host| sb.host(host)["active_connections"].as_u64().unwrap());
         println!(
@@ -369,7 +368,7 @@ fn a_namespace_that_is_gone_leaves_nothing_to_the_next_of_its_number() {
     }
 }
 
-/// The successor has counted the flows that it found, and gives nothing back for those that its predecessor cut later.
+/// The successor has counted the flows that it found, and releases no counts of those that its predecessor cut later.
 #[test]
 fn a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor() {
     let test = "a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor";
@@ -379,7 +378,7 @@ fn a_flow_that_a_predecessor_cuts_after_a_takeover_is_no_debt_of_its_successor()
     let lab = cut::lab();
     let hosts = Hosts::start(&lab);
     let (_health, _old) = cut::start(&lab, "timeouts: { peek_http: 60s }");
-    // A client that says nothing until the successor serves.
+    // A client that sends nothing until the successor serves.
     let door = doors().remove(0);
     let mut client = lab.client.connect(door.at);
     let file = lab.dir().join("signalbox.yaml");

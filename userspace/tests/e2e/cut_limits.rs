@@ -17,10 +17,10 @@ fn what_finds_no_place_in_the_table_works_on_another_tier_and_says_so() {
     }
     let lab = cut::lab();
     let _echoes = ["east-1", "west-1"].map(|host| servers::echo(lab.host(host), cut::BACKEND));
-    // Of a table this small the kernel peek would have half, and TCP listeners have no use for that.
+    // The kernel peek would get half of a table this small, and TCP listeners have no use for that.
     let limits = format!("{PEEK_IN_USERSPACE}\nlimits: {{ cut_flows: 64 }}");
     let _health = ["east-1", "west-1"].map(|host| servers::healthy(lab.host(host)));
-    // The workers take unequal numbers of connections; whichever takes one finds a place while there is one.
+    // The workers get unequal numbers of connections; whichever gets one finds a place while there is one.
     let start = || {
         let sb = lab::Signalbox::start_with(&lab, &cut::body(&limits), &["--workers", "8"]);
         sb.wait_healthy(&["east-1", "west-1"]);

@@ -51,7 +51,7 @@ fn suffer(client: bool, hosts: bool, odds: Odds, seed: u64) {
     let cut = cut::opened(&sb);
     println!("{odds:?}: {hit} hits on {seen} packets; {cut} of {count} flows were cut");
     assert!(hit > 200, "{hit} hits on {seen} packets");
-    // A handshake that was disturbed may have its reasons to stay where it is.
+    // A handshake that was disturbed may have reasons to stay in userspace.
     assert!(
         cut::lenient() || cut >= count * 9 / 10,
         "{cut} of {count} flows were cut"

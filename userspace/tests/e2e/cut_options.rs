@@ -1,5 +1,5 @@
 //! Clients and hosts of every kind: with and without timestamps, selective acknowledgements, window scaling and ECN.
-//! Where both legs can speak alike the flow is cut; where they cannot it still works.
+//! Where both legs agree on the options the flow is cut; where they do not it still works.
 
 use crate::lab;
 

@@ -122,8 +122,8 @@ fn a_narrower_way_behind_either_leg_is_told_to_the_sender_on_the_other() {
             let after = (far.refused()[n], deep.refused()[n]);
             println!("{case}: {took:?}, refused {before:?} -> {after:?}");
             assert!(took < Duration::from_secs(15), "{case}: {took:?}");
-            // Told once, a sender remembers for ten minutes; so of each way only the first can be sure to be
-            // refused.
+            // A sender that has been informed remembers it for ten minutes, so on each path only the first is sure to
+            // be refused.
             if (from, host) == ("far", "near") {
                 assert!(is_told || after.0 > before.0, "{case}: the narrow way was never met");
             }

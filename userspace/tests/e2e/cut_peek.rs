@@ -1,5 +1,5 @@
-//! How flows begin: first bytes in pieces or in plenty, hosts that are slow or hasty. What lies in the balancer's
-//! sockets when a flow is cut must come before what the kernel forwards.
+//! How flows begin: first bytes in pieces or in plenty, hosts that are slow or hasty. Bytes in the balancer's sockets
+//! when a flow is cut must come before those that the kernel forwards.
 
 use crate::lab;
 
@@ -238,7 +238,7 @@ fn a_host_that_answers_before_it_has_read_anything() {
 }
 
 /// Bytes that the balancer's socket has yet to hand off are retransmitted with an acknowledgement as old as the cut. A
-/// receiver takes no bytes with one older than the largest window it has seen (RFC 5961, 5.2).
+/// receiver drops bytes whose acknowledgement is older than the largest window it has seen (RFC 5961, 5.2).
 #[lab_test]
 fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
     let lab = cut::lab();
@@ -256,7 +256,7 @@ fn a_host_that_answers_at_length_before_it_takes_what_is_owed() {
             client.set_read_timeout(Some(SOON)).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // Sent without a pause, so that as much as can be is with the balancer when the flow is cut.
+                    // Sent without a pause, so that the balancer has as many bytes as possible when the flow is cut.
                     (&client).write_all(&[&door.first[..], &upload].concat()).unwrap();
                 });
                 let mut host = &*hosts.accept(door.host, door.port);
@@ -287,7 +287,7 @@ fn a_host_that_is_slow_to_accept_and_slow_to_read() {
                 (&client).write_all(&door.first).unwrap();
                 (&client).write_all(&sent).unwrap();
             });
-            // Drained is not waited for: leg A's socket may have received more by then than the host's kernel takes.
+            // Drained is not waited for: leg A's socket may have received more by then than the host's kernel accepts.
             let is_cut = || cut::lenient() || cut::shown(&sb, client.local_addr().unwrap())["tier"] == "cut";
             assert!(eventually(SOON, is_cut), "{}", door.at);
             std::thread::sleep(Duration::from_secs(2));
@@ -338,7 +338,7 @@ fn with_tiny_buffers(
     let (_health, sb) = cut::start(&lab, extra);
     for door in doors() {
         let (client, host) = enter(&door, &lab, &sb, &hosts);
-        // With a window smaller than a segment, two ends without a balancer take a fifth of a second for each, too.
+        // With a window smaller than a segment, two ends without a balancer need a fifth of a second for each, too.
         let sent = noise(6, 8000);
         std::thread::scope(|scope| {
             for mut end in [&client, &*host] {

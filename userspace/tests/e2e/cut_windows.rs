@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lab::cut::{self, Hosts, TCP};
 use lab::{Lab, SOON, Signalbox, lab_test};
 
-/// Buffers of a machine that was tuned for long fast ways: its window scale is 10, that of the others 7.
+/// Buffers of a machine that was tuned for long fast paths: its window scale is 10, that of the others 7.
 const TUNED: &str = "4096 131072 33554432";
 /// A machine with little memory: its scale is 1.
 const SMALL: &str = "4096 16384 131072";
@@ -28,7 +28,7 @@ fn set_buffers(lab: &Lab, who: &str, sizes: &str) {
     }
 }
 
-/// Sends until the other end, which does not read, takes no more for a while. How many bytes went.
+/// Sends until the other end, which does not read, accepts no more for a while. Returns how many bytes went.
 fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let (chunk, mut sent, mut progress) = (vec![7; 64 << 10], 0, Instant::now());
@@ -139,6 +139,6 @@ fn a_client_with_a_tiny_buffer_is_served_as_fast_as_by_a_host_itself() {
         began.elapsed()
     };
     let took = download(&sb, TCP[0].0);
-    // The defect made it hundreds of times slower than that: a timeout of the sender's for every few kilobytes.
+    // The defect made it hundreds of times slower: a timeout of the sender for every few kilobytes.
     assert!(took < SOON / 2, "{took:?}");
 }

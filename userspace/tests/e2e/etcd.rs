@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(crate) const CLIENT: &str = "http://10.2.0.3:2379";
 
-/// Whether there is an etcd here; where there must be one, its lack is a failure.
+/// Whether there is an etcd here; where there must be one, its absence is a failure.
 pub(crate) fn available(test: &str) -> bool {
     if std::process::Command::new("etcd").arg("--version").output().is_ok() {
         return true;

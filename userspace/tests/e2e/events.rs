@@ -1,4 +1,4 @@
-//! OpenShift's routing events, posted: an application appears, moves, is rotated, goes; and nothing of it is left.
+//! OpenShift's routing events, posted: an application appears, moves, is rotated, and goes without leftovers.
 
 use crate::lab;
 

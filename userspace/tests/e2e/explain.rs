@@ -1,4 +1,4 @@
-//! Predictions by `explain` of the tier of a connection that has not been made yet.
+//! Predictions by `explain` of the tier of a connection that does not exist yet.
 
 use crate::lab;
 

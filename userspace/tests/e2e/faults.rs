@@ -99,7 +99,7 @@ fn cut_flows_outlive_a_link_whose_mtu_is_lowered() {
     }
 }
 
-/// Eight flows that are stalled both ways, while a router complains of their host.
+/// Eight flows that are stalled both ways, while a router reports their host as unreachable.
 fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpStream>>) {
     // Readers so slow that each flow is stalled when the news comes.
     let flows: Vec<_> = (0..8)
@@ -135,7 +135,7 @@ fn stalled_flows_live_on(lab: &Lab, sb: &Signalbox, backends: &Receiver<Arc<TcpS
         for (from, to) in [(client, &**host), (&**host, client)] {
             // Behind what had been sent before.
             let (mut told, mut last) = (false, Vec::new());
-            // Retransmissions double their interval as long as the complaints last.
+            // Retransmissions double their interval as long as the ICMP errors last.
             let arrives = eventually(Duration::from_secs(90), || {
                 while let Ok(n @ 1..) = (&*to).read(&mut chunk) {
                     last.extend_from_slice(&chunk[..n]);

@@ -26,7 +26,7 @@ fn figures(sb: &Signalbox) -> [u64; 4] {
     ]
 }
 
-/// Cut flows are accounted for by the flow GC, in its own time.
+/// The flow GC accounts for cut flows, at its own pace.
 fn reach(sb: &Signalbox, expected: [u64; 4], when: &str) {
     let reached = eventually(SOON, || figures(sb) == expected);
     assert!(reached, "{when}: {:?} and not {expected:?}", figures(sb));

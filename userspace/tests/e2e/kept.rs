@@ -51,7 +51,7 @@ impl Pattern {
     }
 }
 
-/// Answers a connection's requests: its number and how many answers there will be, then a byte for each answer.
+/// Answers a connection's requests: these are its number and the number of answers, then a byte for each answer.
 fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut numbers = [0; 2 * WORD];

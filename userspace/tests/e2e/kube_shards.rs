@@ -79,7 +79,7 @@ fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
     }
     assert_eq!(http::ask(&lab, HTTP, "new.example.com").status, 404);
 
-    // Left out by each: the new one, and the other's, the wildcard among them.
+    // Left out by each: the new one, and the other's, including the wildcard.
     let rejected = |cluster: &str| {
         sb.metric(&format!(
             "signalbox_routes_rejected{{source=\"kube:{cluster}\",reason=\"OtherRouter\"}}"

@@ -10,7 +10,7 @@ use lab::services::{Answerer, ask, greeter, greeting, udp};
 use lab::{Lab, SOON, Signalbox, eventually, lab_test};
 use socket2::{Domain, Socket, Type};
 
-/// Two services at the balancer's addresses, and one at an address that it is only the way to.
+/// Two services at the balancer's addresses, and one at an address to which it is only the router.
 const SERVICES: &str = r#"services:
   - { name: db, protocol: tcp, listen: ["10.1.0.1:3306", "[fd00:1::1]:3306"], cluster: east }
   - { name: dns, protocol: udp, listen: ["10.1.0.1:5300", "[fd00:1::1]:5300"], cluster: east }
@@ -42,7 +42,7 @@ fn attempt_udp(lab: &Lab, to: &str) -> Result<usize, ErrorKind> {
 fn a_service_without_hosts_refuses_as_a_closed_port_does() {
     let lab = Lab::new();
     let (host, other) = (lab.host("east-1"), lab.host("east-2"));
-    // Another machine has the third address, and refuses what gets there.
+    // Another machine has the third address, and refuses packets that reach it.
     other.must(&["ip", "addr", "add", "198.51.100.77/32", "dev", "lo"]);
     other.must(&["ip", "route", "replace", "10.1.0.0/24", "via", "10.2.0.1"]);
     lab.lb.must(&["ip", "route", "add", "198.51.100.77", "via", "10.2.0.3"]);
@@ -90,7 +90,7 @@ fn answers_to_the_balancers_own_connections_are_not_the_services() {
     let body = body.replace("address: \"fd00:2::2\"", "address: \"fd00:2::2\", ports: { db: 3306 }");
     let sb = Signalbox::start(&lab, &body);
     sb.wait_healthy(&["east-1", "east-1-v6"]);
-    // Those of sockets that are not connected would go to a host: the kernel must not give them to any.
+    // Answers to unconnected sockets would go to a host: the kernel must not give such sockets these ports.
     let told = sb.json("/api/v1/services")["troubles"].to_string();
     assert!(told.contains("net.ipv4.ip_local_reserved_ports=50003`"), "{told}");
     let doctor = String::from_utf8(sb.cli(&["doctor"]).stdout).unwrap();

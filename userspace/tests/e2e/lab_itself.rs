@@ -1,4 +1,4 @@
-//! The laboratory itself, without the balancer: when this fails, no other end-to-end test says anything.
+//! The laboratory itself, without the balancer: when this fails, all other end-to-end tests are meaningless.
 
 use crate::lab;
 
@@ -140,7 +140,7 @@ fn openssl_understands_our_client_hello() {
     }
 }
 
-/// A setting that a helper of the lab adds silently would be in every test and at no user.
+/// A setting that a helper of the lab adds silently would be in every test but in no user's configuration.
 #[test]
 fn no_helper_overrides_a_default_of_the_product() {
     if peeks_in_userspace() {

@@ -133,7 +133,7 @@ fn names_are_selected_by_the_labels_of_their_claims_and_weighed_together() {
     assert!(sb.cli(&words).status.success());
     assert_eq!(weighed(&sb, 50, 50), selected);
 
-    // A selection is settled when the command is given.
+    // A selection is fixed when the command is given.
     let late = labelled(route(2, "shop/late", "late.test"), &json!({ "app": "shop" }));
     east.api.change(|store| store.put("routes", late));
     let expected = "app.test file.test http.test in.test late.test old.test two.test";

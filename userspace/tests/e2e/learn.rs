@@ -1,4 +1,5 @@
-//! Clusters that are learnt: by plugins of the prototype and by agents, over TCP with a token; merged with the file.
+//! Clusters that are learnt: from plugins of the prototype and from agents, over TCP with a token; merged with the
+//! file.
 
 use crate::lab;
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 const HTTP: &str = "10.1.0.1:80";
 const TOKEN: &str = "a-token-for-the-lab-0123";
 
-/// Two clusters of which the file knows how they are checked, and no more.
+/// Two clusters of which the file knows only how they are checked.
 fn body(extra: &str, routes: &str) -> String {
     let health = config::FAST_HEALTH;
     format!(

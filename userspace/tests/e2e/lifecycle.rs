@@ -101,7 +101,7 @@ fn sigterm_lets_a_slow_transfer_finish_and_takes_nothing_new() {
             "readiness fails"
         );
         assert!(eventually(SOON, || refused(&lab, TCP)), "new connections are refused");
-        // Connections that came just before have gone again, and so must their hosts' ends.
+        // Connections that came just before are closed again, and so must their hosts' ends be.
         while backends.try_recv().is_ok() {}
         let alone = || {
             let status = sb.json("/api/v1/status");
@@ -354,7 +354,7 @@ fn a_file_that_is_still_being_written_is_not_applied() {
     let before = reloads();
     let mut file = std::fs::File::create(&config).unwrap();
     file.write_all(head.as_bytes()).unwrap();
-    // Ten times as long as changes are collected for.
+    // Ten times as long as changes are collected.
     for _ in 0..20 {
         assert_eq!(http::ask(&lab, HTTP, "a.test").status, 200);
         std::thread::sleep(Duration::from_millis(100));

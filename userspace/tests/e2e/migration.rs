@@ -23,7 +23,7 @@ fn body(comment: &str) -> String {
     )
 }
 
-/// Tells as an agent of a cluster with one router host and these Routes: name, namespace, age.
+/// Reports as an agent of a cluster with one router host and these Routes: name, namespace, age.
 fn tell(sb: &Signalbox, cluster: &str, host: &str, routes: &[(&str, &str, u64)]) {
     let address = lab::topology::HOSTS.iter().find(|(name, ..)| *name == host).unwrap().1;
     let claim = |(name, namespace, since): &(&str, &str, u64)| json!({ "host": name, "owner": namespace, "since": since, "origin": format!("Route {namespace}/web") });
@@ -120,7 +120,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
                 assert_eq!(shares(&sb, APP), json!([["v1", old], ["v2", new]]));
                 let before = totals(&sb);
                 homes(&lab, "east-1");
-                // Totals of all callers together, for they draw from the same turns.
+                // Totals of all callers together, because they draw from the same turns.
                 let now = totals(&sb);
                 let [v1, v2] = [now[0] - before[0], now[1] - before[1]];
                 let percent = v1 * 100 / (v1 + v2);

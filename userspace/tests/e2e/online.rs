@@ -328,7 +328,7 @@ fn a_host_that_refuses_is_passed_over_and_set_aside_after_three_times() {
         let answer = http::ask(&lab, HTTP, "a.test");
         assert_eq!((answer.status, answer.field("host")), (200, "east-2".into()));
     };
-    // The verdict is another thread's: on a busy machine a request or two are made before it.
+    // Another thread makes the verdict: on a busy machine a request or two are made before it.
     assert!(eventually(SOON, || {
         ask();
         sb.host("east-1")["ejected"] == true

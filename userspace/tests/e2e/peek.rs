@@ -267,7 +267,7 @@ fn a_client_that_dawdles_is_told_408_or_cut() {
     half.write_all(b"GET / HTTP/1.1\r\nHost: a.te").unwrap();
     assert_eq!(http::read_response(&half).unwrap().status, 408);
 
-    // A byte now and then does not prolong the time.
+    // A byte now and then does not extend the limit.
     let mut slow = lab.client.connect(HTTPS);
     slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let bytes = hello::records(&hello::client_hello(Some("a.test")), 1);

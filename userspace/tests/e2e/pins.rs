@@ -49,14 +49,14 @@ fn detach(ns: &Ns, words: &[&str]) -> (Output, String) {
 fn pins_go_with_their_namespace_and_never_before() {
     let (alive, kept) = killed();
     let (dead, debris) = killed();
-    // The namespace is removed before the lab's own end, which would tidy up: the name goes, the descriptors follow.
+    // The namespace is removed before the lab's own end, which would clean up: the name goes, the descriptors follow.
     ip(&["netns", "del", dead.lb.name()]);
     drop(dead);
 
     // A start collects the pins of namespaces that are gone; `alive` has no process, but a name.
     let other = cut::lab();
     let mut gone = false;
-    // The kernel takes a namespace apart in its own time.
+    // The kernel removes a namespace some time later.
     for _ in 0..10 {
         let sb = Signalbox::start(&other, &cut::body(""));
         gone = eventually(SOON / 10, || none_there(&debris));

@@ -22,7 +22,7 @@ impl<'l> Prometheus<'l> {
         let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
         for file in RULES {
             let text = fs::read_to_string(packaged.join(file)).unwrap();
-            // With the time that an alert has to last, the test would only wait.
+            // With the alert's real duration, the test would only wait.
             let text = text.replace("for: 1m\n", "for: 1s\n");
             fs::write(lab.dir().join(file), text).unwrap();
         }

@@ -74,7 +74,7 @@ fn a_shield_that_cannot_be_had_makes_unready_and_nobody_is_told_that_he_denied_s
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("nothing is denied"), "{listed}");
 
-    // A refusal is permanent: a load that fails is not repeated every five seconds.
+    // A refusal is permanent: a failed load is not repeated every five seconds.
     thread::sleep(Duration::from_secs(7));
     let attempts = sb.proc.log().matches("Loading the programs of layer 4.").count();
     assert_eq!(attempts, 1, "{}", sb.proc.log());

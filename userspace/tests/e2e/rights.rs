@@ -73,7 +73,7 @@ fn an_ordinary_user_with_the_documented_capabilities_has_everything() {
         "services and shield",
     ] {
         let said = doctor(&lab, &under, what);
-        // The bpf file system is the test's own, which doctor is right to say.
+        // The bpf file system is the test's own, and doctor is right to report it.
         let is_fine = said.contains("\"standing\":\"ok\"") || said.contains("end with the process");
         assert!(is_fine, "{what}: {said}");
     }
@@ -147,7 +147,7 @@ fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by
             assert!(said.contains("it takes CAP_PERFMON"), "{said}");
         }
     }
-    // Without the right to low ports there is no start, which says why.
+    // Without the right to low ports there is no start, and the error says why.
     let lab = lab();
     let capabilities = capabilities("CAP_NET_BIND_SERVICE");
     let config = lab::signalbox::write_config(&lab, "signalbox.yaml", &cut::body(""));

@@ -155,7 +155,7 @@ fn clients_have_so_many_connections_and_requests_as_the_annotations_say() {
     );
     let sb = start(&lab, &cluster, "", "");
     assert!(eventually(SOON, || status(&lab, CLIENT, "new.test", "/") == 200));
-    // Connections at once, which the flow GC gives back when they have ended.
+    // Connections at once, which the flow GC releases when they have ended.
     let open = || {
         let mut client = Client::connect_from(&lab, CLIENT);
         (client.get("open.test", "/").status, client)
@@ -167,7 +167,7 @@ fn clients_have_so_many_connections_and_requests_as_the_annotations_say() {
     assert_eq!(status(&lab, OTHER_CLIENT, "open.test", "/"), 200, "another client");
     drop(first);
     assert!(eventually(SOON, || open().0 == 200), "a place is free again");
-    // Connections and requests in a time: of the many that a client makes at once, few are served.
+    // Connections and requests in a period: of the many that a client makes at once, few are served.
     let many = |host: &str| (0..20).filter(|_| status(&lab, CLIENT, host, "/") == 200).count();
     assert!((1..20).contains(&many("once.test")));
     assert_eq!(status(&lab, OTHER_CLIENT, "once.test", "/"), 200);
@@ -210,7 +210,7 @@ fn times_of_annotations_end_flows_and_requests() {
     };
     let is_known = || sb.json("/api/v1/routes").to_string().contains("tunnel.test");
     assert!(eventually(SOON, is_known));
-    // Cut flows end by the time of their route; the answer of a host that says nothing never comes.
+    // Cut flows end by the time of their route; the answer of a silent host never comes.
     let (plain, mut tunnel) = (begin("plain.test"), begin("tunnel.test"));
     let _hosts: Vec<_> = (0..2).map(|_| accepted.recv_timeout(SOON).unwrap()).collect();
     cut::expect_cut(&sb, plain.stream());

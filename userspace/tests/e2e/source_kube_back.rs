@@ -13,7 +13,7 @@ use signalbox_core::model::kubernetes::ApiServerAccess;
 /// Longer than any test waits: only a wake-up ends this pause in time.
 const UNREACHED_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The five feeds that nothing is wrong with, and the one for pods in `default`.
+/// The five feeds without faults, and the one for pods in `default`.
 fn all_watches(api: &Api) -> usize {
     ["routes", "ingresses", "tlsroutes", "httproutes", "pods"]
         .map(|plural| api.watches(plural))
@@ -47,7 +47,7 @@ async fn one_feed_that_gets_through_wakes_all_others() {
     watching.settles(&api).await;
     server.kill().await;
     watching.stands(|view| count(view, "broken") == 6).await;
-    // The feeds all wait now; the task that looks out for the server does not.
+    // The feeds all wait now; the task that watches for the server does not.
     let _server = api.restart().await;
     api.change(|store| store.put("routes", route(9, "shop/late", "late.test")));
     watching.settles(&api).await;
@@ -141,7 +141,7 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
         "{view:#}"
     );
     watching.settles(&api).await;
-    // The server is not asked again all the time.
+    // The server is not asked again and again.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let refused = count(&watching.standing.view(), "forbidden");
     assert!(refused <= 2, "{refused}");

@@ -192,7 +192,7 @@ async fn a_kubeconfigs_proxy_is_used() {
     }
 }
 
-/// The kernel's own word for it: column `tr` of a connection is `02` while it waits for the next keep-alive probe.
+/// The kernel's own evidence: column `tr` of a connection is `02` while it waits for the next keep-alive probe.
 #[tokio::test]
 async fn connections_to_the_server_are_kept_alive() {
     let (api, _server) = Api::start().await;

@@ -100,7 +100,7 @@ fn a_source_may_open_so_many_connections_a_second() {
     assert!(eventually(SOON, || served(&lab, GREEDY).is_some()), "and later again");
 }
 
-/// A listener that believes 10.1.0.2, in front of a cluster whose HAProxy demands and believes our own header.
+/// A listener that trusts 10.1.0.2, in front of a cluster whose HAProxy demands and trusts our own header.
 fn start_proxied() -> (Lab, Router, Signalbox) {
     let lab = Lab::new();
     let router = Router::accept_proxy(&lab, "east-1");

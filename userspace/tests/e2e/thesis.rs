@@ -148,8 +148,8 @@ fn case_05_the_eleventh_connection_goes_to_the_host_with_the_least() {
     }
 }
 
-/// "The overhead has to be less than 10 %" is judged by `cargo xtask bench`, beside HAProxy and nginx on a machine
-/// that does nothing else. Here only: under the load of which the thesis speaks nothing fails.
+/// "The overhead has to be less than 10 %" is judged by `cargo xtask bench`, beside HAProxy and nginx on a machine that
+/// does nothing else. Here only: nothing fails under the thesis' load.
 #[lab_test]
 fn case_06_a_thousand_requests_on_one_connection_and_a_thousand_on_their_own_all_succeed() {
     let (lab, _routers, _sb) = start(&all_apps());
@@ -239,7 +239,7 @@ fn case_09_a_route_is_changed_under_continuous_calls_and_none_fails() {
                     assert_eq!(response.status, 200, "{}", response.body);
                     obeys(only);
                 }
-                // An operator's word counts before the file's, until it is taken back.
+                // An operator's setting counts before the file's, until it is removed.
                 sb.reload(&route("east: 7"));
                 obeys("west");
                 let response = sb.unix("PUT", "/api/v1/weights", r#"{"routes":{"app.example.com":null}}"#);

@@ -1,4 +1,4 @@
-//! However the bytes of a flow are carried, they arrive: all of them, in order, and with the ends they were given.
+//! Bytes of a flow arrive on every tier: all of them, in order, and with both ends' FINs and resets.
 //!
 //! Every test runs on every tier: one `tcp` listener for each, all in front of the same host.
 
@@ -232,7 +232,7 @@ fn a_reader_that_never_reads_stops_its_sender_and_then_gets_every_byte() {
                  {taken} bytes of buffers and memory"
             );
             assert!(held < 16 * MIB, "{tier}: {held} bytes absorbed");
-            // Buffers cost several times their payload where segments are small; a leak costs without end.
+            // Buffers take several times their payload where segments are small; a leak grows without end.
             assert!(taken < 256 * MIB, "{tier}: {taken} bytes of memory taken");
 
             sender.set_nonblocking(false).unwrap();
@@ -256,7 +256,7 @@ fn buffers(machine: &lab::Ns) -> u64 {
     memory.map(of_one).sum()
 }
 
-/// Sends for five seconds and until nothing has gone for one; how many bytes went, and their digest.
+/// Sends for five seconds and until nothing has gone for one; returns how many bytes went, and their digest.
 fn push_until_stuck(mut sender: &TcpStream, tier: &str) -> (u64, [u8; 32]) {
     sender.set_nonblocking(true).unwrap();
     let (mut noise, mut hash, mut accepted) = (Noise::new(11), Sha256::new(), 0);

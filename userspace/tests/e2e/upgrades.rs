@@ -1,5 +1,5 @@
-//! Upgrades: flows of a version whose pinned maps have another layout are carried over by the next version, and by the
-//! same token back again.
+//! Upgrades: flows of a version whose pinned maps have another layout are carried over by the next version, and back
+//! again in the same way.
 
 use crate::lab;
 
@@ -115,7 +115,7 @@ fn another_version_takes_over_from_a_running_process() {
     let config = lab.dir().join("signalbox.yaml");
     there_and_back(&lab, next, |sb| {
         let new = Signalbox::spawn_file(&lab, "successor", &config, &["--takeover"]);
-        // Verifying the programs takes its time where the machine is busy.
+        // Verifying the programs takes a while on a busy machine.
         assert_eq!(sb.proc.exit_code(4 * SOON), 0, "{}\n{}", sb.proc.log(), new.proc.log());
         *sb = new;
     });

@@ -1,5 +1,5 @@
-//! Tests as an ordinary user with the documented capabilities and no others: what root prepares is prepared before, as
-//! on a machine whose administrator follows docs/install.md.
+//! Tests as an ordinary user with the documented capabilities and no others: root's preparations are made before, as on
+//! a machine whose administrator follows docs/install.md.
 
 use std::io::{Error, Result};
 

@@ -238,7 +238,7 @@ fn nothing_is_lost_or_reordered_over_many_hand_backs_to_a_reader_of_moods() {
     const WINDOW: u64 = 128 * KIB;
     with_kernel(|kernel| {
         let flow = Flow::new(0);
-        // Bytes that the reader leaves must soon count against the credit, not stay in the reader's own buffer.
+        // Bytes that the reader does not read must soon count against the credit, not stay in the reader's own buffer.
         SockRef::from(&flow.host)
             .set_recv_buffer_size(64 * KIB as usize)
             .unwrap();

@@ -1,4 +1,4 @@
-//! The `sk_lookup` program attached to a network namespace: what real SYNs on its loopback meet.
+//! The `sk_lookup` program attached to a network namespace: the fate of real SYNs on its loopback.
 
 use crate::namespace;
 

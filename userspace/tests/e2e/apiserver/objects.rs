@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// An object as a client sends it: with its version and kind, and without what the server alone sets.
+/// An object as a client sends it: with its version and kind, and without the fields that only the server sets.
 pub(super) fn sent(version: &str, kind: &str, mut object: Value) -> Value {
     (object["apiVersion"], object["kind"]) = (version.into(), kind.into());
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -40,7 +40,7 @@ pub(super) fn definition(group: &str, version: &str, kind: &str) -> Value {
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("{singular}s.{group}"),
-            // Groups of Kubernetes' own domain are not taken without it.
+            // Groups of Kubernetes' own domain are refused without it.
             "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
         },
         "spec": {

@@ -1,4 +1,4 @@
-//! The server's past is not the one that the balancer knows: a backup, and history that is compacted.
+//! The server's past differs from the one that the balancer knows: a backup, and compacted history.
 
 use serde_json::{Value, json};
 

@@ -115,7 +115,7 @@ impl Plane {
         self.etcd.take().unwrap().kill();
     }
 
-    /// Keeps what etcd has on its disk at one moment, from which it starts as after a power cut.
+    /// Keeps etcd's data on its disk at one moment, from which it starts as after a power cut.
     pub(super) fn back_up(&self) {
         let etcd = self.etcd.as_ref().unwrap();
         etcd.signal(Signal::SIGSTOP);

@@ -60,7 +60,7 @@ impl Scene {
         for object in documented::rights() {
             plane.put(&object);
             if object["kind"] == "Namespace" {
-                // The routers' is there before the role in it.
+                // The routers' namespace must exist before the role in it.
                 plane.put(&namespace("openshift-ingress"));
                 plane.put(&namespace("shop"));
             }
@@ -102,7 +102,7 @@ impl Scene {
         })
     }
 
-    /// Makes another token of the account, with the Secret that the token ends with.
+    /// Makes another token of the account, with a Secret whose deletion ends the token.
     pub(super) fn new_token(&self, secret: &str) -> String {
         let object = json!({ "metadata": { "name": secret, "namespace": "signalbox" } });
         self.plane.put(&sent("v1", "Secret", object));

@@ -45,7 +45,7 @@ fn printed(sb: &Signalbox, words: &[&str]) -> String {
     must(sb.cli(&[&["dns"], words].concat()))
 }
 
-/// What every name server must say of the records, and clients get by it.
+/// Checks of the records at a name server, and of the clients that use them.
 fn expect_served(lab: &Lab, dig: &Dig<'_>) {
     let both = ["10.1.0.1", OTHER_VIP];
     for name in [
@@ -173,7 +173,7 @@ fn a_client_goes_on_to_the_next_address_when_one_is_dead() {
     }
 }
 
-/// The name server says whether records for an existing zone's file are right.
+/// The name server checks whether records for an existing zone's file are valid.
 #[test]
 fn records_of_a_file_fit_into_a_zone_that_exists() {
     let test = "records_of_a_file_fit_into_a_zone_that_exists";

@@ -34,7 +34,7 @@ pub(super) fn must(output: Output) -> String {
 pub(super) fn zone_is_good(lab: &Lab, text: &str) {
     let path = lab.dir().join("checked.zone");
     std::fs::write(&path, text).unwrap();
-    // As strictly as named itself is: a bad owner's name is no warning.
+    // As strict as named itself: a bad owner's name is more than a warning.
     let words = ["named-checkzone", "-k", "fail", "-n", "fail", "-W", "ignore", ZONE];
     let checked = lab.client.output(&[&words[..], &[path.to_str().unwrap()]].concat());
     assert!(checked.status.success(), "{checked:?}\n{text}");
@@ -51,7 +51,7 @@ impl Named {
     pub(super) fn start(ns: &Ns, lab: &Lab, zone: &str, declared: &str) -> Self {
         let dir = lab.dir().join("named");
         std::fs::create_dir_all(&dir).unwrap();
-        // A profile of AppArmor that is for the program's own path keeps it from the files of the test.
+        // An AppArmor profile for the program's own path would keep it from the files of the test.
         let program = dir.join("name-server");
         let installed = ["/usr/sbin/named", "/usr/local/sbin/named"];
         let installed = installed
@@ -123,7 +123,7 @@ pub(super) struct Dig<'a> {
 }
 
 impl Dig<'_> {
-    /// Answer to a question, with all of its sections; of a server that is not there, what dig says of that.
+    /// Answer to a question, with all of its sections; dig's error if the server is not there.
     pub(super) fn ask(&self, words: &[&str]) -> String {
         let at = format!("@{}", self.server);
         let output = self
@@ -154,7 +154,7 @@ pub(super) fn curl_by_name(lab: &Lab, words: &[&str]) -> String {
     let resolver = lab.dir().join("resolv.conf");
     let server = "nameserver 127.0.0.1\noptions attempts:1 timeout:5\n";
     std::fs::write(&resolver, server).unwrap();
-    // The file is another one for this process alone.
+    // Only this process sees another file.
     let script = "mount --bind \"$1\" /etc/resolv.conf && shift && exec curl -sS --noproxy '*' --max-time 30 \"$@\"";
     let resolver = resolver.display().to_string();
     let shell = ["unshare", "--mount", "sh", "-c", script, "sh", &resolver];

@@ -93,8 +93,8 @@ fn a_client_that_waits_for_settings_is_heard_and_the_host_gets_all_but_the_ackno
                     receive(&host, &up, &case);
                 });
                 let mut shown = expect_tier(&sb, &client, tier);
-                // A cut flow counts the client's whole stream, with the acknowledgement; others what the host was
-                // given.
+                // A cut flow counts the client's whole stream, with the acknowledgement; others count the bytes that
+                // the host was given.
                 let whole = (opening.len() + expected.len() + up.len()) as u64;
                 let taken = if shown["tier"] == "cut" { 9 } else { 0 };
                 let counts = (whole + taken, (first.len() + down.len()) as u64);

@@ -20,7 +20,7 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
         "{}",
         log()
     );
-    // An interface that is not there: the file is right, but keepalived does not take it.
+    // An interface that does not exist: the file is valid, but keepalived refuses it.
     for node in &lab.nodes {
         node.write("  groups: [{ name: g1, vips: 10.1.0.101, sources: [10.2.0.101@nowhere], prefer: node-a }]\n");
     }
@@ -50,8 +50,8 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
     assert!(lab.nodes[1].has(VIPS[0]));
 }
 
-/// A change of the groups reaches one node before the other. Meanwhile no address has two owners, and each address that both
-/// files have has one.
+/// A change of the groups reaches one node before the other. Until the second has it no address has two owners, and
+/// each address that both files have has one.
 #[lab_test(privileged)]
 fn nodes_whose_groups_differ_for_a_while_have_one_owner_of_each_address() {
     let group = |name: &str, vips: &str| format!("{{ name: {name}, vips: [{vips}], prefer: node-a }}");

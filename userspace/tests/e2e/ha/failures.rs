@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::scene::{HaLab, Node, SOURCE, VIP6, VIPS, privileged};
-use crate::lab::{lab_test, SOON, eventually};
+use crate::lab::{SOON, eventually, lab_test};
 
 /// Group of an IPv4 and an IPv6 address, with a source on the other interface.
 fn one_group() -> String {
@@ -36,7 +36,7 @@ fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
     wait_all(&lab, 1);
     lab.nodes[1].wait_state("g1", "master");
     lab.nodes[0].start_signalbox();
-    // It is preferred, and there is nothing that it would have to know first.
+    // It is preferred, and has nothing to learn first.
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
     let metrics = lab.nodes[1].ask("GET", "/metrics", "").body;

@@ -1,5 +1,5 @@
-//! The environment of OpenShift's image: what keepalived's configuration is made of it, beside what OpenShift's own
-//! generator makes of it (facts, in `openshift.txt`).
+//! The environment of OpenShift's image: keepalived's configuration by signalbox, compared with that of OpenShift's own
+//! generator (facts, in `openshift.txt`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

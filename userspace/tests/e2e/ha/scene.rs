@@ -140,7 +140,7 @@ impl HaLab {
         self.switch.ip(&format!("link set {name}-back {state}\n")).unwrap();
     }
 
-    /// Index of the node that has an address; it must be one alone, soon.
+    /// Index of the node that has an address; exactly one must have it soon.
     pub(super) fn owner(&self, address: &str) -> usize {
         let mut owner = None;
         let found = eventually(SOON, || {
@@ -303,7 +303,7 @@ impl Node {
         command.output().unwrap()
     }
 
-    /// What `signalbox ha status` says; null while signalbox does not answer.
+    /// Output of `signalbox ha status`; null while signalbox does not answer.
     pub(super) fn status(&self) -> Value {
         serde_json::from_slice(&self.ha(&["status", "-o", "json"]).stdout).unwrap_or_default()
     }

@@ -65,7 +65,7 @@ fn calls_of_plain_clients_and_of_clients_in_tls_reach_plain_hosts() {
     assert!((1..=8).contains(&total), "{total}");
     let active = || sb.metric("signalbox_host_http2_streams_active{cluster=\"east-1\"}");
     assert!(eventually(SOON, || active() < 0.5));
-    // The call whose client went away is one of the client's: nothing was wrong with the host.
+    // The call whose client went away counts against the client: nothing was wrong with the host.
     assert_eq!(sb.metric("signalbox_retries_total{cluster=\"east-1\"}"), 0.0);
 }
 

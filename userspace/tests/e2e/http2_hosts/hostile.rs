@@ -1,4 +1,4 @@
-//! Hosts of HTTP/2 that break the rules, or the balancer if it let them.
+//! Hosts of HTTP/2 that break the rules, or that would break the balancer if it let them.
 
 use std::time::Duration;
 

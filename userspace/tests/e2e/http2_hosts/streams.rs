@@ -253,7 +253,7 @@ fn a_client_that_takes_nothing_holds_back_the_host() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     let before = sent.load(Relaxed);
     assert!(before < 512 * 1024, "{before}");
-    // For the bytes that the client takes the host may send new ones.
+    // For the bytes that the client takes the host may send as many again.
     for _ in 0..100 {
         client.open(1, 10_000);
     }

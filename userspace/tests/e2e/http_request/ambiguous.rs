@@ -1,4 +1,4 @@
-//! Paths that a host may read as another one, written in ways that routes are not found by.
+//! Paths that a host may read as another one, in spellings by which no route is found.
 
 use super::scene::{Client, WebHost, config_of};
 use crate::lab::http::{curl, field};

@@ -139,7 +139,7 @@ fn a_websocket_becomes_a_tunnel() {
     assert!(client.is_at_end());
     assert!(eventually(SOON, || sb.flows("").is_empty()));
     assert_eq!(sb.metric("signalbox_requests_total{code=\"1xx\"}"), 1.0);
-    // Any other protocol is not asked for at the host.
+    // The host is not asked for any other protocol.
     let mut client = Client::connect(&lab);
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n");
     assert_eq!(client.answer("GET").status, 200);

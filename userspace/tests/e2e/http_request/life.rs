@@ -18,7 +18,7 @@ fn kept_connections_survive_reloads_and_end_with_the_process() {
             ("east-1".into(), "east-1".into())
         );
     }
-    // A listener that turns to whole connections lets go of those that it has.
+    // A listener that switches to whole connections closes those that it has.
     sb.reload(&body("").replace("routing: request", "routing: connection"));
     let answer = client.get("a.test", "/");
     assert_eq!((answer.status, field(&answer.head, "connection")), (200, Some("close")));
@@ -63,7 +63,7 @@ fn limits_of_a_source_count_connections_and_no_requests() {
             ("east-1".into(), "east-1".into())
         );
     }
-    // The reset may be faster than the client's own look at its connection.
+    // The reset may come before the client looks at its connection.
     if let Ok(stream) = lab.client.try_connect(HTTP) {
         assert!(Client::on(stream).is_at_end());
     }

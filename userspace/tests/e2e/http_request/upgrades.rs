@@ -11,8 +11,8 @@ use crate::lab::{Lab, SOON, Server, Signalbox, cut, eventually, lab_test, server
 
 const ROUTE: &str = "{ host: a.test, clusters: { east-1: 1 }, upgrades: [websocket, spdy/3.1, DERP] }";
 
-/// Switches to the protocol that it is offered, or to that of the path, and sends each byte back; answers other requests
-/// with the Upgrade field that it has got.
+/// Switches to the offered protocol, or to that of the path, and sends each byte back; answers other requests with the
+/// Upgrade field that it has got.
 fn serve(stream: &TcpStream) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

@@ -31,7 +31,7 @@ fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
         .map(|n| certificate(&lab, &format!("lb-{n}"), &["a.test"]))
         .collect();
     let install = |pem: &std::path::Path| {
-        // As tools do it: written beside, then renamed over.
+        // As tools do: written beside, then renamed over.
         std::fs::copy(pem, directory.join(".new")).unwrap();
         std::fs::rename(directory.join(".new"), directory.join("a.pem")).unwrap();
     };
@@ -71,7 +71,7 @@ fn a_directory_is_watched_and_no_handshake_fails_while_certificates_change() {
     assert_eq!(listed["certificates"][0]["names"], serde_json::json!(["a.test"]));
     let cli = sb.cli(&["certificates"]);
     assert!(String::from_utf8_lossy(&cli.stdout).contains("a.pem"), "{cli:?}");
-    // Half a file: the certificate of before stays, and the mistake is shown.
+    // Half a file: the previous certificate stays, and the mistake is shown.
     std::fs::write(directory.join("a.pem"), "-----BEGIN CERTIFICATE-----\nhalf").unwrap();
     let errors = || sb.json("/api/v1/certificates")["errors"].as_array().map_or(0, Vec::len);
     assert!(eventually(SOON, || errors() == 1));

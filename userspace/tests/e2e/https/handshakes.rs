@@ -78,7 +78,7 @@ fn clients_that_stall_in_the_handshake_keep_other_sources_in() {
     assert!(connect(&lab, OTHER).is_err());
     assert_eq!(refused(&sb, "worker_handshakes"), 1.0);
     assert_eq!(other.host_of("a.test"), "east-1", "who has shaken hands needs no turn");
-    // A client that waits is served as soon as others have gone.
+    // A client that waits is served as soon as others have ended.
     sb.reload(&with("10m"));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| connect(&lab, STALLED[0]).map(|mut client| client.host_of("a.test")));

@@ -240,7 +240,7 @@ fn a_listener_that_goes_ends_its_connections_and_no_stream() {
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         sb.reload(&without);
         let refuses = async {
-            // Each of these is answered as long as the GOAWAY has not come.
+            // Each of these is answered until the GOAWAY comes.
             while let Ok(mut ready) = sender.clone().ready().await {
                 let request = Request::get("http://a.test/").body(()).unwrap();
                 match ready.send_request(request, true) {

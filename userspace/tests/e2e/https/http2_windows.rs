@@ -64,7 +64,7 @@ fn an_answer_is_taken_as_slowly_as_the_client_likes_though_the_listener_goes() {
     assert_eq!((taken, is_whole), (60_000, true));
 }
 
-/// Uploads that their host does not take: another request of the connection, to another host, is served at once.
+/// Uploads that their host does not read: another request of the connection, to another host, is served at once.
 #[lab_test]
 fn uploads_that_a_host_does_not_take_stop_no_other() {
     let lab = Lab::new();
@@ -78,7 +78,7 @@ fn uploads_that_a_host_does_not_take_stop_no_other() {
     });
     let _well = WebHost::start(&lab, "east-2");
     let routes = [ROUTE, "{ host: b.test, clusters: { east-2: 1 } }"];
-    // Longer than the test takes: nothing is served because a stalled upload was ended.
+    // Longer than the test takes, so that nothing is served only because a stalled upload was ended.
     let sb = Signalbox::start(
         &lab,
         &config_of("timeouts: { body: 10m }", &["east-1", "east-2"], &routes),

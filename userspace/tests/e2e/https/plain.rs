@@ -29,7 +29,7 @@ fn plain_requests_are_sent_to_https_or_nowhere() {
         (answer.status, field(&answer.head, "location")),
         (302, Some("https://r.test/a/b?c=%20d"))
     );
-    // The method stays, and so does the connection; a body that is not read ends it.
+    // The method stays, and so does the connection; an unread body ends it.
     client.send("DELETE http://r.test:80/x HTTP/1.1\r\nHost: r.test:80\r\n\r\n");
     let answer = client.answer("DELETE");
     assert_eq!(
@@ -117,7 +117,7 @@ fn plain_http_at_a_tls_port_is_answered_in_http() {
     assert!(east.take().is_empty());
 }
 
-/// A configuration that says `redirect` means it at every listener.
+/// `redirect` in the configuration applies to every listener.
 #[lab_test]
 fn a_listener_that_routes_connections_redirects_all_the_same() {
     let lab = Lab::new();

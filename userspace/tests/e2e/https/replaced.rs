@@ -233,8 +233,8 @@ fn visit(load: &Load, number: usize, visitor: &mut dyn Visitor) -> Vec<Failure> 
     failures
 }
 
-/// Runs clients of each kind beside a change; returns the requests that failed. One that GOAWAY
-/// has met, and that is sent again for it, must not have reached the host.
+/// Runs clients of each kind during a change; returns the requests that failed. A request that GOAWAY has met, and that
+/// is therefore sent again, must not have reached the host.
 fn under_load(lab: &Lab, east: &WebHost, change: impl FnOnce(&Load)) -> Vec<Failure> {
     let load = Load {
         served: (0..3 * CLIENTS).map(|_| AtomicUsize::new(0)).collect(),
@@ -311,7 +311,7 @@ fn a_successor_costs_no_request_of_a_kept_connection() {
                 "the successor answers: {}",
                 next.proc.log()
             );
-            // Behind the grace of the predecessor all clients have gone over.
+            // After the grace period of the predecessor all clients have moved over.
             load.more(50);
             let kept = || next.metric("signalbox_listener_connections_active");
             assert!(eventually(SOON, || kept() >= 3.0 * CLIENTS as f64), "{}", kept());

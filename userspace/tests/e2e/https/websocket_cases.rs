@@ -66,7 +66,7 @@ fn case(name: impl Into<String>, frames: &[Vec<u8>], closes_with: impl Into<Opti
     }
 }
 
-/// A case that the client ends as it should.
+/// A case that the client ends in good order.
 fn good(name: impl Into<String>, frames: &[Vec<u8>]) -> Case {
     case(name, &[frames, &[close(1000, b"done")]].concat(), 1000)
 }

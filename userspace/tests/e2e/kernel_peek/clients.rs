@@ -1,4 +1,4 @@
-//! Clients that exist: each is routed in the kernel, and gets the answer of its name's host.
+//! Real clients: each is routed in the kernel, and gets the answer of its name's host.
 
 use crate::lab;
 

@@ -1,4 +1,4 @@
-//! Windows in the host's units, and source ports that sockets have.
+//! Windows in the host's units, and source ports held by sockets.
 
 use crate::lab;
 

@@ -51,7 +51,7 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
     let sb = start_with(&lab, &cut::body(PEEK), 2);
     sb.wait_healthy(&["east-1"]);
     let ask = || assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").field("host"), "east-1");
-    // Of Windows' forms of SYN, that without a window scale.
+    // The form of Windows' SYN without a window scale.
     lab.client.must(&[
         "sysctl",
         "-qw",
@@ -67,7 +67,7 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
         scope.spawn(|| guess(&lab.client, &stop));
         // With many guesses in each second, some SYN comes after the first of them.
         let is_left = || {
-            // A client that has a cookie already is reset.
+            // A client that already has a cookie is reset.
             let mut client = lab.client.connect("10.1.0.1:80");
             let asked = client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
             let _ = asked.and_then(|()| client.read_exact(&mut [0; 12]));

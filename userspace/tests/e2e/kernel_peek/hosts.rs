@@ -1,4 +1,4 @@
-//! Hosts that refuse, that say nothing, or that speak otherwise than the client.
+//! Hosts that refuse, that are silent, or that use other options than the client.
 
 use crate::lab;
 
@@ -114,7 +114,7 @@ fn a_host_that_refuses_is_asked_again_after_a_second() {
     assert!((1..=most).contains(&refused), "{refused} refusals, not 1 to {most}");
 }
 
-/// Health checks show what a host lacks: no client waits for a handshake that does not agree.
+/// Health checks show the options that a host lacks: no client waits for a handshake that does not agree.
 #[test]
 fn a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace() {
     let Some(lab) = super::lab("a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace") else {
@@ -122,7 +122,7 @@ fn a_host_whose_checks_show_that_it_lacks_options_is_left_to_userspace() {
     };
     lab.host("east-1").must(&["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]);
     let _routers = Router::start_all(&lab, &["east-1", "east-2"]);
-    // Checked as hosts are without a word about it: by the router's page, and at first by a connection beside.
+    // Default check: by the router's page, and at first by a connection beside.
     let sb = Signalbox::start(&lab, &body_of(&["balance: round-robin", "health: { interval: 1s }"]));
     sb.wait_healthy(&["east-1", "east-2"]);
     let left_out = "signalbox_kernel_peek_left_to_userspace{kind=\"cluster\",reason=\"host_options\"}";
@@ -218,7 +218,7 @@ fn a_client_whose_first_data_was_overwritten_is_served() {
     sb.wait_healthy(&["east-1"]);
     // Packets of the client's are handled by its CPU.
     stay_on_last_cpu();
-    // On their way, so that the host repeats them.
+    // Delayed, so that the host repeats them.
     let late = "tcp sport 80 tcp flags & (syn|ack) == syn|ack drop";
     filter(&lab.lb, "netdev", "hook ingress device east-1", late);
     let first = begin(&lab);

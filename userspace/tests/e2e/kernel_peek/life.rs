@@ -109,7 +109,7 @@ fn a_draining_predecessor_leaves_its_successor_s_connections_alone() {
         return;
     };
     let _router = Router::start(&lab, "east-1");
-    // The client's head is not whole for as long as a successor takes to start.
+    // The client's head is not whole until after a successor has started.
     let extra = format!("{PEEK}\ntimeouts: {{ peek_http: 60s }}");
     let mut sb = start_with(&lab, &cut::body(&extra), 2);
     sb.wait_healthy(&["east-1"]);

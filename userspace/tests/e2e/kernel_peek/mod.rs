@@ -96,7 +96,8 @@ fn filter(ns: &Ns, family: &str, hook: &str, packets: &str) {
     }
 }
 
-/// Has what this thread sends arrive at one CPU, as a network card has those of a connection: another one's are repeated.
+/// Has the packets of this thread arrive at one CPU, as a network card does with those of a connection: another one's
+/// are repeated.
 fn stay_on_this_cpu() {
     let mut cpus = CpuSet::new();
     cpus.set(sched_getcpu().unwrap()).unwrap();

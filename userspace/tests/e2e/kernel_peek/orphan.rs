@@ -26,7 +26,7 @@ fn is_refused(lab: &CutLab) -> bool {
     lab.client.run(|| TcpStream::connect(VIP)).is_err()
 }
 
-/// The orphan's answers are none that this process counts.
+/// This process does not count the orphan's answers.
 fn is_served_by(lab: &CutLab, sb: &Signalbox) -> bool {
     let delivered = exits(sb, "delivered");
     assert_eq!(http::ask(lab, VIP, "a.test").status, 200);

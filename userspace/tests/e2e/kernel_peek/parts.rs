@@ -17,7 +17,7 @@ use lab::{Router, SOON, eventually, http};
 use super::life::from_port;
 use super::{PEEK, exits, expect_routes, filter, sockets, start, start_with, stay_on_this_cpu};
 
-/// Doors whose clients say first what does not fit a segment: hellos as browsers send them, heads with a large cookie.
+/// Doors whose clients' first data does not fit a segment: hellos as browsers send them, heads with a large cookie.
 fn doors() -> Vec<Door> {
     let mut doors = cut::doors();
     doors.retain(|door| !door.first.is_empty());
@@ -92,7 +92,7 @@ fn long_first_data_arrives_whole_on_good_links_and_on_bad_ones() {
     expect_none(&sb);
 }
 
-/// The client has sent all of it, and is not made to wait until it sends it again.
+/// The client has sent all of it, and need not send it again.
 #[test]
 fn long_first_data_that_userspace_routes_is_returned_to_it() {
     let Some(lab) = super::lab("long_first_data_that_userspace_routes_is_returned_to_it") else {

@@ -1,4 +1,4 @@
-//! First data that comes again as something else, while its host has not answered: by a client that lies, or one that has
+//! First data that is repeated with other content, before its host has answered: by a client that lies, or one that has
 //! forgotten.
 
 use crate::lab;
@@ -89,7 +89,7 @@ fn first_data_that_is_repeated_with_another_name_goes_to_the_host_of_that_name()
     ]);
     let numbers = take_out(lab.client.run(|| from_port(PORT, AT)));
     assert_eq!(exits(&sb, "syn_answered"), 1, "{}", sb.get("/metrics").1);
-    // There is no socket to these packets any more.
+    // The sockets for these packets are gone.
     filter(&lab.client, "inet", "hook output", "tcp flags & rst == rst drop");
     let say = |host: &str| {
         Segment {

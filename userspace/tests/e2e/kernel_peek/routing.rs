@@ -158,7 +158,7 @@ fn what_the_program_does_not_understand_is_answered_as_ever() {
         client.set_nodelay(true).unwrap();
         for piece in odd.pieces {
             client.write_all(piece.as_bytes()).unwrap();
-            // Otherwise a piece would find the one before still in the client's queue.
+            // Otherwise a piece would be put together with the one before in the client's queue.
             std::thread::sleep(Duration::from_millis(if odd.pieces.len() > 1 { 30 } else { 0 }));
         }
         if odd.ends {
@@ -229,7 +229,7 @@ fn weights_are_exact_and_shared_with_what_userspace_says() {
         let of = |name: &str| answers.iter().filter(|host| *host == name).count();
         assert_eq!(["east-1", "east-2", "east-3"].map(of), expected);
     };
-    // Until all three are known to be up the turns are others.
+    // Until all three are known to be up the turns differ.
     let settled = || {
         let hosts = ["east-1", "east-2", "east-3"];
         hosts.iter().all(|host| sb.host(host)["health"] == "healthy")

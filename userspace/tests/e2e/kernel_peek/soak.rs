@@ -1,8 +1,8 @@
 //! Soak of the kernel peek: many short connections, each checked to the byte. None may be corrupt, stuck, or led to the
 //! host of another name.
 //!
-//! Behind a head or hello a client says in 24 bytes what will happen: its number, the bytes that it sends, and those that it
-//! wants. The host answers by its name, the number, and the bytes.
+//! After a head or hello a client sends a plan in 24 bytes: its number, the bytes that it sends, and those that it
+//! wants. The host answers with its name, the number, and the bytes.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ use super::{PEEK, SOON, exits, start_with};
 /// Connections before a merge, over good links and over bad ones.
 const CONNECTIONS: u64 = 10_000;
 const BAD_CONNECTIONS: u64 = 1_000;
-/// Connections of the rotation over good links; `SIGNALBOX_E2E_SOAK` says another number. Over bad links it has a
+/// Connections of the rotation over good links; `SIGNALBOX_E2E_SOAK` sets another number. Over bad links it has a
 /// fiftieth of them.
 const MANY_CONNECTIONS: u64 = 1_000_000;
 /// Threads that connect: over bad links most of them wait.
@@ -72,7 +72,7 @@ impl Target {
     }
 }
 
-/// Bytes by which a host says who it is.
+/// Bytes by which a host identifies itself.
 fn tag(host: &str) -> [u8; 8] {
     let mut tag = [0; 8];
     tag[..host.len()].copy_from_slice(host.as_bytes());
@@ -95,9 +95,9 @@ enum End {
     /// The host ends it first.
     Host,
     Client,
-    /// The client resets it, with the answer in its hands.
+    /// The client resets it after it has the answer.
     Reset,
-    /// The client goes without a word, or in the middle of one.
+    /// The client goes silently, or in the middle of its data.
     Unsaid,
 }
 
@@ -129,7 +129,7 @@ impl Plan {
         }
     }
 
-    /// The 24 bytes that say it to the host; the highest bit of the last number: the host ends the connection.
+    /// The 24 bytes that announce it to the host; the highest bit of the last number: the host ends the connection.
     fn bytes(&self) -> [u8; 24] {
         let ends = u64::from(self.end == End::Host) << 63;
         let mut bytes = [0; 24];

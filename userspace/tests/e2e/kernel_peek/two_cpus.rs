@@ -123,7 +123,7 @@ fn syn_ack(syn: &[u8]) -> Vec<u8> {
     reply(syn, SYN, 0x1234_5678, &options)
 }
 
-/// A segment that acknowledges another one, and says nothing itself.
+/// A segment that acknowledges another one, and has no payload.
 fn reply(to: &[u8], flags: u8, seq: u32, options: &[u8]) -> Vec<u8> {
     let consumed = payload(to).len() as u32 + u32::from(to[TCP + 13] & SYN != 0);
     let ack = u32::from_be_bytes(to[TCP + 4..TCP + 8].try_into().unwrap()).wrapping_add(consumed);
@@ -167,7 +167,7 @@ fn send_together(cpu: usize, socket: &Socket, frames: &Receiver<Vec<u8>>, arrive
     let mut one = CpuSet::new();
     one.set(cpu).unwrap();
     sched_setaffinity(Pid::from_raw(0), &one).unwrap();
-    // Whatever else runs makes room at once, or the other CPU's copy would be alone.
+    // This thread preempts all others: otherwise the other CPU's copy would be alone.
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter outlives the call.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };

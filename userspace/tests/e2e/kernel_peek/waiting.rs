@@ -48,7 +48,7 @@ fn leave_old_connections(lab: &CutLab, last: u16) {
     abandon(&lab.lb, "tcp dport 80", old);
 }
 
-/// Closes connections without a word to their other ends: what such packets would say is dropped.
+/// Closes connections without informing their other ends: such packets are dropped.
 fn abandon<S>(ns: &Ns, packets: &str, sockets: Vec<S>)
 where
     for<'a> SockRef<'a>: From<&'a S>,
@@ -65,8 +65,8 @@ where
     SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// The host answers the SYN by a bare acknowledgement (RFC 5961); our kernel would reset that, and the client wait until it
-/// repeats itself.
+/// The host answers the SYN by a bare acknowledgement (RFC 5961); our kernel would reset that, and the client would
+/// wait until its retransmission.
 #[test]
 fn a_host_that_asks_about_an_old_connection_is_told_and_asked_again() {
     let Some(lab) = super::lab("a_host_that_asks_about_an_old_connection_is_told_and_asked_again") else {
@@ -120,7 +120,7 @@ fn what_a_client_says_behind_its_first_data_waits_with_it() {
     expect_none(&sb);
 }
 
-/// By a reset, and without a word: the next connection from its port is another one.
+/// By a reset, and silently: the next connection from its port is another one.
 #[test]
 fn a_client_that_gives_up_may_come_again_from_its_port() {
     let Some(lab) = super::lab("a_client_that_gives_up_may_come_again_from_its_port") else {

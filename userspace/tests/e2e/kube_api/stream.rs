@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Api;
 use super::store::Selection;
 
-/// Has the server run what lives as long as it.
+/// Runs tasks of the server that live as long as the server.
 pub(crate) type Spawn = mpsc::UnboundedSender<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
 /// Interval of bookmarks. (A real server's: a minute.)
@@ -113,7 +113,7 @@ impl Watcher {
                     Fate::Garbled => self.piece(b"{\"type\":\"MODI\xff\n").await?,
                 }
             }
-            // A watch from a version of the future waits until that is there.
+            // A watch from a version that is not reached yet waits until it is.
             seen = seen.max(version);
             let mark = Instant::now() + BOOKMARKS;
             if timeout_at(mark.min(end), changed.changed()).await.is_err() {

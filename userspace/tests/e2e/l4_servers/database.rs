@@ -38,7 +38,7 @@ struct Held {
     session: Session,
     number: usize,
     server: u32,
-    /// The server's number of the connection: another one would be another connection.
+    /// The server's number of the connection: another number means another connection.
     connection: String,
     steps: usize,
 }
@@ -167,7 +167,7 @@ fn statements_and_answers_of_megabytes_arrive_whole() {
         let mut session = Session::open(&lab, to);
         let text: String = (0..600_000u64).map(|n| char::from(b'a' + (n * n % 26) as u8)).collect();
         for _ in 0..3 {
-            // The answer has all bytes that were sent, and neither end has waited for the other.
+            // The answer has all sent bytes, and neither end has waited for the other.
             assert!(session.ask(&format!("select concat('{text}', '{text}')")).unwrap() == [&*text, &*text].concat());
         }
     }

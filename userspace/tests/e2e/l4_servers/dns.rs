@@ -41,7 +41,7 @@ fn start() -> (Lab, Vec<Proc>, Signalbox) {
     (lab, servers, sb)
 }
 
-/// Asks once: a second try would hide that something was lost.
+/// Asks once: a second try would hide a loss.
 fn dig(ns: &Ns, to: &str, words: &[&str]) -> String {
     let to = format!("@{to}");
     ns.must(&[&["dig", "-r", &to, "+tries=1", "+time=5"], words].concat())

@@ -42,7 +42,7 @@ pub(crate) fn start(lab: &Lab, body: &str) -> Signalbox {
     sb
 }
 
-/// Waits until these and no others get new flows, each as many.
+/// Waits until exactly these hosts get new flows, each the same share.
 pub(crate) fn wait_shares(sb: &Signalbox, hosts: &[&str]) {
     let even = 100.0 / hosts.len() as f64;
     let is_so = || {

@@ -100,7 +100,7 @@ impl Session {
     /// A statement that answers with one line; or the client's message when it gave up.
     pub(crate) fn ask(&mut self, sql: &str) -> Result<String, String> {
         let stdin = self.child.stdin.as_mut().unwrap();
-        // A client that has given up reads no more; then there is no answer either.
+        // A client that has stopped reads no more; then there is no answer either.
         let _ = stdin.write_all(format!("{sql};\n").as_bytes());
         let errors = |_| std::fs::read_to_string(&self.errors).unwrap();
         self.answers.recv_timeout(SOON).map_err(errors)

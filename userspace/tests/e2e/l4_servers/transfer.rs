@@ -108,7 +108,7 @@ fn transfers_go_on_while_signalbox_is_killed() {
             let last = report["intervals"][2]["streams"].as_array().unwrap();
             let moved = |stream| number(stream, "/bytes") > 0.0;
             assert!(last.len() == 4 && last.iter().all(moved), "{to} {direction}: {last:#?}");
-            // The programs have counted on; the next process finds it.
+            // The programs have continued to count; the next process finds the counts.
             sb = east::start(&lab, &iperf::body());
             let (counted, received) = (
                 counted(&sb, "tcp", direction) - before,

@@ -2,8 +2,8 @@
 
 use super::topology::HOSTS;
 
-/// A check that notices a dead host within three seconds, and takes no slow answer of a busy machine for one; the servers
-/// of the lab answer it on :1936.
+/// A check that notices a dead host within three seconds, and does not take a slow answer of a busy machine for a dead
+/// host; the servers of the lab answer it on :1936.
 pub(crate) const FAST_HEALTH: &str = "health: { http: { port: 1936, path: /healthz }, interval: 2s, fast_interval: 500ms, timeout: 2s, rise: 1, fall: 2 }";
 
 /// Listeners at 10.1.0.1 and fd00:1::1 for the lab's client.

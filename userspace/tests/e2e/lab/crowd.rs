@@ -48,7 +48,7 @@ impl Helper {
         }
     }
 
-    /// Waits for a line that begins so; the rest of it.
+    /// Waits for a line that begins with `word`; returns the rest of it.
     pub(crate) fn expect(&mut self, word: &str) -> String {
         loop {
             let mut line = String::new();
@@ -61,7 +61,7 @@ impl Helper {
         }
     }
 
-    /// Tells a client to use each of its connections once.
+    /// Makes a client use each of its connections once.
     pub(crate) fn ask_all(&mut self) {
         writeln!(self.input, "all").unwrap();
     }

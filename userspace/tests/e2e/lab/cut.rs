@@ -61,7 +61,7 @@ pub(crate) fn start(lab: &Lab, extra: &str) -> (Vec<Server>, Signalbox) {
     (health.into(), sb)
 }
 
-/// Whether to have flows on other tiers than `cut`: what fails there too is not the tier's.
+/// Whether flows may be on other tiers than `cut`: a failure there too is not the tier's.
 pub(crate) fn lenient() -> bool {
     std::env::var_os("SIGNALBOX_E2E_NO_CUT").is_some()
 }

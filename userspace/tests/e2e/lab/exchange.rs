@@ -42,7 +42,7 @@ impl Noise {
     }
 }
 
-/// Sends `len` bytes of a seed in chunks of 1 byte to 64 KiB; their digest.
+/// Sends `len` bytes of a seed in chunks of 1 byte to 64 KiB; returns their digest.
 fn send(mut to: &TcpStream, seed: u64, len: u64) -> Result<[u8; 32]> {
     let (mut noise, mut sizes, mut hash) = (Noise::new(seed), Noise::new(!seed), Sha256::new());
     let mut buffer = vec![0; 64 * 1024];
@@ -64,7 +64,7 @@ fn send(mut to: &TcpStream, seed: u64, len: u64) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// Receives until the end; the digest of all but the last `tail` bytes, the number of those, and the tail.
+/// Receives until the end; returns the digest of all except the last `tail` bytes, the number of those, and the tail.
 fn receive(mut from: &TcpStream, tail: usize) -> Result<([u8; 32], u64, Vec<u8>)> {
     let (mut hash, mut count) = (Sha256::new(), 0);
     let mut buffer = vec![0; 128 * 1024];

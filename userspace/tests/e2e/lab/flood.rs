@@ -96,7 +96,7 @@ fn frames(device: &str, protocol: u16) -> Socket {
     socket
 }
 
-/// Keeps this thread on the flood's CPU, which has the softirqs that its packets make, too.
+/// Keeps this thread on the flood's CPU, which also handles the softirqs of the flood's packets.
 pub(crate) fn stay_on_last_cpu() {
     // All CPUs of the machine, not those that this thread may use: it may have been bound to one before.
     let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap();

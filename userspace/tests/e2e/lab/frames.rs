@@ -1,4 +1,4 @@
-//! A peer of HTTP/2, client or host, that writes frames as it likes.
+//! A peer of HTTP/2, client or host, that writes any frames.
 
 use std::io::{Read as _, Result, Write as _};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A peer that writes frames as it likes.
 pub(crate) struct FramePeer(TcpStream);
 
-/// Bytes that a peer takes: of a connection, of one of its streams, and of each new stream.
+/// Windows that a peer grants: of a connection, of one of its streams, and of each new stream.
 pub(crate) struct Windows {
     pub(crate) connection: i64,
     pub(crate) stream: i64,
@@ -49,7 +49,8 @@ impl FramePeer {
         client
     }
 
-    /// Greets a client that has connected, as a host with this window for each stream. Fails if it speaks no HTTP/2.
+    /// Sends SETTINGS to a client that has connected, as a host with this window for each stream. Fails if it speaks no
+    /// HTTP/2.
     pub(crate) fn accept(stream: &TcpStream, window: u32) -> Result<Self> {
         let mut stream = stream.try_clone()?;
         let mut preface = [0; PREFACE.len()];
@@ -88,7 +89,7 @@ impl FramePeer {
         self.send(WINDOW_UPDATE, 0, 0, &bytes.to_be_bytes());
     }
 
-    /// Reads the next frame that is not answered here; `None` at the end or where nothing comes for so long.
+    /// Reads the next frame that is not answered here; `None` at the end or if nothing comes within `patience`.
     pub(crate) fn next(&mut self, patience: Duration) -> Option<Frame> {
         let until = Instant::now() + patience;
         loop {
@@ -106,7 +107,8 @@ impl FramePeer {
         }
     }
 
-    /// Adds what the peer gives to the windows of the connection and of a stream, until nothing has come for so long.
+    /// Adds the peer's window updates to the windows of the connection and of a stream, until nothing has come within
+    /// `patience`.
     pub(crate) fn credit(&mut self, stream: u32, windows: &mut Windows, patience: Duration) {
         self.0.set_read_timeout(Some(patience)).unwrap();
         while let Some(frame) = self.read() {

@@ -23,7 +23,7 @@ fn hello(sni: Option<&str>, is_long: bool) -> Vec<u8> {
     extensions.extend(extension(16, &with_len16(&alpn)));
     extensions.extend(extension(43, &[2, 3, 4]));
     extensions.extend(extension(45, &[1, 1]));
-    // Encrypted ClientHello as browsers grease it: with it the message does not fit a segment.
+    // Encrypted ClientHello as browsers send it for GREASE: with it the message does not fit a segment.
     let sealed_bytes = if is_long { 208 } else { 16 };
     let sealed = [with_len16(&pattern(32)), with_len16(&pattern(sealed_bytes))].concat();
     extensions.extend(extension(0xfe0d, &[&[0, 0, 1, 0, 1, 0x2a][..], &sealed].concat()));

@@ -132,8 +132,8 @@ fn attach(ebpf: &mut Ebpf, program: &str, device: &str, way: TcAttachType) {
     program.attach(device, way).unwrap();
 }
 
-/// A new pair of interfaces that lead from nowhere to nowhere, slowly: each packet counts as 2000 bytes more than it
-/// has, the queue lets one go at once, and a second waits for about a millisecond.
+/// A new pair of interfaces that slow packets down and are connected to nothing else: each packet counts as 2000 bytes
+/// more than it has, the queue lets one go at once, and a second waits for about a millisecond.
 fn detour(ns: &Ns) -> (String, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let n = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub(crate) fn half_open(ns: &Ns) -> usize {
     count(&read(ns, "tcp")) + count(&read(ns, "tcp6"))
 }
 
-/// TCP sockets of a namespace that are in use.
+/// Packets of connections that a namespace has dropped because their timestamps were older than the last one's.
 pub(crate) fn sockets(ns: &Ns) -> u64 {
     tcp_sockets(ns, "inuse")
 }
@@ -34,7 +34,7 @@ fn tcp_sockets(ns: &Ns, state: &str) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
-/// Packets of connections that a namespace has not taken because their timestamps were older than the last one's.
+/// A file of the namespace's own part of /proc: the thread's, because `/proc/net` is the process's.
 pub(crate) fn too_old(ns: &Ns) -> u64 {
     let text = read(ns, "netstat");
     // A line of names, and a line of numbers in the same order.

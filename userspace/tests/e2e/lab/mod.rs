@@ -45,7 +45,7 @@ pub(crate) fn privileged(test: &str) -> bool {
     signalbox_lab::privileged(test, &["ip", "nsenter", "haproxy", "nginx", "curl"])
 }
 
-/// Whether these programs are here, as `(program, Debian's package)`; where they must be, their lack is a failure.
+/// Whether these programs are here, as `(program, Debian's package)`; where they must be, their absence is a failure.
 pub(crate) fn available(test: &str, programs: &[(&str, &str)]) -> bool {
     let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     let is_there = |program: &str| folders.iter().any(|at| std::path::Path::new(at).join(program).exists());

@@ -23,8 +23,8 @@ impl Router {
         Self::haproxy(lab, name, "")
     }
 
-    /// HAProxy that demands a PROXY header on :80 and :443, and believes it. Its answers also have ` to=` with the address
-    /// that the header has as destination, and ` port=` with X-Forwarded-Port.
+    /// HAProxy that demands a PROXY header on :80 and :443, and trusts it. Its answers also have ` to=` with the
+    /// header's destination address, and ` port=` with X-Forwarded-Port.
     pub(crate) fn accept_proxy(lab: &Lab, name: &str) -> Self {
         Self::haproxy(lab, name, "accept-proxy")
     }

@@ -28,7 +28,7 @@ pub(crate) fn hand_over(ns: &Ns, at: &str) -> (Server, Receiver<Arc<TcpStream>>)
     (server, receiver)
 }
 
-/// Gives everything back, then ends when the client does.
+/// Sends everything back, then ends when the client does.
 pub(crate) fn echo(ns: &Ns, at: &str) -> Server {
     Server::start(ns, at, |stream| {
         let mut buffer = vec![0; 64 * 1024];

@@ -1,4 +1,4 @@
-//! Servers that layer-4 services lead to: each says who it is.
+//! Servers of layer-4 services: each identifies itself.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

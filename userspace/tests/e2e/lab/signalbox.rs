@@ -90,7 +90,7 @@ impl Signalbox {
     /// Likewise, with a process of another program.
     pub(crate) fn be_replaced_by(&mut self, program: impl AsRef<OsStr>, name: &str) {
         let mut before = self.start_successor(program, name);
-        // Verifying the programs takes its time where the machine is busy.
+        // Verifying the programs takes a while on a busy machine.
         let code = before.exit_code(4 * SOON);
         assert_eq!(code, 0, "{}\n{}", before.log(), self.proc.log());
     }
@@ -238,12 +238,12 @@ impl Signalbox {
         send(stream, method, path, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// Replaces the configuration file's text, without a word to the process.
+    /// Replaces the configuration file's text, without notifying the process.
     pub(crate) fn write(&self, body: &str) {
         write_text(&self.config, &document(&self.socket, body));
     }
 
-    /// Tells it to read the file again, and waits until it has.
+    /// Makes it read the file again, and waits until it has.
     pub(crate) fn reload(&self, body: &str) {
         self.write(body);
         let response = self.unix("POST", "/api/v1/reload", "");
@@ -349,7 +349,7 @@ pub(crate) fn peeks_in_userspace() -> bool {
 }
 
 /// Leaves a configuration as the test wrote it, so that the product's defaults are tested. Only a run on the other path
-/// says where names are peeked at, in tests that do not say it themselves.
+/// sets where names are peeked at, in tests that do not set it themselves.
 fn with_peek(body: &str) -> String {
     if !peeks_in_userspace() || body.contains("peek:") {
         return body.into();

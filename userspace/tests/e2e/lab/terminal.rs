@@ -65,7 +65,7 @@ impl TerminalSession {
         self.expect_that(text, |shown| shown.contains(text));
     }
 
-    /// Waits until the text on the screen is as it should be.
+    /// Waits until the text on the screen satisfies a condition.
     pub(crate) fn expect_that(&self, what: &str, condition: impl Fn(&str) -> bool) {
         let came = eventually(SOON, || condition(&self.text()));
         assert!(came, "the screen does not show: {what}\n{}", self.text());
@@ -75,7 +75,7 @@ impl TerminalSession {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Waits for the program's end; its exit code. The terminal must be as it was before.
+    /// Waits for the program's end; returns its exit code. The terminal must be as it was before.
     pub(crate) fn end(mut self) -> Option<i32> {
         let mut status = None;
         eventually(SOON, || {

@@ -32,7 +32,7 @@ pub(crate) const HOSTS: [(&str, &str, &str); 5] = [
     ("west-2", "10.3.0.3", "fd00:2::5"),
 ];
 
-/// The client's addresses beside 10.1.0.2, for what depends on the source.
+/// The client's addresses beside 10.1.0.2, for tests that depend on the source.
 pub(crate) const OTHER_CLIENTS: [&str; 2] = ["10.1.0.3", "10.1.0.4"];
 
 /// The namespaces of one test. Removed on drop.

@@ -10,7 +10,7 @@ use super::namespace::connect_here;
 use super::servers::Server;
 use super::{Lab, cut};
 
-/// Servers on both hosts that take what a door demands first, and then their part of an exchange.
+/// Servers on both hosts that first take the bytes that a door demands, and then their part of an exchange.
 pub(crate) fn servers(lab: &Lab) -> Vec<Server> {
     servers_of(lab, cut::doors())
 }
@@ -37,7 +37,7 @@ pub(crate) struct Load {
     pub(crate) at_once: u64,
     /// Number of exchanges in all.
     pub(crate) count: u64,
-    /// Bytes each way, at most; how many it is is drawn for each, small numbers being likelier.
+    /// Bytes each way, at most; the number is drawn for each, small numbers being likelier.
     pub(crate) most: u64,
     /// Time limit of an exchange; longer is stuck.
     pub(crate) patience: Duration,
@@ -79,7 +79,7 @@ impl Load {
 
     fn one(self, door: &Door, seed: u64) -> Option<String> {
         let mut noise = Noise::new(seed);
-        // A size has as many bits as chance will.
+        // The number of bits of a size is random.
         let mut size = || {
             let most = self.most >> noise.up_to(u64::from(self.most.max(2).ilog2()));
             noise.up_to(most + 1) - 1

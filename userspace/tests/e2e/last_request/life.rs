@@ -64,7 +64,7 @@ fn an_answer_outlives_the_process() {
     drop(flows);
     scene.restart();
     scene.expect_nothing_left();
-    // Flows that were cut before are counted as adopted ones are; new ones are cut.
+    // Flows that were cut before count as adopted ones; new ones are cut.
     let (client, host) = scene.ask_cut(DOORS[0], &close_request("a.test"));
     answer_and_end(&host, "answer");
     assert!(read_to_end(&client).ends_with("answer"));
@@ -153,7 +153,7 @@ fn a_flow_counts_for_its_host_until_it_ends_whoever_ends_it() {
     assert_eq!(scene.cut(), 10.0);
 }
 
-/// A host that says nothing is given as long as one whose answer userspace passes on.
+/// A silent host gets as much time as one whose answer userspace passes on.
 #[test]
 fn a_host_that_does_not_answer_in_time_is_given_up() {
     let top = format!("{ON}\ntimeouts: {{ answer: 2s, body: 3s }}");
@@ -192,7 +192,7 @@ fn a_request_goes_to_another_host_where_the_first_cannot_be_connected_to() {
         return;
     };
     let [health, ejection] = cut::PATIENT;
-    // Its health is answered for, and nothing listens at the port of its web server.
+    // Its health check is answered, and nothing listens at the port of its web server.
     let _health = crate::lab::servers::healthy(scene.lab.host("east-2"));
     let cluster = config::cluster("east", &[health, ejection], &["east-2", "east-1"]);
     let body = format!(

@@ -180,8 +180,8 @@ fn a_pipelined_request_keeps_an_answer_in_userspace() {
     assert_eq!(late(&scene, "bytes_behind_request"), 2.0);
 }
 
-/// A client that says more, or ends its sending side, once its host has been connected: its answer is passed on at full
-/// speed, and its next request is served.
+/// A client that sends more, or ends its sending side, once its host has been connected: its answer is passed on at
+/// full speed, and its next request is served.
 #[test]
 fn a_client_that_says_more_before_its_answer_keeps_its_connection() {
     let test = "a_client_that_says_more_before_its_answer_keeps_its_connection";
@@ -251,7 +251,7 @@ fn short_answers_leave_no_port_behind() {
     for round in 0..40 {
         let door = DOORS[round % 2];
         let (mut client, host, _) = scene.ask(door, &request(door.1, "/short"));
-        // The host leaves it to the balancer to end the connection first.
+        // The host waits for the balancer to end the connection first.
         (&*host)
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshort")
             .unwrap();
@@ -328,7 +328,7 @@ fn other_answers_are_passed_on_by_userspace() {
     assert_eq!(late(&scene, "cut"), 0.0);
 }
 
-/// A host that breaks off ends the client's connection by a reset, as userspace would: a short answer would look whole.
+/// A host that aborts ends the client's connection by a reset, as userspace would: a short answer would look whole.
 #[test]
 fn a_cut_answer_that_breaks_off_is_reset() {
     let Some(scene) = Scene::begin("a_cut_answer_that_breaks_off_is_reset", ON, "") else {

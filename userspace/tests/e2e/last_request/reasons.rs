@@ -130,7 +130,7 @@ fn a_client_that_half_closes_with_its_request_is_seen_through() {
     let Some(scene) = Scene::begin(test, ON, "") else {
         return;
     };
-    // The balancer has no time for the request before the end has come.
+    // The balancer has not processed the request before the end has come.
     scene.sb.stand_still(true);
     let client = scene.send(DOORS[0], CLOSE);
     client.shutdown(Shutdown::Write).unwrap();

@@ -1,4 +1,4 @@
-//! A balancer that routes requests, in front of hosts whose connections the test has in its hands.
+//! A balancer that routes requests, in front of hosts whose connections the test controls.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

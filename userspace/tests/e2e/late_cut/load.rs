@@ -50,7 +50,7 @@ fn open(lab: &Lab, count: usize) -> Vec<TcpStream> {
     streams.into_inner().unwrap()
 }
 
-/// Exchanges bytes in all of them; returns what went wrong.
+/// Exchanges bytes in all of them; returns the failures.
 fn exchange_all(streams: &[TcpStream], most: u64) -> Vec<String> {
     let wrong = Mutex::new(Vec::new());
     for_each(streams.len(), |n| {
@@ -65,7 +65,7 @@ fn exchange_all(streams: &[TcpStream], most: u64) -> Vec<String> {
     wrong.into_inner().unwrap()
 }
 
-/// Killed when all WebSockets are cut: none is lost, and no byte of them.
+/// Killed when all WebSockets are cut: no WebSocket and no byte is lost.
 #[test]
 fn of_a_thousand_websockets_none_is_lost_when_the_process_is_killed() {
     const COUNT: usize = 1000;

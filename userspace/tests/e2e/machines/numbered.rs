@@ -1,4 +1,4 @@
-//! A stream whose every block says which it is: cheap to make and to check where a processor is emulated.
+//! A stream whose blocks are numbered: cheap to make and to check where a processor is emulated.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::TcpStream;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{APP, HTTP, body, migration, newest, shares, under_load};
 
-/// Migrates to west, which must be rolled back at the step of 25 % for a reason with these words, and exit code 4.
+/// Migrates to west, which must be rolled back at the step of 25 % with a reason that has these words, and exit code 4.
 fn must_go_back(lab: &lab::Lab, sb: &Signalbox, reason: &str) -> Vec<String> {
     let words = migration(APP, "25,100", "60s", "--max-latency 0");
     must_go_back_by(lab, sb, &words, reason)

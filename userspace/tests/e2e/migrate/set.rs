@@ -154,7 +154,7 @@ fn no_step_goes_on_without_all_balancers_of_the_set() {
     });
     assert_eq!(shares(&sb), at_25);
 
-    // Called off, both have the weights from before; not before both have them it is at its end.
+    // Called off, both have the earlier weights; only when both have them it is at its end.
     cli(&sb, &["migrate", "--abort", &id]);
     wait_for(&sb, "aborted", |migration| migration["state"] == "aborted");
     let before = json!([["east", 1], ["west", 0]]);

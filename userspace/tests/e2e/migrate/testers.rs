@@ -42,7 +42,7 @@ fn testers_get_the_new_cluster_first_over_a_kill_and_nobody_behind_the_end() {
         explained.to_string().contains("\"preferred_cluster\":\"west\""),
         "{explained}"
     );
-    // Guards have seen them, and the report says who they are.
+    // Guards have seen them, and the report names them.
     let are_seen = || {
         answers(&lab, tester);
         newest(&sb)["steps"][0]["new"]["connects"].as_u64() >= Some(6)
@@ -61,7 +61,7 @@ fn testers_get_the_new_cluster_first_over_a_kill_and_nobody_behind_the_end() {
     wait_for(&sb, "aborted", |migration| migration["state"] == "aborted");
     assert!(eventually(SOON, || answers(&lab, tester) == ["east-1"]));
 
-    // Behind a migration's end there are none: the next weights hold for them too.
+    // After a migration's end there are none: the next weights apply to them too.
     let words = migration(APP, "100", "1s", "--testers 10.1.0.3 --min-samples 0");
     cli(&sb, &words);
     assert_eq!(newest(&sb)["state"], "completed");

@@ -105,7 +105,7 @@ fn a_killed_balancer_comes_back_with_the_rotation_and_the_drain_goes_on() {
     assert_eq!(done(&sb, id)["closed_connections"], 1);
     assert!(is_reset(client) && is_reset(&host));
 
-    // A successor knows it from the beginning; one that is started later, too; and in is in.
+    // A successor knows it from the beginning, and so does one that is started later; then it is in again.
     let next = Signalbox::start_with(&lab, &body, &["--takeover"]);
     next.wait_healthy(&["east-2"]);
     assert_eq!(next.host("east-1")["out_of_rotation"], "host:east/east-1");

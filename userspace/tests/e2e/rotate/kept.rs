@@ -147,7 +147,7 @@ fn a_configuration_put_by_api_survives_a_kill_until_the_file_says_something_else
     assert_eq!(weight(&sb), 9);
     cli(&sb, &["weight", "a.test", "--clear"]);
     assert_eq!(weight(&sb), 7);
-    // Read again on request, the file counts; and it does when it has changed.
+    // Read again on request, the file counts; it also does when it has changed.
     assert_eq!(sb.unix("POST", "/api/v1/reload", "").status, 200);
     assert_eq!(weight(&sb), 1);
     sb.kill9();

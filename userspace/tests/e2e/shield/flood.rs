@@ -124,7 +124,7 @@ fn a_flood_of_syns_is_answered_in_the_program_and_every_client_that_exists_is_se
     assert!(eventually(SOON, || left() <= sockets + 5), "{} of {sockets}", left());
     assert_eq!(sb.flow_count(), 0);
 
-    // The state after the flood is that before: no cookies where no backlog is full.
+    // After the flood the state is as before: no cookies where no backlog is full.
     let busy = Busy::now();
     let before = scene.cookies();
     let after = scene.visits(false);
@@ -147,7 +147,7 @@ fn a_connection_that_came_of_a_cookie_carries_as_much_as_any_other() {
     drop(going_on);
     println!("a megabyte there and back: {visits}");
     assert!(visits.failed.is_empty(), "{:?}", visits.failed);
-    // The backlog has room now and then, when the kernel has given up one that it holds.
+    // The backlog has room now and then, when the kernel has dropped a request.
     assert!(visits.by_cookie >= 5, "{visits}");
 }
 

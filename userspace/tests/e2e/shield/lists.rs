@@ -16,7 +16,7 @@ use crate::lab::{Lab, SOON, eventually, lab_test};
 const ALL: &[&str] = &["web", "db", "dns"];
 const NOBODY: &[&str] = &[];
 
-/// Files are replaced at once, as tools do that care.
+/// Files are replaced at once, as careful tools do.
 fn write(path: &Path, text: &str) {
     let new = path.with_extension("next");
     std::fs::write(&new, text).unwrap();
@@ -151,7 +151,7 @@ fn the_api_denies_for_all_and_for_one_beside_what_the_configuration_says() {
     put("*", &BAD_NETS);
     scene.wait_served(BAD, NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
-    // A reload is not about what the API has set.
+    // A reload does not change the API's prefixes.
     scene.sb.reload(&body("shield: { deny: [\"192.0.2.0/24\"] }", "", ""));
     assert_eq!(scene.served(BAD), NOBODY);
     // Replaced, and not added to.

@@ -66,7 +66,7 @@ fn look(scene: &Scene, ns: &Ns) {
     scene.lab.lb.cable("late", &["10.6.0.1/24"], ns, &theirs).unwrap();
     ns.ip("route add default via 10.6.0.1").unwrap();
     let hears = |from, port| ns.run(|| hears(from, port, Duration::from_millis(900)));
-    // A service is served by the program alone, and so the interface has it.
+    // Only the program serves a service, so the interface has it.
     let has_program = eventually(SOON, || matches!(hears(ALLOWED, DB[0]), Ok(true)));
     assert!(has_program, "{}", scene.sb.proc.log());
     let allowed = hears(ALLOWED, WEB[0]);

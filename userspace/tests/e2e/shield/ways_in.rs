@@ -15,7 +15,7 @@ use crate::lab::flood::all_packets;
 use crate::lab::raw::{ACK, SYN, checksum};
 use crate::lab::signalbox::find;
 use crate::lab::tun::Tun;
-use crate::lab::{lab_test, Lab, SOON, eventually, privileged};
+use crate::lab::{Lab, SOON, eventually, lab_test, privileged};
 
 /// Time in which an answer comes, or does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
@@ -99,7 +99,7 @@ impl Form {
     }
 }
 
-/// A segment with an MSS, and as many options without meaning as make two fragments.
+/// A segment with an MSS, and enough meaningless options for two fragments.
 fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
     let mut tcp = Vec::new();
     tcp.extend(from.port().to_be_bytes());

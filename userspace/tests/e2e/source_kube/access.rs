@@ -18,7 +18,7 @@ async fn a_missing_api_is_no_obstacle_and_may_come_later() {
         store.objects.remove("tlsroutes");
         store.objects.remove("httproutes");
         store.moods.missing.insert("gateway.networking.k8s.io");
-        // The account may see nothing that is not there.
+        // The account may not see resources that do not exist.
         store.moods.forbidden.insert("tlsroutes");
     });
     let mut watching = Watching::start(settings(&api));

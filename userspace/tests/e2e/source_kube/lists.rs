@@ -141,7 +141,7 @@ async fn only_what_is_asked_for_is_read() {
         store.put("routes", labelled("shop/out", "test"));
         store.put("nodes", node("n1", Some("192.0.2.1")));
         store.put("nodes", node("n2", None));
-        // Resources that are not configured may be forbidden, too.
+        // Unconfigured resources may be forbidden, too.
         store.moods.forbidden.extend(["ingresses", "tlsroutes", "httproutes"]);
     });
     let mut settings = settings(&api);

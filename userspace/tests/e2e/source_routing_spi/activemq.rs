@@ -103,7 +103,8 @@ impl ActiveMq {
     pub(crate) fn run(&mut self) {
         let home = self.scratch.path().display();
         let mut command = Command::new("java");
-        // Started often and for seconds: what compiles least, and collects in one thread, is ready first.
+        // Started often and for seconds: with the least compilation, and garbage collection in one thread, it is ready
+        // first.
         command.args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         command.args(
             [

@@ -124,7 +124,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
     let standing = consumer.spi.status();
     assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
-    // The time of the last word grows with each heart-beat.
+    // The time of the last contact advances with each heart-beat.
     let (mut beats, mut last) = (0, f64::MAX);
     let beaten = eventually(LONG, || {
         let now = standing.staleness().unwrap();

@@ -1,11 +1,11 @@
-//! Publisher, as simple as can be: not the client that is tested.
+//! Publisher, as simple as possible: not the client that is tested.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
 use super::activemq::LONG;
 
-/// Messages to a transaction: a publisher that waited for each would take most of the time.
+/// Messages in a transaction: a publisher that waited for each would take most of the time.
 const BATCH: usize = 500;
 
 pub(crate) struct Client {

@@ -17,7 +17,7 @@ impl Pair {
         assert!(is, "{} does not have the addresses: {last:#}", node_name(node));
     }
 
-    /// Waits until another node has the addresses than the one that had them, and no two do; returns it.
+    /// Waits until exactly one other node has the addresses; returns it.
     pub(super) fn wait_other_owner(&self, former: usize) -> usize {
         let mut owners = Vec::new();
         let is = eventually(SOON, || {
@@ -112,7 +112,7 @@ impl Pair {
         self.report_group(group, node, "backup");
     }
 
-    /// Tells a balancer the state of the first group, if it runs.
+    /// Reports the state of the first group to a balancer, if it runs.
     pub(super) fn report(&self, node: usize, state: &str) {
         self.report_group(0, node, state);
     }

@@ -1,4 +1,4 @@
-//! The configurations of two balancers that share virtual addresses, and the ways in that they have.
+//! The configurations of two balancers that share virtual addresses, and their doors for clients.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const SECOND_LISTENERS: &str = "  - { name: second4, protocol: tcp, listen: [\"1
 const SECOND_GROUP: &str = "    - { name: g2, vips: [\"10.1.0.20\", \"fd00:1::20\"], sources: [\"10.2.0.20/24@back\", \"fd00:2::20/64@back\"] }
 ";
 
-/// A way in: address, port of the host, and the first bytes of the client.
+/// A door for clients: address, port of the host, and the first bytes of the client.
 pub(super) struct Door {
     pub(super) at: &'static str,
     pub(super) port: u16,
@@ -63,7 +63,7 @@ pub(super) struct Settings {
     pub(super) has_second_group: bool,
     /// Most shadows of each node.
     pub(super) room: u32,
-    /// Lines of the section `ha` that say who moves the addresses.
+    /// Lines of the section `ha` that set who moves the addresses.
     pub(super) mover: &'static str,
     /// Further keys of `ha.sync`, each with a comma before it.
     pub(super) sync: &'static str,

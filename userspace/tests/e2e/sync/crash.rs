@@ -18,7 +18,7 @@ const TRANSFERS: u64 = 4;
 /// Idle flows by each door while the addresses move.
 const IDLE: usize = 30;
 
-/// Servers that take what a door demands first, and then their part of an exchange.
+/// Servers that first take the bytes that a door demands, and then their part of an exchange.
 fn exchange_servers(pair: &Pair) -> Vec<Server> {
     let serve = |door: &Door| {
         let first = door.first.len();

@@ -100,7 +100,7 @@ impl FakePeer {
         let server = Server::start(ns, "0.0.0.0:9090", move |socket| {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(session, &*socket);
-            // The peer says who it is, and waits until the node answers or closes.
+            // The peer identifies itself, and waits until the node answers or closes.
             if stream.write_all(&first).and_then(|()| stream.flush()).is_ok() {
                 while stream.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {}
             }

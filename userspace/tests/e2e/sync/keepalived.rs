@@ -78,7 +78,7 @@ mod share_10 {
     }
 }
 
-/// The other node does not get the flows: nothing is released, but by force.
+/// The other node does not get the flows: nothing is released unless forced.
 #[test]
 fn a_release_that_would_lose_flows_is_refused() {
     let Some(mut pair) = Pair::begin_keepalived("a_release_that_would_lose_flows_is_refused", FAST) else {

@@ -188,7 +188,7 @@ mod share_10 {
                     ),
                     ("FAKETIME_TIMESTAMP_FILE", clock),
                     ("FAKETIME_NO_CACHE", "1".to_owned()),
-                    // Nobody can change the monotonic clock of a real machine.
+                    // The monotonic clock of a real machine cannot be changed.
                     ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
                     ("NO_FAKE_STAT", "1".to_owned()),
                 ]
@@ -226,7 +226,7 @@ fn faketime() -> Option<PathBuf> {
     folders.flatten().map(library).find(|path| path.exists())
 }
 
-/// File that says how far a node's time of day is from that of this machine, in seconds.
+/// File with the difference between a node's time of day and that of this machine, in seconds.
 fn clock(pair: &Pair, node: usize) -> PathBuf {
     pair.dir().join(format!("{}.clock", node_name(node)))
 }

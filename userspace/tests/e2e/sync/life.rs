@@ -94,7 +94,7 @@ impl Pair {
         self.balancers[node].as_mut().unwrap().be_replaced_by(program, &name);
     }
 
-    /// A node loses its power: its links go down, then its process ends without a word.
+    /// A node loses its power: its links go down, then its process ends at once.
     pub(super) fn kill(&mut self, node: usize) {
         self.nodes[node]
             .ip("link set front down\nlink set back down\nlink set direct down\n")
@@ -120,7 +120,7 @@ impl Pair {
         self.start(node);
     }
 
-    /// A node that was killed starts again, without anything that it knew.
+    /// A node that was killed starts again, without its former state.
     pub(super) fn revive(&mut self, node: usize) {
         self.nodes[node].output(&[binary(), "detach"]);
         for (address, device) in MOVING.iter().flat_map(|(_, addresses)| addresses) {

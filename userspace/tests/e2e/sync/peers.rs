@@ -1,4 +1,4 @@
-//! Peers that are no peers, or not as they should be: nothing changes, and it is counted.
+//! Peers without a right certificate, or that misbehave: nothing changes, and it is counted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ fn strangers_change_nothing() {
         b"\x01\x00\x0cGET / HTTP/1"
     ));
     assert!(eventually(SOON, || errors("malformed") >= 1.0));
-    // Many that say nothing do not keep the true peer out.
+    // Many silent ones do not keep the true peer out.
     let silent: Vec<_> = (0..40)
         .filter_map(|_| pair.nodes[1].run(|| connect_here(SYNC)).ok())
         .collect();
@@ -185,7 +185,7 @@ mod share_6 {
             parts: vec!["other".into(), "x".into()],
         })
         .encode(&mut words);
-        // Until then the mad peer's flows would be the owner's.
+        // Until then the rogue peer's flows would be the owner's.
         std::thread::sleep(TAKE_OVER_TIMEOUT.saturating_sub(begun.elapsed()));
         // The true peer would come back at once, and take the place of this one.
         pair.stop(1);
@@ -203,7 +203,7 @@ mod share_6 {
             "{state:#}"
         );
         assert_eq!(state["sync"]["peers"][0]["rejected"]["other_addresses"], 1, "{state:#}");
-        // The true peer comes back, and says which flows it really has.
+        // The true peer comes back, and reports which flows it really has.
         pair.start(1);
         pair.report(1, "backup");
         pair.wait_synced();

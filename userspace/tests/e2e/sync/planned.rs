@@ -301,7 +301,7 @@ fn no_download_is_lost_when_the_addresses_are_reclaimed() {
     assert!(eventually(SOON, || draining(1) == 0.0), "{}", draining(1));
 }
 
-/// A program of the operator's moves addresses, and has the node that takes them ask for them first.
+/// The operator's program moves addresses, and has the node that takes them ask for them first.
 #[test]
 fn no_download_is_lost_when_a_program_reclaims_the_addresses() {
     let test = "no_download_is_lost_when_a_program_reclaims_the_addresses";
@@ -406,7 +406,7 @@ fn no_download_is_lost_when_signalbox_is_told_to_stop() {
 mod share_10 {
     use super::*;
 
-    /// A node that is killed in a drain leaves its routes. Nobody is misled by them, and its next process removes them.
+    /// A node that is killed in a drain leaves its routes. They mislead no client, and its next process removes them.
     #[test]
     fn a_node_that_dies_in_a_drain_misleads_nobody() {
         let test = "a_node_that_dies_in_a_drain_misleads_nobody";

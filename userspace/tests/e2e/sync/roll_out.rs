@@ -39,7 +39,7 @@ mod share_10 {
         };
         let mut flows = enter_at(&pair, 0, &doors());
         expect_owner(&pair, 0, flows.len());
-        // A reload says that it takes a restart, and changes nothing.
+        // A reload reports that a restart is needed, and changes nothing.
         pair.settings.listed = vec![0, 1, 2];
         for node in [0, 1] {
             let body = pair.settings.body(node, pair.dir());
@@ -231,7 +231,7 @@ mod share_10 {
     }
 }
 
-/// Brings the list of now to a node's file. Its supervisor reads it at once, its balancer when it is replaced.
+/// Writes the current list to a node's file. Its supervisor reads it at once, its balancer when it is replaced.
 fn write_list(pair: &Pair, node: usize) {
     let body = pair.settings.body(node, pair.dir());
     pair.balancer(node).write(&body);

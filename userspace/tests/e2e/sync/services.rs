@@ -203,7 +203,7 @@ mod share_6 {
         };
         let flows = enter_all(&pair, 2);
         wait_kept(&pair, 1, flows.len());
-        // Three times the idle time, for which no state of the standby's can be waited.
+        // Three times the idle time: no state of the standby could be waited for.
         for _ in 0..12 {
             speak(&flows);
             std::thread::sleep(Duration::from_millis(500));
@@ -245,7 +245,7 @@ mod share_6 {
         };
         let mut flows = enter_all(&pair, 6);
         wait_kept(&pair, 1, flows.len());
-        // What ends at the first node is forgotten by the second.
+        // Connections that end at the first node are forgotten by the second.
         finish(&flows.swap_remove(0));
         wait_kept(&pair, 1, flows.len());
         pair.give(1);

@@ -1,8 +1,8 @@
 //! Flows that speak all the time while something happens to the nodes, and whose every byte is checked.
 //!
-//! Behind what a door demands first, a client says in 9 bytes how it will speak: its [`Way`], and a seed. Then it asks for
-//! echoes, only receives, or only sends. One-way streams consist of frames: two bytes for the length, the bytes; an empty
-//! frame is the last one.
+//! After the bytes that a door demands, a client announces in 9 bytes how it will speak: its [`Way`], and a seed. Then
+//! it asks for echoes, only receives, or only sends. One-way streams consist of frames: two bytes for the length, the
+//! bytes; an empty frame is the last one.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
@@ -51,7 +51,7 @@ impl Way {
     /// The way of a flow with this number.
     const fn of(number: usize) -> Self {
         match number % 5 {
-            // Some say a word now and then, others a lot without a break.
+            // Some send little now and then, others a lot without a break.
             0 => Self::Echo(1, Duration::from_secs(1)),
             1 => Self::Echo(64, Duration::from_millis(100)),
             2 => Self::Echo(16 << 10, Duration::from_millis(20)),
@@ -227,7 +227,7 @@ fn expect_end(mut stream: &TcpStream) -> Result<()> {
     }
 }
 
-/// Servers that take what a door demands first, and then speak as the client says.
+/// Servers that first take the bytes that a door demands, and then speak as the client announced.
 fn servers(host: &Ns, shared: &Arc<Shared>) -> Vec<Server> {
     let serve = |door: &Door| {
         let (first, shared, at) = (door.first.len(), Arc::clone(shared), door.port);

@@ -36,7 +36,7 @@ struct Opened {
 /// End of a connection whose balancer has died.
 enum Outcome {
     GoesOn,
-    /// The client has heard of the end, so long after the addresses had moved.
+    /// The client has learned of the end, this long after the addresses had moved.
     Told(Duration),
     Hangs,
 }
@@ -45,7 +45,7 @@ enum Outcome {
 struct Tally {
     alive: usize,
     young: usize,
-    /// Connections that only the kernel had accepted, for the process was dead.
+    /// Connections that only the kernel had accepted, because the process was dead.
     late: usize,
     /// Ages of connections that were lost, and times until their clients learned of it.
     lost: Vec<Duration>,
@@ -88,7 +88,7 @@ fn wait_told(pair: &Pair) {
     assert!(is, "{:#?}", pair.balancer(0).flows("limit=20"));
 }
 
-/// Has the first node die among new connections, and adds to the tally what becomes of them.
+/// Has the first node die among new connections, and adds their fates to the tally.
 fn die_once(pair: &mut Pair, tally: &mut Tally) {
     let client = pair.client.clone();
     let (is_over, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));

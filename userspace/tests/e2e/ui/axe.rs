@@ -15,7 +15,7 @@ fn findings(browser: &Browser<'_>, axe: &str) -> Vec<String> {
          axe.run(document).then((result) => done({ passes: result.passes.length, violations: result.violations.map((v) => \
          ({ id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => `${n.html} ${n.failureSummary}`) })) }), (error) => done(String(error)))",
     );
-    // A page in which nothing could be checked is no page without findings.
+    // A page in which nothing could be checked does not count as one without findings.
     assert!(answer["passes"].as_u64() >= Some(5), "{answer}");
     let is_serious = |finding: &&Value| ["serious", "critical"].map(Value::from).contains(&finding["impact"]);
     let all = answer["violations"].as_array().cloned().unwrap_or_default();
@@ -36,7 +36,7 @@ mod share_6 {
         };
         let axe = std::fs::read_to_string(axe).unwrap();
         let (lab, _routers, sb) = start();
-        // Pages with something in them: a migration under way, a host out of rotation, changes.
+        // Pages with content: a migration under way, a host out of rotation, changes.
         let body =
             json!({ "from": "east", "to": "west", "names": ["app.example.com"], "steps": [60, 100], "hold": 3600 });
         let begun = sb.unix("POST", "/api/v1/migrations", &body.to_string());

@@ -22,7 +22,7 @@ fn press(browser: &Browser<'_>, key: &str, code: u32) {
 /// Goes through the page by Tab; returns elements that are not reached in their order, and those that do not show the
 /// focus.
 fn faults(browser: &Browser<'_>) -> Value {
-    // Lists that change while they are gone through have other elements by then.
+    // Lists that change during the walk have other elements by then.
     browser.run(&format!(
         "document.activeElement.blur(); window.scrollTo(0, 0);\n\
          window.wanted = {REACHABLE}; window.reached = []; window.hidden = [];\n\
@@ -97,7 +97,7 @@ mod share_6 {
         browser.run(&format!("{explain}.focus()"));
         press(&browser, "Enter", 13);
         browser.expect("document.querySelector('form input')");
-        // An element that cannot be reached would have been seen.
+        // An unreachable element would have been noticed.
         browser.run("document.body.insertAdjacentHTML('afterbegin', '<button class=\"x\">x</button>')");
         browser.run("document.querySelector('.x').addEventListener('focus', (event) => event.target.blur())");
         browser.run("document.querySelector('.x').tabIndex = 1");

@@ -86,7 +86,7 @@ mod share_6 {
         let lab = Lab::new();
         let _router = lab::Router::start(&lab, "east-1");
         let sb = Signalbox::start(&lab, &body());
-        // Nobody answers for the others: they are found to be down when their checks' time is up.
+        // No process answers for the others: they are found to be down when their checks' time is up.
         let one_is_usable = || {
             let hosts = sb.json("/api/v1/hosts");
             let hosts = hosts["hosts"]
@@ -138,7 +138,7 @@ mod share_6 {
         std::thread::sleep(Duration::from_secs(seconds));
         let spent = task_seconds(&browser) - before;
         let samples = (received(&browser) - began) / 1000.0;
-        // A page that has to wait for a processor has messages to read, which are no growth.
+        // A page that has to wait for a processor has queued messages, which do not count as growth.
         let growth = settled_heap_bytes(&browser) - heap;
         let tick = 1000.0 * spent / samples.max(1.0);
         println!(

@@ -128,7 +128,7 @@ fn all_pages_are_shown_and_nothing_breaks_their_policy() {
     browser.run("document.body.appendChild(document.createElement('div')).setAttribute('style', 'color: red')");
     let complaints = browser.complaints().join("\n");
     assert!(complaints.contains("Content Security Policy"), "{complaints}");
-    // Explain answers in the page what the API answers.
+    // Explain in the page gives the API's answer.
     browser.run("location.hash = 'routes'");
     browser.press("explain");
     browser.press("Explain");

@@ -62,8 +62,8 @@ fn an_acknowledgement_far_off_the_numbers_drains_nothing() {
     });
 }
 
-/// The client's FIN had come before the flow was cut: leg B's socket delivers it, and its acknowledgement is the
-/// host's.
+/// The client's FIN had come before the flow was cut: leg B's socket delivers it, and the acknowledgement comes from
+/// the host.
 #[test]
 fn an_early_fin_is_acknowledged_with_all_that_is_owed() {
     over_both(|mut scene| {

@@ -189,7 +189,7 @@ fn a_closing_flow_drops() {
     });
 }
 
-/// The kernel answers with a reset that `cut_out` keeps in.
+/// The kernel answers with a reset that `cut_out` drops.
 #[test]
 fn an_ipv6_packet_with_two_extension_headers_is_left_to_the_kernel() {
     over_ipv6(|mut scene| {

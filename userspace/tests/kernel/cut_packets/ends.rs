@@ -52,7 +52,7 @@ fn a_reset_at_the_number_that_is_expected_ends_the_flow_and_is_told() {
     });
 }
 
-/// The reset is forwarded, for its receiver knows best: that answers with an acknowledgement (RFC 5961).
+/// The reset is forwarded, because its receiver knows best: it answers with an acknowledgement (RFC 5961).
 #[test]
 fn a_reset_off_its_number_changes_nothing() {
     over_both(|mut scene| {

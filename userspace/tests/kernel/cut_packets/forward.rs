@@ -113,7 +113,7 @@ fn a_window_is_rescaled() {
     });
 }
 
-/// A host drops what lies beyond its window, acknowledgement and all.
+/// A host drops bytes beyond its window, acknowledgement and all.
 #[test]
 fn a_bare_acknowledgement_ahead_of_what_is_delivered_is_put_where_the_host_is() {
     over_both(|mut scene| {

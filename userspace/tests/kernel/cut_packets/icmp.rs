@@ -264,8 +264,8 @@ impl Scene {
         [&back.macs[..], &about.bytes()[12..14], &header, &icmp].concat()
     }
 
-    /// A router's error about a packet, for the one who sent it. It quotes the beginning: the IP header, and of TCP as
-    /// much as every router does. Forwarded ones have made one hop more.
+    /// A router's error about a packet, for its sender. It quotes the beginning: the IP header, and of TCP as much as
+    /// every router does. Forwarded ones have made one hop more.
     pub(crate) fn error(&self, (kind, code, rest): Kind, macs: [u8; 12], about: &Packet) -> Vec<u8> {
         let router: IpAddr = if self.is_ipv4() {
             [172, 16, 0, 9].into()
@@ -279,7 +279,7 @@ impl Scene {
             hops: if forwarded { 63 } else { 64 },
             ..about.clone()
         };
-        // Quoted with the hops that it had left there.
+        // Quoted with the hops that it had left at the router.
         let quoted = Packet {
             hops: 61,
             payload: vec![0; 1400],

@@ -153,7 +153,7 @@ fn a_flow_is_one_of_a_last_request_from_its_first_moment_on() {
     });
 }
 
-/// Another balancer carries the flow on: it forwards no more than the first one.
+/// Another balancer takes the flow over: it forwards no more than the first one.
 #[test]
 fn a_shadow_of_a_last_request_forwards_no_byte_of_the_client() {
     over_both(|mut scene| {

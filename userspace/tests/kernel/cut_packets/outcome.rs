@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The packet as it is now, after it was treated and counted in this way and no other.
+    /// The packet as it is now, after it was treated and counted in exactly this way.
     #[track_caller]
     pub(crate) fn expect(self, action: Action, reason: Reason) -> Vec<u8> {
         assert_eq!((self.action, self.reasons), (action, vec![reason]));

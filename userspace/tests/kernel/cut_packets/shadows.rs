@@ -73,7 +73,7 @@ fn a_packet_for_this_machine_promotes_a_shadow() {
     });
 }
 
-/// A bridge shows this machine frames of others: they say nothing about where the addresses are.
+/// A bridge shows this machine frames of others: they prove nothing about where the addresses are.
 #[test]
 fn a_packet_for_another_machine_promotes_nothing() {
     over_both(|mut scene| {

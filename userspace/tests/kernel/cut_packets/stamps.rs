@@ -70,8 +70,8 @@ fn the_clients_clock_goes_on_where_leg_bs_socket_stopped() {
     });
 }
 
-/// Retransmissions of leg B's socket bear the latest clock that the host can have seen: with that of a packet that was
-/// overtaken they would be refused for good.
+/// Retransmissions of leg B's socket bear the latest clock that the host can have seen: with that of an overtaken
+/// packet they would be refused forever.
 #[test]
 fn a_packet_that_was_overtaken_does_not_turn_the_clock_back() {
     over_both(|mut scene| {

@@ -130,7 +130,7 @@ fn flows_that_nobody_can_see_answered_get_no_more_than_a_part_of_the_table() {
         }
         let counts = |world: &World| (world.established.keys().count(), world.opening.keys().count());
         assert_eq!(counts(world), (2, 1), "the third is carried, but makes room for others");
-        // A flow of another kind has shown that both sides mean it.
+        // A flow of another kind has shown that both sides confirm it.
         world.connect_to(CLIENT, "198.51.100.1:3307", "10.0.0.9:3307");
         assert_eq!(counts(world), (4, 1));
         // The sweep has found that one is gone.

@@ -1,4 +1,4 @@
-//! A TCP or UDP packet in words: written with the checksums that it must have, and read only if it has them.
+//! A TCP or UDP packet by its fields: written with the checksums that it must have, and read only if it has them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -133,7 +133,7 @@ impl Packet {
         all
     }
 
-    /// Reads what `bytes` writes; anything else, a wrong checksum for one, is a failed test.
+    /// Reads the output of `bytes`; anything else, such as a wrong checksum, is a failed test.
     #[track_caller]
     pub(crate) fn read(bytes: &[u8]) -> Self {
         let tagged = bytes[12..14] == [0x81, 0];

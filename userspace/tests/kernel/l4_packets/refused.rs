@@ -181,7 +181,7 @@ fn anything_at_all_is_survived() {
                 let least = if bytes[12] == 8 { 34 } else { 54 };
                 bytes.truncate(least + random() % bytes.len());
             }
-            // Whatever the verdict, the program ends, and counts one reason.
+            // With any verdict, the program ends, and counts one reason.
             let outcome = world.run(&bytes);
             assert_eq!(outcome.reasons.len(), 1, "{bytes:02x?}");
         }

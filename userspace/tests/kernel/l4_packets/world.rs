@@ -47,7 +47,7 @@ pub(crate) const FLOATING_FIRST_PORT: u32 = 2001;
 pub(crate) const FLOATING_PORTS: u32 = 40;
 pub(crate) const FLOATING_PORT_STEP: u32 = 2;
 
-/// Loopback's, in the namespace of the tests: test_run gives it as where a packet comes in.
+/// Loopback's, in the namespace of the tests: test_run sets it as the interface that a packet arrives at.
 pub(crate) const IFINDEX: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

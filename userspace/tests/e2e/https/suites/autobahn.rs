@@ -22,7 +22,7 @@ use crate::lab::{Lab, Ns, SOON, Server, Signalbox, cut, eventually, privileged, 
 
 const PROGRAM: &str = "SIGNALBOX_AUTOBAHN";
 
-/// Verdicts of Autobahn on a case that its peer has mastered, or that has no right answer.
+/// Verdicts of Autobahn on a case that its peer has passed, or that has no right answer.
 const GOOD: [&str; 4] = ["OK", "NON-STRICT", "INFORMATIONAL", "UNIMPLEMENTED"];
 
 /// Most times that a case is run.
@@ -82,8 +82,8 @@ mod share_5 {
     }
 }
 
-/// Has the host master all cases; returns how many there are. Those that fail are run again: the suite's patience is half
-/// a second, which a busy machine may need for itself.
+/// Has the host pass all cases; returns how many there are. Failed ones are run again: the suite's patience is half a
+/// second, which a busy machine may use up itself.
 fn master(name: &str, mut run: impl FnMut(&[String]) -> BTreeMap<String, String>) -> usize {
     let (mut cases, mut count) = (Vec::new(), 0);
     for round in 0..MAX_ROUNDS {

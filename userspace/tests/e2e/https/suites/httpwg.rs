@@ -36,7 +36,8 @@ const ANSWERED: [&str; 4] = [
     "8. expressing http semantics in http2 :: sends headers frame with trailing tab in field value",
 ];
 
-/// A client that says by GOAWAY that it goes, if in an unknown code, and has no stream: its connection is closed.
+/// A client that announces by GOAWAY that it leaves, though with an unknown code, and has no stream: its connection is
+/// closed.
 const LET_GO: [&str; 1] = ["7. error codes :: sends goaway frame with unknown error code"];
 
 /// A pseudo field in a trailer section, which the crate h2 drops: the host never sees it.

@@ -1,5 +1,5 @@
-//! Suites of others against listeners that route requests. Before a merge run those that are installed in seconds, and
-//! the rotation runs the others.
+//! Other projects' suites against listeners that route requests. Before a merge those run that are installed in
+//! seconds; the rotation runs the others.
 
 mod autobahn;
 mod httpwg;

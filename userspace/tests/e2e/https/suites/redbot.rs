@@ -1,5 +1,5 @@
 //! REDbot, a lint for HTTP, asks for a file of nginx with and without the balancer: conditional, partial and compressed
-//! answers are as good through it.
+//! answers are just as good through it.
 
 use std::collections::BTreeSet;
 
