@@ -132,7 +132,7 @@ impl<'a> SharedName<'a> {
         Self { holders, timeouts }
     }
 
-    /// Whether every cluster has servers, so that nothing but the balancer can obey settings for routers.
+    /// Whether every cluster has servers, so that only the balancer can obey settings for routers.
     pub(super) fn has_only_servers(&self) -> bool {
         self.holders
             .iter()

@@ -61,6 +61,6 @@ pub struct AdminTls {
     pub cert: PathBuf,
     /// PEM file with the key of the certificate.
     pub key: PathBuf,
-    /// PEM file with authorities: clients with a certificate of theirs may make the changes that the token allows.
+    /// PEM file with authorities: clients with a certificate signed by one may make the changes that the token allows.
     pub client_ca: Option<PathBuf>,
 }

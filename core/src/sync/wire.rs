@@ -98,7 +98,7 @@ pub enum Message {
     End(u32),
     /// All flows of the sender follow.
     FullBegin,
-    /// All flows of the sender have been sent. These groups of virtual addresses were its own during all that time:
+    /// All flows of the sender have been sent. These groups of virtual addresses were its own during that whole time:
     /// flows to them that were not sent have ended.
     FullEnd(Vec<String>),
     /// A connection of a layer-4 service that the sender carries.
