@@ -1,4 +1,4 @@
-//! What fails, and where the addresses are then.
+//! Failures, and the places of the addresses afterwards.
 
 use nix::sys::signal::Signal;
 

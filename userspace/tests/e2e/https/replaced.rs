@@ -173,7 +173,7 @@ impl Visitor for Http2<'_> {
     }
 }
 
-/// What becomes of a request in HTTP/2.
+/// Outcome of a request in HTTP/2.
 enum Asked {
     Answered(SendRequest<Bytes>),
     /// The connection takes no more requests.

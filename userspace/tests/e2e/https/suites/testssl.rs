@@ -40,7 +40,7 @@ mod share_5 {
     }
 }
 
-/// What testssl has found.
+/// Findings of testssl.
 struct Findings {
     all: Vec<Value>,
     /// Output of testssl, for a failure.
