@@ -1,7 +1,7 @@
-//! Path of a connection: accept, peek, choose, connect; then its flow is cut, or else relayed.
+//! Path of a connection: accept, peek, choose, connect. Then its flow is cut, or relayed if it cannot be cut.
 //!
-//! A worker is a thread with its own runtime and its own listening sockets; a connection never leaves the thread that
-//! accepted it. Workers read the snapshot, add to atomics and take no lock.
+//! A worker is a thread with its own runtime and listening sockets. A connection never leaves the thread that accepted
+//! it. Workers read the snapshot, add to atomics, and take no lock.
 
 pub mod accept;
 mod arrival;

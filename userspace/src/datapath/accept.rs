@@ -13,16 +13,16 @@ use super::socket::Socket;
 use super::worker_state::Worker;
 use crate::sys;
 
-/// Manner in which an acceptor ends.
+/// How an acceptor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
-    /// The acceptor goes on accepting.
+    /// The acceptor keeps accepting.
     Running,
-    /// Everything that has completed its handshake is still accepted, then the socket is closed.
+    /// The acceptor accepts every connection that has completed its handshake, then closes the socket.
     Drain,
-    /// The socket lives on in another process, which accepts what is queued.
+    /// Another process has the socket too, and accepts the queued connections.
     HandOver,
-    /// The socket is kept open by the service manager, and a later process accepts what is queued.
+    /// The service manager keeps the socket open, and a later process accepts the queued connections.
     Leave,
 }
 
@@ -37,8 +37,8 @@ const MAX_ACCEPTED_IN_A_ROW: usize = 4;
 /// connections.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Accepts from a socket until told to stop. `local` is the local address of all its connections where it is known: a
-/// `getsockname` per connection is saved then.
+/// Accepts from a socket until told to stop. `local` is the local address of all its connections, if known: this saves
+/// a `getsockname` per connection.
 pub async fn run(
     worker: Rc<Worker>,
     socket: TcpListener,
@@ -48,7 +48,7 @@ pub async fn run(
     let listener = sys::async_readable(socket)?;
     let mut batch = 0;
     loop {
-        // Checked first: a queue that is never empty must not keep the loop from stopping.
+        // Checked first, so that a queue that is never empty cannot keep the loop from stopping.
         if stop.has_changed().unwrap_or(true) {
             let how = *stop.borrow_and_update();
             match how {
@@ -104,7 +104,7 @@ fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<So
 
 async fn pause_after_error(worker: &Worker, error: &std::io::Error) {
     match error.raw_os_error() {
-        // The client has gone while the connection waited in the queue.
+        // The client left while the connection was in the queue.
         Some(libc::ECONNABORTED | libc::EINTR) => {}
         Some(libc::EMFILE | libc::ENFILE) => {
             worker.shared.totals.paused.inc("no_descriptors");
@@ -118,7 +118,7 @@ async fn pause_after_error(worker: &Worker, error: &std::io::Error) {
     }
 }
 
-/// Takes what waits in the queue: closing the socket would reset it.
+/// Accepts the connections in the queue: closing the socket would reset them.
 async fn drain(worker: &Rc<Worker>, listener: &AsyncFd<TcpListener>, local: Option<SocketAddr>) -> std::io::Result<()> {
     let until = Instant::now() + DRAIN_TIMEOUT;
     while Instant::now() < until {

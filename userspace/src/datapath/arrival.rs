@@ -1,4 +1,4 @@
-//! A connection that has been accepted and has no host yet: it is admitted, then identified.
+//! An accepted connection without a host: it is admitted, then identified.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
@@ -24,7 +24,7 @@ use crate::sys;
 /// An accepted connection.
 pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
-    /// Snapshot that was in force when the connection was accepted.
+    /// Snapshot that was active when the connection was accepted.
     snapshot: Arc<Snapshot>,
     /// Index of the listener in that snapshot.
     index: usize,
@@ -33,20 +33,20 @@ pub(super) struct Arrival<'a> {
     pub(super) peer: SocketAddr,
     /// Address that the client connected to.
     pub(super) local: SocketAddr,
-    /// The client: named by a PROXY header of a trusted proxy, or else the peer.
+    /// The client: named by a trusted proxy's PROXY header, otherwise the peer.
     pub(super) true_client: SocketAddr,
-    /// Address that the client connected to, by the same header: at the proxy then.
+    /// Address that the client connected to, also from the PROXY header: then it is an address of the proxy.
     pub(super) destination: SocketAddr,
     pub(super) accepted: Instant,
-    /// Bytes taken off the client's stream.
+    /// Number of bytes taken off the client's stream.
     pub(super) consumed: u64,
 }
 
-/// Request of a client, as far as its first bytes say.
+/// A client's request, as far as its first bytes show.
 pub(super) struct IdentifiedClient {
-    /// Name that the client asks for, or why there is none.
+    /// Name that the client asks for, or the reason why there is none.
     pub(super) request: Result<ClientRequest, PeekError>,
-    /// An HTTP/2 client that had to be spoken to first.
+    /// An HTTP/2 client that needed the server's SETTINGS first.
     pub(super) greeted: Option<GreetedClient>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Arrival<'a> {
         &self.snapshot.model.listeners[self.index]
     }
 
-    /// Whether the limits of a source apply to connections at once.
+    /// Whether the per-source limits apply to new connections.
     pub(super) fn limits_connections(&self) -> bool {
         self.snapshot.model.limits.per_source.concurrent != 0
     }
@@ -101,9 +101,9 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Refuses a source that the shield denies, and whose packets none of its programs has seen; then counts the connection
-    /// against the listener's limit of connections of a source. The shield's count is an estimate
-    /// between two looks at userspace's counters: this check is exact.
+    /// Refuses a source that the shield denies but whose packets no shield program has seen. Then counts the connection
+    /// against the listener's limit of connections per source. The shield's count is an estimate between two reads of
+    /// userspace's counters; this check is exact.
     pub(super) fn admit(&self, guard: &mut ConnGuard) -> Option<()> {
         let Some(limits) = self.configured().shield.as_ref().map(|shield| shield.limits) else {
             return Some(());
@@ -128,8 +128,8 @@ impl<'a> Arrival<'a> {
         Some(())
     }
 
-    /// Finds out who the client is: reads a trusted proxy's PROXY header, and checks the limits of the source. `None`: the
-    /// client has been refused.
+    /// Finds out who the client is: reads a trusted proxy's PROXY header, and checks the limits per source. `None`: the
+    /// client was refused.
     pub(super) async fn introduce(&mut self, guard: &mut ConnGuard) -> Option<Result<(), PeekError>> {
         let protocol = self.configured().protocol;
         let limit = self.peek_timeout();
@@ -151,14 +151,14 @@ impl<'a> Arrival<'a> {
                 Err(error) => named_well = Err(error),
             }
         }
-        // A trusted proxy is exempt from the limits of a source; the clients that it names are counted instead.
+        // A trusted proxy is exempt from the limits per source. The clients that it names are counted instead.
         if !(is_trusted && self.true_client == self.peer) {
             self.admit_source(guard)?;
         }
         Some(named_well)
     }
 
-    /// Finds out who the client is and what it asks for.
+    /// Finds out who the client is, and which name it asks for.
     pub(super) async fn identify(&mut self, guard: &mut ConnGuard) -> Option<IdentifiedClient> {
         let began = Instant::now();
         let (protocol, limit) = (self.configured().protocol, self.peek_timeout());
@@ -204,7 +204,7 @@ impl<'a> Arrival<'a> {
         None
     }
 
-    /// Place where TLS ends for a client that asks for this name, by what is in force now.
+    /// Where TLS ends for a client that asks for this name, from the current snapshot.
     pub(super) fn termination(&self, name: Option<&Hostname>) -> Termination {
         let snapshot = self.worker.shared.snapshot.load();
         let Some(listener) = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]) else {
@@ -213,7 +213,7 @@ impl<'a> Arrival<'a> {
         self.worker.shared.termination(&snapshot, listener, name)
     }
 
-    /// Whether each request of a client is routed for itself that asks for this name first, by what is in force now.
+    /// Whether requests are routed one by one for a client that asks for this name first, from the current snapshot.
     pub(super) fn routes_requests(&self, name: Option<&Hostname>) -> bool {
         let snapshot = self.worker.shared.snapshot.load();
         let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);

@@ -1,4 +1,4 @@
-//! Chooses a host for a connection, and another when that one does not answer.
+//! Chooses a host for a connection, and another host if that one does not answer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub struct Lease {
     pub host: Arc<HostState>,
     pub backend: SocketAddr,
     pub proxy_protocol: bool,
-    /// Whether the host is spoken to in HTTP/2 with prior knowledge, where it is not in TLS.
+    /// Whether the host gets HTTP/2 with prior knowledge when the connection to it has no TLS.
     pub h2c: bool,
     pub repairs_answers: bool,
-    /// The connection's share of figures: its cluster's part of its route. Set once connected.
+    /// Counters of the connection's cluster within its route. Set once connected.
     pub stats: Option<Arc<RouteClusterStats>>,
     is_counted: bool,
 }
@@ -69,22 +69,22 @@ pub struct Chooser<'a> {
     allow: Option<(&'a [ClusterAllow], IpAddr)>,
     source: u64,
     seed: u64,
-    /// Hosts that have been chosen: none of them is chosen again.
+    /// Hosts already chosen: none of them is chosen again.
     tried: Vec<(usize, u16)>,
-    /// Hosts among the tried that have refused a request: they may take it later, and are chosen again where no other is
-    /// left.
+    /// Hosts among the tried ones that refused a request. They may accept it later, so they are chosen again when no
+    /// other host is left.
     refused: Vec<(usize, u16)>,
-    /// Most connections of a host by the route, beside the limit of its cluster.
+    /// Maximum number of connections of a host by the route, in addition to the cluster's limit.
     limit: Option<u32>,
     /// Hosts that had no room at the last choice.
     full: Vec<(usize, u16)>,
-    /// Whether others that wait for a host do not go before this one.
+    /// Whether it is this connection's turn: no other connection in the queue goes first.
     is_in_turn: bool,
 }
 
-/// Reason why a host that was chosen cannot be leased.
+/// Reason why a chosen host cannot be leased.
 enum LeaseError {
-    /// The host has as many connections as it may, or others wait for one of its cluster.
+    /// The host is at its connection limit, or other connections wait for a host of its cluster.
     Full,
     /// The host is not in the configuration.
     Unknown,
@@ -95,8 +95,8 @@ impl<'a> Chooser<'a> {
         Self::sticky(shared, snapshot, to, protocol, client, None)
     }
 
-    /// Choices for a client that stays where its cookie says. A cluster that the route prefers for the client goes
-    /// before. Such a client takes no ticket: weights share out the others.
+    /// Choices for a client that stays at the host named by its cookie. A cluster that the route prefers for the client
+    /// has priority. The client takes no ticket: weights apply to the other clients only.
     pub fn sticky(
         shared: &Shared,
         snapshot: &'a Snapshot,
@@ -135,7 +135,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Leaves out hosts that have so many connections.
+    /// Leaves out hosts that have this many connections.
     #[must_use]
     pub const fn limited(mut self, limit: Option<u32>) -> Self {
         self.limit = limit;
@@ -155,18 +155,18 @@ impl<'a> Chooser<'a> {
             .is_none_or(|(allow, client)| is_served(allow, cluster, client))
     }
 
-    /// Number of hosts tried so far, but for those that have refused a request.
+    /// Number of hosts tried so far, except those that refused a request.
     pub fn attempts(&self) -> usize {
         self.tried.len() - self.refused.len()
     }
 
-    /// Notes that the host chosen last has refused a request.
+    /// Notes that the last chosen host refused a request.
     pub fn refused(&mut self) {
         self.refused.extend(self.tried.last());
     }
 
-    /// Returns a host that has not been tried yet and has room, and counts the connection against it at once, so that
-    /// concurrent choices see it.
+    /// Returns an untried host that has room. The connection counts against the host at once, so that concurrent
+    /// choices see it.
     pub fn next_host(&mut self) -> Option<Lease> {
         self.full.clear();
         loop {
@@ -178,7 +178,7 @@ impl<'a> Chooser<'a> {
                     return Some(lease);
                 }
                 Err(LeaseError::Unknown) => return None,
-                // A client waits for the host that its cookie names.
+                // The client waits for the host that its cookie names.
                 Err(LeaseError::Full) if first.is_some() => {
                     self.full.push(at);
                     self.stays_at = first;
@@ -189,19 +189,19 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Queue to wait in where the last choice failed because hosts had no room, and whether any host of it will do.
+    /// Queue to wait in if the last choice failed for lack of room, and whether any host of the cluster will do.
     pub(super) fn queue(&self) -> Option<(Arc<ClusterState>, bool)> {
         let (cluster, _) = self.full.first()?;
         let cluster = self.snapshot.clusters.get(*cluster)?;
         Some((Arc::clone(cluster), self.stays_at.is_none()))
     }
 
-    /// Chooses from now on as one that has waited.
+    /// Makes later choices as a connection that has waited.
     pub(super) const fn queue_up(&mut self) {
         self.is_in_turn = true;
     }
 
-    /// Draws a host among those that have refused a request.
+    /// Draws one of the hosts that refused a request.
     fn draw_refused(&mut self) -> Option<(usize, u16)> {
         let refused = std::mem::take(&mut self.refused);
         if refused.is_empty() {
@@ -257,8 +257,8 @@ impl<'a> Chooser<'a> {
         Some((cluster, host))
     }
 
-    /// Returns a host of another cluster of the route when the drawn cluster has no usable host left. Clusters of
-    /// weight 0 are left out.
+    /// Returns a host of another cluster of the route if the drawn cluster has no usable host left. Clusters of weight
+    /// 0 are left out.
     fn choose_in_other_cluster(&self, drawn: Option<usize>) -> Option<(usize, u16)> {
         let routes = &self.snapshot.model.routes;
         let clusters = match self.to {
@@ -298,7 +298,7 @@ impl<'a> Chooser<'a> {
         Ok(lease)
     }
 
-    /// Lease of a host, which does not count yet.
+    /// Leases a host without counting the connection yet.
     fn unlimited_lease(&self, at: (usize, u16)) -> Option<Lease> {
         let (c, h) = (at.0, usize::from(at.1));
         let configured = self.snapshot.model.clusters.get(c)?;

@@ -1,4 +1,4 @@
-//! Guard that counts a connection for as long as it lives: in the process, at its listener, against its source.
+//! Guard that counts a connection for its lifetime: in the process, at its listener, and against its source.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use signalbox_core::limit::SourceCells;
 
 use crate::state::{ListenerState, Shared};
 
-/// Counts a connection from its acceptance on. A flow that is cut takes the counts over ([`Self::detach`]); in all
-/// other cases they end with the guard.
+/// Counts a connection from the time it is accepted. A cut flow takes the counts over ([`Self::detach`]); otherwise
+/// they end with the guard.
 pub struct ConnGuard {
     shared: Arc<Shared>,
     /// `None` once the guard is detached.
     sockets: Option<SocketGuard>,
     listener: Option<Arc<ListenerState>>,
-    /// Source of the connection for the limits that all listeners share; true while the client is peeked at.
+    /// Source of the connection for the limits that all listeners share; true while the client is being peeked at.
     source: Option<(SourceCells, bool)>,
     /// Source of the connection for the listener's shield limit, `limits.concurrent`.
     conn_count_source: Option<SourceCells>,
@@ -22,8 +22,8 @@ pub struct ConnGuard {
     route_source: Option<SourceCells>,
 }
 
-/// Counts a connection into the process for as long as it has sockets: a process that drains ends when none is left, so
-/// not even one that has been accepted and not yet looked at may be missed.
+/// Counts a connection for the process while it has sockets. A draining process ends when no connection is left, so a
+/// connection that was only just accepted must be counted too.
 pub(super) struct SocketGuard(Arc<Shared>);
 
 impl Drop for SocketGuard {
@@ -53,7 +53,7 @@ impl ConnGuard {
         self.listener = Some(Arc::clone(listener));
     }
 
-    /// Counts the connection against its source, which the limiter has admitted. The client is peeked at from now on.
+    /// Counts the connection against its source, which the limiter has admitted. From now on the client is peeked at.
     pub(super) fn enter_source(&mut self, source: SourceCells) {
         self.source = Some((source, true));
     }
@@ -81,7 +81,7 @@ impl ConnGuard {
         }
     }
 
-    /// Marks of a flow that tell the flow GC which counts to give back.
+    /// Marks that tell the flow GC which counts to give back for the flow.
     pub(super) fn marks(&self) -> u8 {
         let mark = |is_set: bool, mark| if is_set { mark } else { 0 };
         OWNS_CONN
@@ -90,8 +90,8 @@ impl ConnGuard {
             | mark(self.route_source.is_some(), OWNS_ROUTE_SOURCE)
     }
 
-    /// Leaves the counts to a cut flow: the flow GC gives them back, by the flow's marks. The count of sockets goes on
-    /// until they are closed.
+    /// Passes the counts to a cut flow: the flow GC gives them back, as the flow's marks say. The count of sockets
+    /// stays until the sockets are closed.
     pub(super) fn detach(&mut self) -> Option<SocketGuard> {
         self.finish_peeking();
         self.sockets.take()

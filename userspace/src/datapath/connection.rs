@@ -1,5 +1,5 @@
-//! Life of one connection, from accept to close: it is admitted and identified ([`super::arrival`]), routed and
-//! dialled ([`super::route`]), and then carried.
+//! Life of one connection from accept to close. It is admitted and identified ([`super::arrival`]), routed and dialled
+//! ([`super::route`]), and then carried.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -38,7 +38,7 @@ pub async fn serve(
     };
     let snapshot = worker.shared.snapshot.load_full();
     let Some(index) = snapshot.binds.find(local) else {
-        // The connection was accepted for an address that has been taken out of the configuration meanwhile.
+        // The address of the connection was removed from the configuration after the connection was accepted.
         worker.shared.totals.refused.inc();
         return;
     };
@@ -48,7 +48,7 @@ pub async fn serve(
     if arrival.configured().routing == Routing::Request {
         return Box::pin(super::http::serve(arrival, &mut guard)).await;
     }
-    // Boxed: the memory that finding a host needs is freed before the long life of the flow begins.
+    // Boxed, so that the memory for finding a host is freed before the flow's long life begins.
     let configured = arrival.configured();
     let connected = if configured.tls.is_some() {
         Box::pin(super::http::serve_https(arrival, &mut guard)).await
@@ -64,7 +64,7 @@ pub async fn serve(
         Ok(attempt) => cut(&worker, attempt, client, pair, guard),
         Err(ineligible) => {
             listener.not_cut[ineligible.index()].inc();
-            // Boxed: a connection that serves requests does not hold the memory that this takes.
+            // Boxed, so that a connection that serves requests does not hold this memory.
             Box::pin(carry(&worker, client, pair, ineligible)).await;
         }
     }
@@ -110,8 +110,8 @@ async fn carry(worker: &Rc<Worker>, client: Socket, pair: ConnectedHost, ineligi
     log_end(&listed.flow.context, Some(&listed.flow), listed.flow.tier(), end);
 }
 
-/// Awaits the end of a flow that is carried between two sockets, or that it is told to end. The future is the caller's,
-/// since a copy of it here would cost each flow its size.
+/// Waits until a flow carried between two sockets ends, or is told to end. The caller owns the future: a copy here
+/// would add its size to every flow.
 pub(super) async fn until_closed<T: From<FlowEnd>>(
     flow: &Flow,
     descriptors: [RawFd; 2],
@@ -120,8 +120,8 @@ pub(super) async fn until_closed<T: From<FlowEnd>>(
     tokio::select! {
         end = carried => end,
         () = flow.close.notified() => {
-            // Reset rather than FIN: undelivered bytes are lost, which an orderly end would hide. The flow still owns
-            // its sockets.
+            // Reset rather than FIN: undelivered bytes are lost, and an orderly close would hide that. The flow still
+            // owns its sockets.
             for fd in descriptors {
                 sys::reset_on_close(fd);
             }
@@ -130,7 +130,7 @@ pub(super) async fn until_closed<T: From<FlowEnd>>(
     }
 }
 
-/// Detaches a cut flow from its sockets, which [`CutAttempt::hand_off`] empties.
+/// Detaches a cut flow from its sockets. [`CutAttempt::hand_off`] empties the sockets.
 fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost, mut guard: ConnGuard) {
     let ConnectedHost {
         host,
@@ -160,7 +160,7 @@ fn cut(worker: &Worker, attempt: CutAttempt, client: Socket, pair: ConnectedHost
     }
 }
 
-/// Carries an established flow on the best tier it is fit for, until it ends.
+/// Carries an established flow on the best tier that it can use, until it ends.
 pub(super) async fn run_relay(
     worker: &Rc<Worker>,
     flow: &Rc<super::flow::Flow>,
@@ -177,12 +177,12 @@ pub(super) async fn run_relay(
             break FlowEnd::Failed;
         };
         if !receive_queues_empty(&relay) {
-            // Bytes have just come whose event tokio has not seen yet: let its driver poll.
+            // Bytes have arrived whose event tokio has not seen yet: let tokio's driver poll.
             tokio::task::yield_now().await;
             continue;
         }
         let moved = relay.leg_bytes();
-        // Deregisters both sockets from tokio's epoll, which would wake for every packet.
+        // Deregisters both sockets from tokio's epoll instance, which would wake up for every packet.
         let (Ok(client), Ok(host)) = (relay.client.into_std(), relay.host.into_std()) else {
             return FlowEnd::Failed;
         };
@@ -204,7 +204,7 @@ pub(super) async fn run_relay(
     end
 }
 
-/// Returns whether both receive queues are empty. The socket map would replay a queue that has been read in part.
+/// Returns whether both receive queues are empty. The socket map would replay a queue that was only partly read.
 fn receive_queues_empty(relay: &Relay) -> bool {
     with_scratch(|scratch| {
         [&relay.client, &relay.host].iter().all(|stream| {

@@ -1,9 +1,9 @@
 //! Tier `cut` on the path of a connection.
 //!
-//! Userspace claims an entry of the flow table, fills in who talks to whom, and connects leg B from a port of its own
-//! choice. The programs see both handshakes and cut the flow on the host's SYN-ACK: from then on they forward every
-//! packet. Userspace then sends on leg B what the kernel's sockets had received by then, and closes both sockets
-//! without FIN or RST on the wire once the host has acknowledged it.
+//! Userspace claims an entry of the flow table, fills in the addresses of client and host, and connects leg B from a
+//! port that it chooses. The programs see both handshakes and cut the flow on the host's SYN-ACK. From then on they
+//! forward every packet. Userspace then sends the bytes that the kernel's sockets had received by then to the host, on
+//! leg B. Once the host has acknowledged them, it closes both sockets without a FIN or RST on the wire.
 
 mod attempt;
 pub(crate) mod eligibility;
@@ -37,7 +37,7 @@ use crate::kernel::address::to_words;
 use crate::kernel::cut::free_entry::FreeEntrySearch;
 use crate::state::outcome::Ineligible;
 
-/// Entries that one connection looks at where its worker has none left: some microseconds.
+/// Number of entries that one connection checks when its worker has none left: this takes some microseconds.
 const MAX_ENTRIES_SEARCHED: u32 = 256;
 
 /// State of tier `cut` in one worker.
@@ -45,13 +45,13 @@ pub struct Cutter {
     kernel: Arc<Cut>,
     ports: SourcePorts,
     sources: SourceAddresses,
-    /// Entries of the flow table that this worker claims first: those given back, and from `next` to `end`.
+    /// Entries of the flow table that this worker claims first: returned entries, and entries from `next` to `end`.
     returned: RefCell<Vec<u32>>,
     next: Cell<u32>,
     end: u32,
-    /// Number of entries of this worker's share.
+    /// Number of entries in this worker's share.
     share_len: u32,
-    /// Search for entries of other workers: connections go to whichever worker is idle, so one may take most of them.
+    /// Search for entries of other workers: idle workers get the connections, so one may get most of them.
     others: RefCell<FreeEntrySearch>,
     /// Flows whose sockets still have bytes to deliver on leg B.
     handoffs: RefCell<Vec<Handoff>>,
@@ -62,13 +62,13 @@ pub struct Cutter {
     is_handed_over: Cell<bool>,
 }
 
-/// Parameters of a flow that shall be cut: its addresses and what userspace has already done on leg A.
+/// Parameters of a flow to cut: its addresses, and what userspace has already done on leg A.
 #[derive(Clone, Copy, Debug)]
 pub struct CutRequest {
     pub client: SocketAddr,
     pub vip: SocketAddr,
     pub backend: SocketAddr,
-    /// Bytes that go to the host in front of the client's.
+    /// Number of bytes that the host gets before the client's bytes.
     pub injected: u32,
     /// Bytes that userspace has taken off the client's stream.
     pub consumed: u32,
@@ -76,27 +76,27 @@ pub struct CutRequest {
     pub greeted: bool,
     /// Timestamp clock of leg A: see [`sys::timestamp_clock`](crate::sys::timestamp_clock).
     pub timestamp_clock: u32,
-    /// The client's window scale, where it differs from ours: leg B's windows are then given in its units, exactly.
+    /// The client's window scale, if it differs from ours: leg B's windows are then announced in its units, exactly.
     pub window_scale: Option<u8>,
-    /// Number of the host in the map `ID_NAMES`; `route` and `listener` likewise.
+    /// Number of the host in the map `ID_NAMES`. `route` and `listener` are numbers of the same map.
     pub host: u32,
     pub route: u32,
     pub listener: u16,
     pub kind: CutKind,
-    /// True if leg B may come from an address that moves between nodes: this node has it now.
+    /// True if leg B may come from an address that moves between nodes. This node has the address now.
     pub may_float: bool,
 }
 
-/// Kind of a flow by what is to be cut of it.
+/// Part of a connection that is to be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutKind {
-    /// The connection.
+    /// The whole connection.
     Connection,
-    /// The rest of a tunnel: the flow is held, its sockets carry it, and it is cut late, if at all.
+    /// The rest of a tunnel: the flow is held, carried by its sockets, and cut late, if at all.
     Tunnel,
-    /// The rest of a long answer: as that of a tunnel, but nothing more of the client's is forwarded.
+    /// The rest of a long answer: like a tunnel, except that no further bytes of the client are forwarded.
     LongAnswer,
-    /// A request that is its connection's last: nothing more of the client's is forwarded.
+    /// The last request of a connection: no further bytes of the client are forwarded.
     LastRequest,
 }
 
@@ -123,28 +123,28 @@ impl Cutter {
         })
     }
 
-    /// Starts claiming entries, once the flow GC has adopted the flows of an earlier process, whose source ports are
-    /// reserved.
+    /// Allows claiming entries, once the flow GC has adopted the flows of an earlier process. The source ports of those
+    /// flows are reserved.
     pub fn start(&self, taken: &[(PortPool, u16)]) {
         self.reserve(taken);
         self.may_claim.set(true);
     }
 
-    /// Leaves source ports to flows that another process or another node has made.
+    /// Reserves source ports for flows of another process or another node.
     pub fn reserve(&self, taken: &[(PortPool, u16)]) {
         for (pool, port) in taken {
             self.ports.reserve(*pool, *port);
         }
     }
 
-    /// Leaves the flow table to a successor: it has counted the flows that are cut, and does not count those that are
-    /// cut from now on.
+    /// Hands the flow table over to a successor. The successor has counted the flows that are cut by now, but does not
+    /// count flows cut later.
     pub fn hand_over(&self) {
         self.is_handed_over.set(true);
     }
 
-    /// Notes which counts a flow that is cut now gives back, and returns whether any. A flow that a successor keeps gives
-    /// back what the successor has counted, which has noted it if it has found the flow.
+    /// Notes which counts a flow that is cut now gives back, and returns whether there are any. If a successor keeps
+    /// the flow, the flow gives back the successor's counts: the successor has noted them if it has found the flow.
     fn note_counts(&self, index: u32, marks: u8) -> bool {
         let keeps_table = !self.is_handed_over.get();
         if keeps_table {
@@ -153,9 +153,9 @@ impl Cutter {
         keeps_table
     }
 
-    /// Takes back entries and source ports of flows that have ended.
+    /// Takes back entries and source ports of ended flows.
     pub fn give_back(&self, entries: Vec<u32>, ports: &[(PortPool, u16)]) {
-        // An entry that another worker had taken may be known here already: more than the share need not be known.
+        // An entry that another worker had taken may be in the list already, so the list is limited to the share.
         let mut returned = self.returned.borrow_mut();
         let room = (self.share_len as usize).saturating_sub(returned.len());
         returned.extend(entries.into_iter().take(room));
@@ -165,8 +165,8 @@ impl Cutter {
         }
     }
 
-    /// Records that the balancer has sent `bytes` bytes to a client, all of them acknowledged: the host's first byte
-    /// then follows them in sequence. Called once, before any host is connected for the client.
+    /// Records that the balancer has sent `bytes` bytes to a client and that all are acknowledged. The host's first
+    /// byte follows them in sequence. Called once, before any host is connected for the client.
     pub fn record_greeting(&self, client: SocketAddr, vip: SocketAddr, bytes: u32) -> Result<(), Ineligible> {
         let tuple = Tuple {
             source: to_words(client.ip()),

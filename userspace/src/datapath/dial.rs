@@ -1,4 +1,4 @@
-//! Connects to a host and tries others when one does not answer; prepares the flow for being cut where it can be.
+//! Connects to a host, and tries others if it does not answer. Prepares the flow for being cut where possible.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -23,24 +23,24 @@ use crate::state::sync::Unprotected;
 use crate::state::{ListenerState, RouteState, Snapshot};
 use crate::sys;
 
-/// Hosts tried for one connection.
+/// Maximum number of hosts tried for one connection.
 pub(super) const MAX_HOSTS_TRIED: usize = 3;
 
-/// Largest window scale with which the least window is less than a segment of most paths. Windows of 16 MiB can be told.
+/// Largest window scale whose smallest window is below the segment size of most paths. Allows windows up to 16 MiB.
 const MAX_PAUSING_WINDOW_SCALE: u8 = 8;
 
-/// Polls of the flow table for the cut before epoll is asked to wait for the connect.
+/// Number of checks of the flow table for the cut before waiting for the connect with epoll.
 const MAX_POLLS: usize = 2;
 
 /// Request for a connection to a host.
 pub(super) struct DialRequest<'a> {
     pub(super) client: SocketAddr,
     pub(super) vip: SocketAddr,
-    /// The true client: named by a PROXY header, or else the peer.
+    /// The true client: named by a PROXY header, otherwise the peer.
     pub(super) true_client: SocketAddr,
     /// Address that the true client connected to, for a PROXY header.
     pub(super) destination: SocketAddr,
-    /// Bytes taken off the client's stream: a PROXY header, and what an HTTP/2 client said while it was greeted.
+    /// Number of bytes taken off the client's stream: a PROXY header, and what an HTTP/2 client sent when greeted.
     pub(super) consumed: u32,
     /// Part of the consumed bytes that the host must still get.
     pub(super) consumed_payload: &'a [u8],
@@ -67,7 +67,7 @@ pub(super) struct HostConnection {
     pub(super) connect_time: Duration,
 }
 
-/// Connects to a host and tries others when one does not answer. Fails with the last error, or `None` where there was
+/// Connects to a host, and tries others if it does not answer. Fails with the last error, or with `None` if there was
 /// no host.
 pub(super) async fn connect(
     worker: &Worker,
@@ -77,7 +77,7 @@ pub(super) async fn connect(
 ) -> Result<HostConnection, Option<std::io::Error>> {
     let mut last = None;
     while chooser.attempts() < MAX_HOSTS_TRIED {
-        // Only a connection's own bytes tell whether its client has gone, and they are the host's.
+        // Only the connection's own bytes show whether its client has left, and those belong to the host.
         let Ok(lease) = queue::next_host(chooser, snapshot.model.timeouts.queue, || false).await else {
             break;
         };
@@ -104,8 +104,8 @@ pub(super) async fn connect(
     Err(last)
 }
 
-/// Awaits a connect to the host of a lease within its time limit, and counts how it ended; a failure counts for the
-/// route too. Returns the time it took.
+/// Waits for a connect to the leased host within its time limit, and counts the result. A failure counts for the route
+/// too. Returns the time that the connect took.
 pub(super) async fn try_host<T>(
     worker: &Worker,
     snapshot: &Snapshot,
@@ -129,7 +129,7 @@ pub(super) async fn try_host<T>(
     };
     lease.host.refused.inc();
     lease.cluster.connect_failures.inc(label);
-    // A shortage of our own (descriptors, ports) is not the host's fault.
+    // A shortage in the balancer (descriptors, ports) is not the host's fault.
     if label != "no_resources" {
         lease.host.failing.store(true, Relaxed);
         if let Some(route) = route {
@@ -169,7 +169,7 @@ pub(super) async fn dial(
             return Ok((Socket::Registered(connect_uncut(lease.backend).await?), Err(ineligible)));
         }
     };
-    // A near host has answered by the time that other tasks have had their turn: the flow table says so.
+    // A nearby host has answered by the time other tasks have had their turn. The flow table shows this.
     for _ in 0..MAX_POLLS {
         if attempt.is_paired() {
             return Ok((host, Ok(attempt)));
@@ -189,7 +189,7 @@ pub(super) async fn dial(
     Ok((host, Ok(attempt)))
 }
 
-/// Connects to the host of a lease so that the flow may be cut late, or says why it may not.
+/// Connects to the leased host so that the flow may be cut late, or says why it cannot be.
 pub(super) async fn dial_held(
     worker: &Worker,
     lease: &Lease,
@@ -201,20 +201,20 @@ pub(super) async fn dial_held(
     host.set_nodelay(true)?;
     match attempt {
         Ok(attempt) if attempt.is_held() => Ok((host, Ok(attempt.hold()))),
-        // Programs of another build do not know that flows can be held, and have cut it.
+        // Programs of another build cannot hold flows, and have cut this one.
         Ok(_) => Err(std::io::Error::other("the flow was cut too early")),
         Err(why) => Ok((host, Err(why))),
     }
 }
 
-/// Reason why leg B of a flow to be cut was not begun.
+/// Reason why leg B of a flow was not started.
 enum BeginError {
     Ineligible(Ineligible),
     Failed(std::io::Error),
 }
 
-/// Begins to connect leg B of a flow that is to be cut. A flow to a virtual address is counted if it ends when the
-/// address moves to another node.
+/// Starts connecting leg B of a flow to cut. A flow to a virtual address is counted if it would end when the address
+/// moves to another node.
 fn begin_cut(
     worker: &Worker,
     lease: &Lease,
@@ -284,7 +284,7 @@ fn try_begin_cut(
     }
 }
 
-/// Connects from a source port of the kernel's choice: the flow will not be cut.
+/// Connects from a source port that the kernel chooses: the flow will not be cut.
 pub(super) async fn connect_uncut(backend: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = super::cut::uncut_socket(backend)?;
     socket.set_nodelay(true)?;

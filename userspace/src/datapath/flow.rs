@@ -17,7 +17,7 @@ use crate::state::outcome::Direction;
 use crate::state::route_stats::RouteClusterStats;
 use crate::state::{ClusterState, HostState, ListenerState};
 
-/// Endpoints of a flow, and the listener, route, cluster and host by which it was chosen.
+/// Endpoints of a flow, and the listener, route, cluster and host chosen for it.
 pub struct FlowContext {
     pub client: SocketAddr,
     pub local: SocketAddr,
@@ -29,7 +29,7 @@ pub struct FlowContext {
     pub stats: Option<Arc<RouteClusterStats>>,
 }
 
-/// An established flow. Counts itself into its cluster while it lives.
+/// An established flow. Counts in its cluster while it lives.
 pub struct Flow {
     pub id: u64,
     pub context: FlowContext,
@@ -42,7 +42,7 @@ pub struct Flow {
     pub tier_reason: Cell<&'static str>,
     /// Reason why the flow was not cut.
     pub not_cut: Cell<&'static str>,
-    /// The direction whose sender has finished before the other's.
+    /// The direction whose sender finished first.
     pub finished_first: Cell<Option<Direction>>,
     /// Signal that the flow is to be closed.
     pub close: Notify,
@@ -112,7 +112,7 @@ pub struct FlowGuard {
 }
 
 impl FlowList {
-    /// Lists a new flow on the slowest tier. `worker` goes into the id, to make it unique in the process.
+    /// Lists a new flow on the slowest tier. `worker` becomes part of the id, which makes the id unique in the process.
     pub fn open(self: &Rc<Self>, worker: usize, parts: FlowContext) -> FlowGuard {
         let id = self.next.get() << 8 | worker as u64;
         self.next.set(self.next.get() + 1);
@@ -139,7 +139,7 @@ impl FlowList {
         }
     }
 
-    /// Signals all flows that the subjects cover to close.
+    /// Closes all flows that match the subjects.
     pub fn close(&self, subjects: &[Subject]) {
         for flow in self.all.borrow().values() {
             let parts = &flow.context;
@@ -149,7 +149,7 @@ impl FlowList {
         }
     }
 
-    /// Returns the number of flows that match, and the first `limit` of them.
+    /// Returns the number of matching flows, and the first `limit` of them.
     pub fn list(&self, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
         let all = self.all.borrow();
         let matching = || all.values().filter(|flow| filter.matches(flow));
@@ -190,25 +190,25 @@ impl FlowFilter {
             )
     }
 
-    /// Returns whether flows of this tier are wanted.
+    /// Returns whether the filter accepts flows of this tier.
     #[must_use]
     pub fn is_tier(&self, tier: Tier) -> bool {
         self.tier.as_deref().is_none_or(|wanted| wanted == tier.as_str())
     }
 
-    /// Returns whether flows of this client are wanted.
+    /// Returns whether the filter accepts flows of this client.
     #[must_use]
     pub fn is_client(&self, client: IpAddr) -> bool {
         self.client.is_none_or(|net| net.contains(&client.to_canonical()))
     }
 
-    /// Returns whether flows of this route are wanted.
+    /// Returns whether the filter accepts flows of this route.
     #[must_use]
     pub fn is_route(&self, route: Option<&str>) -> bool {
         self.route.is_none() || self.route.as_deref() == route
     }
 
-    /// Returns whether flows of this host, cluster and listener are wanted.
+    /// Returns whether the filter accepts flows of this host, cluster and listener.
     #[must_use]
     pub fn is_of(&self, host: &str, cluster: &str, listener: &str) -> bool {
         let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
@@ -227,19 +227,19 @@ pub struct FlowView {
     pub route: Option<String>,
     pub cluster: String,
     pub host: String,
-    /// Local address of leg B, where it is known without a system call.
+    /// Local address of leg B, if known without a system call.
     pub leg_b_local: Option<SocketAddr>,
     pub tier: &'static str,
     /// Reason why the flow is on this tier.
     pub tier_reason: &'static str,
-    /// Reason why the flow was not cut; empty where it was.
+    /// Reason why the flow was not cut; empty if it was.
     pub not_cut: &'static str,
     pub state: &'static str,
     pub age_seconds: f64,
     pub idle_seconds: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Packets forwarded. A super-packet (GRO/GSO) counts as one; `None` on tiers other than `cut`.
+    /// Packets forwarded. A super-packet (GRO/GSO) counts as one. `None` on all tiers except `cut`.
     pub packets_in: Option<u64>,
     pub packets_out: Option<u64>,
 }

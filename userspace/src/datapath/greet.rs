@@ -1,8 +1,8 @@
-//! Greets an HTTP/2 client that waits for the server's SETTINGS: converses until the client has sent its request and
+//! Greets an HTTP/2 client that waits for the server's SETTINGS: talks to the client until it has sent its request and
 //! has acknowledged the SETTINGS.
 //!
-//! The bytes that the client sends meanwhile are taken off its socket. Its acknowledgement is dropped; the rest goes to
-//! the host first of all, as a PROXY header does.
+//! The bytes that the client sends during that time are taken off its socket. Its acknowledgement is dropped. The rest
+//! goes to the host before all other bytes, as a PROXY header does.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -20,7 +20,7 @@ use crate::sys;
 /// Interval of the check whether the client's TCP has acknowledged the SETTINGS.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Reads from a client whose first bytes are in its socket, and answers. Returns what the client asks for.
+/// Reads from a client whose first bytes are in its socket, and answers. Returns the client's request.
 pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -> Result<ClientRequest, PeekError> {
     let stream = client.registered().map_err(|_| PeekError::Closed)?;
     let fd = stream.as_raw_fd();
@@ -34,14 +34,14 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -
         });
         match read {
             Ok(Some(heard)) => heard.map_err(PeekError::Malformed)?,
-            // The client has sent its FIN: nothing can come any more that is not for the host.
+            // The client has sent its FIN: all further bytes are for the host.
             Ok(None) if greeted.client_request().is_some() => break,
             Ok(None) => return Err(PeekError::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => return Err(PeekError::Closed),
         }
         let answer = greeted.take_output();
-        // The answer has some hundred bytes at the most, for which a send buffer always has room.
+        // The answer has a few hundred bytes at most. A send buffer always has room for them.
         if !answer.is_empty() && sys::send(fd, &answer).ok() != Some(answer.len()) {
             return Err(PeekError::Closed);
         }
@@ -49,7 +49,7 @@ pub(super) async fn converse(client: &mut Socket, greeted: &mut GreetedClient) -
             break;
         }
     }
-    // Once the flow is cut, nobody would retransmit an answer that is lost: wait until it is acknowledged.
+    // Once the flow is cut, a lost answer would never be retransmitted, so wait until it is acknowledged.
     while sys::unacknowledged(fd).map_err(|_| PeekError::Closed)? > 0 {
         if sys::is_dead(fd) {
             return Err(PeekError::Closed);

@@ -1,15 +1,15 @@
-//! Listeners with `routing: request`: each request of a client's connection is routed for itself, with the
-//! snapshot in force at that moment, and sent on over a connection to a host that other clients' requests use too.
+//! Listeners with `routing: request`. Each request of a client's connection is routed separately, from the snapshot
+//! that is then current. It goes to the host over a connection that other clients' requests share.
 //!
 //! ```text
-//! conn ─► head ─► exchange ─► upstream ─► pool        one task a client's connection, no spawn, lock or channel
+//! conn ─► head ─► exchange ─► upstream ─► pool        one task per client connection, no spawn, lock or channel
 //!                    └─► carry: request + answer      both directions in one future
-//!                          └─► tunnel                 behind a 101: the relay of other listeners
+//!                          └─► tunnel                 after a 101: the relay of other listeners
 //! http2 ─► exchange, a task for each stream           HTTP/2 is the crate h2's, on the client's side and the host's
 //! ```
 //!
-//! Owns: sockets, time limits, bytes in flight. What is a message and what comes next is decided by
-//! `signalbox_core::http1`, whose `Turn` is driven here.
+//! Sockets, time limits and bytes in flight belong to this module. `signalbox_core::http1` decides where a message ends
+//! and which step is next; its `Turn` is driven here.
 
 mod admission;
 mod after;

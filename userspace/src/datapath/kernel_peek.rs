@@ -1,4 +1,4 @@
-//! The kernel peek's tables, kept as the snapshot in force says; its sign of life, and what it counts.
+//! The kernel peek's tables, kept as the current snapshot requires, with its heartbeat and its counters.
 
 mod answers;
 mod names;
@@ -41,25 +41,25 @@ use tables::{PeekHostKey, PeekTables};
 use wakeups::Wakeups;
 use written::{HostElement, Written, apply};
 
-/// Interval at which the snapshot is looked at, and loads are written.
+/// Interval at which the snapshot is checked and loads are written.
 const PASS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Interval of signs of life, and of looks at interfaces and settings of the kernel.
+/// Interval of heartbeats, and of checks of interfaces and kernel settings.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval at which routes are read.
 const ROUTES_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time that a start waits for the tables.
+/// Time that the start waits for the tables.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time that a change of the configuration waits for the tables: they are then written a little later.
+/// Time that a configuration change waits for the tables. After that they are written a little later.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time without a sign of life from which on a program that outlives the process frees flows by itself.
+/// Time without a heartbeat after which a program that outlives the process frees flows itself.
 const STANDSTILL_TIMEOUT: Duration = Duration::from_nanos((ORPHAN_TICKS as u64) << 20);
 
-/// Time for which clients may have a cookie of a listener that is routed in the kernel no more: two epochs.
+/// Time for which clients may still have a cookie of a listener that the kernel no longer routes: two epochs.
 const COOKIE_TTL: Duration = Duration::from_nanos(2 << cookie::EPOCH_SHIFT_NS);
 
 pub struct KernelPeek {
@@ -67,22 +67,22 @@ pub struct KernelPeek {
     cut: Arc<Cut>,
     registry: Arc<Registry>,
     shared: Arc<Shared>,
-    /// Hosts with their elements of `PEEK_HOSTS`, by number and port: what a flow says of its host.
+    /// Hosts with their elements of `PEEK_HOSTS`, by number and port, which flows contain.
     by_flow: RwLock<HashMap<(u32, u16), HostElement>>,
     state: Mutex<Written>,
-    /// Whether the program is at all interfaces: a host's answer that it does not see would be the kernel's to refuse.
+    /// Whether the program is attached to all interfaces: the kernel would refuse host answers that it does not see.
     attached: AtomicBool,
-    /// Whether a packet filter has rules; kept only where a listener has `peek: auto`.
+    /// Whether a packet filter has rules. Kept only if a listener has `peek: auto`.
     has_filter: AtomicBool,
     filter: Mutex<PacketFilter>,
-    /// Whether a packet socket takes packets of IPv4 and IPv6 at an interface: what is passed up would find no socket.
+    /// Whether a packet socket receives IPv4 or IPv6 at an interface: passed-up packets would find no socket.
     is_shared: [AtomicBool; 2],
-    /// Interfaces by which SYNs are answered where the kernel tells programs no routes: of IPv4, and of IPv6.
+    /// Interfaces on which SYNs are answered if programs cannot ask the kernel for routes: for IPv4, and for IPv6.
     answering: Mutex<[[u32; MAX_ANSWERING]; 2]>,
     /// Whether no host answers, see [`Answers`].
     has_no_answers: AtomicBool,
     answers: Mutex<Answers>,
-    /// Whether interfaces have changed since the thread looked at them.
+    /// Whether interfaces have changed since the thread last checked them.
     looks_again: AtomicBool,
     stopping: AtomicBool,
     wakeups: Wakeups,
@@ -120,11 +120,11 @@ impl KernelPeek {
         })
     }
 
-    /// Starts its thread, which attaches the program and keeps the tables, and waits until it has done that once.
+    /// Starts its thread, which attaches the program and keeps the tables. Waits until it has done so once.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
-            // Closed though it panics: changes of the configuration wait for this thread.
+            // Closed even on a panic: configuration changes wait for this thread.
             let _closed = Closed(&this.wakeups);
             this.keep_tables();
         })?;
@@ -134,7 +134,7 @@ impl KernelPeek {
                 this.wakeups.wake(FOLLOW_TIMEOUT);
             }
         });
-        // Set once, for there is one in a process, and only where there is a thread to wait for.
+        // Set once, because a process has only one, and only if there is a thread to wait for.
         let _ = self.shared.snapshot_follower.set(follow);
         let begun = Instant::now();
         while self.lock().made.is_none() && begun.elapsed() < START_TIMEOUT {
@@ -143,7 +143,7 @@ impl KernelPeek {
         Ok(())
     }
 
-    /// Work of the thread: tables, signs of life, and looks at the machine, until the process stops.
+    /// Work of the thread: tables, heartbeats and checks of the machine, until the process stops.
     fn keep_tables(&self) {
         let (mut beaten, mut routes_read): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stopping.load(Relaxed) {
@@ -151,7 +151,7 @@ impl KernelPeek {
             let looks_again = self.looks_again.swap(false, Relaxed);
             if looks_again || beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
                 if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
-                    // The program may have freed flows by itself, which nobody counts any more.
+                    // The program may have freed flows itself. These are no longer counted.
                     self.settle_all();
                 }
                 beaten = Some(Instant::now());
@@ -160,7 +160,7 @@ impl KernelPeek {
                     self.look_for_routes();
                 }
                 let written = self.lock();
-                // Looked at again under the lock: a sign of life after the stop would have SYNs answered again.
+                // Checked again under the lock: after the stop, a heartbeat would make the program answer SYNs again.
                 if self.stopping.load(Relaxed) {
                     break;
                 }
@@ -179,8 +179,8 @@ impl KernelPeek {
         }
     }
 
-    /// Leaves SYNs to the listening sockets, and connections whose SYN was answered; where a successor has the sockets, its
-    /// program takes these, which believes the same cookies.
+    /// Leaves SYNs to the listening sockets, and connections whose SYN was answered too. If a successor has the
+    /// sockets, its program takes these connections: it accepts the same cookies.
     pub fn stop(&self, has_successor: bool) {
         self.stopping.store(true, Relaxed);
         let mut written = self.lock();
@@ -192,7 +192,7 @@ impl KernelPeek {
         let gone = if has_successor {
             bindings.into_iter().try_for_each(|key| self.peek.unbind(key))
         } else {
-            // For clients that have a cookie: their data is passed up.
+            // The bindings stay for clients that have a cookie: their data is passed up.
             Ok(())
         };
         let config = PeekConfig {
@@ -210,12 +210,12 @@ impl KernelPeek {
         self.peek.exit_counts()
     }
 
-    /// Notes that userspace has seen a flow of the program's: it counts for its host now, or is over.
+    /// Notes that userspace has seen a flow of the program: the flow now counts for its host, or is over.
     pub fn settle(&self, flow: &CutFlow) {
         self.with_host(flow, |index, _| self.peek.settle(index));
     }
 
-    /// Writes how many connections a flow's host has, of which that has changed.
+    /// Writes the connection count of a flow's host, if it has changed.
     pub fn follow_load(&self, flow: &CutFlow) {
         self.with_host(flow, |index, host| self.peek.set_counted(index, host.active.get()));
     }
@@ -231,7 +231,7 @@ impl KernelPeek {
         self.shared.snapshot.load().model.datapath.serves_orphaned
     }
 
-    /// Detaches programs that an earlier process has left; this one's tables are written by now. Returns how many.
+    /// Detaches programs of an earlier process, once this process has written its tables. Returns how many.
     pub fn replace_orphans(&self) -> io::Result<usize> {
         self.peek.replace_orphans(self.outlives_process())
     }
@@ -264,7 +264,7 @@ impl KernelPeek {
         }
     }
 
-    /// Writes the settings; `written` says whether the tables are whole.
+    /// Writes the settings. `written` shows whether the tables are complete.
     fn show_life(&self, written: &Written) -> io::Result<()> {
         let tables = written.version;
         self.peek.set_config(PeekConfig {
@@ -277,7 +277,7 @@ impl KernelPeek {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the tables of the snapshot in force, and the loads of hosts.
+    /// Writes the tables of the current snapshot, and the loads of hosts.
     fn follow(&self) {
         let mut written = self.lock();
         if self.stopping.load(Relaxed) || !self.attached.load(Relaxed) {
@@ -303,7 +303,7 @@ impl KernelPeek {
         }
     }
 
-    /// Writes tables. What is written belongs together: meanwhile, and for good if something fails, the program passes
+    /// Writes tables, which belong together: while they are being written, or after a failure, the program passes
     /// connections up.
     fn write(&self, written: &mut Written, mut tables: PeekTables) -> io::Result<()> {
         let now = Instant::now();
@@ -348,7 +348,7 @@ impl KernelPeek {
         });
         let mut sources: HashMap<_, _> = sources.collect();
         if sources.len() > MAX_PEEK_SOURCES as usize {
-            // Connections are made from the hosts' own addresses, and end when their virtual address moves.
+            // Connections use the hosts' own addresses, and end when their virtual address moves.
             sources.clear();
             tables.leave_out("source", PeekObstacle::TableFull);
         }
@@ -386,7 +386,7 @@ impl KernelPeek {
         })?;
         apply(&mut written.clusters, clusters, |index, cluster| match cluster {
             Some(cluster) => self.peek.set_cluster(*index, cluster),
-            // Routes lead to it no more.
+            // No route leads to the element any more.
             None => Ok(()),
         })?;
         apply(
@@ -418,7 +418,7 @@ impl KernelPeek {
         self.show_life(written)
     }
 
-    /// Notes which hosts have which elements, for their counts. Returns the elements' entries.
+    /// Notes which elements hosts have, for their counts. Returns the elements' entries.
     fn follow_hosts(&self, written: &mut Written, tables: &PeekTables) -> HashMap<u32, PeekHost> {
         let (mut by_flow, mut hosts, mut entries) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (key, (host, state)) in &tables.hosts {
@@ -438,8 +438,8 @@ impl KernelPeek {
         entries
     }
 
-    /// Returns why connections at a listener, for a name and its route in the model, are left to userspace; `None`: the
-    /// program routes them, if it understands their first data.
+    /// Returns why connections at a listener, for a name and its route in the model, are left to userspace. `None`: the
+    /// program routes them if it understands their first data.
     #[must_use]
     pub fn obstacle(
         &self,
@@ -474,7 +474,7 @@ impl KernelPeek {
         Some(known.copied().unwrap_or(PeekObstacle::TableFull))
     }
 
-    /// Counts connections that the program has begun as seen: those of the time before anybody looked at flows, which are
+    /// Counts connections that the program has begun as seen. They are from before flows were checked, and have been
     /// adopted by now.
     pub fn settle_all(&self) {
         for (index, _) in self.lock().hosts.values() {
@@ -482,13 +482,13 @@ impl KernelPeek {
         }
     }
 
-    /// Returns how much is left to userspace, by kind and reason.
+    /// Returns how many items are left to userspace, by kind and reason.
     #[must_use]
     pub fn left_out(&self) -> LeftOut {
         self.lock().left_out.clone()
     }
 
-    /// Returns how many names have a route in the kernel, for each protocol counted by itself.
+    /// Returns how many names have a route in the kernel, counted separately for each protocol.
     #[must_use]
     pub fn routes(&self) -> usize {
         self.lock().names.len()

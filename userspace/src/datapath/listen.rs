@@ -39,34 +39,34 @@ pub enum ListenError {
 fn socket(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // Connections to the address that are in TIME_WAIT or still established must not keep it from being bound.
+    // Connections to the address in TIME_WAIT, or still established, must not keep the socket from being bound.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     Ok(socket)
 }
 
 fn listening(socket: Socket) -> io::Result<TcpListener> {
-    // TCP_NODELAY is inherited by accepted sockets, which saves a call for each.
+    // TCP_NODELAY is inherited by accepted sockets, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Calls `listen` on bound sockets: only now does the kernel take connections for them.
+/// Calls `listen` on bound sockets: only from now on does the kernel accept connections for them.
 pub fn listen_all(sockets: &[TcpListener]) -> io::Result<()> {
     sockets
         .iter()
         .try_for_each(|socket| socket2::SockRef::from(socket).listen(BACKLOG))
 }
 
-/// Opens sockets for `sk_lookup` to steer to: one per group of workers in each family, on a loopback address and a port
-/// that nobody is told. Where IPv6 is switched off, IPv4 alone is served.
+/// Opens sockets for `sk_lookup` to steer to: one per group of workers and address family, on a loopback address and a
+/// port that is not published. Without IPv6 on the machine, only IPv4 is served.
 pub fn open_steered(count: usize) -> io::Result<Vec<TcpListener>> {
     complete_steered(Vec::new(), count)
 }
 
-/// Adds to inherited sockets what is missing of `count` in each family, and puts those of IPv4 first: groups of workers
-/// have them in turn.
+/// Adds sockets to the inherited ones until each family has `count`, and puts IPv4 first: the groups of workers use
+/// them in turn.
 pub fn complete_steered(inherited: Vec<TcpListener>, count: usize) -> io::Result<Vec<TcpListener>> {
     let is_v4 = |socket: &TcpListener| socket.local_addr().is_ok_and(|addr| addr.is_ipv4());
     let (v4, v6) = inherited.into_iter().partition(is_v4);
@@ -78,7 +78,7 @@ pub fn complete_steered(inherited: Vec<TcpListener>, count: usize) -> io::Result
     Ok(all)
 }
 
-/// Adds to sockets of one family what is missing of `count`.
+/// Adds sockets to those of one family until there are `count`.
 fn complete_group(mut group: Vec<TcpListener>, loopback: IpAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     while group.len() < count {
         let addr = group
@@ -91,7 +91,7 @@ fn complete_group(mut group: Vec<TcpListener>, loopback: IpAddr, count: usize) -
     Ok(group)
 }
 
-/// Opens another socket of the SO_REUSEPORT group that `listener` belongs to.
+/// Opens another socket in the SO_REUSEPORT group of `listener`.
 pub fn open_sibling(listener: &TcpListener) -> io::Result<TcpListener> {
     let addr = listener.local_addr()?;
     let socket = socket(addr, true)?;
@@ -102,7 +102,7 @@ pub fn open_sibling(listener: &TcpListener) -> io::Result<TcpListener> {
     listening(socket)
 }
 
-/// Address that a bind is listened on without `sk_lookup`: a single address, or a family's wildcard.
+/// Listening address of a bind without `sk_lookup`: a single address, or a family's wildcard.
 fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     bind.single().or_else(|| {
         (bind.prefix.prefix_len() == 0).then(|| match bind.prefix {
@@ -112,7 +112,7 @@ fn plain_addr(bind: &Bind) -> Option<SocketAddr> {
     })
 }
 
-/// Binds sockets to an address without listening yet: one for each group of workers.
+/// Binds sockets to an address, one for each group of workers, without listening yet.
 pub fn bind_all(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenError> {
     let addr = plain_addr(bind).ok_or(ListenError::PrefixNeedsSteering { bind: *bind })?;
     check_free(bind)?;
@@ -130,10 +130,10 @@ pub fn bind_all(bind: &Bind, count: usize) -> Result<Vec<TcpListener>, ListenErr
         .collect()
 }
 
-/// Checks that nobody else listens on a bind. With `sk_lookup` the kernel reports no conflict: the other process would
-/// silently lose its clients to us.
+/// Checks that no other process listens on a bind. With `sk_lookup` the kernel reports no conflict: the other process
+/// would silently lose its clients to the balancer.
 pub fn check_free(bind: &Bind) -> Result<(), ListenError> {
-    // A prefix is tried at its first address, a wildcard at the wildcard.
+    // A prefix is tested at its first address, a wildcard at the wildcard address.
     let addr = plain_addr(bind).unwrap_or_else(|| (bind.prefix.addr(), bind.port).into());
     let attempt = || -> io::Result<()> {
         let socket = socket(addr, false)?;
@@ -141,7 +141,7 @@ pub fn check_free(bind: &Bind) -> Result<(), ListenError> {
             socket.set_only_v6(true)?;
         }
         socket.bind(&addr.into())?;
-        // Binding alone would pass beside a listener that allows address reuse.
+        // Binding alone would succeed even if the other listener allows address reuse.
         socket.listen(1)
     };
     attempt().map_err(|error| explain(addr, error))
@@ -158,7 +158,7 @@ fn explain(addr: SocketAddr, error: io::Error) -> ListenError {
     }
 }
 
-/// Finds the process that listens on an address, by /proc: `nginx (pid 4211)`.
+/// Finds the process that listens on an address, from /proc: `nginx (pid 4211)`.
 fn owning_process(addr: SocketAddr) -> Option<String> {
     let inode = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|table| {
         let text = fs::read_to_string(table).ok()?;
@@ -183,7 +183,7 @@ fn owning_process(addr: SocketAddr) -> Option<String> {
     None
 }
 
-/// Returns the inode of a line of /proc/net/tcp if it is a listener (state 0A) that conflicts with an address.
+/// Returns the inode in a line of /proc/net/tcp if it is a listener (state 0A) that conflicts with an address.
 fn listening_inode(line: &str, addr: SocketAddr) -> Option<String> {
     let mut fields = line.split_whitespace().skip(1);
     let (ip, port) = fields.next()?.split_once(':')?;

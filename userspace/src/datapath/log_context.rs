@@ -15,7 +15,7 @@ use crate::state::outcome::{Direction, FlowEnd};
 use crate::state::{ListenerState, Shared};
 use crate::sys::unix_ms;
 
-/// A connection that may yet be refused.
+/// A connection that may still be refused.
 #[derive(Clone, Copy)]
 pub(super) struct PendingConnection<'a> {
     pub(super) shared: &'a Shared,
@@ -29,7 +29,7 @@ pub(super) struct PendingConnection<'a> {
 }
 
 impl PendingConnection<'_> {
-    /// Logs that the connection is refused; `why` is the metric's label.
+    /// Logs that the connection is refused. `why` is the metric's label.
     pub(super) fn log_refused(&self, name: Option<&Hostname>, route: Option<&str>, why: &'static str) {
         self.shared
             .log
@@ -66,7 +66,7 @@ pub(super) struct LogContext {
 }
 
 impl LogContext {
-    /// Logs the end of the connection between `parts`; `flow` says what it carried.
+    /// Logs the end of the connection between `parts`. `flow` has its byte counts.
     pub(super) fn log_end(
         &self,
         shared: &Shared,
@@ -91,7 +91,7 @@ impl LogContext {
             duration: self.accepted.elapsed(),
             connect: Some(self.connect),
             end: ConnectionEnd::Flow(end),
-            // `closed_by` is for FINs only: a reset, too, ends a direction.
+            // `closed_by` names the sender of the first FIN. A reset ends a direction too, so it is left out.
             closed_by: flow.filter(|_| end == FlowEnd::Finished).and_then(|flow| {
                 flow.finished_first.get().map(|direction| match direction {
                     Direction::In => "client",
@@ -102,7 +102,7 @@ impl LogContext {
         });
     }
 
-    /// Keeps what the flow table does not know of a cut flow, for the record at its end.
+    /// Keeps details of a cut flow that the flow table lacks, for the record at its end.
     pub(super) fn keep_details(&self, shared: &Shared, client: SocketAddr, key: FlowKey) {
         let before = self.accepted.elapsed().saturating_sub(duration_between(key.1, tick()));
         let details = FlowDetails {

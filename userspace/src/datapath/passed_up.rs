@@ -1,13 +1,13 @@
-//! Bytes that a blocked credit has passed up (tier `sockmap`): when userspace may read them.
+//! When userspace may read the bytes that a blocked credit has passed up (tier `sockmap`).
 
 use signalbox_common::credit::Credit;
 
-/// Returns whether a credit is blocked and stays so until its count of consumed bytes is written: only then may userspace
-/// read from the leg.
+/// Returns whether a credit is blocked and stays blocked until its count of consumed bytes is written. Only then may
+/// userspace read from the leg.
 ///
-/// `blocked` does not say so: once all passed bytes are consumed, the next segments can be redirected, use up the credit
-/// and block it again between any two system calls. Bytes read after that would overtake those that were redirected just
-/// before.
+/// `blocked` alone does not show that. Once all passed bytes are consumed, the next segments can be redirected, use up
+/// the credit and block it again between any two system calls. Bytes read after that would overtake the segments
+/// redirected just before.
 pub(super) fn stays_blocked(credit: &Credit) -> bool {
     credit.consumed != credit.passed
 }
@@ -19,7 +19,7 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise bytes that userspace reads overtake redirected ones.
+    /// Otherwise bytes that userspace reads would overtake redirected ones.
     #[test]
     fn a_credit_whose_bytes_are_all_consumed_is_not_read_from() {
         let mut credit = Credit::default();
@@ -34,7 +34,7 @@ mod tests {
     }
 
     proptest! {
-        /// The count of redirected bytes is final while userspace reads, whatever arrives meanwhile.
+        /// While userspace reads, the count of redirected bytes is final, even if more bytes arrive.
         #[test]
         fn nothing_is_redirected_while_userspace_may_read(
             rounds in prop::collection::vec((prop::collection::vec(1u64..5000, 0..8), any::<bool>(), 0u64..8000), 1..100),

@@ -1,8 +1,8 @@
 //! Looks at a connection's first bytes without taking them.
 //!
-//! The bytes stay in the socket (MSG_PEEK): a slow client costs no buffer here, and whatever carries the flow later
-//! finds its stream whole. The exception is an HTTP/2 client that waits for the server's SETTINGS: its bytes are taken
-//! (`greet.rs`).
+//! The bytes stay in the socket (MSG_PEEK): a slow client costs no buffer here, and the tier that carries the flow
+//! later finds the whole stream. The exception is an HTTP/2 client that waits for the server's SETTINGS: its bytes are
+//! taken (`greet.rs`).
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -20,18 +20,18 @@ use super::scratch::with_scratch;
 use super::socket::Socket;
 use crate::sys;
 
-/// Reason why a client's first bytes did not say what it asks for.
+/// Reason why a client's first bytes do not show what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeekError {
-    /// The time limit passed before the client had said what it asks for.
+    /// The time limit passed before the request was complete.
     Timeout,
-    /// The client has said what it asks for, but has not acknowledged our SETTINGS in time (HTTP/2).
+    /// The request is complete, but the client has not acknowledged our SETTINGS in time (HTTP/2).
     Unacknowledged,
     /// The client closed the connection before its request was complete.
     Closed,
-    /// The client closed the connection without sending a byte: mostly a port check.
+    /// The client closed the connection without sending a byte. Mostly this is a port check.
     Silent,
-    /// The client's bytes cannot be parsed, and more of them would not help.
+    /// The client's bytes cannot be parsed, and more bytes would not help.
     Malformed(PeekParseError),
 }
 
@@ -49,7 +49,7 @@ impl PeekError {
 
 /// Peeks until `look` returns an answer.
 async fn peek_until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, PeekError> {
-    // The bytes are mostly there already.
+    // Usually the bytes have arrived already.
     let at_once = with_scratch(|scratch| match sys::recv(client.as_raw_fd(), scratch, libc::MSG_PEEK) {
         Ok(n) if n > 0 => look(&scratch[..n]),
         _ => None,
@@ -67,7 +67,7 @@ async fn peek_until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Optio
                     Some(answer) => Ok(Ok(answer)),
                     None if n == 0 => Ok(Err(PeekError::Silent)),
                     None if ready.is_read_closed() => Ok(Err(PeekError::Closed)),
-                    // WouldBlock clears tokio's readiness, so that the next wait is for more bytes than these.
+                    // WouldBlock clears tokio's readiness, so that the next wait ends only when more bytes arrive.
                     None => Err(io::ErrorKind::WouldBlock.into()),
                 }
             })
@@ -80,8 +80,8 @@ async fn peek_until<T>(client: &mut Socket, mut look: impl FnMut(&[u8]) -> Optio
     }
 }
 
-/// Finds out what the client asks for, by the listener's protocol. An HTTP/2 client that had to be spoken to first is
-/// left in `greeted`, with the bytes that have been taken off its stream.
+/// Finds out what the client asks for, in the listener's protocol. An HTTP/2 client that needed the server's SETTINGS
+/// first is left in `greeted`, with the bytes taken off its stream.
 pub async fn peek_request(
     client: &mut Socket,
     protocol: Protocol,
@@ -118,8 +118,8 @@ pub async fn peek_request(
     })
 }
 
-/// Time that a trusted client of a `tcp` listener has to send a PROXY header before it is taken to send none: it may
-/// wait for the server to speak first. A proxy sends its header at once.
+/// Time limit for a PROXY header from a trusted client of a `tcp` listener. A client without a header may wait for the
+/// server to speak first. A proxy sends its header at once.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Takes a PROXY header off the stream, if there is one. Returns its length and the connection that it names.
@@ -145,7 +145,7 @@ pub async fn proxy_header(
         Err(_) => silent?,
     }?;
     if len > 0 {
-        // The header has just been seen in the queue: one read takes it.
+        // The header was just seen in the queue, so one read returns it.
         let read = with_scratch(|scratch| sys::recv(client.as_raw_fd(), &mut scratch[..len], 0));
         if read.ok() != Some(len) {
             return Err(PeekError::Closed);

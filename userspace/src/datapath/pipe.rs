@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 use super::scratch::with_scratch;
 use crate::sys;
 
-/// Capacity of a pipe in bytes: bounds the memory that a stalled reader costs.
+/// Capacity of a pipe in bytes. It bounds the memory for a stalled reader.
 pub const CAPACITY_BYTES: usize = 512 * 1024;
 
-/// Pipes that may exist at once in the process. Set at the start from the descriptor limit; a flow that gets none goes
-/// on copying. Bounds descriptors and what stopped readers pin.
+/// Maximum number of pipes in the process, set at the start from the descriptor limit. A flow that gets no pipe
+/// continues to copy. The maximum bounds descriptors, and memory that stalled readers pin.
 pub static MAX_PIPES: AtomicUsize = AtomicUsize::new(256);
 
 /// Number of pipes in the process.
 static LIVE_PIPES: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of empty pipes that each worker keeps for its next flows.
+/// Maximum number of empty pipes that each worker keeps for its next flows.
 const MAX_POOLED_PIPES: usize = 32;
 
 thread_local! {
@@ -33,9 +33,9 @@ thread_local! {
 
 /// Outcome of filling a pipe.
 pub enum Filled {
-    /// So many bytes are in the pipe.
+    /// Number of bytes in the pipe.
     Pipe(usize),
-    /// Bytes that no pipe takes.
+    /// Bytes that cannot go through a pipe.
     Bytes(Vec<u8>),
     /// The sender has finished.
     End,
@@ -48,7 +48,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Takes a pipe from the pool, or makes a new one. Fails where descriptors have run out.
+    /// Takes a pipe from the pool, or makes a new one. Fails without free descriptors.
     pub fn take() -> io::Result<Self> {
         let pooled = POOL.with_borrow_mut(Vec::pop);
         let ends = match pooled {
@@ -73,11 +73,11 @@ impl Pipe {
         self.len
     }
 
-    /// Moves at most `most` bytes from a socket into the empty pipe. The task is woken when there are some.
+    /// Moves at most `most` bytes from a socket into the empty pipe. The task is woken when bytes arrive.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, from: &TcpStream, most: u64) -> Poll<io::Result<Filled>> {
         let most = usize::try_from(most).map_or(CAPACITY_BYTES, |most| most.min(CAPACITY_BYTES));
         loop {
-            // The pipe is empty here, so EAGAIN can only mean that the socket has nothing.
+            // The pipe is empty here, so EAGAIN can only mean that the socket has no bytes.
             match from.try_io(Interest::READABLE, || self.fill(from, most)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(from.poll_read_ready(cx))?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -100,8 +100,8 @@ impl Pipe {
             self.len += n;
             return Ok(Filled::Pipe(n));
         }
-        // The socket is empty, at its end, or has urgent data, which splice never gets past and reports as either of
-        // these. Only a read tells them apart.
+        // The socket is empty, at its end, or has urgent data. Splice never gets past urgent data, and reports it as
+        // one of the other two. Only a read tells them apart.
         with_scratch(|scratch| {
             let room = most.min(scratch.len());
             Ok(match sys::recv(from.as_raw_fd(), &mut scratch[..room], 0)? {
@@ -122,7 +122,7 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // A pipe with bytes in it would hand them to another flow: such a pipe is closed instead.
+        // A pipe with bytes would hand them to another flow, so it is closed instead.
         let Some(ends) = self.ends.take() else { return };
         let kept = self.len == 0
             && POOL.with_borrow_mut(|pool| {

@@ -1,5 +1,5 @@
-//! Direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that the other does
-//! not take.
+//! One direction of a flow in userspace: reads from one leg, writes to the other, and keeps the bytes that the other
+//! leg does not accept yet.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -13,16 +13,16 @@ use super::pipe::{Filled, Pipe};
 use super::scratch::with_scratch;
 use crate::sys;
 
-/// Reads in one direction before other tasks get their turn.
+/// Number of reads in one direction before other tasks get their turn.
 const MAX_READS_IN_A_ROW: usize = 16;
 
-/// Bytes of one direction after which it is bulk, if its reads are also as large as `MIN_BULK_READ_BYTES`.
+/// Number of bytes in one direction after which it is bulk, if its reads have at least `MIN_BULK_READ_BYTES` too.
 const MIN_BULK_TOTAL_BYTES: u64 = 128 * 1024;
 const MIN_BULK_READ_BYTES: usize = 16 * 1024;
 
 #[derive(Default)]
 pub(super) struct RelayDirection {
-    /// Bytes read that the far leg has not taken yet.
+    /// Bytes that were read but not yet accepted by the far leg.
     pub(super) pending: Vec<u8>,
     pub(super) pending_start: usize,
     pub(super) pipe: Option<Pipe>,
@@ -37,11 +37,11 @@ pub(super) struct RelayDirection {
 
 /// State of a direction after one pump.
 pub(super) enum PumpState {
-    /// Nothing to read: the direction waits for bytes.
+    /// Nothing to read: waiting for bytes.
     Waiting,
-    /// The far leg is full: the direction waits for it to take the kept bytes.
+    /// The far leg is full: waiting until it accepts the kept bytes.
     Stalled,
-    /// The turn is over, and there may be more to read.
+    /// The turn is over, but there may be more to read.
     Yielded,
     Done,
 }
@@ -55,7 +55,7 @@ pub(super) enum Side {
 pub(super) type PumpError = (Side, io::Error);
 
 impl RelayDirection {
-    /// Whether it keeps no byte.
+    /// Whether no bytes are kept.
     pub(super) fn is_empty(&self) -> bool {
         self.pending_start == self.pending.len() && self.pipe.as_ref().is_none_or(|pipe| pipe.buffered() == 0)
     }
@@ -76,11 +76,11 @@ impl RelayDirection {
                 return Ok(PumpState::Stalled);
             }
             if self.eof {
-                // No shutdown for the direction that ends last: the sockets are closed in a moment, which sends the
+                // No shutdown for the direction that ends last: the sockets are about to be closed, which sends the
                 // FIN.
                 if !self.write_shut && !last {
                     self.write_shut = true;
-                    // ENOTCONN: the far end is gone already, which its own direction reports.
+                    // ENOTCONN: the far end is gone already. Its own direction reports that.
                     match sys::shutdown_write(to.as_raw_fd()) {
                         Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err((Side::To, error)),
                         _ => {}
@@ -102,7 +102,7 @@ impl RelayDirection {
         Ok(PumpState::Yielded)
     }
 
-    /// Writes the kept bytes. Returns false where some are left; the task is woken when the far leg has room.
+    /// Writes the kept bytes. Returns false if some are left. The task is woken when the far leg has room.
     fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> io::Result<bool> {
         loop {
             let written = if self.pending_start < self.pending.len() {
@@ -127,7 +127,7 @@ impl RelayDirection {
         }
     }
 
-    /// Reads once into the scratch buffer and writes at once what the far leg takes. `Ok(false)`: nothing to read.
+    /// Reads once into the scratch buffer, and writes at once what the far leg accepts. `Ok(false)`: nothing to read.
     fn read_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -161,12 +161,12 @@ impl RelayDirection {
         })
     }
 
-    /// Reads once into the pipe. `Ok(false)`: nothing to read, and the pipe has been given back.
+    /// Reads once into the pipe. `Ok(false)`: nothing to read, and the pipe was given back.
     fn read_pipe(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> io::Result<bool> {
         if self.pipe.is_none() {
             match Pipe::take() {
                 Ok(pipe) => self.pipe = Some(pipe),
-                // Out of descriptors: this direction goes on copying.
+                // No descriptor is free: this direction continues to copy.
                 Err(_) => {
                     self.splicing = false;
                     return Ok(true);

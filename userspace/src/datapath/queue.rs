@@ -1,4 +1,4 @@
-//! Waits for a host that has room, where hosts have a limit of connections: first come, first served.
+//! Waits for a host with room when hosts have connection limits: first come, first served.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::choose::{Chooser, Lease};
 use crate::state::ClusterState;
 
-/// Interval at which the first that waits looks by itself, for a host that has got well, any that waits for the host that
-/// its cookie names, and all whether their clients are there.
+/// Interval of checks that need no signal. The first in the queue looks for a host that has recovered. A client whose
+/// cookie names a host looks for that host. Every waiting connection checks that its client is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Place in a cluster's queue.
@@ -38,14 +38,14 @@ impl Drop for QueuePlace {
 
 /// Reason why a client gets no host.
 pub(super) enum NoHost {
-    /// None can be used, or has had room in time.
+    /// No host can be used, or none had room in time.
     Unavailable,
-    /// The client has gone while it waited.
+    /// The client left while it waited.
     ClientGone,
 }
 
-/// Chooses a host. Where all have as many connections as they may, waits until one has room, for so long at most, and
-/// only while the client is there.
+/// Chooses a host. If all are at their connection limit, waits until one has room, within the time limit, and only
+/// while the client is there.
 pub(super) async fn next_host(
     chooser: &mut Chooser<'_>,
     patience: Duration,
@@ -65,11 +65,11 @@ async fn wait(
 ) -> Result<Lease, NoHost> {
     let until = Instant::now() + patience;
     let (cluster, takes_any) = chooser.queue().ok_or(NoHost::Unavailable)?;
-    // A place in the queue keeps others from hosts that have room: none is taken to wait for a certain host.
+    // A place in the queue keeps others from hosts with room, so waiting for a certain host takes none.
     let place = takes_any.then(|| QueuePlace::new(Arc::clone(&cluster)));
     chooser.queue_up();
     loop {
-        // Before each look for a host: none works for a client that does not read the answer.
+        // Checked before each choice: no host should work for a client that does not read the answer.
         if is_gone() {
             cluster.queue.abandoned.inc();
             return Err(NoHost::ClientGone);
@@ -91,7 +91,7 @@ async fn wait(
                 None => std::future::pending().await,
             }
         };
-        // A signal that nobody waits for is kept.
+        // A signal is kept even if no task waits for it.
         let _ = timeout(LOOK_INTERVAL.min(left), signalled).await;
     }
 }

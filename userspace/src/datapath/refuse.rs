@@ -1,4 +1,4 @@
-//! Refusals in the protocol of the client, so that the client knows why.
+//! Refusals in the client's protocol, so that the client learns the reason.
 
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
@@ -20,27 +20,27 @@ use crate::sys;
 /// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefuseReason {
-    /// No route has the name.
+    /// No route matches the name.
     NoRoute,
-    /// The client named no host, and there is no route for such clients.
+    /// The client sent no name, and no route exists for such clients.
     NoName,
     /// The route has no usable host.
     NoHost,
-    /// The route's hosts have as many connections as they may.
+    /// All hosts of the route are at their connection limit.
     HostsFull,
-    /// The route has usable hosts, but none took the connection.
+    /// The route has usable hosts, but no connect succeeded.
     ConnectFailed,
     /// The route does not serve the client's address.
     NotAllowed,
-    /// The client began too many connections for the name in a time.
+    /// The client opened connections for the name too fast.
     ConnectionRate,
     /// The client has too many connections for the name.
     Connections,
-    /// No certificate of a `https` listener names the host that the client asks for.
+    /// No certificate of an `https` listener matches the client's name.
     NoCertificate,
-    /// The client changes to HTTP/2 where it may not: in TLS without ALPN, or behind a request.
+    /// The client switches to HTTP/2 where that is not allowed: in TLS without ALPN, or after a request.
     Http2,
-    /// The client's first bytes did not say what it asks for.
+    /// The client's first bytes do not show what it asks for.
     Peek(PeekError),
 }
 
@@ -91,7 +91,7 @@ impl RefuseReason {
         })
     }
 
-    /// HTTP/2 refusal: response and error code; `None` where the client gets no answer.
+    /// HTTP/2 refusal: response and error code. `None` if the client gets no answer.
     fn http2(self) -> Option<h2::H2Refusal<'static>> {
         let code = match self {
             Self::Peek(PeekError::Unacknowledged) => code::SETTINGS_TIMEOUT,
@@ -109,17 +109,17 @@ impl RefuseReason {
             Self::NotAllowed | Self::ConnectionRate | Self::Connections => 49, // access_denied
             Self::NoHost | Self::HostsFull | Self::ConnectFailed | Self::Http2 => 80, // internal_error
             Self::Peek(PeekError::Malformed(PeekParseError::Malformed(_) | PeekParseError::TooLarge)) => 50, // decode_error
-            // A client that does not speak TLS would not understand an alert.
+            // A client that does not speak TLS does not understand an alert.
             Self::Peek(_) => return None,
         })
     }
 
-    /// Whether a client of a TLS port speaks HTTP, and understands an answer in it alone.
+    /// Whether a client of a TLS port speaks plain HTTP, and understands only an answer in HTTP.
     fn is_plain_http(self) -> bool {
         self == Self::Peek(PeekError::Malformed(PeekParseError::PlainHttp))
     }
 
-    /// Text of what a client sees that is refused so.
+    /// Description of what a client sees when it is refused for this reason.
     pub fn seen_by(self, protocol: Protocol) -> String {
         match (protocol, self.http(), self.alert()) {
             (Protocol::Http, Some((status, text)), _) => format!("HTTP {status}: {text}"),
@@ -130,8 +130,7 @@ impl RefuseReason {
         }
     }
 
-    /// Answer for a client that has sent `first`, apart from the bytes that were taken off its stream while it was
-    /// greeted.
+    /// Answer for a client that has sent `first`, not counting bytes taken off its stream while it was greeted.
     fn answer(
         self,
         protocol: Protocol,
@@ -164,7 +163,7 @@ impl RefuseReason {
 /// Time that a refused client has to read its answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Most bytes of a refused client that are discarded while it reads.
+/// Maximum number of bytes of a refused client that are discarded while it reads.
 const MAX_DISCARD_BYTES: usize = 256 * 1024;
 
 /// Sends the answer of a refusal and closes the connection.
@@ -178,7 +177,7 @@ pub async fn refuse(
     refuse_after(shared, Vec::new(), stream, protocol, why, greeted).await;
 }
 
-/// Refuses a client whose first bytes have been taken off its stream.
+/// Refuses a client whose first bytes were taken off its stream.
 pub(super) async fn refuse_after(
     shared: &Shared,
     mut first: Vec<u8>,
@@ -191,9 +190,8 @@ pub(super) async fn refuse_after(
     if why.answer(protocol, &[], None, &pages).is_none() {
         return;
     }
-    // Closing with unread bytes would send RST, which overtakes the answer.
-    // Bytes that have come so far are read and discarded, within reason: a sender that does not stop is reset after
-    // all.
+    // Closing with unread bytes would send an RST, which overtakes the answer. So the bytes that have arrived are read
+    // and discarded, up to a limit. A client that keeps sending is reset.
     with_scratch(|scratch| {
         let mut left = MAX_DISCARD_BYTES;
         while left > 0 {

@@ -1,8 +1,8 @@
-//! Tiers `copy` and `splice`: two sockets, two directions, each pumped as far as it goes.
+//! Tiers `copy` and `splice`: two sockets and two directions, each pumped as far as possible.
 //!
-//! An idle flow holds no buffer: bytes go through one scratch buffer per worker, and only the bytes that the far end
-//! did not take at once are kept (at most [`super::scratch::SCRATCH_BYTES`] bytes, or a pipe's worth). A direction with
-//! kept bytes does not read: that is the back-pressure, and the bound on memory.
+//! An idle flow holds no buffer: bytes go through one scratch buffer per worker. Only bytes that the far end does not
+//! accept at once are kept (at most [`super::scratch::SCRATCH_BYTES`] bytes, or a pipe's worth). A direction with kept
+//! bytes does not read. This is the back-pressure, and it bounds the memory.
 
 use std::future::poll_fn;
 use std::os::fd::AsRawFd as _;
@@ -20,31 +20,31 @@ use super::pump::{PumpState, RelayDirection, Side};
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys;
 
-/// Interval at which a direction that waits for its reader checks whether its sender is still there.
+/// Interval at which a stalled direction checks whether its sender is still there.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit for delivering what a reset leg had sent, and the interval of the checks for that.
+/// Time limit for delivering the bytes that a reset leg had sent, and the interval of the checks for that.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Result of pumping.
 pub enum RelayOutcome {
     Ended(FlowEnd),
-    /// Nothing is under way in userspace: the flow may be moved to a tier that the kernel carries.
+    /// No bytes are under way in userspace: the flow may move to a tier in the kernel.
     Quiet,
 }
 
 /// Tiers that a flow may use.
 #[derive(Clone, Copy, Debug)]
 pub struct TierPolicy {
-    /// Tier that the configuration forces: used as soon as it can be had.
+    /// Tier that the configuration forces: used as soon as it is available.
     pub forced: Option<Tier>,
     /// True if the kernel can carry flows (tier `sockmap`).
     pub sockmap_available: bool,
     pub idle: Duration,
 }
 
-/// Bytes that userspace itself has read from and written to each leg: a kernel tier counts from these.
+/// Bytes that userspace has read from and written to each leg. A kernel tier counts from these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LegBytes {
     pub from_client: u64,
@@ -62,7 +62,7 @@ pub struct Relay {
     inward: RelayDirection,
     outward: RelayDirection,
     stalled: bool,
-    /// Set when a leg has been reset: how and when. What its peer had sent before is still delivered, then the other
+    /// Set when a leg was reset: how and when. Bytes that its peer had sent before are still delivered, then the other
     /// leg is reset too.
     reset: Option<(FlowEnd, Instant)>,
     /// Bytes taken off the client's stream before the relay began.
@@ -93,19 +93,19 @@ impl Relay {
         }
     }
 
-    /// Queues bytes for the host that go before all others.
+    /// Queues bytes for the host before all others.
     pub fn with_preamble(mut self, preamble: Vec<u8>) -> Self {
         self.inward.pending = preamble;
         self
     }
 
-    /// Queues bytes for the client that go before all others.
+    /// Queues bytes for the client before all others.
     pub fn with_answer(mut self, bytes: Vec<u8>) -> Self {
         self.outward.pending = bytes;
         self
     }
 
-    /// Takes a flow back that the kernel would not carry.
+    /// Takes a flow back that the kernel could not carry.
     pub fn resume(client: TcpStream, host: TcpStream, flow: Rc<Flow>, policy: TierPolicy, moved: LegBytes) -> Self {
         let mut relay = Self::new(client, host, flow, policy, moved.from_client - moved.to_host);
         relay.inward.total_bytes = moved.to_host;
@@ -123,13 +123,13 @@ impl Relay {
         }
     }
 
-    /// Whether no byte is under way in userspace, and neither sender has finished.
+    /// Whether no byte is under way in userspace and neither sender has finished.
     pub fn is_empty(&self) -> bool {
         let is_open = |half: &RelayDirection| half.is_empty() && !half.eof;
         self.reset.is_none() && is_open(&self.inward) && is_open(&self.outward)
     }
 
-    /// Has both legs reset when they are closed, unless the flow ended in good order.
+    /// Makes both legs send a reset when they are closed, unless the flow finished normally.
     pub fn reset_unless_finished(&self, end: FlowEnd) {
         if matches!(end, FlowEnd::ClientReset | FlowEnd::HostReset | FlowEnd::Failed) {
             sys::reset_on_close(self.client.as_raw_fd());
@@ -181,15 +181,15 @@ impl Relay {
                 Ok(at) if at < timer.deadline().into_std() || timer.is_elapsed() => timer.as_mut().reset(at.into()),
                 Ok(_) => {}
             }
-            // The timer is only ever moved when it fires or must fire sooner: most flows never touch it again.
+            // The timer is only moved when it fires or must fire sooner: most flows never touch it again.
             ready!(timer.as_mut().poll(cx));
         }
     }
 
-    /// Delivers to the other leg what a reset leg had sent before, and ends the flow when that is acknowledged.
+    /// Delivers the bytes that a reset leg had sent to the other leg, and ends the flow once they are acknowledged.
     ///
-    /// An immediate reset would purge bytes that we have acknowledged to their sender: for one, an answer that a server
-    /// sends before it closes on an unread request.
+    /// An immediate reset would discard bytes that the balancer has acknowledged to their sender. An example is the
+    /// answer of a server that then closes with an unread request.
     fn poll_reset(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<RelayOutcome> {
         let Some((end, since)) = self.reset else {
             return Poll::Pending;
@@ -206,13 +206,13 @@ impl Relay {
                 Direction::In => &mut self.inward,
                 Direction::Out => &mut self.outward,
             };
-            // The reset ends this direction, not a FIN.
+            // The reset ends this direction, without a FIN.
             half.write_shut = true;
             let delivered = match self.pump(cx, direction) {
                 Ok(PumpState::Done) => sys::unacknowledged(target).map_or(true, |left| left == 0),
                 Ok(PumpState::Yielded) => continue,
                 Ok(PumpState::Waiting | PumpState::Stalled) => false,
-                // The dead leg has nothing more; or the other leg is dead too, and there is nobody to deliver to.
+                // The reset leg has no more bytes. Or the other leg is dead too, so the bytes cannot be delivered.
                 Err(again) => {
                     let half = match direction {
                         Direction::In => &mut self.inward,
@@ -233,7 +233,7 @@ impl Relay {
         }
     }
 
-    /// Returns when the flow must be examined again. An error means that it ends now.
+    /// Returns when the flow must be examined next. An error means that it ends now.
     fn deadline(&self) -> Result<Instant, FlowEnd> {
         let now = Instant::now();
         let idle = self.flow.last_active.get() + self.policy.idle;
@@ -243,7 +243,7 @@ impl Relay {
         if !self.stalled {
             return Ok(idle);
         }
-        // A stalled direction does not read, so a reset of its sender is not seen by reading.
+        // A stalled direction does not read, so reading cannot show a reset of its sender.
         let gone = |stream: &TcpStream| sys::is_dead(stream.as_raw_fd());
         if !self.inward.eof && gone(&self.client) {
             return Err(FlowEnd::ClientReset);
@@ -256,8 +256,8 @@ impl Relay {
 
     /// Returns whether the kernel should carry a quiet flow from now on (tier `sockmap`).
     ///
-    /// Only where the listener asks for it: each message wakes a kernel thread, so that two joined sockets are slower
-    /// than copying, except for a conversation that has the machine to itself (bench/results/latest.md).
+    /// Used only where the listener asks for it. Each message wakes a kernel thread, so two joined sockets are slower
+    /// than copying, except when one conversation has the machine to itself (bench/results/latest.md).
     fn wants_sockmap(&self) -> bool {
         self.policy.forced == Some(Tier::Sockmap)
             && self.policy.sockmap_available

@@ -27,13 +27,13 @@ use crate::state::outcome::Ineligible;
 use crate::state::route_stats::RouteRefusal;
 use crate::state::{ListenerState, Shared, Snapshot};
 
-/// A host that has been connected for a client.
+/// A connected host for a client.
 pub(super) struct ConnectedHost {
     pub(super) host: Socket,
     pub(super) lease: Lease,
     pub(super) context: FlowContext,
     pub(super) policy: TierPolicy,
-    /// Bytes taken off the client's stream.
+    /// Number of bytes taken off the client's stream.
     pub(super) consumed: u64,
     pub(super) attempt: Result<CutAttempt, Ineligible>,
     /// Bytes to send to the host before those in the client's socket; not sent yet.
@@ -45,14 +45,14 @@ pub(super) struct ConnectedHost {
 }
 
 impl Arrival<'_> {
-    /// Admits and identifies the client, routes it and dials a host; refuses the client where any of these fails.
+    /// Admits and identifies the client, routes it and dials a host. Refuses the client if any of these fails.
     pub(super) async fn connect(mut self, guard: &mut ConnGuard) -> Option<(Socket, ConnectedHost)> {
         self.admit(guard)?;
         let identity = self.identify(guard).await?;
         self.route(identity, guard).await
     }
 
-    /// Chooses a host and connects to it. A client for which there is none is refused.
+    /// Chooses a host and connects to it. A client is refused if there is none.
     pub(super) async fn route(
         mut self,
         identity: IdentifiedClient,
@@ -75,7 +75,7 @@ impl Arrival<'_> {
         None
     }
 
-    /// Connects to a host of the client's route, or to another where that does not answer.
+    /// Connects to a host of the client's route, or to another if it does not answer.
     async fn dial(
         &mut self,
         request: ClientRequest,
@@ -85,7 +85,7 @@ impl Arrival<'_> {
         let (worker, listener, protocol) = (self.worker, Arc::clone(self.listener()), self.configured().protocol);
         let shared = &worker.shared;
         count_name(&listener, protocol, request.hostname.as_ref());
-        // The snapshot may have changed while the client was peeked at: choose by the one in force now.
+        // The snapshot may have changed while the client was peeked at, so the current one is used.
         let snapshot = shared.snapshot.load_full();
         let fallback = snapshot
             .binds
@@ -197,7 +197,7 @@ impl Arrival<'_> {
         })
     }
 
-    /// Admits the client to a route by its address, and counts the connection for the limits of the route.
+    /// Checks the client's address for a route, and counts the connection for the limits of the route.
     fn admit_to_route(&self, route: &Route, guard: &mut ConnGuard) -> Result<(), RefuseReason> {
         let client = self.true_client.ip();
         if !route.allows(client) || !route.has_cluster_for(route.cluster_allow(), client) {
@@ -224,7 +224,7 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// Returns whether the flow may be cut; `sent`: bytes that the client has been sent by the balancer.
+    /// Returns whether the flow may be cut. `sent`: number of bytes that the balancer has sent to the client.
     fn may_cut(&self, sent: u32, guard: &ConnGuard) -> Result<(), Ineligible> {
         let facts = CutFacts {
             datapath: self.configured().datapath,
@@ -260,7 +260,7 @@ pub(super) async fn count_and_refuse(
     }
 }
 
-/// Counts a refusal for its route and returns the route's name, where there is a route.
+/// Counts a refusal for its route, and returns the route's name if there is a route.
 pub(super) fn count_refused<'a>(
     snapshot: &'a Snapshot,
     to: Destination,

@@ -1,8 +1,8 @@
-//! Scratch buffer of a worker: connections that do not wait for a reader hold no buffer of their own.
+//! Scratch buffer of a worker, so that connections need no buffer of their own unless they wait for a reader.
 
 use std::cell::RefCell;
 
-/// Size of the scratch buffer: the most bytes of one read.
+/// Size of the scratch buffer: the maximum number of bytes of one read.
 pub const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {

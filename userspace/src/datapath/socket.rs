@@ -1,7 +1,7 @@
-//! A connection's socket, registered with epoll only when somebody has to wait for it.
+//! A connection's socket, which is registered with epoll only when a task must wait for it.
 //!
-//! The first bytes of a client, and a host's answer, have often come by the time one looks. A connection that never
-//! waits costs no `epoll_ctl(2)`, of which there would be four: two sockets, added and removed.
+//! A client's first bytes, and a host's answer, have often arrived when they are first read. A connection that never
+//! waits saves four calls of `epoll_ctl(2)`: two sockets, each added and removed.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,8 +1,9 @@
-//! Tier `sockmap`, seen from userspace: two joined sockets, their credits, and the ends.
+//! Tier `sockmap` as userspace sees it: two joined sockets, their credits, and the ends of the streams.
 //!
-//! The kernel carries the bytes. Userspace extends a direction's credit as the far end acknowledges; relays what the
-//! program passes up once the credit is exhausted, and says so when all of that is relayed; shuts the far leg when a
-//! sender has finished and all its bytes have been queued there; notices resets and idle flows.
+//! The kernel carries the bytes. Userspace extends a direction's credit as the far end acknowledges bytes. Once the
+//! credit is exhausted, the program passes bytes up; userspace relays them, and tells the program when all are relayed.
+//! When a sender has finished and all its bytes are queued on the far leg, userspace shuts that leg. It also detects
+//! resets and idle flows.
 
 use std::io;
 use std::net::TcpStream;
@@ -23,18 +24,18 @@ use crate::kernel::sockmap::{JoinOutcome as Outcome, SockmapPair};
 use crate::state::outcome::{Direction, FlowEnd};
 use crate::sys;
 
-/// Credit of a direction: bytes in flight without the far end's acknowledgement.
+/// Credit of a direction: bytes in flight that the far end has not acknowledged.
 const CREDIT_WINDOW_BYTES: u64 = 1024 * 1024;
 
-/// Interval of the next look while something is unfinished; doubled each time that nothing came of it.
+/// Interval of checks while something is unfinished. It doubles after each check without progress.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(64);
 
-/// Interval of looks at a flow that carries bytes, and at one that does not.
+/// Interval of checks of a flow that carries bytes, and of one that does not.
 const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 const QUIET_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most attempts to count a leg's bytes between two acknowledgements.
+/// Maximum number of attempts to count a leg's bytes between two acknowledgements.
 const MAX_READINGS: usize = 1000;
 
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
@@ -49,17 +50,17 @@ struct SockmapDirection {
     from: TcpStream,
     credit: u32,
     cookie: u64,
-    /// Bytes of the sender that userspace had read before the join.
+    /// Bytes of the sender that userspace read before the join.
     preread: u64,
-    /// Bytes that userspace has read, of those that the program passed up.
+    /// Bytes that userspace has read out of those that the program passed up.
     consumed: u64,
-    /// Bytes of `consumed` that are written to the far leg.
+    /// Bytes of `consumed` that were written to the far leg.
     relayed: u64,
     pending: Vec<u8>,
     /// Bytes counted into the flow so far.
     counted: u64,
     /// True if the program sees the packets that arrive on this leg. False for a second leg that the socket map refused
-    /// (its sender had finished by then): such a leg is read by userspace to its end.
+    /// because its sender had already finished: userspace reads such a leg to its end.
     in_kernel: bool,
     hung_up: bool,
     done: bool,
@@ -67,7 +68,7 @@ struct SockmapDirection {
     queued_before: u64,
 }
 
-/// A flow of tier `sockmap`, and what userspace keeps about it.
+/// A flow of tier `sockmap`, and its state in userspace.
 pub struct SockmapFlow {
     sockmap: Arc<SockmapPair>,
     sockmap_watch: Rc<SockmapWatch>,
@@ -78,7 +79,7 @@ pub struct SockmapFlow {
     pause: Duration,
 }
 
-/// The sockets of a flow that could not be joined, given back with the error.
+/// The sockets of a flow that could not be joined, returned with the error.
 pub struct JoinError {
     pub client: TcpStream,
     pub host: TcpStream,
@@ -86,7 +87,7 @@ pub struct JoinError {
 }
 
 impl SockmapFlow {
-    /// Joins the legs. Both receive queues must have been read empty, and nothing may be kept in userspace.
+    /// Joins the legs. Both receive queues must be empty, and userspace must not hold any bytes.
     pub fn join(
         sockmap: &Arc<SockmapPair>,
         watch: &Rc<SockmapWatch>,
@@ -149,7 +150,7 @@ impl SockmapFlow {
             if self.flow.last_active.get().elapsed() >= self.idle {
                 break FlowEnd::Idle;
             }
-            // An event or the timer: in either case both directions are examined again.
+            // An event, or the timer: either way, both directions are examined again.
             let _ = tokio::time::timeout(wait, self.watched.next_event()).await;
         };
         match end {
@@ -163,7 +164,7 @@ impl SockmapFlow {
         end
     }
 
-    /// Advances both directions. Returns the longest time to wait, or `None` when the flow has ended.
+    /// Advances both directions. Returns the maximum time to wait, or `None` if the flow has ended.
     fn advance_both(&mut self) -> Result<Option<Duration>, FlowEnd> {
         let (mut moved, mut unfinished) = (false, false);
         let events = [self.watched.take_events(0), self.watched.take_events(1)];
@@ -193,8 +194,8 @@ impl SockmapFlow {
             wants[1 - at] |= did.wants & EPOLLOUT;
         }
         for (at, direction) in self.directions.iter().enumerate() {
-            // Events are one-shot (EPOLLONESHOT): rearmed here. A leg that is closed both ways would report EPOLLHUP
-            // for ever.
+            // Events are one-shot (EPOLLONESHOT) and are rearmed here. A leg that is closed both ways would report
+            // EPOLLHUP forever.
             if (events[at] | wants[at]) != 0 && events[at] & EPOLLHUP == 0 {
                 let hang_up = if direction.hung_up { 0 } else { EPOLLRDHUP };
                 let key = self.watched.key(at);
@@ -234,7 +235,7 @@ impl Drop for SockmapFlow {
 #[derive(Default)]
 struct Advance {
     moved: bool,
-    /// True if the direction must be looked at again soon, without an event for it.
+    /// True if the direction must be checked again soon, without waiting for an event.
     unfinished: bool,
     /// Events to wait for: EPOLLIN of the source, EPOLLOUT of the target.
     wants: u32,
@@ -281,7 +282,7 @@ impl PreparedPair {
 }
 
 impl SockmapDirection {
-    /// Returns which side an error on this direction comes from.
+    /// Returns which side caused an error on this direction.
     fn end_of_error(&self, error: &io::Error) -> FlowEnd {
         tracing::debug!(%error, direction = ?self.direction, hung_up = self.hung_up, done = self.done, relayed = self.relayed, "A flow of tier sockmap was aborted.");
         let source_gone = sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);
@@ -291,7 +292,7 @@ impl SockmapDirection {
         }
     }
 
-    /// Returns whether the sender has finished and the far leg has not got a FIN yet.
+    /// Returns whether the sender has finished but the far leg has not sent a FIN yet.
     fn is_finished(&self) -> bool {
         !self.done && sys::tcp_info(self.from.as_raw_fd()).is_ok_and(|info| info.peer_finished())
     }
@@ -316,7 +317,8 @@ impl SockmapDirection {
                 self.extend_credit(sockmap, far)?;
             }
             if credit.blocked != 0 {
-                // All is consumed, and nothing has come since: the next segment is redirected, and may need credit soon.
+                // All bytes are consumed and no more have arrived. The next segment is redirected, and may soon need
+                // credit.
                 did.wants |= EPOLLIN;
             }
         }
@@ -339,17 +341,17 @@ impl SockmapDirection {
         Ok(())
     }
 
-    /// Returns whether all bytes that the kernel took for the far leg are in its send queue or already acknowledged.
+    /// Returns whether all bytes that were redirected to the far leg are in its send queue or already acknowledged.
     fn far_took_all(&self, sockmap: &SockmapPair, far: &Self) -> io::Result<bool> {
         let queued = queued(&far.from)?.saturating_sub(far.queued_before);
         Ok(queued >= sockmap.credits.read(self.credit).sent + self.relayed)
     }
 
-    /// Relays the bytes that the program passed up without credit; extends the credit when none of them is left. Only
-    /// where [`Self::may_relay`] has said yes: bytes that were redirected are counted in full by then.
+    /// Relays the bytes that the program passed up without credit, and extends the credit when none of them is left.
+    /// Called only if [`Self::may_relay`] returned true: by then, redirected bytes are counted in full.
     fn relay_passed_up(&mut self, sockmap: &SockmapPair, far: &Self, did: &mut Advance) -> io::Result<()> {
         if !self.far_took_all(sockmap, far)? {
-            // Redirected bytes go first: writing now would overtake them.
+            // Redirected bytes go first: a write now would overtake them.
             did.unfinished = true;
             return Ok(());
         }
@@ -372,7 +374,7 @@ impl SockmapDirection {
                 sys::recv(self.from.as_raw_fd(), scratch, 0).inspect(|&n| self.pending.extend_from_slice(&scratch[..n]))
             });
             match read {
-                // End of the stream; `forward_fin` finds out whether all of it is relayed.
+                // End of the stream. `forward_fin` checks whether everything was relayed.
                 Ok(0) => {
                     self.hung_up = true;
                     return Ok(());
@@ -390,8 +392,7 @@ impl SockmapDirection {
                     let credit = sockmap.credits.read(self.credit);
                     if self.consumed == credit.passed {
                         self.extend_credit(sockmap, far)?;
-                        // All bytes that were passed up are relayed: the program redirects again from the next
-                        // segment on.
+                        // All passed-up bytes are relayed: the program redirects again from the next segment on.
                         self.pending = Vec::new();
                     } else {
                         did.unfinished = true;
@@ -406,7 +407,7 @@ impl SockmapDirection {
         Ok(())
     }
 
-    /// Passes the sender's FIN on to the far leg, once every byte is queued there.
+    /// Passes the sender's FIN on to the far leg, once all bytes are queued there.
     fn forward_fin(&mut self, sockmap: &SockmapPair, far: &Self, flow: &Flow, did: &mut Advance) -> io::Result<()> {
         let info = sys::tcp_info(self.from.as_raw_fd())?;
         if info.state == sys::TCP_CLOSE
@@ -415,9 +416,9 @@ impl SockmapDirection {
             return Err(error);
         }
         if !info.peer_finished() {
-            // No FIN: the count below would be wrong by one. Either the event was not for this leg, or it came before
-            // the new state could be read (`tcp_get_info` does not take the socket's lock): then no other event will
-            // come, so look again.
+            // No FIN yet, and the count below would be wrong by one. Either the event was for the other leg, or it came
+            // before the new state was readable (`tcp_get_info` does not take the socket's lock). No other event will
+            // come then, so check again.
             self.hung_up = false;
             did.unfinished = true;
             return Ok(());
@@ -429,7 +430,7 @@ impl SockmapDirection {
         let all_taken = credit.sent + self.consumed >= expected && none_passed_over && self.pending.is_empty();
         if !all_taken || !self.far_took_all(sockmap, far)? {
             if !all_taken {
-                // Has the program run over bytes that it has not seen yet.
+                // Makes the program process bytes that it has not seen yet.
                 sys::recheck_receive_queue(self.from.as_raw_fd())?;
                 if self.may_relay(&sockmap.credits.read(self.credit)) {
                     self.relay_passed_up(sockmap, far, did)?;
@@ -449,16 +450,16 @@ impl SockmapDirection {
     }
 }
 
-/// Returns how many bytes a socket's TCP has taken for sending since it was connected, or fewer.
+/// Returns how many bytes a socket's TCP has accepted for sending since it was connected, or fewer.
 fn queued(socket: &TcpStream) -> io::Result<u64> {
-    // The acknowledged bytes are read first: an acknowledgement in between makes the sum too small, never too large.
+    // The acknowledged bytes are read first: a new acknowledgement makes the sum too small, but never too large.
     let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;
     Ok(acked + sys::unacknowledged(socket.as_raw_fd())?)
 }
 
-/// Returns the same number exactly, of a socket that nobody writes to at the moment.
+/// Returns the same number exactly, for a socket to which no other task writes at the moment.
 ///
-/// Later sums are compared with this one. Too small, it would make the far leg seem to have bytes that it has not.
+/// Later sums are compared with this number. If it were too small, the far leg would seem to have extra bytes.
 fn queued_exactly(socket: &TcpStream) -> io::Result<u64> {
     for _ in 0..MAX_READINGS {
         let acked = sys::tcp_info(socket.as_raw_fd())?.bytes_acked;

@@ -1,8 +1,9 @@
-//! Events of the sockets of tier `sockmap`, per worker: an epoll instance of its own, because tokio's would wake for
-//! every packet.
+//! Events of the sockets of tier `sockmap`, per worker. They have a separate epoll instance, because tokio's would wake
+//! up for every packet.
 //!
-//! A socket in a socket map is "readable" for each segment that the kernel redirects. Only hang-ups are watched here,
-//! and, while a credit is exhausted, readability and room to write. Measured: 76-102 us a round trip against 101-162.
+//! A socket in a socket map becomes "readable" for each segment that the kernel redirects. So only hang-ups are watched
+//! here, and, while a credit is exhausted, readability and room to write. Measured: 76-102 us a round trip against
+//! 101-162.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -28,7 +29,7 @@ struct WatchSlot {
 /// Flows of tier `sockmap` of a worker, and the epoll instance that watches them.
 pub struct SockmapWatch {
     epoll: AsyncFd<Epoll>,
-    /// Credits come in pairs, one of each direction: pair i is credits 2i and 2i+1.
+    /// Credits come in pairs, one per direction: pair i is credits 2i and 2i+1.
     pairs: Range<u32>,
     free: RefCell<Vec<u32>>,
     unused: Cell<u32>,
@@ -81,7 +82,7 @@ impl SockmapWatch {
         self.epoll.get_ref().rearm(socket, events, key)
     }
 
-    /// Stops watching a socket that lives on elsewhere: its events would be taken for those of the credit's next flow.
+    /// Stops watching a socket that another owner keeps: its events would be taken for those of the credit's next flow.
     pub fn remove(&self, socket: &TcpStream) {
         self.epoll.get_ref().remove(socket);
     }
@@ -97,7 +98,7 @@ impl SockmapWatch {
         }
     }
 
-    /// Distributes events to flows, for as long as the worker lives.
+    /// Passes events to flows, for as long as the worker lives.
     pub async fn run(self: Rc<Self>) -> io::Result<()> {
         let mut events = Vec::new();
         loop {

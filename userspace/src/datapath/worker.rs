@@ -28,7 +28,7 @@ use crate::state::Shared;
 /// Key of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListenSocketKey {
-    /// A socket that `sk_lookup` steers connections to; several workers have one each, numbered.
+    /// A socket that `sk_lookup` steers connections to. Several workers have one each, numbered.
     Steered(usize),
     /// A socket that is bound to an address.
     Bound(Bind),
@@ -39,21 +39,21 @@ pub enum WorkerCommand {
     Listen(ListenSocketKey, TcpListener),
     /// Closes a socket once the connections in its queue are accepted.
     Unlisten(ListenSocketKey),
-    /// Stops accepting on all sockets; answers when that is done.
+    /// Stops accepting on all sockets, and answers when that is done.
     Stop(StopMode, oneshot::Sender<()>),
     List(FlowFilter, oneshot::Sender<(usize, Vec<FlowView>)>),
     CreditExhausted(u32),
     /// Closes the flows that the subjects cover.
     Close(Arc<[Subject]>),
-    /// Permits flows to be cut from now on. The source ports belong to flows of an earlier process.
+    /// Allows flows to be cut from now on. The source ports belong to flows of an earlier process.
     AllowCut(Arc<[(PortPool, u16)]>),
-    /// Leaves source ports to flows of another node.
+    /// Reserves source ports for flows of another node.
     Reserve(Vec<(PortPool, u16)>),
-    /// Gives entries of the flow table, and source ports, back.
+    /// Returns entries of the flow table and source ports to the worker.
     Release(Vec<u32>, Vec<(PortPool, u16)>),
 }
 
-/// Accepting tasks, each with the channel that stops it, by socket. A key may stand for several sockets: those of a
+/// Accepting tasks by socket, each with the channel that stops it. A key may have several sockets: those of a
 /// predecessor that had more workers.
 type Acceptors = HashMap<ListenSocketKey, Vec<(watch::Sender<StopMode>, JoinHandle<()>)>>;
 
@@ -74,7 +74,7 @@ pub struct WorkerHandle {
     commands: mpsc::UnboundedSender<WorkerCommand>,
 }
 
-/// Number of pairs of credits of each of `workers`.
+/// Number of credit pairs of each of `workers`.
 #[must_use]
 pub fn credit_pairs_per_worker(workers: usize) -> u32 {
     MAX_CREDITS / 2 / workers.max(1) as u32
@@ -136,8 +136,8 @@ async fn run(
         default_max_connections: setup.default_max_connections,
         reports: setup.reports,
     });
-    // This timer is always due sooner than those of connections: setting one of theirs then never moves the worker's
-    // next wake-up, which would cost a write to an eventfd for each connection.
+    // This timer is always due before those of connections. So setting one of those never moves the worker's next
+    // wake-up, which would cost a write to an eventfd for each connection.
     let beating = Rc::clone(&worker);
     tokio::task::spawn_local(async move {
         let mut beat = tokio::time::interval(SWEEP_INTERVAL);
@@ -161,7 +161,7 @@ async fn run(
 
 impl WorkerHandle {
     pub fn send(&self, order: WorkerCommand) {
-        // A worker whose channel is closed has logged why.
+        // A worker with a closed channel has logged why.
         let _ = self.commands.send(order);
     }
 

@@ -23,19 +23,19 @@ pub struct Worker {
     pub sockmap: Option<Arc<SockmapPair>>,
     /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
-    /// Connections to hosts that wait for a request (`routing: request`).
+    /// Idle connections to hosts, kept for further requests (`routing: request`).
     pub(super) pool: HostPool,
     pub(super) timers: TimerPool,
     /// Handshakes with clients that are in progress.
     pub(super) handshakes: Rc<HandshakeSlots>,
-    /// Signal for clients' connections that wait to send a request.
+    /// Signal for clients' connections that wait for their next request.
     pub(super) drain: DrainSignal,
     pub(super) default_max_connections: u32,
     pub(super) reports: Reports,
 }
 
 impl Worker {
-    /// Sends an event to the store. Only failures and recoveries are sent, never an ordinary connection.
+    /// Sends an event to the store. Only failures and recoveries are sent, never normal connections.
     pub fn report(&self, event: Report) {
         // A closed channel means that the process is ending.
         let _ = self.reports.send(event);
@@ -51,7 +51,7 @@ impl Worker {
             .unwrap_or(self.default_max_connections)
     }
 
-    /// Whether there are descriptors for another connection: each has two, and streams of HTTP/2 may have more.
+    /// Whether there are descriptors for another connection. Each has two, and streams of HTTP/2 may have more.
     pub fn has_room(&self) -> bool {
         let totals = &self.shared.totals;
         let of_streams = totals.stream_sockets.get().div_ceil(2);

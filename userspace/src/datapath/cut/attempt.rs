@@ -19,17 +19,17 @@ use crate::kernel::cut::table::tick;
 use crate::state::outcome::Ineligible;
 use crate::sys;
 
-/// Ports tried for one connection: a port may be in use by a connection in the making to another host, or by a socket
-/// of another process.
+/// Maximum number of ports tried for one connection: a port may be in use by a new connection to another host, or by a
+/// socket of another process.
 const MAX_PORTS_TRIED: usize = 256;
 
-/// Interval of the check whether a program that has begun to cut a flow has done so.
+/// Interval of the check whether a program that has started to cut a flow is done.
 const PAIRING_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Time after which a flow counts as paired though no program says so: programs of an older version never do.
+/// Time after which a flow counts as paired without a program reporting it: programs of an older version never do.
 const PAIRING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Guard of an entry and a source port until the flow is cut; dropped before that, it gives both back.
+/// Guard of an entry and a source port until the flow is cut. If dropped before that, it gives both back.
 pub struct CutAttempt {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
@@ -41,16 +41,16 @@ pub struct CutAttempt {
     pub(super) owner: EntryOwner,
 }
 
-/// Owner of the attempt's entry and port.
+/// Owner of an attempt's entry and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryOwner {
     /// The attempt: both are given back when it is dropped.
     Attempt,
-    /// The next attempt, with another port: the entry stays allocated, the port is given back already.
+    /// The next attempt, with another port: the entry stays allocated, but the port is given back.
     NextAttempt,
-    /// The flow, which is cut: it keeps both until the flow GC removes it.
+    /// The cut flow: it keeps both until the flow GC removes it.
     CutFlow,
-    /// The flow, which is held: [`HeldFlow`] has both.
+    /// The held flow: [`HeldFlow`] has both.
     HeldFlow,
 }
 
@@ -74,10 +74,10 @@ pub struct ConnectingLegB {
 }
 
 impl Cutter {
-    /// Begins to connect leg B of a flow that is to be cut.
+    /// Starts connecting leg B of a flow that is to be cut.
     ///
-    /// Leg B comes from an address that moves together with the client's virtual address, where there is one: another
-    /// node can carry the flow then.
+    /// Leg B uses an address that moves together with the client's virtual address, if there is one, so that another
+    /// node can carry the flow.
     pub fn connect(
         self: &Rc<Self>,
         wanted: &CutRequest,
@@ -113,8 +113,8 @@ impl Cutter {
         Err(Ineligible::NoPort)
     }
 
-    /// Begins to connect leg B from a port of a pool; `None` where no port of it can be used. The entry stays
-    /// allocated then, and where the source address is not this machine's.
+    /// Starts connecting leg B from a port of a pool. `None` if no port of the pool can be used, or if the source
+    /// address is not this machine's. The entry stays allocated then.
     fn connect_from(
         self: &Rc<Self>,
         pool: PortPool,
@@ -162,7 +162,7 @@ impl Cutter {
 }
 
 impl CutAttempt {
-    /// Returns the flow's index in the table, and the tick at which it was made.
+    /// Returns the flow's index in the table, and its creation tick.
     #[must_use]
     pub fn key(&self) -> (u32, u32) {
         (self.index, self.cutter.kernel.table.read(self.index).started)
@@ -180,14 +180,14 @@ impl CutAttempt {
         self.pool.is_floating
     }
 
-    /// Gives the entry up. Returns whether it is free; otherwise the flow was cut at this moment: packets find it, so the
+    /// Gives the entry up. Returns whether it is free. Otherwise the flow was cut just now: packets find it, so the
     /// flow GC must remove it.
     fn give_up(&self) -> bool {
         let table = &self.cutter.kernel.table;
         loop {
             match table.state(self.index) {
                 state::CUT if table.change_state(self.index, state::CUT, state::CLOSING) => return false,
-                // A program is at work at another CPU, for a microsecond, and says next what has become of the flow.
+                // A program on another CPU is at work for a microsecond, and then sets the flow's next state.
                 state::CUT | state::PAIRING => std::thread::yield_now(),
                 other if table.change_state(self.index, other, state::FREE) => return true,
                 _ => {}
@@ -209,8 +209,7 @@ impl CutAttempt {
         self.cutter.kernel.table.set_state(self.index, state::ALLOCATED);
     }
 
-    /// Returns why the flow has not been cut, once leg B is connected; `None` where it has, or where nothing is known
-    /// yet.
+    /// Returns why the flow was not cut, once leg B is connected. `None` if it was cut, or if that is not known yet.
     #[must_use]
     pub fn ineligible(&self) -> Option<Ineligible> {
         let table = &self.cutter.kernel.table;
@@ -231,8 +230,8 @@ impl CutAttempt {
         }
     }
 
-    /// Returns whether the flow is cut, or held, once leg B is connected, or why not. Where the program has only begun to cut
-    /// it, this waits: the CPU that runs the program may itself wait for its hypervisor.
+    /// Returns whether the flow is cut or held, once leg B is connected, or why not. If the program has only started to
+    /// cut it, this waits: the CPU that runs the program may itself wait for its hypervisor.
     pub async fn outcome(&self) -> Result<(), Ineligible> {
         let table = &self.cutter.kernel.table;
         let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Garbage collection of the flow table: counts flows' ends, ends idle flows, frees entries, and adopts the flows of an
-//! earlier process. Runs in a thread of its own; nothing of it is on the path of a connection.
+//! Garbage collection of the flow table: counts ended flows, ends idle flows, frees entries, and adopts the flows of an
+//! earlier process. Runs in a separate thread, off the path of connections.
 
 mod adopt;
 mod ended;
@@ -38,22 +38,22 @@ use replicas::FormerGroups;
 /// Interval of passes over ended flows.
 const PASS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval of passes while programs make flows, which are counted when they are seen.
+/// Interval of passes while programs create flows, which are counted when they are first seen.
 const PEEKED_PASS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Interval of passes while other nodes are told of such flows besides: a part of the time until they know them.
+/// Interval of passes while such flows are also replicated to other nodes: a part of the replication delay.
 const TOLD_PASS_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Interval of passes while many flows end: short passes do not delay a connection that waits for the processor.
+/// Interval of passes while many flows end: short passes do not delay a connection that waits for the CPU.
 const BUSY_PASS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Number of flows examined in a pass from which on it is a busy one.
+/// Number of flows examined in a pass above which it is a busy one.
 const MIN_BUSY_PASS: usize = 16;
 
 /// Interval of sweeps over all flows.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Age at which an entry that never became a flow is freed, because its process has ended.
+/// Age at which an entry that never became a flow is freed: its process has ended.
 pub(super) const UNFINISHED_TTL: Duration = Duration::from_secs(180);
 
 pub struct FlowGc {
@@ -66,14 +66,14 @@ pub struct FlowGc {
     kernel_peek: OnceLock<Arc<KernelPeek>>,
     /// Lock of a pass.
     pass_lock: Mutex<()>,
-    /// Leg B of flows that a process of another version still has: their source ports are reserved.
+    /// Leg B of flows that a process of another version still has. Their source ports are reserved.
     reserved: Mutex<Vec<PlacedPort>>,
     retired: AtomicBool,
     /// Tick until which shadows of this node's addresses are taken over.
     takes_over_until: AtomicU32,
     /// Groups of virtual addresses whose shadows have been taken over.
     taken_over: ArcSwap<OwnedGroups>,
-    /// Source ports that programs claim, read anew with each sweep.
+    /// Source ports that programs claim, read again at each sweep.
     program_ports: ArcSwap<Option<RangeInclusive<u16>>>,
 }
 
@@ -113,10 +113,10 @@ impl FlowGc {
         })
     }
 
-    /// Adopts existing flows, permits the workers to cut, and starts its thread. `has_programs`: programs have begun flows
-    /// already, of which some wait for their hosts.
+    /// Adopts existing flows, allows the workers to cut, and starts the GC thread. `has_programs`: programs have
+    /// already begun flows, some of which wait for their hosts.
     pub fn start(self: &Arc<Self>, has_programs: bool) -> std::io::Result<()> {
-        // Flows of another version are carried over, unless its process still has them.
+        // Flows of another version are carried over, unless their process still has them.
         self.cut.carry_over();
         {
             let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +159,7 @@ impl FlowGc {
         Ok(())
     }
 
-    /// Largest segment that all hosts take, of those that health checks have said it of.
+    /// Largest segment size that all hosts accept, among those for which health checks have reported one.
     fn hosts_mss(&self) -> Option<u32> {
         let snapshot = self.shared.snapshot.load();
         snapshot
@@ -180,19 +180,19 @@ impl FlowGc {
         }
     }
 
-    /// Stops the flow GC, because another process runs one from now on. Returns when no pass is under way.
+    /// Stops the flow GC because another process runs one from now on. Returns when no pass is in progress.
     pub fn retire(&self) {
         self.retired.store(true, Relaxed);
         drop(self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns whether another process keeps the table.
+    /// Returns whether another process manages the table.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.retired.load(Relaxed)
     }
 
-    /// Stops keeping the table, because the process ends. Cut flows go on; without any, all pins are removed.
+    /// Stops managing the table because the process ends. Cut flows continue. If there are none, all pins are removed.
     pub fn stop(&self) {
         self.retire();
         let live = (0..self.cut.table.len()).filter(|&index| self.cut.table.state(index) != state::FREE);
@@ -209,7 +209,7 @@ impl FlowGc {
         }
     }
 
-    /// Closes the cut flows that the subjects cover.
+    /// Closes the cut flows that match the subjects.
     pub fn close(&self, subjects: &[Subject]) {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
@@ -220,15 +220,15 @@ impl FlowGc {
                 continue;
             }
             let flow = self.cut.table.read(index);
-            // The flow's worker still writes to the entry: a later call closes it. A flow of an address that is another
-            // node's is that node's business.
+            // The flow's worker still writes to the entry: a later call closes it. A flow whose address another node
+            // has is left to that node.
             if flow.handoff_state < HANDED_OFF || !self.owns(&flow) {
                 continue;
             }
             let Some((host, _)) = self.registry.host_of(flow.host) else {
                 continue;
             };
-            // Names of routes are looked up only where a subject is a route.
+            // Names of routes are looked up only if a subject is a route.
             let by_route = subjects.iter().any(|s| matches!(s, Subject::Application(_)));
             let route = if by_route {
                 self.registry.route_of(flow.route)
@@ -247,7 +247,7 @@ impl FlowGc {
         }
     }
 
-    /// Examines the flows that have ended, and all flows from time to time. Returns how many ended ones it examined, or
+    /// Examines the flows that have ended, and at intervals all flows. Returns how many ended flows it examined, or
     /// `None` once another process runs the flow GC.
     fn pass(&self, gc: &mut GcState) -> Option<usize> {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ impl FlowGc {
         let (mut gone, mut looked_at) = (Vec::new(), 0);
         while let Some(index) = gc.ended.pop(now) {
             looked_at += 1;
-            // A program's new flow says itself when it ends; a sweep finds what is lost.
+            // A program's new flow reports its own end; a sweep finds flows whose report was lost.
             if !self.examine(index, now, &mut gc.closing, &mut gone) && !self.is_live(index) {
                 gc.ended.requeue(index, now);
             }
@@ -288,8 +288,8 @@ impl FlowGc {
         Some(looked_at)
     }
 
-    /// Follows the machine: its ports, its hosts' segments, its interfaces. Not once the table is another process', or nobody's:
-    /// pins that are removed then are not to be put back.
+    /// Updates ports, hosts' segment sizes and interfaces from the machine. Not once another process, or none, manages
+    /// the table: pins removed then must not be created again.
     pub fn follow_interfaces(&self) {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.retired.load(Relaxed) {
@@ -302,7 +302,7 @@ impl FlowGc {
         self.cut.flush_log();
     }
 
-    /// Frees the entries of flows that are gone, and gives them back to their workers.
+    /// Frees the entries of removed flows, and gives them back to their workers.
     fn free_entries(&self, gone: &mut Vec<(u32, PlacedPort)>) {
         let indices: Vec<_> = gone.iter().map(|(index, _)| *index).collect();
         self.cut.remove(&indices);

@@ -1,9 +1,9 @@
-//! Hands a cut flow over from its sockets to the programs: delivers the bytes they hold, then closes them silently.
+//! Hands a cut flow over from its sockets to the programs: delivers the sockets' bytes, then closes them silently.
 //!
-//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut: the programs let
-//! no later acknowledgement of it out. So one look at that queue after the cut finds all bytes that are to be
-//! handed off to the host. They go out on leg B's socket, in their place in the stream, and are retransmitted by it
-//! until the host has acknowledged them. Then both sockets are reset; the programs drop these RSTs.
+//! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut, because the
+//! programs hold back later acknowledgements. So reading that queue once after the cut finds all bytes to hand off.
+//! They are sent on leg B's socket, in their place in the stream, and it retransmits them until the host has
+//! acknowledged them. Then both sockets are reset, and the programs drop these RSTs.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -23,13 +23,13 @@ use crate::datapath::socket::Socket;
 use crate::state::ListenerState;
 use crate::sys;
 
-/// Interval of the check whether hosts have acknowledged what was handed off.
+/// Interval of the check whether hosts have acknowledged the handed-off bytes.
 const HANDOFF_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Bytes that the send buffer of a new socket always takes (`net.ipv4.tcp_wmem`).
+/// Number of bytes that the send buffer of a new socket always accepts (`net.ipv4.tcp_wmem`).
 const MAX_INLINE_BYTES: usize = 8192;
 
-/// Time without an acknowledgement of the handed-off bytes after which a host counts as gone.
+/// Time without an acknowledgement of the handed-off bytes after which a host counts as dead.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The sockets of a cut flow whose handed-off bytes the host has not acknowledged yet.
@@ -39,18 +39,18 @@ pub(super) struct Handoff {
     since: Instant,
     client: Socket,
     host: Socket,
-    /// Counts the connection into the process for as long as it has sockets.
+    /// Counts the connection for the process while it has sockets.
     _guard: Option<SocketGuard>,
-    /// True if leg A's queue has been read empty: only SO_LINGER 0 makes its close a RST then.
+    /// True if leg A's queue was read until empty: only SO_LINGER 0 makes its close an RST then.
     is_queue_empty: bool,
     queued: QueuedBytes,
 }
 
 /// Treatment of the bytes in leg A's queue.
 pub enum QueuedBytes {
-    /// The host gets them, behind the bytes that go first.
+    /// The bytes are sent to the host, after the bytes that go first.
     Forwarded,
-    /// Bytes behind the client's last request are dropped, and counted at the listener.
+    /// The bytes follow the client's last request. They are dropped, and counted at the listener.
     Dropped(Arc<ListenerState>),
 }
 
@@ -63,9 +63,9 @@ impl QueuedBytes {
 }
 
 impl CutAttempt {
-    /// Hands off to the host `preamble`, and behind it what leg A's socket has received, unless that is to be dropped.
-    /// The flow is cut and lives on its own from here, and holds the connection's counts. Fails where a leg is dead
-    /// already: both ends are reset then, and the flow holds no counts.
+    /// Sends `preamble` to the host, then the bytes that leg A's socket has received unless they are to be dropped.
+    /// From now on the flow is cut, lives on its own, and holds the connection's counts. Fails if a leg is dead
+    /// already: then both ends are reset, and the flow holds no counts.
     pub fn hand_off(
         mut self,
         client: Socket,
@@ -80,8 +80,8 @@ impl CutAttempt {
         let (index, first) = (self.index, cutter.kernel.table.isn_b(self.index));
         drop(self);
         let has_counts = cutter.note_counts(index, guard.marks());
-        // Until `record_greeting` the programs did not know the sequence number of a FIN of this client: only reading
-        // finds it for certain.
+        // Until `record_greeting`, the programs did not know the sequence number of this client's FIN. Only reading
+        // shows it for certain.
         let sent = if greeted {
             Ok(None)
         } else {
@@ -123,8 +123,8 @@ impl CutAttempt {
 }
 
 impl Cutter {
-    /// Sends all bytes to hand off at once and leaves those of leg A unread there. `None`, with nothing sent, where that
-    /// is not possible.
+    /// Sends all bytes to hand off at once, and leaves those of leg A unread there. `None` if that is not possible;
+    /// then no bytes are sent.
     fn send_inline(
         &self,
         index: u32,
@@ -141,16 +141,16 @@ impl Cutter {
             let (before, room) = scratch.split_at_mut(preamble.len());
             before.copy_from_slice(preamble);
             let n = match (sys::recv(client.as_raw_fd(), room, libc::MSG_PEEK), queued) {
-                // An empty queue would be closed by a FIN, unless the socket is told to reset.
+                // An empty queue would be closed with a FIN, unless the socket is told to reset.
                 (Err(error), QueuedBytes::Forwarded) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 (Err(error), QueuedBytes::Dropped(_)) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 (Err(error), _) => return Err(error),
-                // The client's FIN is to be handed off.
+                // The client's FIN must be handed off.
                 (Ok(0), _) => return Ok(None),
                 (Ok(n), QueuedBytes::Forwarded) => n,
                 (Ok(_), QueuedBytes::Dropped(_)) => 0,
             };
-            // Too many bytes may not fit the send buffer, and there may be more behind them.
+            // Too many bytes may not fit the send buffer, and more may follow.
             let all = preamble.len() + n;
             if all > MAX_INLINE_BYTES {
                 return Ok(None);
@@ -167,7 +167,7 @@ impl Cutter {
         })
     }
 
-    /// Sends the bytes to hand off piece by piece, as the host takes them.
+    /// Sends the bytes to hand off in pieces, as the host accepts them.
     async fn send_streaming(
         self: Rc<Self>,
         index: u32,
@@ -192,14 +192,14 @@ impl Cutter {
                 piece.resize(SCRATCH_BYTES, 0);
                 match sys::recv(client.as_raw_fd(), &mut piece, 0) {
                     Ok(0) => {
-                        // The FIN may have passed the program on one CPU while the flow was cut on another: then only
+                        // The FIN may have passed the program on one CPU while the flow was cut on another. Then only
                         // this socket has seen it.
                         self.kernel.table.set_early_fin(index);
-                        // The FIN takes a sequence number too. The table has it before it is sent, so that the
+                        // The FIN takes a sequence number too. The table gets it before it is sent, so that the
                         // programs know that it belongs to the hand-off.
                         total = total.wrapping_add(1);
                         self.kernel.table.set_handoff_end(index, first.wrapping_add(total));
-                        // A socket that has not processed the host's SYN-ACK yet would be disconnected by `shutdown`.
+                        // `shutdown` would disconnect a socket that has not processed the host's SYN-ACK yet.
                         host.registered()?.writable().await?;
                         return sys::shutdown_write(host.as_raw_fd());
                     }
@@ -248,7 +248,7 @@ impl Cutter {
         }
     }
 
-    /// Checks the flows that are being handed off, as long as there are any.
+    /// Checks the flows being handed off, while there are any.
     async fn poll_handoffs(self: Rc<Self>) {
         loop {
             tokio::time::sleep(HANDOFF_CHECK_INTERVAL).await;
@@ -258,7 +258,7 @@ impl Cutter {
             while at < handoffs.len() {
                 if self.is_done(&handoffs[at], now) {
                     let Handoff { index, .. } = handoffs.swap_remove(at);
-                    // The flow's sockets are closed: a SYN with the same ports meets the listening socket now.
+                    // The flow's sockets are closed: a SYN with the same ports now reaches the listening socket.
                     self.kernel.table.set_sockets_closed(index);
                 } else {
                     at += 1;
@@ -275,7 +275,7 @@ impl Cutter {
     fn is_done(&self, handoff: &Handoff, now: Instant) -> bool {
         let table = &self.kernel.table;
         let index = handoff.index;
-        // The host's acknowledgement may have come before the programs knew `handoff_end`.
+        // The host's acknowledgement may have arrived before the programs knew `handoff_end`.
         let acknowledged = table.is_handed_off(index) || seq::reaches(table.acked_by_host(index), handoff.handoff_end);
         let reset = (table.flags(index, 0) | table.flags(index, 1)) & RESET != 0;
         if acknowledged || reset {

@@ -1,5 +1,5 @@
-//! Late cut: a flow whose legs are paired is carried by its sockets until userspace has seen enough of it, and is cut at
-//! a moment in which nothing is under way on either of them.
+//! Late cut: a flow whose legs are paired is carried by its sockets until userspace has seen enough of it. It is cut at
+//! a moment when no bytes are under way on either socket.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -18,21 +18,21 @@ use crate::kernel::cut::table::{duration_between, tick, ticks_of};
 use crate::state::connection_log::FlowKey;
 use crate::sys;
 
-/// Time for which a flow is held. The flow GC frees an entry after [`UNFINISHED_TTL`]: from a while before that on, a
-/// held flow does not touch its entry any more.
+/// Time for which a flow is held. The flow GC frees an entry after [`UNFINISHED_TTL`]. From a while before that, a held
+/// flow no longer touches its entry.
 const HELD_TTL: Duration = UNFINISHED_TTL.saturating_sub(Duration::from_secs(30));
 
-/// Flow that its sockets carry and that may be cut. Dropped without a cut, it gives its entry and source port back.
+/// Flow that its sockets carry and that may be cut. If dropped without a cut, it gives its entry and source port back.
 pub struct HeldFlow {
     pub(super) cutter: Rc<Cutter>,
     pub(super) index: u32,
     pub(super) pool: PortPool,
     pub(super) port: u16,
-    /// Tick at which the entry was made, and its time.
+    /// Creation tick of the entry, and its time.
     pub(super) started: u32,
     pub(super) since: Instant,
     pub(super) is_cut: bool,
-    /// The client's window, where the host waits to be told of it.
+    /// The client's window, if it must be announced to the host.
     pub(super) window: Option<ClientWindow>,
 }
 
@@ -45,17 +45,17 @@ pub struct CarriedFlow {
     pub idle: Duration,
     /// Marks that say which counts the flow holds.
     pub marks: u8,
-    /// Whether the flow carries the rest of an answer: nothing more of the client's reaches the host, which waits for
-    /// a window.
+    /// Whether the flow carries the rest of an answer. Then no further bytes of the client reach the host, which waits
+    /// for a window.
     pub is_last_request: bool,
 }
 
 /// Reason why a held flow is not cut now.
 #[derive(Debug)]
 pub enum LateCutError {
-    /// Something is under way: another moment may be better.
+    /// Bytes are under way: another moment may be better.
     Busy,
-    /// The flow cannot be cut at any moment.
+    /// The flow can never be cut.
     Failed(io::Error),
 }
 
@@ -93,20 +93,20 @@ impl HeldFlow {
         }
     }
 
-    /// Whether the flow has been held for too long to be cut.
+    /// Whether the flow has been held too long to be cut.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.since.elapsed() >= HELD_TTL
     }
 
-    /// Whether the entry is still the flow's own.
+    /// Whether the entry still belongs to the flow.
     fn has_entry(&self) -> bool {
         let flow = self.cutter.kernel.table.read(self.index);
         !self.is_overdue() && flow.state == state::HELD && flow.started == self.started
     }
 
-    /// Cuts the flow, if nothing is under way on either socket. From then on both are silent: [`Self::close`] has to
-    /// close them. `leave` is called before packets are forwarded: the flow may end at once.
+    /// Cuts the flow if no bytes are under way on either socket. From then on both are silent, and [`Self::close`] must
+    /// close them. `leave` is called before packets are forwarded, because the flow may end at once.
     pub fn try_cut(
         &mut self,
         (client, host): (&TcpStream, &TcpStream),
@@ -120,7 +120,7 @@ impl HeldFlow {
         if !are_quiet(fds)? {
             return Err(LateCutError::Busy);
         }
-        // No acknowledgement of a socket reaches its peer any more: those that are due go out before.
+        // After the cut no acknowledgement of a socket reaches its peer, so pending ones are sent first.
         for fd in fds {
             sys::send_due_acknowledgement(fd)?;
         }
@@ -149,8 +149,8 @@ impl HeldFlow {
         }
         let kernel = &self.cutter.kernel;
         kernel.close_in(self.index, &late)?;
-        // Bytes that came before the programs shut the sockets off are in them now; later ones are not acknowledged, and
-        // come again.
+        // Bytes that arrived before the programs shut the sockets off are in them now. Later bytes are not
+        // acknowledged, and are retransmitted.
         match are_quiet(fds) {
             Ok(true) => {}
             busy => {
@@ -165,8 +165,8 @@ impl HeldFlow {
         Ok(())
     }
 
-    /// Closes the sockets of a flow that [`Self::try_cut`] has cut; nothing of that reaches their peers. An end that has
-    /// reset its socket in the last moment does not do so again: the other end is told here.
+    /// Closes the sockets of a flow that [`Self::try_cut`] has cut, without a packet to their peers. An end that has
+    /// reset its socket at the last moment does not send the reset again, so the other end is reset here.
     pub fn close(&self, client: TcpStream, host: TcpStream) {
         let kernel = &self.cutter.kernel;
         let is_reset = |socket: &TcpStream| sys::tcp_info(socket.as_raw_fd()).is_ok_and(|i| i.state == sys::TCP_CLOSE);

@@ -1,10 +1,10 @@
 //! Source ports of leg B. The kernel forgets a port when its socket closes, so this is the only record.
 //!
-//! Each host's address and port has a list, oldest first: a port that has just been used comes back as late as can be,
-//! for the host may keep the old connection in TIME_WAIT. Ports of the kernel's ephemeral range are left to the kernel,
-//! so that it never picks one with a live flow. Where that range is nearly everything it is divided: the upper part for
-//! cut flows and services, the lower part for connections of ours that the kernel chooses a port for. Layer-4 services
-//! have ports of their own among the rest, so that no flow of theirs ever has the addresses and ports of a cut one.
+//! Each host's address and port has a list, oldest first. A used port is reused as late as possible, because the host
+//! may keep the old connection in TIME_WAIT. Ports of the kernel's ephemeral range are left to the kernel, so that it
+//! never picks one with a live flow. If that range covers nearly all ports, it is divided: the upper part is for cut
+//! flows and services, the lower part for our connections whose port the kernel chooses. Layer-4 services have separate
+//! ports, so that their flows never share the addresses and ports of a cut flow.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,24 +21,24 @@ use tokio::net::TcpSocket;
 
 use crate::sys;
 
-/// Least number of ports outside the ephemeral range; with fewer, that range is divided.
+/// Minimum number of ports outside the ephemeral range. If there are fewer, that range is divided.
 const MIN_PORTS: usize = 8192;
 
 /// Parts of a divided range: `DIVIDED_KERNEL_PORTS` for the kernel's choice, `DIVIDED_CUT_PORTS` for cut flows.
 const DIVIDED_KERNEL_PORTS: RangeInclusive<u16> = 1024..=20_479;
 const DIVIDED_CUT_PORTS: RangeInclusive<u16> = 32_768..=u16::MAX;
 
-/// Ports for cut flows from an address that moves between nodes: nothing else on the machine connects from it.
+/// Ports for cut flows from an address that moves between nodes: no other program on the machine connects from it.
 const FLOATING_PORTS: RangeInclusive<u16> = FIRST_CUT_PORT..=u16::MAX;
 
-/// Ports of layer-4 services, normally and where the ephemeral range is divided.
+/// Ports of layer-4 services, normally and if the ephemeral range is divided.
 const SERVICE_PORTS: RangeInclusive<u16> = 1024..=FIRST_CUT_PORT - 1;
 const DIVIDED_SERVICE_PORTS: RangeInclusive<u16> = 20_480..=32_767;
 
-/// Ports of layer-4 services from an address that moves between nodes: those below the cut flows'.
+/// Ports of layer-4 services from an address that moves between nodes: below those of cut flows.
 pub const FLOATING_SERVICE_PORTS: RangeInclusive<u16> = SERVICE_PORTS;
 
-/// Makes a socket for a connection to `to` that is not to be cut: the kernel chooses its source port, but none that is
+/// Makes a socket for a connection to `to` that will not be cut. The kernel chooses its source port, but none that is
 /// reserved for cut flows.
 pub fn uncut_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if to.is_ipv4() {
@@ -47,14 +47,14 @@ pub fn uncut_socket(to: SocketAddr) -> io::Result<TcpSocket> {
         TcpSocket::new_v6()
     }?;
     if let Some(range) = kernel_ports() {
-        // A kernel before 6.3 refuses: a port of a live flow may be chosen then, and the connection is tried again.
+        // Kernels before 6.3 refuse: they may choose the port of a live flow, and the connection is tried again.
         let _ = sys::set_local_port_range(socket.as_raw_fd(), &range);
     }
     Ok(socket)
 }
 
-/// Returns the ports that the kernel may choose from for our connections that are not to be cut. `None` where its own
-/// range will do.
+/// Returns the ports from which the kernel may choose for our connections that will not be cut. `None` if its own range
+/// can be used.
 pub fn kernel_ports() -> Option<RangeInclusive<u16>> {
     static RANGE: OnceLock<Option<RangeInclusive<u16>>> = OnceLock::new();
     RANGE
@@ -62,14 +62,14 @@ pub fn kernel_ports() -> Option<RangeInclusive<u16>> {
         .clone()
 }
 
-/// Returns the source ports that layer-4 services use for mode `nat`, where nothing else is configured.
+/// Returns the source ports of layer-4 services in mode `nat`, unless others are configured.
 #[must_use]
 pub fn service_ports() -> RangeInclusive<u16> {
     let kernel = ephemeral_range();
     if ports_outside(&kernel).count() < MIN_PORTS {
         return DIVIDED_SERVICE_PORTS;
     }
-    // Where the kernel's range begins inside that of the services, theirs ends before it.
+    // If the kernel's range begins inside the services' range, the services' range ends before it.
     let last = if kernel.contains(SERVICE_PORTS.end()) && *kernel.start() > 2048 {
         kernel.start() - 1
     } else {
@@ -78,15 +78,15 @@ pub fn service_ports() -> RangeInclusive<u16> {
     *SERVICE_PORTS.start()..=last
 }
 
-/// Source ports that programs claim by themselves, where they do: in one piece, and none of the kernel's range, which is
-/// read anew. `None` where there is no such piece.
+/// Source ports that programs claim themselves: a contiguous range outside the kernel's range, which is read again.
+/// `None` if there is no such range.
 #[must_use]
 pub fn program_ports() -> Option<RangeInclusive<u16>> {
     program_ports_beside(&ephemeral_range())
 }
 
 fn program_ports_beside(ephemeral: &RangeInclusive<u16>) -> Option<RangeInclusive<u16>> {
-    /// Ports of programs, normally and where the kernel's range is divided.
+    /// Ports of programs, normally and if the kernel's range is divided.
     const NORMAL: RangeInclusive<u16> = FIRST_CUT_PORT..=28_671;
     const DIVIDED: RangeInclusive<u16> = 32_768..=49_151;
     if ports_outside(ephemeral).count() < MIN_PORTS {
@@ -96,7 +96,7 @@ fn program_ports_beside(ephemeral: &RangeInclusive<u16>) -> Option<RangeInclusiv
     is_apart.then_some(NORMAL)
 }
 
-/// Iterates over the ports outside the kernel's range and that of services.
+/// Iterates over the ports outside the ranges of the kernel and of services.
 fn ports_outside(ephemeral: &RangeInclusive<u16>) -> impl DoubleEndedIterator<Item = u16> {
     (SERVICE_PORTS.end() + 1..=u16::MAX).filter(|port| !ephemeral.contains(port))
 }
@@ -110,8 +110,7 @@ pub struct PortShare {
 }
 
 impl PortShare {
-    /// Returns the worker of this node that a port belongs to. Nodes divide the ports of addresses that move: the
-    /// remainder is theirs.
+    /// Returns the worker of this node that a port belongs to. Nodes divide the ports of moving addresses by remainder.
     #[must_use]
     pub fn worker_of(port: u16, workers: usize, node: NodeShare) -> usize {
         usize::from(port / node.nodes) % workers.max(1)
@@ -122,7 +121,7 @@ impl PortShare {
     }
 }
 
-/// Ends of leg B, but for the source port.
+/// Ends of leg B, except for the source port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortPool {
     pub source: IpAddr,
@@ -132,19 +131,19 @@ pub struct PortPool {
 }
 
 pub(super) struct SourcePorts {
-    /// The worker's share of all ports, in the order in which they are first used.
+    /// The worker's share of all ports, in the order of first use.
     all: Vec<u16>,
-    /// Likewise of an address that moves between nodes: the kernel chooses none of its ports.
+    /// The worker's share for an address that moves between nodes: the kernel chooses none of its ports.
     floating: Vec<u16>,
     pools: RefCell<HashMap<PortPool, Pool, FixedState>>,
 }
 
 #[derive(Default)]
 struct Pool {
-    /// Number of ports of the list that have been used for this host.
+    /// Number of ports in the list that have been used for this host.
     used: usize,
     returned: VecDeque<u16>,
-    /// Ports in use by flows of an earlier process, or of another node.
+    /// Ports in use by flows of an earlier process or another node.
     reserved: HashSet<u16, FixedState>,
 }
 
@@ -185,7 +184,7 @@ impl SourcePorts {
     pub(super) fn give_back(&self, place: PortPool, port: u16) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(place).or_default();
-        // A reserved port that has not been passed over yet will be handed out in its turn.
+        // A reserved port that has not been passed over yet is handed out in its turn.
         let was_reserved = pool.reserved.remove(&port);
         let list = self.list(place);
         let its_turn_comes = || (pool.used..list.len()).any(|n| list.get(port_index(list, place, n)) == Some(&port));
@@ -198,7 +197,7 @@ impl SourcePorts {
         if place.is_floating { &self.floating } else { &self.all }
     }
 
-    /// Reserves a port that a flow of an earlier process has, or one that another node carries.
+    /// Reserves the port of a flow that an earlier process has made or another node carries.
     pub(super) fn reserve(&self, place: PortPool, port: u16) {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(place).or_default();
@@ -209,8 +208,8 @@ impl SourcePorts {
     }
 }
 
-/// Index of the `n`th port of a list for a host. Each host begins elsewhere: while a port is being connected from, it
-/// cannot be used for another host.
+/// Index of the `n`th port of a list for a host. Each host starts at another index: while a port is being connected
+/// from, it cannot be used for another host.
 fn port_index(list: &[u16], place: PortPool, n: usize) -> usize {
     if n >= list.len() {
         return n;
@@ -278,7 +277,7 @@ mod tests {
         );
     }
 
-    /// Two nodes with two workers each: no two of the four connect from one port of an address that moves.
+    /// Two nodes with two workers each: no two of the four use the same port of a moving address.
     #[test]
     fn nodes_and_their_workers_divide_the_ports_of_an_address_that_moves() {
         let mut seen = HashSet::new();
@@ -331,7 +330,7 @@ mod tests {
         );
         ports.give_back(host(80), 5000);
         assert_eq!(ports.take(host(80)), Some(5000));
-        // A port that was given back is reserved by a flow that another node has carried meanwhile.
+        // Another node has carried a flow in the meantime, which reserves a port that was given back.
         ports.give_back(host(80), 5001);
         ports.reserve(host(80), 5001);
         assert_eq!(ports.take(host(80)), None);

@@ -1,4 +1,4 @@
-//! Registry of numbers: finds the host, cluster and listener that a flow of the table counts for.
+//! Registry of numbers: finds the host, cluster and listener of a flow in the table.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, S
 /// A host and the cluster it belongs to.
 pub type HostAndCluster = (Arc<HostState>, Arc<ClusterState>);
 
-/// Kinds of things that have numbers: the first part of a name.
+/// Kinds of things with numbers: the first part of a name.
 const HOST_KIND: &str = "host";
 const LISTENER_KIND: &str = "listener";
 const ROUTE_KIND: &str = "route";
@@ -27,7 +27,7 @@ pub struct Registry {
 struct NumberedStates {
     hosts: HashMap<u32, HostAndCluster>,
     listeners: HashMap<u32, Arc<ListenerState>>,
-    /// Weak references: a route that is gone and has no flow is forgotten.
+    /// Weak references: a removed route without flows is forgotten.
     routes: HashMap<u32, Weak<RouteState>>,
 }
 
@@ -90,7 +90,7 @@ impl Registry {
         self.states.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns host and cluster of a flow, by the host's number.
+    /// Returns the host and cluster of a flow, by the host's number.
     #[must_use]
     pub fn host_of(&self, number: u32) -> Option<HostAndCluster> {
         self.read().hosts.get(&number).cloned()
@@ -102,7 +102,7 @@ impl Registry {
         self.read().listeners.get(&u32::from(number)).cloned()
     }
 
-    /// Returns the share of figures of a flow: its cluster's part of its route.
+    /// Returns the figures of a flow: those of its cluster within its route.
     #[must_use]
     pub fn stats_of(&self, route: u32, cluster: &ClusterState) -> Option<Arc<RouteClusterStats>> {
         let state = self.read().routes.get(&route)?.upgrade()?;
@@ -115,8 +115,7 @@ impl Registry {
         self.cut.names.parts(number)?.into_iter().nth(1)
     }
 
-    /// Finds the route that a number of an earlier process stands for; makes one that is gone where no route has the
-    /// name.
+    /// Finds the route for a number of an earlier process. If no route has the name any more, makes one for it.
     pub fn adopt_route(&self, shared: &Shared, number: u32) -> Option<Arc<RouteState>> {
         let known = self.read().routes.get(&number).and_then(Weak::upgrade);
         if known.is_some() {
@@ -132,8 +131,8 @@ impl Registry {
         Some(state)
     }
 
-    /// Finds the host and listener that numbers of an earlier process stand for. A host that is no longer configured
-    /// comes back as a draining one: it is returned for the store to keep.
+    /// Finds the host and listener for numbers of an earlier process. A host that is no longer configured is created as
+    /// a draining one, and returned for the store to keep.
     pub fn adopt(&self, snapshot: &Snapshot, host: u32, listener: u16) -> Option<Arc<HostState>> {
         if self.listener_of(listener).is_none()
             && let Some(name) = self

@@ -1,5 +1,4 @@
-//! Source addresses of leg B: those of the client's virtual address that move with it, or the one that the kernel's
-//! routing would choose.
+//! Source addresses of leg B: those that move with the client's virtual address, or the kernel's routing choice.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,15 +23,15 @@ pub(super) struct SourceChoice {
     pub(super) ordinary: IpAddr,
 }
 
-/// Cached choices: by the group of virtual addresses that the client has connected to, the virtual address itself where
-/// it may be the source, and the host.
+/// Cached choices. The key is the group of the client's virtual address, the virtual address itself if it may be the
+/// source, and the host.
 type Choices = HashMap<(Option<IpAddr>, IpAddr), (Rc<SourceChoice>, Instant), FixedState>;
 
 #[derive(Default)]
 pub(super) struct SourceAddresses(RefCell<Choices>);
 
 impl SourceAddresses {
-    /// Returns the source addresses for connections to `host` of clients that have connected to `vip`.
+    /// Returns the source addresses for connections to `host` from clients of `vip`.
     pub(super) fn for_host(&self, floating: &FloatingSources, vip: IpAddr, host: IpAddr) -> Option<Rc<SourceChoice>> {
         let group = floating.group_of(vip);
         let key = (group.map(|_| vip), host);
@@ -53,8 +52,8 @@ impl SourceAddresses {
     }
 }
 
-/// Returns the group's own source addresses in the host's network; without any, the virtual address itself, where hosts
-/// are reached by the interface that has it, as `interface` says.
+/// Returns the group's own source addresses in the host's network. Without any, returns the virtual address itself if
+/// the interface that has it leads to the host, as `interface` tells.
 pub(crate) fn floating_choice<I: PartialEq>(
     floating: &FloatingSources,
     group: usize,
@@ -72,7 +71,7 @@ pub(crate) fn floating_choice<I: PartialEq>(
     }
 }
 
-/// Asks the kernel's routing for the source address: a connected datagram socket shows it, and sends nothing.
+/// Asks the kernel's routing for the source address: a connected datagram socket shows it without sending a packet.
 pub(crate) fn kernel_choice(host: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr = match host {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

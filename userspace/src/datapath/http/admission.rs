@@ -1,4 +1,4 @@
-//! Admission of requests: the addresses that a route serves, and the limits of each client's connections and requests.
+//! Admission of requests: which addresses a route serves, and the limits of each client's connections and requests.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::request_route::{ROOT, RequestRoute};
 use crate::datapath::refuse::RefuseReason;
 
 impl HttpConnection<'_> {
-    /// Admits a request of a name's route, or says why not.
+    /// Admits a request to a name's route, or says why not.
     pub(super) fn admit(&self, name: Option<&Route>, route: RequestRoute<'_>) -> Result<CountedGuards, Refusal> {
         let client = self.client.ip();
         if name.is_some_and(|name| !name.allows(client) || !name.has_cluster_for(route.allow, client)) {
@@ -32,8 +32,8 @@ impl HttpConnection<'_> {
         Ok([as_connection, self.count(source, scope.limits, "request_rate")?])
     }
 
-    /// Admits a request by the limits of its name's connections: at its first request for the name, a connection counts
-    /// as begun; each request in flight counts as one that is open.
+    /// Applies the limits of the name's connections to a request. The connection's first request for the name counts as
+    /// a new connection; each request in flight counts as an open one.
     fn admit_as_connection(&self, name: &Route) -> Result<Option<CountedRequest>, Refusal> {
         let limits = name.connection_limits();
         if limits == ConnectionLimits::default() {
@@ -52,7 +52,7 @@ impl HttpConnection<'_> {
         Ok(counted)
     }
 
-    /// Counts a request of a source for limits. `None`: they count none in flight.
+    /// Counts a request of a source for limits. `None`: the limits do not count requests in flight.
     fn count(
         &self,
         source: SourceCells,

@@ -1,18 +1,18 @@
-//! Fate of a client's connection behind a request.
+//! State of a client's connection after a request.
 
 use super::last_request::CutExchange;
 use super::leg::Leg;
 use super::reached::LongAnswer;
 use super::tunnel::Tunnel;
 
-/// Fate of a client's connection behind a request.
+/// State of a client's connection after a request.
 pub(super) enum AfterRequest {
     Closed,
-    /// The next request is read.
+    /// The connection waits for the next request.
     Kept(Leg),
     Tunnel(Box<Tunnel>),
-    /// An answer so long that its rest is to be cut is passed on.
+    /// A long answer, whose rest is to be cut, is passed on.
     LongAnswer(Box<LongAnswer>),
-    /// The kernel carries it, with the answer.
+    /// The kernel carries the connection and the answer.
     Cut(Box<CutExchange>),
 }

@@ -1,4 +1,4 @@
-//! The host's side of an exchange: the answer on its way to the client, and what waits for the host.
+//! The host's side of an exchange: the answer on its way to the client, and bytes that wait for the host.
 
 use std::borrow::Cow;
 use std::io;
@@ -29,34 +29,34 @@ use super::websocket;
 use crate::datapath::scratch::with_scratch;
 use crate::state::outcome::Ineligible;
 
-/// Least length of an answer whose rest is cut: the pause before a cut takes as long as some MiB on a fast network.
+/// Minimum length of an answer whose rest is cut: the pause costs as much time as some MiB on a fast network.
 const MIN_LONG_ANSWER_BYTES: u64 = 8 << 20;
 
-/// Fields of an answer that say of chunks what an HTTP/1.0 client cannot read.
+/// Fields that announce chunks in an answer, which an HTTP/1.0 client cannot read.
 const CHUNK_FIELDS: [FieldName; 2] = [FieldName::constant("Transfer-Encoding"), FieldName::constant("Trailer")];
 
-/// Changes of the fields of an answer for a client of a version.
+/// Changes of an answer's fields for a client's HTTP version.
 pub(super) fn version_edits(version: Version) -> impl Iterator<Item = FieldEdit> {
     let removed = CHUNK_FIELDS.into_iter().filter(move |_| version == Version::Http10);
     removed.map(FieldEdit::Remove)
 }
 
-/// Facts of the request that its answer is read by.
+/// Facts about the request that are needed to read its answer.
 pub(super) struct Asked {
     pub(super) method: Method,
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
     pub(super) limits: MessageLimits,
-    /// Changes of the answer's fields, whichever host gives it.
+    /// Changes of the answer's fields, the same for every host.
     pub(super) fields: Vec<FieldEdit>,
-    /// Host's answer to the key of a WebSocket that the client has asked for in HTTP/2.
+    /// Expected answer of the host to the WebSocket key, if the client asked for a WebSocket in HTTP/2.
     pub(super) websocket_accept: Option<String>,
-    /// Protocols that the host is offered in place of HTTP.
+    /// Protocols offered to the host in place of HTTP.
     pub(super) upgrades: Vec<Box<[u8]>>,
 }
 
 impl Asked {
-    /// Whether an answer switches to a protocol that the host was not offered, though it was offered others.
+    /// Whether an answer switches to a protocol that was not among those offered to the host.
     fn is_other_protocol(&self, head: &ResponseHead, bytes: &[u8]) -> bool {
         let is_offered = |protocol: &[u8]| {
             self.upgrades
@@ -72,26 +72,26 @@ impl Asked {
 pub(super) struct HostSide {
     pub(super) stream: Leg,
     pub(super) to_host: Outbox,
-    /// Status code of the answer, once its head was passed on.
+    /// Status code of the answer, once its head has been passed on.
     pub(super) status: Option<u16>,
-    /// Whether the connection is this client's alone: the answer asks it to authenticate the connection.
+    /// Whether the connection belongs to this client alone, because the answer asks it to authenticate the connection.
     pub(super) is_personal: bool,
-    /// Whether heads are repaired that break rules which others do not mind.
+    /// Whether heads are repaired when they break rules that other software ignores.
     pub(super) repairs: bool,
     /// Changes of the answer's fields.
     fields: Vec<FieldEdit>,
-    /// Bytes of a head that is not whole yet; behind a 101, the first bytes of the tunnel.
+    /// Bytes of an incomplete head; after a 101, the first bytes of the tunnel.
     bytes: Vec<u8>,
     arrival: HeadArrival,
-    /// `None` until the final head has come.
+    /// `None` until the final head has arrived.
     body: Option<Body>,
-    /// Whether the rest of a long answer may be cut, where that is wanted, or why it may not.
+    /// Whether the rest of a long answer may be cut, or why not. `None` if no cut is wanted.
     pub(super) long_cut: Option<Result<(), Ineligible>>,
     /// Whether the answer is so long that its rest is worth a cut.
     pub(super) is_long: bool,
-    /// Whether the host has taken no more of the request: a reset may look like the end of its answer.
+    /// Whether the host has stopped reading the request: then a reset may look like the end of its answer.
     has_stopped: bool,
-    /// Whether the host has refused the stream (REFUSED_STREAM), rather than ended its connection.
+    /// Whether the host refused the stream (REFUSED_STREAM), rather than ending its connection.
     pub(super) has_refused_stream: bool,
 }
 
@@ -119,7 +119,7 @@ impl HostSide {
         (self.stream, self.bytes)
     }
 
-    /// Bytes of the answer that are still to come from the host, where its length is known.
+    /// Number of bytes of the answer still to come from the host, if its length is known.
     pub(super) const fn left(&self) -> Option<u64> {
         match &self.body {
             Some(Body::Known(left)) => Some(*left),
@@ -127,19 +127,19 @@ impl HostSide {
         }
     }
 
-    /// Whether the answer has begun, and only its end tells how long it is.
+    /// Whether the answer has begun and has no known length.
     pub(super) const fn is_open_ended(&self) -> bool {
         matches!(self.body, Some(Body::Chunked(_) | Body::UntilClose))
     }
 
-    /// Sends nothing more: the host does not take it. Its answer may be on its way.
+    /// Stops sending, because the host no longer reads the request. Its answer may be on its way.
     pub(super) fn stop(&mut self, turn: &mut Turn) {
         self.to_host.clear();
         self.has_stopped = true;
         turn.on(TurnEvent::HostStopped);
     }
 
-    /// Passes the answer on as far as it goes.
+    /// Passes the answer on as far as possible.
     pub(super) fn pump(
         &mut self,
         cx: &mut Context<'_>,
@@ -166,7 +166,7 @@ impl HostSide {
         Pumped::Yielded
     }
 
-    /// Reads once. Returns false where there is nothing to read, or the exchange does not go on.
+    /// Reads once. Returns false if there is nothing to read or the exchange ends.
     fn read(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> bool {
         if let Some(is_read) = self.splice(cx, client, turn) {
             return is_read;
@@ -189,7 +189,7 @@ impl HostSide {
         })
     }
 
-    /// Reads once as [`Self::read`] does, but into a pipe; `None` where the answer has to be looked at.
+    /// Reads once as [`Self::read`] does, but into a pipe. `None` if the bytes must be parsed.
     fn splice(&mut self, cx: &mut Context<'_>, client: &mut ClientSide, turn: &mut Turn) -> Option<bool> {
         let most = self.body.as_ref()?.unseen()?;
         let event = match client.to_client.poll_splice(cx, &self.stream, &client.stream, most)? {
@@ -207,7 +207,7 @@ impl HostSide {
         Some(false)
     }
 
-    /// Event that an error of the host's connection or stream is.
+    /// Event for an error of the host's connection or stream.
     fn failed(&mut self, error: &io::Error, client: &mut ClientSide) -> TurnEvent {
         let reason = http2::reset_reason(error);
         self.has_refused_stream = reason == Some(Reason::REFUSED_STREAM);
@@ -218,7 +218,7 @@ impl HostSide {
             _ if !self.stream.is_stream() => TurnEvent::HostFailed,
             _ if http2::is_refused(error) => TurnEvent::HostRefused,
             io::ErrorKind::InvalidData => TurnEvent::HostMalformed,
-            // HTTP/2 has no words for the request.
+            // HTTP/2 cannot express the request.
             io::ErrorKind::InvalidInput => TurnEvent::ClientMalformed,
             _ => TurnEvent::HostFailed,
         }
@@ -240,7 +240,7 @@ impl HostSide {
         }
     }
 
-    /// Passes heads on: those of interim answers and of the final one.
+    /// Passes on heads: those of interim answers, and the final one.
     fn heads(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
         while !bytes.is_empty() {
             let (text, used) = self.next_text(bytes, &asked.limits);
@@ -296,18 +296,18 @@ impl HostSide {
         }
     }
 
-    /// Text of the next head at the start of some bytes, and how many of them it has taken where it has been repaired.
+    /// Text of the next head at the start of some bytes. If it was repaired, also how many of the bytes it replaces.
     fn next_text<'b>(&self, bytes: &'b [u8], limits: &MessageLimits) -> (Cow<'b, [u8]>, Option<usize>) {
         match self.repairs.then(|| repair::answer_head(bytes)) {
             Some(Some((text, used))) => (text.into(), Some(used)),
-            // The line to be repaired may be still to come.
+            // The line to repair may not have arrived yet.
             Some(None) if bytes.len() < limits.head_bytes => (Cow::default(), None),
             _ => (bytes.into(), None),
         }
     }
 
-    /// Decides whether the rest of the answer is to be cut. The client is told then that its connection ends with it: the
-    /// flow that is cut knows of no other request.
+    /// Decides whether the rest of the answer is to be cut. If so, the client is told that its connection ends with
+    /// this answer: a cut flow carries no further request.
     fn note_length(&mut self, kind: AnswerKind, client: &ClientSide, turn: &mut Turn) {
         let Some(long_cut) = &mut self.long_cut else { return };
         if !is_long(kind) {
@@ -351,7 +351,7 @@ impl HostSide {
         }
     }
 
-    /// Passes on the data of a body in chunks.
+    /// Passes on the data of a chunked body.
     fn pass_apart(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn) {
         let Some(body) = &mut self.body else { return };
         let mut data = Vec::with_capacity(bytes.len());
@@ -367,7 +367,7 @@ impl HostSide {
         }
     }
 
-    /// Passes on the trailers behind a body of known length, which have a place in HTTP/2 alone, on both sides.
+    /// Passes on the trailers after a body of known length. Only HTTP/2 allows them, so both sides must speak it.
     fn pass_trailers(&mut self, client: &mut Leg) -> io::Result<()> {
         if let (Leg::HostStream(host), Leg::Stream(client)) = (&mut self.stream, client)
             && let Some(trailers) = host.take_trailers()?
@@ -378,7 +378,7 @@ impl HostSide {
     }
 }
 
-/// Whether an answer is so long that its rest is worth a cut.
+/// Whether an answer is long enough that cutting its rest is worthwhile.
 const fn is_long(kind: AnswerKind) -> bool {
     matches!(kind, AnswerKind::Final(BodyLength::Known(bytes)) if bytes >= MIN_LONG_ANSWER_BYTES)
 }

@@ -1,4 +1,4 @@
-//! A request, and a connection to a host that it is sent over.
+//! A request, and the host connection that it is sent over.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -15,18 +15,18 @@ use crate::datapath::flow::FlowGuard;
 use crate::datapath::log_context::LogContext;
 use crate::state::connection_log::RequestLine;
 
-/// Most bytes of a target that the connection log has.
+/// Maximum number of bytes of a target in the connection log.
 const MAX_LOGGED_TARGET_BYTES: usize = 2048;
 
 /// A request whose head has been read.
 pub(super) struct Request {
     pub(super) head: RequestHead,
-    /// Bytes that the head was parsed from.
+    /// Bytes from which the head was parsed.
     pub(super) bytes: Vec<u8>,
-    /// Bytes of the head as the client has sent it.
+    /// Number of bytes of the head that the client sent.
     pub(super) taken: usize,
     pub(super) began: Instant,
-    /// Id of the request, where it has one.
+    /// Id of the request, if it has one.
     pub(super) id: Option<Box<str>>,
 }
 
@@ -39,19 +39,18 @@ pub(super) struct Attempt {
 /// Counts of a connection to a host, and its entry in the list of flows, while it is in use.
 pub(super) struct HostLink {
     pub(super) listed: FlowGuard,
-    /// Record for the connection log; `None` where it is off. A kept connection took no time to connect.
+    /// Record for the connection log; `None` if it is off. A kept connection has a connect time of zero.
     pub(super) log: Option<LogContext>,
-    /// `None`: a stream, whose connection is counted elsewhere.
+    /// `None` for a stream, whose connection is counted elsewhere.
     pub(super) _active: Option<ActiveConnection>,
     /// Flow of a connection that may be cut late.
     pub(super) held: Option<HeldFlow>,
-    /// Whether the connection has a source port of those for flows that are cut, which nobody else can use while it is
-    /// in TIME_WAIT.
+    /// Whether the connection uses a source port for cut flows. No other connection can use it during TIME_WAIT.
     pub(super) has_cut_port: bool,
 }
 
 impl HostLink {
-    /// Notes the status code that the client got, for the connection log.
+    /// Notes the status code sent to the client, for the connection log.
     pub(super) fn set_status(&self, status: u16) {
         if let Some(line) = self.log.as_ref().and_then(|log| log.request.as_ref()) {
             line.status.set(Some(status));
@@ -64,7 +63,7 @@ impl Request {
     pub(super) fn log_line(&self, is_tls: bool) -> RequestLine {
         let text = |range: ByteRange| String::from_utf8_lossy(range.of(&self.bytes)).into_owned();
         let mut target = text(self.head.target);
-        // A target is of graphic ASCII characters.
+        // A target consists of graphic ASCII characters.
         target.truncate(MAX_LOGGED_TARGET_BYTES);
         RequestLine {
             method: text(self.head.method_name),
@@ -82,14 +81,14 @@ impl Request {
             .and_then(|authority| authority.hostname.as_ref())
     }
 
-    /// Protocols that the client asks for in place of HTTP, where its route lets all of them through; none otherwise.
+    /// Protocols that the client asks for in place of HTTP, if its route allows all of them; otherwise none.
     pub(super) fn upgrades(&self, policy: &RequestPolicy) -> Vec<Box<[u8]>> {
         let asked = || self.head.upgrades(&self.bytes);
         let are_allowed = asked().all(|protocol| policy.allows_upgrade(protocol));
         asked().filter(|_| are_allowed).map(Into::into).collect()
     }
 
-    /// Whether a field of this name has a value that meets a condition.
+    /// Whether a field of this name has a value that meets the condition.
     pub(super) fn has(&self, name: &str, is_met: impl Fn(&[u8]) -> bool) -> bool {
         self.head.fields.values(&self.bytes, name).any(is_met)
     }

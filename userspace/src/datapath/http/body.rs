@@ -1,29 +1,29 @@
-//! Body of a message in arrival: how many of the next bytes are its own, and which of them are passed on.
+//! Body of an incoming message: how many of the next bytes belong to it, and which of them are passed on.
 
 use signalbox_core::http1::chunked::{ChunkedBody, ChunkedError};
 use signalbox_core::http1::framing::BodyLength;
 use signalbox_core::http1::limits::MessageLimits;
 
-/// Bytes of a body from which on they go through a pipe: a pipe costs more system calls than it spares copies of less.
+/// Number of body bytes from which they go through a pipe: for fewer, its system calls cost more than the saved copies.
 const MIN_SPLICED_BYTES: u64 = 128 * 1024;
 
-/// Body of a message in arrival.
+/// Body of an incoming message.
 pub(super) enum Body {
     Ended,
-    /// So many bytes are left.
+    /// A known number of bytes is left.
     Known(u64),
     Chunked(Box<ChunkedBody>),
-    /// Up to the end of the connection.
+    /// Until the connection ends.
     UntilClose,
 }
 
-/// The next bytes of a message: how many are the body's.
+/// The next bytes of a message, and how many belong to the body.
 pub(super) struct Piece {
-    /// Bytes that are passed on as they stand.
+    /// Number of bytes that are passed on unchanged.
     pub(super) pass: usize,
-    /// Bytes that belong to the body.
+    /// Number of bytes that belong to the body.
     pub(super) used: usize,
-    /// Trailer section, which follows the bytes passed on where a chunked body ends.
+    /// Trailer section, which follows the passed-on bytes at the end of a chunked body.
     pub(super) trailers: Option<Vec<u8>>,
 }
 
@@ -41,7 +41,7 @@ impl Body {
         matches!(self, Self::Ended)
     }
 
-    /// Bytes that may be moved without a look at them: of a long body whose length is known.
+    /// Number of bytes that may be moved without parsing: those of a long body of known length.
     pub(super) const fn unseen(&self) -> Option<u64> {
         match self {
             Self::Known(left) if *left >= MIN_SPLICED_BYTES => Some(*left),
@@ -49,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Counts bytes that were moved without a look at them.
+    /// Counts bytes that were moved without parsing.
     pub(super) fn count_unseen(&mut self, bytes: u64) {
         if let Self::Known(left) = self {
             *left = left.saturating_sub(bytes);
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// Bytes that a read may take without taking what follows the body, where that is known.
+    /// Number of bytes that a read may take without taking bytes after the body, if known.
     pub(super) fn room(&self, most: usize) -> usize {
         match self {
             Self::Known(left) => usize::try_from(*left).map_or(most, |left| left.min(most)),
@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// Takes the next bytes of a body in chunks apart, as [`ChunkedBody::take_apart`] does.
+    /// Decodes the next bytes of a chunked body, as [`ChunkedBody::take_apart`] does.
     pub(super) fn take_apart(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<usize, ChunkedError> {
         let Self::Chunked(body) = self else { return Ok(0) };
         let used = body.take_apart(bytes, data)?;

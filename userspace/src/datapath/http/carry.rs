@@ -1,4 +1,4 @@
-//! Passes a request and its answer on, both at a time, in one future.
+//! Passes a request and its answer on, both at the same time, in one future.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use super::request::ClientSide;
 use crate::datapath::flow::Flow;
 use crate::state::outcome::Direction;
 
-/// Reads in one direction before other tasks get their turn.
+/// Number of reads in one direction before other tasks get their turn.
 pub(super) const MAX_READS_IN_A_ROW: usize = 16;
 
 /// State of a direction after one pump.
 #[derive(PartialEq, Eq)]
 pub(super) enum Pumped {
-    /// The direction waits: for bytes, for room, or for the other direction.
+    /// The direction waits for bytes, for room, or for the other direction.
     Waiting,
-    /// The turn is over, and there may be more to read.
+    /// The turn is over, but there may be more to read.
     Yielded,
 }
 
@@ -40,14 +40,14 @@ pub(super) struct Carry<'a> {
     pub(super) awaits_continue: bool,
     /// Bytes written so far, to the host and to the client.
     pub(super) written: (u64, u64),
-    /// Whether the turn is given back as soon as the final answer has begun.
+    /// Whether to return as soon as the final answer has begun.
     pub(super) until_answer: bool,
     /// Whether the process is stopping: an answer that begins then is the connection's last.
     pub(super) stopping: &'a AtomicBool,
 }
 
 impl Carry<'_> {
-    /// Carries bytes until there is something else to do than to exchange them, or the answer has begun.
+    /// Carries bytes until the turn asks for another step, or the answer has begun.
     pub(super) async fn run(mut self, mut timer: Pin<&mut Sleep>) -> NextStep {
         let mut active = Instant::now();
         poll_fn(|cx| self.poll(cx, timer.as_mut(), &mut active)).await
@@ -87,7 +87,7 @@ impl Carry<'_> {
         }
     }
 
-    /// Adds the bytes that were written since the last time to the figures. Returns whether there were any.
+    /// Adds the bytes written since the last call to the figures. Returns whether there were any.
     fn count(&mut self) -> bool {
         let written = (self.host.to_host.written(), self.client.to_client.written());
         let (inward, outward) = (written.0 - self.written.0, written.1 - self.written.1);
@@ -101,13 +101,13 @@ impl Carry<'_> {
         inward + outward > 0
     }
 
-    /// Time without progress that is allowed now, and what it means when it is over.
+    /// Time allowed without progress, and the event when it is over.
     fn limit(&self) -> (Duration, TurnEvent) {
         let HttpTimeouts {
             body, answer, tunnel, ..
         } = self.timeouts;
         let client_stalls = !self.client.to_client.is_empty();
-        // Streams of HTTP/2 may have nothing to say for long, as gRPC's: PINGs tell whether both peers are there.
+        // HTTP/2 streams may be silent for long, as with gRPC. PINGs show whether both peers are alive.
         let are_streams = self.client.stream.is_stream() && self.host.stream.is_stream();
         let may_rest = are_streams && !client_stalls && self.host.to_host.is_empty();
         if self.turn.has_answered() {
@@ -124,7 +124,7 @@ impl Carry<'_> {
             );
         }
         let passes = matches!(self.turn.next(), NextStep::Exchange { passes_request: true });
-        // A client that waits for a 100 (Continue), and has got none, is not to blame.
+        // A client that waits for a 100 (Continue) and has not got one is not at fault.
         let holds_back = self.awaits_continue && self.client.to_client.written() == 0;
         if self.client.is_sent()
             || !passes

@@ -16,45 +16,45 @@ use crate::datapath::worker_state::Worker;
 use crate::state::ListenerState;
 use crate::state::outcome::Ineligible;
 
-/// A client's connection. Without a snapshot: a connection that is kept for hours would keep an old configuration.
+/// A client's connection. Holds no snapshot: a connection kept for hours would keep an old configuration.
 pub(super) struct HttpConnection<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) listener: Arc<ListenerState>,
-    /// Peer: named by a PROXY header of a trusted proxy, or else the other end of the connection.
+    /// Peer: named by a trusted proxy's PROXY header, otherwise the other end of the connection.
     pub(super) peer: SocketAddr,
-    /// Client of the request: named by a trusted proxy's X-Forwarded-For, or else the peer.
+    /// Client of the request: named by a trusted proxy's X-Forwarded-For, otherwise the peer.
     pub(super) client: SocketAddr,
     /// Whether the client's TLS ends here.
     pub(super) is_tls: bool,
-    /// Fields that tell hosts of the certificate that the client has shown; streams of a connection share them.
+    /// Fields that pass the client's certificate on to hosts. The streams of a connection share them.
     pub(super) certificate_fields: Option<Rc<[FieldEdit]>>,
-    /// Whether the client speaks HTTP/2: this is one of its streams then.
+    /// Whether the client speaks HTTP/2: then this is one of its streams.
     pub(super) is_http2: bool,
-    /// Room for connections to hosts, which the streams of a connection share; `None` for HTTP/1.
+    /// Room for connections to hosts, shared by the streams of a connection; `None` for HTTP/1.
     pub(super) host_room: Option<Rc<HostRoom>>,
-    /// Whether the listener routes connections, and the name of the first request needed more.
+    /// Whether the listener routes connections, but the name of the first request needed per-request routing.
     pub(super) is_by_name: bool,
-    /// Name, by its hash, for which the connection has been counted as begun; streams of a connection share it.
+    /// Hash of the name for which the connection was counted as new. The streams of a connection share it.
     pub(super) counted_for: Rc<Cell<Option<u64>>>,
     /// Address that the peer connected to.
     pub(super) local: SocketAddr,
-    /// Address that hosts are told: where a trusted proxy names one in its PROXY header, that, and else the local one.
+    /// Address that hosts are told: the one in a trusted proxy's PROXY header, otherwise the local one.
     pub(super) destination: SocketAddr,
     pub(super) limits: MessageLimits,
     /// Bytes that were read and belong to the next request.
     pub(super) bytes: Vec<u8>,
-    /// Bytes taken off the client's stream before its first request: a PROXY header.
+    /// Number of bytes taken off the client's stream before its first request: a PROXY header.
     pub(super) consumed: u32,
-    /// Whether it is still to be decided, and counted, whether the connection is cut: its first request says.
+    /// Whether the connection's cut is not decided and counted yet: the first request decides.
     pub(super) is_undecided: bool,
-    /// Whether the client's handshake cannot be cut: no answer is worth a connection in its likeness.
+    /// Whether the client's handshake rules out a cut. Then no answer gets a host connection made for one.
     pub(super) cuts_no_answer: bool,
     /// The one timer of the connection.
     pub(super) timer: Pin<Box<Sleep>>,
 }
 
 impl HttpConnection<'_> {
-    /// Decides, once, whether the connection is cut; `not_cut` says why it is not.
+    /// Decides once whether the connection is cut. `not_cut` says why it is not.
     pub(super) fn decide_cut(&mut self, not_cut: Option<Ineligible>) {
         if std::mem::take(&mut self.is_undecided)
             && let Some(why) = not_cut
@@ -63,7 +63,7 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Whether a listener with these settings would still take a connection like this one, for a name with this route.
+    /// Whether a listener with these settings would still accept this connection, for a name with this route.
     pub(super) fn is_served_by(&self, listener: Option<&Listener>, route: Option<&Route>) -> bool {
         listener.is_some_and(|listener| match self.is_tls {
             true => listener.tls.is_some(),

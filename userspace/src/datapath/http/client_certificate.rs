@@ -1,4 +1,4 @@
-//! Fields that tell hosts of the certificate that a client has shown.
+//! Fields that pass a client's certificate on to hosts.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use signalbox_tls::shown::ShownCertificate;
 
 use super::leg::Leg;
 
-/// Fields for the requests of a client's connection; `None` where it has shown no certificate.
+/// Fields for the requests of a client's connection; `None` if it has shown no certificate.
 pub(super) fn fields(client: &Leg, fields: CertificateFields) -> Option<Rc<[FieldEdit]>> {
     let Leg::Tls(stream) = client else { return None };
     let shown = ShownCertificate::read(stream.peer_certificate()?)?;
@@ -21,7 +21,7 @@ pub(super) fn fields(client: &Leg, fields: CertificateFields) -> Option<Rc<[Fiel
     }
 }
 
-/// Fields as OpenShift's router has them.
+/// Fields in the format of OpenShift's router.
 fn as_router(shown: &ShownCertificate) -> Vec<FieldEdit> {
     let set = |name, value: String| FieldEdit::Set(FieldName::constant(name), value.into_bytes());
     vec![
@@ -37,7 +37,7 @@ fn as_router(shown: &ShownCertificate) -> Vec<FieldEdit> {
     ]
 }
 
-/// Text in quotes, as the router sends it.
+/// Quoted text, in the router's format.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\"")

@@ -1,4 +1,4 @@
-//! A client's connection at a listener that routes requests: one request after the other.
+//! A client's connection at a listener that routes requests: one request after another.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
         listener.peek.inc(error.label());
         arrival.log().log_refused(None, None, error.label());
         let why = RefuseReason::Peek(error);
-        // Boxed, as all that few connections come to: the others do not hold the memory for it.
+        // Boxed, like everything that only few connections need: the others do not hold the memory for it.
         let refusal = count_and_refuse(&arrival.worker.shared, &listener, client, Protocol::Http, why, None);
         return Box::pin(refusal).await;
     }
@@ -46,8 +46,8 @@ pub(in crate::datapath) async fn serve(mut arrival: Arrival<'_>, guard: &mut Con
     serve_leg(arrival, Leg::Plain(client), false, guard).await;
 }
 
-/// Serves a client of a plain listener with `routing: connection`. One whose name needs it is served request by
-/// request until its connection ends; another is connected to a host, and carried by the caller.
+/// Serves a client of a plain listener with `routing: connection`. If its name needs per-request routing, the
+/// connection is served here until it ends. Otherwise a host is connected, and the caller carries the flow.
 pub(in crate::datapath) async fn serve_http(
     mut arrival: Arrival<'_>,
     guard: &mut ConnGuard,
@@ -63,7 +63,7 @@ pub(in crate::datapath) async fn serve_http(
     count_name(&listener, Protocol::Http, name.as_ref());
     let client = std::mem::replace(&mut arrival.client, Socket::Closed);
     if identity.greeted.is_some() {
-        // The client has been sent the beginning of a connection that only a host could go on with.
+        // The client has been sent the start of a connection that only a host could continue.
         let why = RefuseReason::Http2;
         arrival.log().log_refused(name.as_ref(), None, why.label());
         let shared = &arrival.worker.shared;
@@ -106,7 +106,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         bytes: Vec::new(),
         cuts_no_answer: false,
         consumed: arrival.consumed as u32,
-        // Connections whose TLS ends here are counted by that.
+        // Connections whose TLS ends here are counted as such instead.
         is_undecided: matches!(client, Leg::Plain(_)),
     };
     drop(arrival);
@@ -121,7 +121,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         after = match after {
             AfterRequest::Closed => return,
             AfterRequest::Kept(client) => connection.next_request(client).await,
-            // Boxed, because few connections become one.
+            // Boxed, because few connections become a tunnel.
             AfterRequest::Tunnel(tunnel) => return Box::pin(connection.tunnel(*tunnel, guard)).await,
             AfterRequest::LongAnswer(answer) => Box::pin(connection.long_answer(*answer, guard)).await,
             AfterRequest::Cut(exchange) => return connection.hand_off(*exchange, guard),
@@ -130,7 +130,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
 }
 
 impl HttpConnection<'_> {
-    /// Serves the first request, which says what the connection is for.
+    /// Serves the first request, which decides how the connection is used.
     async fn first_request(&mut self, mut client: Leg, is_identified: bool, guard: &mut ConnGuard) -> AfterRequest {
         let began = Instant::now();
         let read = self.read_head(&mut client, true).await;
@@ -183,7 +183,7 @@ impl HttpConnection<'_> {
         head::read(client, &mut self.bytes, &self.limits, timeouts, drain, timer).await
     }
 
-    /// Serves what has come in place of a request, or the request.
+    /// Serves the request, or handles the event that came in its place.
     pub(super) async fn serve_head(&mut self, client: Leg, read: HeadRead) -> AfterRequest {
         let fault = match read {
             HeadRead::Request(head) => {
@@ -196,7 +196,7 @@ impl HttpConnection<'_> {
                     began: Instant::now(),
                     id: None,
                 };
-                // Boxed: a connection that waits for a request does not hold the memory that serving one needs.
+                // Boxed: a connection that waits for a request does not hold the memory for serving one.
                 return Box::pin(self.exchange(client, request, ahead)).await;
             }
             HeadRead::Ended(_) => return AfterRequest::Closed,

@@ -1,4 +1,4 @@
-//! Guard that counts a request for its route's limits for as long as it, or its tunnel, lasts.
+//! Guard that counts a request for its route's limits while it, or its tunnel, lasts.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use signalbox_core::limit::SourceCells;
 
 use crate::state::Shared;
 
-/// Guards of a request: for the limits of its name's connections, and for those of requests.
+/// Guards of a request: one for the limits of its name's connections, one for the limits of requests.
 pub(super) type CountedGuards = [Option<CountedRequest>; 2];
 
 /// A request in flight.

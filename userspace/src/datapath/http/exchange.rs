@@ -43,13 +43,13 @@ use crate::datapath::route::count_refused;
 use crate::state::Snapshot;
 use crate::state::outcome::{FlowEnd, Ineligible};
 
-/// Field by which a client learns to use TLS only (RFC 6797).
+/// Field that tells a client to use only TLS (RFC 6797).
 const STRICT_TRANSPORT_SECURITY: FieldName = FieldName::constant("Strict-Transport-Security");
 
-/// Room for the fields that a head gets here: most buffers need not grow.
+/// Extra space for fields that are added to a head here, so that most buffers need not grow.
 const ROOM_FOR_FIELDS: usize = 512;
 
-/// Facts of a request that its head gives.
+/// Facts about a request from its head.
 struct Plan<'a> {
     name: Option<&'a Hostname>,
     length: BodyLength,
@@ -57,35 +57,35 @@ struct Plan<'a> {
     asked: Asked,
     /// Changes of the request's fields.
     fields: Vec<FieldEdit>,
-    /// Target for the host; `None`: the client's own.
+    /// Target for the host; `None`: the client's target.
     target: Option<Vec<u8>>,
-    /// Whether the connection may be kept after an answer of the balancer's own.
+    /// Whether the connection may be kept after an answer by the balancer itself.
     keeps_client: bool,
-    /// Whether the host's connection would be this client's alone.
+    /// Whether the host's connection would belong to this client alone.
     is_personal: bool,
-    /// Whether the client asks for another protocol, such as WebSocket, that its route lets through.
+    /// Whether the client asks for another protocol, such as WebSocket, that its route allows.
     is_upgrade: bool,
-    /// Whether the client sends no other request over its connection.
+    /// Whether the client sends no further request over its connection.
     is_last: bool,
 }
 
 impl Plan<'_> {
-    /// Completes an answer of the balancer's own to this request.
+    /// Completes an answer by the balancer itself to this request.
     fn refusal(&self, refusal: Refusal) -> Refusal {
         Refusal {
-            // Who is told to connect anew must not go on here (RFC 9110, section 15.5.20).
+            // A client that is told to open a new connection must not continue on this one (RFC 9110, section 15.5.20).
             keeps_client: self.keeps_client && refusal.status != 421,
             is_head: self.asked.method == Method::Head,
             ..refusal
         }
     }
 
-    /// Whether the answer may be so long that its rest is worth a connection of its own.
+    /// Whether the answer may be so long that its rest is worth a separate connection.
     fn may_have_long_answer(&self) -> bool {
         self.asked.method == Method::Get && !self.is_upgrade && !self.is_personal
     }
 
-    /// Appends the head that is sent to the host.
+    /// Appends the head for the host.
     fn write_head(&self, request: &Request, turn: &Turn, out: &mut Vec<u8>) {
         let (head, bytes) = (&request.head, &request.bytes[..]);
         let rewrite = RequestRewrite {
@@ -99,9 +99,9 @@ impl Plan<'_> {
 }
 
 impl HttpConnection<'_> {
-    /// Serves a request; `ahead` are the bytes that were read behind its head.
+    /// Serves a request. `ahead` has the bytes that were read after its head.
     pub(super) async fn exchange(&mut self, mut client: Leg, mut request: Request, ahead: Vec<u8>) -> AfterRequest {
-        // Each request is routed by what is in force now, whatever was when the client connected.
+        // Each request uses the current snapshot, not the one from when the client connected.
         let snapshot = self.worker.shared.snapshot.load_full();
         let bound = snapshot.binds.find(self.local);
         let listener = bound.map(|at| &snapshot.model.listeners[at]);
@@ -127,7 +127,7 @@ impl HttpConnection<'_> {
             Err(refusal) => return self.refuse(client, &request, plan.refusal(refusal), None, ahead).await,
         };
         let route = RequestRoute::find(&snapshot, to, request.head.path(&request.bytes));
-        // Until the answer or its tunnel has ended.
+        // Counted until the answer or its tunnel has ended.
         let counted = match self.admit(configured, route) {
             Ok(counted) => counted,
             Err(refusal) => {
@@ -192,7 +192,7 @@ impl HttpConnection<'_> {
         };
         let policy = TurnPolicy {
             keeps_client: !drains,
-            // The connection to be cut has this client's options.
+            // A connection to be cut was made with this client's options, so no other client can use it.
             keeps_host: !lease.proxy_protocol && !plan.is_personal && leg_a.is_err(),
             ..TurnPolicy::default()
         };
@@ -231,7 +231,7 @@ impl HttpConnection<'_> {
         let reached = self
             .reach(&request, &plan, client, upstream, turn, (to, may_be_long))
             .await;
-        // The rest of the answer may take hours, in which an old configuration is not kept.
+        // The rest of the answer may take hours: an old configuration is not kept for that time.
         drop(snapshot);
         let mut after = match reached {
             Ok(reached) if reached.is_to_be_cut() => {
@@ -256,7 +256,7 @@ impl HttpConnection<'_> {
         after
     }
 
-    /// Reads the facts off a head, and finds its route.
+    /// Reads the facts from a head, and finds its route.
     fn plan<'r>(
         &self,
         request: &'r Request,
@@ -283,7 +283,7 @@ impl HttpConnection<'_> {
         fields.extend(route.request_edits(request));
         let upgrades = request.upgrades(route.policy);
         let is_upgrade = !upgrades.is_empty();
-        // A stream that has asked for a WebSocket cannot be told anything else by a host's success.
+        // The stream would take a host's success for an accepted WebSocket.
         if self.is_http2 && !is_upgrade && head.upgrades(bytes).next().is_some() {
             return Err(refused(501, "connect_unsupported"));
         }
@@ -293,7 +293,7 @@ impl HttpConnection<'_> {
             facts: RequestFacts::new(head, length, is_upgrade),
             asked: Asked {
                 method: head.method,
-                // Streams always have a place for them.
+                // Streams always allow trailers.
                 takes_trailers: self.is_http2
                     || request.has("te", |te| elements(te).any(|e| e.eq_ignore_ascii_case(b"trailers"))),
                 limits: self.limits,
@@ -317,7 +317,7 @@ impl HttpConnection<'_> {
         Ok((plan, to))
     }
 
-    /// Takes the steps that the turn asks for, until the answer has begun or the request is given up.
+    /// Performs the steps that the turn asks for, until the answer has begun or the request is given up.
     async fn reach(
         &mut self,
         request: &Request,
@@ -436,7 +436,7 @@ impl HttpConnection<'_> {
         })
     }
 
-    /// Changes of the fields of an answer by the name's TLS.
+    /// Changes of an answer's fields that the name's TLS policy requires.
     fn answer_fields(&self, route: Option<&Route>) -> impl Iterator<Item = FieldEdit> {
         let hsts = route.and_then(|route| route.tls.as_ref()?.hsts.as_ref());
         let hsts = hsts.filter(|_| self.is_tls);
@@ -444,7 +444,7 @@ impl HttpConnection<'_> {
         set.into_iter()
     }
 
-    /// Lists the flow of a request; `not_cut` says why it will not be cut.
+    /// Lists the flow of a request. `not_cut` says why it will not be cut.
     fn open_flow(&self, leased: &LeasedHost, not_cut: Option<Ineligible>) -> FlowGuard {
         let (worker, lease) = (self.worker, &leased.lease);
         let listed = worker.flows.open(
@@ -475,7 +475,7 @@ impl HttpConnection<'_> {
         })
     }
 
-    /// Resets a client whose exchange is given up from outside.
+    /// Resets a client whose exchange is aborted from outside.
     pub(super) fn abort(
         &self,
         client: ClientSide,

@@ -1,4 +1,4 @@
-//! The end of an exchange: what is sent and counted, and what becomes of both connections.
+//! The end of an exchange: the remaining bytes, the counts, and the further use of both connections.
 
 use std::os::fd::AsRawFd as _;
 
@@ -64,14 +64,14 @@ impl HttpConnection<'_> {
                 self.log_refused(why, Some(status), route, Some(request));
             }
         }
-        // The host is done with the request: it does not count while the client lingers.
+        // The host is done with the request, so it is not counted while the client lingers.
         drop(leased);
         let (stream, mut to_client, ahead) = client.into_parts();
         if let Some(status) = ending.answer {
             let refusal = Refusal {
                 keeps_client: ending.client == ClientAfter::Keep,
                 is_head: request.head.method == Method::Head,
-                // Interim answers may wait to be written: the balancer's own comes behind them.
+                // Interim answers may still wait to be written. The balancer's answer follows them.
                 before: to_client.take(),
                 ..Refusal::new(status, "", pages::text(status))
             };
@@ -90,7 +90,7 @@ impl HttpConnection<'_> {
         AfterRequest::Closed
     }
 
-    /// Answers a request that goes to no host.
+    /// Answers a request that is not sent to a host.
     pub(super) async fn refuse(
         &mut self,
         client: Leg,
@@ -104,7 +104,7 @@ impl HttpConnection<'_> {
         refusal.send(&self.worker.shared, client).await
     }
 
-    /// Gives up a request whose client has gone before a host had room.
+    /// Gives up a request whose client left before a host had room.
     pub(super) fn client_gone(&self, client: Leg, request: &Request, route: Option<&Route>) -> AfterRequest {
         let (fault, route) = (TurnFault::ClientGone, route.map(|route| route.hostname.to_string()));
         self.count_refused(fault.label(), fault.status(), route.as_deref(), Some(request));
@@ -122,7 +122,7 @@ impl HttpConnection<'_> {
     }
 }
 
-/// Metric label of a fault; a host that cannot be reached has the label that connections have for it.
+/// Metric label of a fault. An unreachable host has the same label as for connections.
 const fn label(fault: TurnFault) -> &'static str {
     match fault {
         TurnFault::HostUnreachable => RefuseReason::ConnectFailed.label(),

@@ -1,5 +1,5 @@
-//! TLS of a client at a listener with `protocol: https`: its ClientHello, which is still in the socket, decides whether
-//! TLS ends here or at the host.
+//! TLS of a client at a listener with `protocol: https`. Its ClientHello, still in the socket, decides whether TLS ends
+//! here or at the host.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,8 +25,8 @@ use crate::state::ListenerState;
 use crate::state::outcome::Ineligible;
 use crate::state::tls::HandshakeStats;
 
-/// Serves a client of a listener with `protocol: https`. One whose TLS ends at the host is connected to it, and carried
-/// by the caller; one whose TLS ends here is served until its connection ends.
+/// Serves a client of a listener with `protocol: https`. If its TLS ends at the host, the host is connected, and the
+/// caller carries the flow. If its TLS ends here, the connection is served until it ends.
 pub(in crate::datapath) async fn serve_https(
     arrival: Arrival<'_>,
     guard: &mut ConnGuard,
@@ -76,11 +76,11 @@ async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut
     };
     listener.handshakes.seconds.observe(began.elapsed());
     count(&listener.handshakes, facts);
-    // The ClientHello has been counted.
+    // The ClientHello has been counted already.
     serve_leg(arrival, Leg::Tls(Box::new(stream)), true, guard).await;
 }
 
-/// Handshake that is in progress, in its listener's figures and among its worker's.
+/// A handshake in progress, counted in its listener's figures and in its worker's slots.
 struct CountedHandshake {
     listener: Arc<ListenerState>,
     _slot: HandshakeSlot,
@@ -100,7 +100,7 @@ impl Drop for CountedHandshake {
     }
 }
 
-/// Waits for the turn of a client's handshake. `None`: it has waited for too long, and has been refused.
+/// Waits for the turn of a client's handshake. `None`: it waited too long and was refused.
 async fn begin(arrival: &Arrival<'_>) -> Option<CountedHandshake> {
     let (slots, limits, listener) = (
         &arrival.worker.handshakes,
@@ -125,7 +125,7 @@ fn server_config(arrival: &Arrival<'_>, name: Option<&Hostname>) -> Option<Hands
     if tls.resolver.refuses(name) {
         return None;
     }
-    // Which of the certificates it is, only the handshake knows.
+    // Only the handshake decides which of the certificates is used.
     let store = arrival.worker.shared.certificates.load();
     let offer = snapshot.http2.get(&arrival.listener().name);
     let may_use = |offer: &Http2Offer| {

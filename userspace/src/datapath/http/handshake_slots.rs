@@ -1,5 +1,5 @@
-//! Handshakes of a worker that are in progress, and clients that wait for their turn: [`HandshakeQueue`] decides, by
-//! the limits of the client that came last.
+//! Handshakes in progress on a worker, and clients that wait for their turn. [`HandshakeQueue`] decides, with the
+//! limits of the latest client.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(in crate::datapath) struct HandshakeSlots {
     limits: Cell<Option<HandshakeLimits>>,
 }
 
-/// Handshake that is in progress until this is dropped.
+/// A handshake that is in progress until this is dropped.
 pub(super) struct HandshakeSlot {
     slots: Rc<HandshakeSlots>,
     source: HandshakeSource,
@@ -29,7 +29,7 @@ impl HandshakeSlots {
     ///
     /// # Errors
     ///
-    /// With the reason for waiting, if the client's turn has not come within the time limit.
+    /// The reason for waiting, if the client's turn has not come within the time limit.
     pub(super) async fn begin(
         self: &Rc<Self>,
         client: IpAddr,
@@ -37,7 +37,7 @@ impl HandshakeSlots {
         limit: Duration,
     ) -> Result<HandshakeSlot, HandshakeWait> {
         let source = HandshakeSource::new(client);
-        // Limits that were raised may let others begin first.
+        // Raised limits may let other clients begin first.
         if self.limits.replace(Some(limits)) != Some(limits) {
             self.let_next_begin();
         }
@@ -63,7 +63,7 @@ impl HandshakeSlots {
         loop {
             let next = self.queue.borrow_mut().next(limits, oneshot::Sender::is_closed);
             let Some((source, turn)) = next else { return };
-            // The receiver has just been there, and this thread is its own.
+            // The receiver was there a moment ago, and runs on this thread.
             let _ = turn.send(self.slot(source));
         }
     }

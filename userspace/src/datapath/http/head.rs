@@ -1,7 +1,7 @@
-//! Reads the head of the next request off a client's connection.
+//! Reads the head of the next request from a client's connection.
 //!
-//! A connection that waits for a request holds no buffer; one that has begun to send one holds what it has sent, as far
-//! as the limit of heads reaches.
+//! A connection that waits for a request holds no buffer. One that has begun to send a request holds the bytes that it
+//! has sent, up to the limit for heads.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ use super::leg::Leg;
 use super::pool::DrainSignal;
 use crate::datapath::scratch::with_scratch;
 
-/// Most bytes of one read while a head arrives.
+/// Maximum number of bytes of one read while a head arrives.
 const MAX_READ_BYTES: usize = 16 * 1024;
 
-/// Time that a kept connection has for a request that crosses the end of its listener or process.
+/// Time that a kept connection has for a request sent just as its listener or process ends.
 pub(super) const DRAIN_GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Outcome of a read: the next head, or what has come in its place.
+/// Outcome of a read: the next head, or the event in its place.
 pub(super) enum HeadRead {
     Request(Box<RequestHead>),
     /// The connection preface of HTTP/2.
@@ -33,7 +33,7 @@ pub(super) enum HeadRead {
     Malformed(HeadError),
     /// The head took too long.
     Slow,
-    /// The connection ended, or stayed idle for too long, with so many bytes of a head.
+    /// The connection ended, or stayed idle for too long, after this many bytes of a head.
     Ended(usize),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct HeadTimeouts {
     pub(super) head: Duration,
 }
 
-/// Reads the next head. `bytes` are what has been read before; the head and what follows it are left there.
+/// Reads the next head. `bytes` holds bytes that were read before; the head and the bytes after it are left there.
 pub(super) async fn read(
     client: &mut Leg,
     bytes: &mut Vec<u8>,
@@ -91,7 +91,7 @@ pub(super) async fn read(
     }
 }
 
-/// Waits by a timer that is moved only when it must fire sooner, or has fired: most heads never touch it.
+/// Waits with a timer that is moved only when it must fire sooner or has fired: most heads never touch it.
 pub(super) async fn wait_until(until: Instant, mut timer: Pin<&mut Sleep>) {
     while Instant::now() < until {
         if timer.is_elapsed() || timer.deadline().into_std() > until {

@@ -1,6 +1,5 @@
-//! Room for the connections to hosts that the streams of a client's HTTP/2 connection need. A client's connection is
-//! given two descriptors, of which one is for a host: every further one is counted, and taken into account when
-//! connections are accepted.
+//! Room for the host connections that the streams of a client's HTTP/2 connection need. A client's connection is given
+//! two descriptors, one of them for a host. Each further one is counted, and considered when connections are accepted.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use tokio::time::sleep;
 use crate::datapath::worker_state::Worker;
 use crate::state::Shared;
 
-/// Pause until a stream looks again whether there is room. Of a connection one stream at a time does.
+/// Pause before a stream checks for room again. Only one stream of a connection checks at a time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Connections to hosts that the streams of a client's connection use.
@@ -32,7 +31,7 @@ impl HostRoom {
         })
     }
 
-    /// Takes room for one connection to a host; waits for it for so long at most.
+    /// Takes room for one connection to a host, or waits for it up to a time limit.
     pub(super) async fn enter(self: &Rc<Self>, worker: &Worker, patience: Duration) -> Option<HostRoomGuard> {
         let until = Instant::now() + patience;
         let _turn = self.turn.acquire().await;

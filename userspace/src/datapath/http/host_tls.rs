@@ -1,4 +1,4 @@
-//! TLS to a host: its handshake, and which connections may be shared by requests.
+//! TLS to a host: its handshake, and which connections requests may share.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::datapath::choose::Lease;
 use crate::state::Snapshot;
 use crate::state::tls::HostTls;
 
-/// TLS of a connection to a host. Only requests with an equal one share a connection.
+/// TLS of a connection to a host. Requests share a connection only if this is equal.
 #[derive(Clone)]
 pub(super) struct HostSession {
     pub(super) tls: Arc<HostTls>,
-    /// Name that the host is asked for, and that its certificate must have.
+    /// Name to ask the host for. Its certificate must have this name.
     pub(super) host: HostIdentity,
 }
 
 impl HostSession {
-    /// TLS for requests for `name` to the host of a lease. `None`: there is none for its cluster.
+    /// TLS for requests for `name` to the host of a lease. `None`: its cluster has no TLS.
     pub(super) fn new(snapshot: &Snapshot, lease: &Lease, name: Option<&Hostname>) -> Option<Self> {
         let tls = snapshot.tls.hosts(&lease.cluster.name)?;
         Some(Self {
@@ -31,7 +31,7 @@ impl HostSession {
         })
     }
 
-    /// Shakes hands with a host that is connected. `before`: bytes that go before the handshake, a PROXY header.
+    /// Does the TLS handshake with a connected host. `before`: bytes to send before it, a PROXY header.
     pub(super) async fn begin(self, mut stream: TcpStream, before: Vec<u8>, may_be_http2: bool) -> io::Result<Leg> {
         stream.write_all(&before).await?;
         let stream = Box::pin(connect(&self.tls.config, self.host, stream, may_be_http2)).await?;

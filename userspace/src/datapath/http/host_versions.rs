@@ -1,4 +1,4 @@
-//! Versions of HTTP that a host may be spoken to in.
+//! HTTP versions to use with a host.
 
 use std::rc::Rc;
 
@@ -10,36 +10,36 @@ use crate::datapath::cut::{CutAttempt, HeldFlow};
 use crate::datapath::socket::Socket;
 use crate::state::outcome::Ineligible;
 
-/// Versions of HTTP that a host may be spoken to in.
+/// HTTP versions to use with a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostVersions {
     Http1,
     /// HTTP/2 with prior knowledge.
     Http2,
-    /// Either, as the host chooses by ALPN.
+    /// Either version, as the host chooses by ALPN.
     ByAlpn,
 }
 
 /// A connection to a host that was made for a request.
 pub(super) enum MadeConnection {
-    /// With its flow, where it may be cut late, or why it may not.
+    /// A connection with its flow if it may be cut late, or the reason why it may not.
     Http1(Leg, Result<HeldFlow, Ineligible>),
     Http2(Rc<SharedHost>),
-    /// Cut, for a request that is its client's last.
+    /// A cut connection, for a request that is its client's last.
     Cut(CutHost),
 }
 
-/// A host whose connection is cut, and what it is to get first.
+/// A host whose connection is cut, and the first bytes for it.
 pub(super) struct CutHost {
     pub(super) attempt: CutAttempt,
     pub(super) host: Socket,
-    /// The request, behind a PROXY header where the host wants one.
+    /// The request, after a PROXY header if the host wants one.
     pub(super) bytes: Vec<u8>,
 }
 
 impl HostVersions {
-    /// Versions for a request. One that asks for another protocol goes in HTTP/1.1; so does one that authenticates its
-    /// connection, where the host leaves the choice.
+    /// Versions for a request. A request for another protocol uses HTTP/1.1. So does a request that authenticates its
+    /// connection, if the host leaves the choice.
     pub(super) fn new(lease: &Lease, session: Option<&HostSession>, is_upgrade: bool, is_personal: bool) -> Self {
         match session {
             _ if is_upgrade => Self::Http1,

@@ -1,4 +1,4 @@
-//! Identity of a request: the client behind trusted proxies, the request's id, and the fields that tell hosts of both.
+//! Identity of a request: the client behind trusted proxies, the request's id, and fields that tell hosts of both.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,11 @@ use signalbox_core::model::http::HttpPolicy;
 use super::attempt::Request;
 use super::client::HttpConnection;
 
-/// Longest id of a request that is taken from a client.
+/// Maximum length of a request id that is accepted from a client.
 const MAX_ID_BYTES: usize = 128;
 
 impl HttpConnection<'_> {
-    /// Finds the client of a request: where the peer is a trusted proxy, the one that it names.
+    /// Finds the client of a request: if the peer is a trusted proxy, the client that it names.
     pub(super) fn client_of(&self, request: &Request, policy: &HttpPolicy) -> SocketAddr {
         let Some(trusted) = &policy.trusted else {
             return self.peer;
@@ -24,12 +24,12 @@ impl HttpConnection<'_> {
         if address == self.peer.ip().to_canonical() {
             self.peer
         } else {
-            // The port of a client behind a proxy is not known.
+            // The port of a client behind a proxy is unknown.
             SocketAddr::new(address, 0)
         }
     }
 
-    /// Id of a request: the one that a believed client gives it, or else a new one. `None`: requests get none.
+    /// Id of a request: the id from a trusted client, otherwise a new one. `None`: requests get no id.
     pub(super) fn id_of(&self, request: &Request, policy: &HttpPolicy) -> Option<Box<str>> {
         let name = policy.request_id.as_deref()?;
         let mut given = request.head.fields.values(&request.bytes, name);
@@ -43,7 +43,7 @@ impl HttpConnection<'_> {
         Some(given.map_or_else(|| self.new_id(), Into::into))
     }
 
-    /// Changes of a request's fields, with the forwarded fields by `forwarded`.
+    /// Changes of a request's fields. `forwarded` controls the forwarded fields.
     pub(super) fn request_fields(
         &self,
         request: &Request,
@@ -76,7 +76,7 @@ impl HttpConnection<'_> {
         trusted.is_none_or(|trusted| trusted.iter().any(|prefix| prefix.contains(&address)))
     }
 
-    /// Id that no other request has: 128 bits of a counter and of the process' secret.
+    /// A unique request id: 128 bits from a counter and the process' secret.
     fn new_id(&self) -> Box<str> {
         let shared = &self.worker.shared;
         let number = shared.request_ids.ticket();

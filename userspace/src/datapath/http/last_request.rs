@@ -1,5 +1,5 @@
-//! A request that is its client's last is cut when its host is connected: leg B's socket delivers what the host is to get
-//! of it, and the kernel carries the answer. Nothing of the answer is looked at, and nothing more of the client's is
+//! A request that is its client's last is cut when its host is connected. Leg B's socket delivers the request's
+//! remaining bytes, and the kernel carries the answer. The answer is not parsed, and no further bytes of the client are
 //! forwarded.
 
 use std::io;
@@ -31,7 +31,7 @@ pub(super) struct CutExchange {
 }
 
 impl HttpConnection<'_> {
-    /// Whether a request that is its connection's last can be cut, as far as the request and its route are concerned.
+    /// Whether a connection's last request can be cut, as far as the request and its route decide.
     pub(super) fn last_request(
         &self,
         request: &Request,
@@ -49,8 +49,8 @@ impl HttpConnection<'_> {
         last.obstacle().map_or(Ok(()), |why| Err(Ineligible::LastRequest(why)))
     }
 
-    /// Whether client and host can be on two legs of a cut flow, as far as that is known before the host is connected:
-    /// what is found later costs the host a connection, where one may have been kept.
+    /// Whether client and host can be the two legs of a cut flow, as far as this is known before the host is connected.
+    /// An obstacle found later costs the host a connection that could have been kept.
     pub(super) fn fits_cut(&self, client: &Leg, lease: &Lease) -> Result<(), Ineligible> {
         let obstacle = |why| Err(Ineligible::LastRequest(why));
         if self.worker.cut.is_none() {
@@ -72,12 +72,12 @@ impl HttpConnection<'_> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Ok(0) => obstacle(LastRequestObstacle::HalfClosed),
             Ok(_) => obstacle(LastRequestObstacle::BytesBehind),
-            // The client is gone.
+            // The client has left.
             Err(_) => Err(Ineligible::PerRequest),
         }
     }
 
-    /// Hands a request's flow off to the kernel. The flow GC gives the counts back at its end.
+    /// Hands a request's flow off to the kernel. The flow GC gives the counts back when it ends.
     pub(super) fn hand_off(&self, exchange: CutExchange, guard: &mut ConnGuard) {
         let CutExchange { client, host, lease } = exchange;
         let Leg::Plain(client) = client else { return };

@@ -1,6 +1,6 @@
-//! Late cut of a WebSocket: its legs are paired when the host is connected for the request, userspace passes on the
-//! request and the 101, and at a moment in which nothing is under way the kernel takes over: no socket and no process
-//! is on the tunnel's path any more.
+//! Late cut of a WebSocket. Its legs are paired when the host is connected for the request. Userspace passes on the
+//! request and the 101. Once no bytes are under way, the kernel takes over: the tunnel no longer goes through a socket
+//! or a process.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -18,25 +18,25 @@ use crate::datapath::cut::{CarriedFlow, HeldFlow, LateCutError};
 use crate::datapath::relay::{Relay, RelayOutcome, TierPolicy};
 use crate::state::outcome::FlowEnd;
 
-/// Interval between the first look at a tunnel and the second; each is twice the one before, up to the maximum.
+/// Interval between the first and the second check of a tunnel. Each later one is twice as long, up to the maximum.
 const FIRST_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A tunnel that may be cut late, and what counts it.
+/// A tunnel that may be cut late, and its counts.
 pub(super) struct HeldTunnel<'a> {
     pub(super) held: HeldFlow,
     pub(super) link: &'a HostLink,
     pub(super) lease: &'a Lease,
     /// Marks of its flow that say which counts it holds.
     pub(super) marks: u8,
-    /// Whether what became of it has been counted.
+    /// Whether the result of the late cut has been counted.
     pub(super) is_counted: &'a Cell<bool>,
 }
 
-/// End of a tunnel, as far as its sockets are concerned.
+/// Reason why the sockets stop carrying a tunnel.
 pub(super) enum TunnelEnd {
     Ended(FlowEnd),
-    /// The tunnel is cut and lives on.
+    /// The tunnel was cut and lives on.
     Cut,
 }
 
@@ -47,7 +47,7 @@ impl From<FlowEnd> for TunnelEnd {
 }
 
 impl HttpConnection<'_> {
-    /// Carries a tunnel by its sockets until it is cut or ends.
+    /// Carries a tunnel over its sockets until it is cut or ends.
     pub(super) async fn carry_held(
         &self,
         mut relay: Relay,
@@ -68,7 +68,7 @@ impl HttpConnection<'_> {
                     relay.reset_unless_finished(end);
                     return end.into();
                 }
-                // Only a flow that may join the socket map is reported to be quiet.
+                // Only a flow that may join the socket map is reported as quiet.
                 Some(RelayOutcome::Quiet) => break "failed",
                 None if self.worker.shared.stopping.load(Relaxed) => break "stopping",
                 None if tunnel.held.is_overdue() => break "never_quiet",
@@ -94,7 +94,7 @@ impl HttpConnection<'_> {
         };
         self.count_late_cut(&tunnel, why);
         flow.tier_reason.set(why);
-        // Gives the entry and the port back.
+        // Gives back the entry and the port.
         drop(tunnel.held);
         run_relay(self.worker, flow, relay, policy).await.into()
     }

@@ -1,4 +1,4 @@
-//! A connection that carries HTTP, to a client or to a host: in plain, or in TLS that ends here.
+//! A connection that carries HTTP, to a client or to a host: plain, or in TLS that ends here.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -12,8 +12,7 @@ use tokio::net::TcpStream;
 use super::http2::{HostStreamLeg, StreamLeg};
 use crate::sys;
 
-/// A connection that carries HTTP, or a stream of one. What is written to TLS may wait in its records: see
-/// [`Self::poll_flush`].
+/// A connection that carries HTTP, or a stream of one. Written bytes may wait in TLS records: see [`Self::poll_flush`].
 pub(super) enum Leg {
     Plain(TcpStream),
     /// A connection in TLS, of a client or to a host.
@@ -25,7 +24,7 @@ pub(super) enum Leg {
 }
 
 impl Leg {
-    /// Socket of a connection; a stream has none of its own.
+    /// Socket of a connection; `None` for a stream.
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
@@ -34,7 +33,7 @@ impl Leg {
         }
     }
 
-    /// Whether the socket alone says nothing of what there is to read.
+    /// Whether the socket alone does not show if there are bytes to read.
     pub(super) const fn is_layered(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
@@ -58,7 +57,7 @@ impl Leg {
         }
     }
 
-    /// Writes what is taken at once: 0 bytes, if none is. Nobody is woken when there is room.
+    /// Writes as many bytes as are accepted at once; 0 if there is no room. The task is not woken when there is room.
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let cx = &mut Context::from_waker(Waker::noop());
         match self {
@@ -104,7 +103,7 @@ impl Leg {
         }
     }
 
-    /// Passes to the socket what waits in TLS records.
+    /// Passes the bytes that wait in TLS records to the socket.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) | Self::Stream(_) | Self::HostStream(_) => Poll::Ready(Ok(())),
@@ -112,7 +111,7 @@ impl Leg {
         }
     }
 
-    /// Ends the sending side: with `close_notify` in TLS, and FIN.
+    /// Ends the sending side with a FIN, in TLS with `close_notify` first.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
@@ -125,8 +124,8 @@ impl Leg {
         }
     }
 
-    /// Says to a TLS peer that nothing more comes (`close_notify`, RFC 8446, section 6.1), as far as the socket takes
-    /// it at once.
+    /// Tells a TLS peer that the stream ends (`close_notify`, RFC 8446, section 6.1), as far as the socket accepts it
+    /// at once.
     pub(super) fn notify_close(&mut self) {
         match self {
             Self::Plain(_) | Self::HostStream(_) => {}
@@ -135,10 +134,10 @@ impl Leg {
         }
     }
 
-    /// Whether the peer has neither closed the connection nor sent a byte. `is_sure`: asks the socket even where tokio
-    /// has seen no event.
+    /// Whether the peer has neither closed the connection nor sent a byte. `is_sure`: asks the socket even if tokio has
+    /// seen no event.
     pub(super) fn is_quiet(&mut self, is_sure: bool) -> bool {
-        // Takes records that are no data, such as session tickets, off the socket.
+        // Reads records without data, such as session tickets, from the socket.
         if self.is_layered() && self.has_decrypted() {
             return false;
         }
@@ -152,7 +151,7 @@ impl Leg {
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Whether a client has closed or reset its connection or stream: it does not wait for an answer.
+    /// Whether a client has closed or reset its connection or stream, and so does not wait for an answer.
     pub(super) fn is_gone(&mut self) -> bool {
         if let Self::Stream(stream) = self {
             return stream.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -161,7 +160,7 @@ impl Leg {
         info.is_some_and(|info| info.map_or(true, |info| info.peer_finished()))
     }
 
-    /// Whether decrypted bytes wait to be read, or the end of the connection.
+    /// Whether decrypted bytes, or the end of the connection, wait to be read.
     fn has_decrypted(&mut self) -> bool {
         let mut byte = [0];
         let cx = &mut Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Leg A of a connection that may be cut, late or with its last request: leg B is connected in its likeness.
+//! Leg A of a connection that may be cut, late or with its last request. Leg B is connected with the same options.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -24,7 +24,7 @@ pub(super) struct LegA<'a> {
     fd: RawFd,
     listener: &'a Arc<ListenerState>,
     pub(super) kind: CutKind,
-    /// Bytes taken off the client's stream, where they count.
+    /// Number of bytes taken off the client's stream, if they count.
     pub(super) consumed: u32,
 }
 
@@ -50,7 +50,7 @@ impl LegA<'_> {
 }
 
 impl HttpConnection<'_> {
-    /// Leg A for the cut of an upgraded connection, of a last request or of a long answer, or why there is to be none.
+    /// Leg A for the cut of an upgraded connection, of a last request or of a long answer, or why there is none.
     /// `is_counted`: the tunnel or request counts against a limit that only userspace can give back.
     pub(super) fn leg_a<'a>(
         &self,

@@ -1,4 +1,4 @@
-//! Ends a client's connection so that its last answer arrives.
+//! Closes a client's connection so that its last answer arrives.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -15,12 +15,12 @@ use crate::sys;
 /// Time that a client has to read its last answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes of a request that are read and dropped meanwhile.
+/// Maximum number of bytes of a request that are read and dropped in that time.
 const MAX_DISCARD_BYTES: usize = 16 * 1024 * 1024;
 
-/// Closes the sending side, and reads and drops what still comes for a while: a reset because of unread bytes would
-/// destroy the answer (RFC 9112, section 9.6). A stream is not reset meanwhile either: curl before 8 takes the reset of
-/// a stream whose body it has yet to send for a failure, whole as the answer is.
+/// Closes the sending side, then reads and drops bytes for a while: a reset because of unread bytes would destroy the
+/// answer (RFC 9112, section 9.6). A stream is not reset either: curl before 8 treats a reset while it still sends a
+/// body as a failure, even after a complete answer.
 pub(super) async fn linger(mut client: Leg) {
     client.notify_close();
     if let Leg::Stream(stream) = &mut client {
@@ -32,13 +32,13 @@ pub(super) async fn linger(mut client: Leg) {
         return;
     }
     let until_closed = async {
-        // What comes is dropped, encrypted or not.
+        // The bytes are dropped, encrypted or not.
         let mut left = MAX_DISCARD_BYTES;
         while left > 0 {
             if stream.ready(Interest::READABLE).await.is_err() {
                 return;
             }
-            // A buffer here would be part of every connection's state, idle or not.
+            // A local buffer would be part of every connection's state, even of idle ones.
             match with_scratch(|scratch| stream.try_read(scratch)) {
                 Ok(n) if n > 0 => left = left.saturating_sub(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -49,8 +49,8 @@ pub(super) async fn linger(mut client: Leg) {
     let _ = timeout(LINGER_TIMEOUT, until_closed).await;
 }
 
-/// Closes a connection whose answers have been sent. Bytes of a further request would make the kernel reset it, and a
-/// stream is reset whose client has not said that it has ended.
+/// Closes a connection whose answers have been sent. Lingers if unread bytes would make the kernel reset it, or if it
+/// is a stream whose client has not ended its request.
 pub(super) async fn close(mut client: Leg, may_have_more: bool) {
     let is_unread = |stream: &TcpStream| sys::unread(stream.as_raw_fd()).is_ok_and(|bytes| bytes > 0);
     let is_begun = matches!(&client, Leg::Stream(stream) if !stream.is_request_ended());
@@ -61,7 +61,7 @@ pub(super) async fn close(mut client: Leg, may_have_more: bool) {
     }
 }
 
-/// Resets a connection or stream: its client must see that the answer is not whole.
+/// Resets a connection or stream, so that its client sees that the answer is incomplete.
 pub(super) fn reset(client: Leg) {
     if let Some(stream) = client.tcp() {
         sys::reset_on_close(stream.as_raw_fd());

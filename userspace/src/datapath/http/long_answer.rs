@@ -1,8 +1,8 @@
-//! Late cut of a long answer: its host's connection is made in the likeness of the client's, userspace passes on the
-//! head and the first of the body, has the host pause, and when all has arrived the kernel carries the rest.
+//! Late cut of a long answer. Leg B has the same options as leg A. Userspace passes on the head and the start of the
+//! body, then makes the host pause. When all bytes have arrived, the kernel carries the rest.
 //!
-//! The head has told the client that its connection ends with the answer, and the request has told the host: whoever
-//! ends first, the other follows. What the client sends behind its request is dropped by the programs.
+//! Client and host have both been told that their connection ends with the answer, so when one ends, the other follows.
+//! The programs drop bytes that the client sends after its request.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,29 +25,29 @@ use crate::datapath::cut::{CarriedFlow, HeldFlow, LateCutError};
 use crate::state::outcome::Ineligible;
 use crate::sys;
 
-/// Bytes of an answer that are not worth a cut any more.
+/// Number of remaining bytes below which an answer is not worth a cut.
 const MIN_LEFT_BYTES: u64 = 1 << 20;
 
-/// Time for which a host is kept from sending at full speed while its client gets what is on its way already.
+/// Time for which a host may be slowed down while its client receives the bytes already on their way.
 const BACKLOG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes on their way to the client that are more than what a host sends when its persist timer fires.
+/// Backlog to the client, in bytes, that is more than a host sends when its persist timer fires.
 const MIN_BACKLOG_BYTES: u64 = 16 << 10;
 
-/// Time for a quiet moment once only that little is on its way.
+/// Time for a quiet moment once the backlog is below that.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest round trip of a client whose answer is cut: a host that waits for a window sends a little five times a second
-/// (`TCP_RTO_MIN`), which such a client has not acknowledged before the next comes.
+/// Longest round trip of a client whose answer is cut. A host that waits for a window sends a few bytes five times a
+/// second (`TCP_RTO_MIN`). A more distant client has not acknowledged them before the next ones arrive.
 const MAX_ROUND_TRIP_MS: u128 = 100;
 
-/// Shortest and longest interval between two looks for a quiet moment: a quarter of the time since the first, between
-/// these.
+/// Shortest and longest interval between two checks for a quiet moment: a quarter of the time since the first, within
+/// these limits.
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl HttpConnection<'_> {
-    /// Passes a long answer on until it is cut, or to its end.
+    /// Passes a long answer on, until it is cut or ends.
     pub(super) async fn long_answer(&mut self, answer: LongAnswer, guard: &mut ConnGuard) -> AfterRequest {
         let LongAnswer {
             request,
@@ -69,7 +69,7 @@ impl HttpConnection<'_> {
         self.pass(&request, &asked, reached).await
     }
 
-    /// Passes an answer on until its rest is cut. Returns the label of what became of it.
+    /// Passes an answer on until its rest is cut. Returns the label of the result.
     async fn carry_until_cut(
         &mut self,
         held: &mut HeldFlow,
@@ -106,7 +106,7 @@ impl HttpConnection<'_> {
             if held.is_overdue() || began.elapsed() >= BACKLOG_TIMEOUT {
                 break "never_quiet";
             }
-            // Again each time: the kernel lifts the limit when it enlarges the buffer.
+            // Set again each time: the kernel lifts the limit when it enlarges the buffer.
             if sys::limit_window(host).is_err() {
                 break "failed";
             }
@@ -128,7 +128,7 @@ impl HttpConnection<'_> {
                 biased;
                 _ = carry.run(self.timer.as_mut()) => break "ended",
                 () = flow.close.notified() => {
-                    // Whoever passes the answer on is told again.
+                    // Signalled again for the code that passes the answer on.
                     flow.close.notify_one();
                     break "stopping";
                 }
@@ -147,7 +147,7 @@ impl HttpConnection<'_> {
                 }
             }
         };
-        // A socket that has failed has no window.
+        // A failed socket has no window.
         let _ = sys::unlimit_window(host);
         result
     }
@@ -184,7 +184,7 @@ impl HttpConnection<'_> {
         held.try_cut((client, host), carried, leave)
     }
 
-    /// Leaves an answer to the kernel. The flow GC gives the counts back at the flow's end.
+    /// Leaves an answer to the kernel. The flow GC gives the counts back when the flow ends.
     fn leave(&self, held: HeldFlow, reached: Reached, guard: &mut ConnGuard) {
         let Reached {
             client,
@@ -209,8 +209,8 @@ impl HttpConnection<'_> {
     }
 }
 
-/// Whether a host's small window makes it pause, and a client is near enough for a quiet moment to come then; or the
-/// label of what speaks against it.
+/// Whether a small window makes the host pause, and the client is near enough for a quiet moment then. Otherwise the
+/// label of the obstacle.
 fn may_pause(client: RawFd, host: RawFd) -> Result<(), &'static str> {
     let (Ok(client), Ok(host)) = (sys::tcp_info(client), sys::tcp_info(host)) else {
         return Err("ended");
@@ -219,7 +219,7 @@ fn may_pause(client: RawFd, host: RawFd) -> Result<(), &'static str> {
         return Err("far_client");
     }
     let unit = 1 << host.scales.map_or(0, |(_, ours)| ours);
-    // The host's segments are at most the client's: leg B's SYN has told it of their size.
+    // The host's segments are at most as large as the client's: leg B's SYN announced that size.
     if sys::MIN_LIMITED_WINDOW.next_multiple_of(unit) >= client.send_mss {
         return Err("small_segments");
     }
@@ -230,7 +230,7 @@ fn has_finished(host: RawFd) -> bool {
     sys::tcp_info(host).is_ok_and(|info| info.peer_finished())
 }
 
-/// Whether more is on its way to the client than what a host that pauses adds.
+/// Whether more bytes are on their way to the client than a paused host adds.
 fn has_backlog(client: &ClientSide, socket: RawFd) -> bool {
     !client.to_client.is_empty() || sys::unacknowledged(socket).is_ok_and(|bytes| bytes > MIN_BACKLOG_BYTES)
 }

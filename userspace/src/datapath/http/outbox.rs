@@ -1,4 +1,4 @@
-//! Bytes that the far end has not taken yet: in memory, or in a pipe.
+//! Bytes that the far end has not accepted yet: in memory, or in a pipe.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,15 +9,15 @@ use tokio::io::Interest;
 use super::leg::Leg;
 use crate::datapath::pipe::{Filled, Pipe};
 
-/// Bytes that wait to be written. While there are some, their direction does not read: that bounds them.
+/// Bytes that wait to be written. Their direction does not read while there are any, which bounds them.
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     start: usize,
-    /// Whether nothing waits in TLS records.
+    /// Whether no bytes wait in TLS records.
     is_flushed: bool,
     /// Bytes written so far.
     written: u64,
-    /// Bytes that never were in userspace; none of [`Self::bytes`] wait then.
+    /// Bytes that never were in userspace. [`Self::bytes`] is empty then.
     pipe: Option<Pipe>,
 }
 
@@ -46,9 +46,9 @@ impl Outbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes what is taken at once and keeps the rest. Behind bytes that wait, the new ones wait too.
+    /// Writes the bytes that are accepted at once and keeps the rest. New bytes wait after bytes that already wait.
     pub(super) fn send(&mut self, bytes: &[u8], to: &mut Leg) -> io::Result<()> {
-        // The rest of a body that was moved through a pipe may be slow: it does not keep one.
+        // The rest of a body that was moved through a pipe may be slow, so its empty pipe is given back.
         self.pipe = self.pipe.take().filter(|pipe| pipe.buffered() > 0);
         let written = if self.has_none() && !bytes.is_empty() {
             self.is_flushed = false;
@@ -61,8 +61,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Moves at most `most` bytes from one connection towards another without their passing through userspace, where
-    /// nothing else waits and both are plain. `None`: that cannot be.
+    /// Moves at most `most` bytes between two connections without copying them to userspace. `None` if other bytes wait
+    /// or one of the connections is not plain.
     pub(super) fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl Outbox {
             return None;
         };
         if self.pipe.is_none() {
-            // Without descriptors bytes go on being copied.
+            // Without a free descriptor the bytes are copied as before.
             self.pipe = Some(Pipe::take().ok()?);
         }
         let filled = self.pipe.as_mut()?.poll_fill(cx, from, most);
@@ -91,7 +91,7 @@ impl Outbox {
         }))
     }
 
-    /// Writes what waits. Returns false where some is left; the task is woken when there is room for it.
+    /// Writes the waiting bytes. Returns false if some are left; the task is woken when there is room for them.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>, to: &mut Leg) -> io::Result<bool> {
         if !self.flush_pipe(cx, to)? {
             return Ok(false);
@@ -118,7 +118,7 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Writes what waits in the pipe, as [`Self::flush`] does.
+    /// Writes the bytes in the pipe, as [`Self::flush`] does.
     fn flush_pipe(&mut self, cx: &mut Context<'_>, to: &Leg) -> io::Result<bool> {
         let (Some(pipe), Leg::Plain(to)) = (&mut self.pipe, to) else {
             return Ok(true);
@@ -137,7 +137,7 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Writes all that waits.
+    /// Writes all waiting bytes.
     pub(super) async fn write_all(&mut self, to: &mut Leg) -> io::Result<()> {
         poll_fn(|cx| match self.flush(cx, to) {
             Ok(true) => Poll::Ready(Ok(())),
@@ -147,7 +147,7 @@ impl Outbox {
         .await
     }
 
-    /// Bytes that wait; none wait afterwards.
+    /// Takes the waiting bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let start = std::mem::take(&mut self.start);
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -155,7 +155,7 @@ impl Outbox {
         bytes
     }
 
-    /// Drops what waits, and its memory.
+    /// Drops the waiting bytes, and frees their memory.
     pub(super) fn clear(&mut self) {
         self.drop_bytes();
         self.pipe = None;

@@ -1,26 +1,26 @@
-//! Answers of the balancer's own.
+//! Answers by the balancer itself.
 
 use std::borrow::Cow;
 
 use crate::state::error_pages::ErrorPages;
 
-/// An answer of the balancer's own.
+/// An answer by the balancer itself.
 pub(in crate::datapath) struct Page<'a> {
     pub(in crate::datapath) status: u16,
-    /// Sentence for who reads it.
+    /// Sentence for the reader.
     pub(in crate::datapath) text: &'static str,
     /// Whether the client's connection is kept.
     pub(in crate::datapath) keeps_client: bool,
     /// Whether the request was HEAD: the answer has no body.
     pub(in crate::datapath) is_head: bool,
-    /// URL that the client is sent to.
+    /// URL that the client is redirected to.
     pub(in crate::datapath) location: Option<&'a str>,
     /// Time after which the client may try again.
     pub(in crate::datapath) retry_after_seconds: Option<u64>,
 }
 
 impl Page<'_> {
-    /// Bytes of the answer, with the operator's page where there is one.
+    /// Bytes of the answer, with the operator's page if there is one.
     pub(in crate::datapath) fn to_bytes(&self, pages: &ErrorPages) -> Vec<u8> {
         let (status, text) = (format!("{} {}", self.status, phrase(self.status)), self.text);
         let of_balancer = || {
@@ -75,7 +75,7 @@ const fn phrase(status: u16) -> &'static str {
     }
 }
 
-/// Sentence for a status code where the reason is no better known.
+/// Sentence for a status code without a more specific reason.
 pub(super) const fn text(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",

@@ -1,5 +1,5 @@
-//! The second half of an exchange: the answer has begun, or the request has come to another end. No other host is asked
-//! any more, so no snapshot is held.
+//! Second half of an exchange: the answer has begun, or the request has ended otherwise. No other host is tried any
+//! more, so no snapshot is held.
 
 use signalbox_core::http1::turn::NextStep;
 
@@ -50,7 +50,7 @@ impl HttpConnection<'_> {
                 let policy = self.tunnel_policy(&self.worker.shared.snapshot.load(), timeouts.tunnel);
                 AfterRequest::Tunnel(Box::new(Tunnel::new(client, attempt, leased.lease, policy)))
             }
-            // Once an answer has begun there is no other attempt.
+            // No other attempt is made once an answer has begun.
             (NextStep::Tunnel | NextStep::Connect { .. } | NextStep::Exchange { .. }, _) => AfterRequest::Closed,
         }
     }

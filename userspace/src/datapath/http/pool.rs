@@ -1,7 +1,7 @@
-//! Connections to hosts that wait for their next request: of one worker, by host, last in first out.
+//! Connections to hosts that wait for their next request: per worker and host, last in first out.
 //!
-//! A connection that failed the look at its socket, that has waited for too long, or whose host takes no new requests,
-//! is closed within [`SWEEP_INTERVAL`].
+//! A connection is closed within [`SWEEP_INTERVAL`] if the check of its socket failed, if it has waited too long, or if
+//! its host takes no new requests.
 
 mod streams;
 
@@ -28,25 +28,25 @@ use crate::state::tls::HostTls;
 use crate::state::{ClusterState, HostState, Snapshot};
 use streams::Dial;
 
-/// Interval at which kept connections are looked at.
+/// Interval of checks of kept connections.
 pub(in crate::datapath) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Most idle connections to a host that a worker keeps. A few clients that speak HTTP/2 have hundreds of requests under
-/// way: a host's connections that they need again in a moment must all find room.
+/// Maximum number of idle connections per host and worker. A few HTTP/2 clients have hundreds of requests under way:
+/// all the host connections that they soon need again must fit.
 const MAX_IDLE: usize = 512;
 
-/// Most idle connections of a worker, and how many are always allowed: hosts may be many, and descriptors few.
+/// Maximum number of idle connections per worker, and the number always allowed if descriptors are few.
 const MAX_IDLE_OF_WORKER: usize = 4096;
 const MIN_IDLE_OF_WORKER: usize = 64;
 
 /// Time that a connection waits for its next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A host by the address of its state, which the pool keeps alive, and the address that is connected to.
+/// A host by the address of its state, which the pool keeps alive, and the address to connect to.
 type HostAddress = (usize, SocketAddr);
 
-/// Key of connections that may be used for each other: of a host, and in TLS by the address of its configuration,
-/// which the pool keeps alive, and the name that was asked for.
+/// Key of interchangeable connections: the host, and for TLS the address of its configuration, which the pool keeps
+/// alive, and the name to ask for.
 type PoolKey = (HostAddress, Option<(usize, HostIdentity)>);
 
 /// Kept connections of a worker.
@@ -58,16 +58,16 @@ pub(in crate::datapath) struct HostPool {
 }
 
 struct KeptHost {
-    /// Keeps the address in [`PoolKey`] from being another host's.
+    /// Keeps the address in [`PoolKey`] from being reused for another host.
     _host: Arc<HostState>,
     cluster: Arc<ClusterState>,
     tls: Option<Arc<HostTls>>,
     idle: VecDeque<Idle>,
-    /// Connections in HTTP/2, which requests share.
+    /// HTTP/2 connections, which requests share.
     shared: Vec<Rc<SharedHost>>,
-    /// Connection that is being made for requests to share.
+    /// Connection in the making, for requests to share.
     dial: Weak<Dial>,
-    /// Whether the host has chosen HTTP/1.1 last.
+    /// Whether the host chose HTTP/1.1 last time.
     chooses_http1: bool,
 }
 
@@ -76,14 +76,14 @@ struct Idle {
     since: Instant,
 }
 
-/// Count of a connection to a host that carries a request, in its cluster's figures.
+/// Count of a host connection that carries a request, in its cluster's figures.
 pub(super) struct ActiveConnection {
     cluster: Arc<ClusterState>,
     _room: Option<HostRoomGuard>,
 }
 
 impl ActiveConnection {
-    /// Counts a connection; `room` is that of a stream for it.
+    /// Counts a connection. `room` is the room that a stream has taken for it.
     pub(super) fn new(cluster: &Arc<ClusterState>, room: Option<HostRoomGuard>) -> Self {
         cluster.pool_active.enter();
         Self {
@@ -100,8 +100,8 @@ impl Drop for ActiveConnection {
 }
 
 impl HostPool {
-    /// Pool of one of `workers`, in a process whose descriptors suffice for `max_connections`: idle connections may have
-    /// an eighth of the descriptors, of which a connection is given two.
+    /// Pool of one of `workers`, in a process with descriptors for `max_connections`. Idle connections may use an
+    /// eighth of the descriptors; a connection is given two.
     pub(in crate::datapath) fn new(max_connections: u32, workers: usize) -> Self {
         let share = max_connections as usize / 4 / workers.max(1);
         Self {
@@ -111,14 +111,14 @@ impl HostPool {
         }
     }
 
-    /// Takes the connection of a lease's host that was used last and is still good.
+    /// Takes the most recently used connection of a lease's host that is still good.
     pub(super) fn take(&self, lease: &Lease, session: Option<&HostSession>) -> Option<Leg> {
         let mut hosts = self.hosts.borrow_mut();
         let kept = hosts.get_mut(&pool_key(lease, session))?;
         while let Some(mut idle) = kept.idle.pop_back() {
             kept.cluster.pool_idle.leave();
             self.idle.set(self.idle.get() - 1);
-            // tokio may not have seen yet that the host has closed it.
+            // tokio may not have seen yet that the host has closed the connection.
             if idle.stream.is_quiet(true) {
                 return Some(idle.stream);
             }
@@ -145,7 +145,7 @@ impl HostPool {
         kept.idle.push_back(Idle { stream, since });
     }
 
-    /// Closes what is not to be used again.
+    /// Closes connections that will not be used again.
     pub(in crate::datapath) fn sweep(&self, snapshot: &Snapshot) {
         let mut hosts = self.hosts.borrow_mut();
         if hosts.is_empty() {
@@ -181,7 +181,7 @@ impl KeptHost {
     }
 }
 
-/// Whether a connection that requests share is kept: it is good, and was used lately.
+/// Whether a shared connection is kept: it is good, and was used lately.
 fn is_wanted(host: &Rc<SharedHost>) -> bool {
     host.is_good() && host.idle_since().is_none_or(|since| since.elapsed() < IDLE_TIMEOUT)
 }
@@ -211,7 +211,7 @@ fn usable_hosts(snapshot: &Snapshot) -> HashSet<HostAddress, FixedState> {
     usable
 }
 
-/// Signal that the worker's listeners are stopped, for connections that wait for a request.
+/// Tells connections that wait for a request that the worker's listeners are stopped.
 #[derive(Default)]
 pub(in crate::datapath) struct DrainSignal {
     is_draining: Cell<bool>,
@@ -225,12 +225,12 @@ impl DrainSignal {
         self.notify.notify_waiters();
     }
 
-    /// Tells connections that live for long that another snapshot is in force.
+    /// Tells long-lived connections that a new snapshot is active.
     pub(in crate::datapath) fn snapshot_changed(&self) {
         self.changes.notify_waiters();
     }
 
-    /// Waits until the signal is set or another snapshot is in force.
+    /// Waits until the signal is set or a new snapshot is active.
     pub(super) async fn wait_change(&self) {
         tokio::select! {
             () = self.notify.notified() => {}

@@ -1,4 +1,4 @@
-//! An exchange between its two halves: its host has been found, and its answer has begun.
+//! An exchange between its two halves: its host is known, and its answer has begun.
 
 use signalbox_core::http1::turn::Turn;
 use signalbox_core::model::HttpTimeouts;
@@ -9,7 +9,7 @@ use super::request::ClientSide;
 use super::upstream::LeasedHost;
 use crate::state::outcome::Ineligible;
 
-/// An exchange whose host has been found, or of which it is certain that there is none.
+/// An exchange whose host is known, or for which there is certainly none.
 pub(super) struct Reached {
     pub(super) client: ClientSide,
     pub(super) attempt: Option<Attempt>,
@@ -19,12 +19,12 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Whether the answer is so long that its rest is to be cut, and that can be.
+    /// Whether the answer is long enough for its rest to be cut, and a cut is possible.
     pub(super) fn is_to_be_cut(&self) -> bool {
         self.long_cut() == Some(Ok(()))
     }
 
-    /// Reason why the rest of a long answer is not cut, where it should be.
+    /// Reason why the rest of a long answer is not cut although it should be.
     pub(super) fn long_but_not_cut(&self) -> Option<Ineligible> {
         self.long_cut()?.err()
     }

@@ -15,10 +15,10 @@ use super::pages::Page;
 use crate::datapath::log_context::PendingConnection;
 use crate::state::Shared;
 
-/// Time that a client has to take an answer of the balancer's own.
+/// Time for a client to accept an answer by the balancer itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An answer of the balancer's own, and why it is given.
+/// An answer by the balancer itself, and its reason.
 pub(super) struct Refusal {
     pub(super) status: u16,
     /// Metric label.
@@ -26,11 +26,11 @@ pub(super) struct Refusal {
     pub(super) text: &'static str,
     pub(super) keeps_client: bool,
     pub(super) is_head: bool,
-    /// URL that the client is sent to.
+    /// URL that the client is redirected to.
     pub(super) location: Option<String>,
     /// Time after which the client may try again.
     pub(super) retry_after_seconds: Option<u64>,
-    /// Bytes that go before the answer.
+    /// Bytes to send before the answer.
     pub(super) before: Vec<u8>,
 }
 
@@ -75,7 +75,7 @@ impl Refusal {
 }
 
 impl HttpConnection<'_> {
-    /// Counts and logs what has gone to no cluster: a request, or what came in its place.
+    /// Counts and logs a request without a cluster, or the event in its place.
     pub(super) fn count_refused(
         &self,
         reason: &'static str,

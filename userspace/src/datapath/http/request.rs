@@ -1,4 +1,4 @@
-//! The client's side of an exchange: the request's body on its way to the host, and what waits for the client.
+//! The client's side of an exchange: the request's body on its way to the host, and bytes that wait for the client.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use crate::datapath::scratch::with_scratch;
 use crate::sys;
 
-/// Most bytes of a further request that are read while an answer is waited for.
+/// Maximum number of bytes of a further request that are read while waiting for an answer.
 const MAX_READ_AHEAD_BYTES: usize = 4096;
 
 /// The client's side of an exchange.
@@ -24,13 +24,13 @@ pub(super) struct ClientSide {
     pub(super) stream: Leg,
     pub(super) to_client: Outbox,
     body: Body,
-    /// Bytes read and not used yet: of the body, or behind the request.
+    /// Bytes read but not used yet: of the body, or after the request.
     ahead: Vec<u8>,
-    /// The body as far as it was passed on, for another attempt.
+    /// The part of the body passed on so far, for another attempt.
     replay: Vec<u8>,
     /// Whether the whole request has been written to the host.
     is_sent: bool,
-    /// Whether the connection is watched for its end while the host is waited for.
+    /// Whether the connection is watched for its end while waiting for the host.
     is_watched: bool,
     has_body_begun: bool,
 }
@@ -49,7 +49,7 @@ impl ClientSide {
         }
     }
 
-    /// Begins an attempt at a host: the head, and what was sent of the body before.
+    /// Begins an attempt at a host: sends the head, and the part of the body that was sent before.
     pub(super) fn begin(&mut self, head: &[u8], host: &mut HostSide, turn: &mut Turn) {
         host.to_host.push(head);
         host.to_host.push(&self.replay);
@@ -64,17 +64,17 @@ impl ClientSide {
         self.is_sent
     }
 
-    /// Whether anything of the body has come.
+    /// Whether any bytes of the body have arrived.
     pub(super) const fn has_body_begun(&self) -> bool {
         self.has_body_begun
     }
 
-    /// Whether only its end tells how long the body is.
+    /// Whether the body has no known length.
     pub(super) const fn is_open_ended(&self) -> bool {
         matches!(self.body, Body::Chunked(_))
     }
 
-    /// Reason why the client's connection cannot be left to the kernel: bytes behind the request, read or not, or its end.
+    /// Reason why the kernel cannot get the client's connection: bytes after the request, or the end of the stream.
     pub(super) fn said_more(&self) -> Option<LastRequestObstacle> {
         let unread = self.stream.tcp().map(|client| sys::unread(client.as_raw_fd()));
         if !self.ahead.is_empty() || !matches!(unread, Some(Ok(0))) {
@@ -87,14 +87,14 @@ impl ClientSide {
         }
     }
 
-    /// Takes the connection back, and what was read behind the request.
+    /// Returns the connection, and bytes that were read after the request.
     pub(super) fn into_parts(self) -> (Leg, Outbox, Vec<u8>) {
-        // An empty vector may have room for what it held: a connection that waits holds none.
+        // An empty vector may still have its capacity; a connection that waits holds none.
         let ahead = if self.ahead.is_empty() { Vec::new() } else { self.ahead };
         (self.stream, self.to_client, ahead)
     }
 
-    /// Passes the request on as far as it goes.
+    /// Passes the request on as far as possible.
     pub(super) fn pump(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Pumped {
         for _ in 0..MAX_READS_IN_A_ROW {
             match host.to_host.flush(cx, &mut host.stream) {
@@ -124,7 +124,7 @@ impl ClientSide {
         Pumped::Yielded
     }
 
-    /// Reads once. Returns false where there is nothing to read, or the exchange does not go on.
+    /// Reads once. Returns false if there is nothing to read or the exchange ends.
     fn read(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> bool {
         if !self.ahead.is_empty() {
             let mut bytes = std::mem::take(&mut self.ahead);
@@ -154,8 +154,8 @@ impl ClientSide {
         })
     }
 
-    /// Reads once as [`Self::read`] does, but into a pipe; `None` where the body has to be looked at, or may have to be
-    /// sent again.
+    /// Reads once as [`Self::read`] does, but into a pipe. `None` if the body must be parsed, or may have to be sent
+    /// again.
     fn splice(&mut self, cx: &mut Context<'_>, host: &mut HostSide, turn: &mut Turn) -> Option<bool> {
         let most = self.body.unseen().filter(|_| !turn.keeps_replay())?;
         let event = match host.to_host.poll_splice(cx, &self.stream, &host.stream, most)? {
@@ -174,7 +174,7 @@ impl ClientSide {
         Some(false)
     }
 
-    /// Passes bytes of the body on. Returns how many were its own: none of a body that breaks the rules.
+    /// Passes bytes of the body on. Returns how many belong to the body: none if the body breaks the rules.
     fn pass(&mut self, bytes: &[u8], host: &mut HostSide, turn: &mut Turn) -> usize {
         let Ok(piece) = self.body.take(bytes) else {
             turn.on(TurnEvent::ClientMalformed);
@@ -197,7 +197,7 @@ impl ClientSide {
         piece.used
     }
 
-    /// Notices that the client resets its stream while the host takes nothing, and so the stream is not read.
+    /// Detects that the client resets its stream while the host accepts nothing and the stream is therefore not read.
     fn watch_reset(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
         if let Leg::Stream(stream) = &mut self.stream
             && stream.poll_gone(cx).is_ready()
@@ -206,7 +206,7 @@ impl ClientSide {
         }
     }
 
-    /// Notices that the client goes away while the host is waited for. A further request stays in the socket.
+    /// Detects that the client leaves while waiting for the host. A further request stays in the socket.
     fn watch(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
         let Leg::Plain(stream) = &self.stream else {
             self.watch_layered(cx, turn);
@@ -232,8 +232,7 @@ impl ClientSide {
         }
     }
 
-    /// Notices that the client goes away, which TLS and streams tell only who reads on: a part of a further request is
-    /// kept.
+    /// Detects that the client leaves. TLS and streams show this only when read, so part of a further request is kept.
     fn watch_layered(&mut self, cx: &mut Context<'_>, turn: &mut Turn) {
         if !self.is_watched {
             return;

@@ -1,4 +1,4 @@
-//! Paths of requests that hosts may read in another way than routes are found: they are normalized, or refused.
+//! Paths of requests that hosts may read differently from the route lookup: they are normalized or refused.
 
 use signalbox_core::http::path_reading::{normalize, readings};
 use signalbox_core::http1::limits::MessageLimits;
@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::state::Snapshot;
 
 impl Request {
-    /// Puts the normalized path in the place of the one that came.
+    /// Replaces the path with the normalized one.
     pub(super) fn normalize_path(&mut self, limits: &MessageLimits) {
         let path = self.head.path(&self.bytes);
         let Some(normalized) = normalize(path) else { return };
@@ -24,7 +24,7 @@ impl Request {
         }
     }
 
-    /// Refuses the request if its path, read as some host may, belongs to another route of its name.
+    /// Refuses the request if its path, as some host may read it, belongs to another route of its name.
     pub(super) fn check_path(&self, listener: Option<&Listener>, snapshot: &Snapshot) -> Result<(), Refusal> {
         let treatment = listener.map_or_else(Default::default, |listener| listener.http.ambiguous_paths);
         let (name, path) = (self.name(), self.head.path(&self.bytes));
@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-/// Whether requests of a name are treated by their paths.
+/// Whether the paths of a name's requests matter.
 fn has_paths(route: &Route) -> bool {
     let claimed = route.claimed.as_ref().map_or(&[][..], |claimed| &claimed.paths);
     !(route.paths.is_empty() && claimed.is_empty())

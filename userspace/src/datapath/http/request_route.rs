@@ -1,4 +1,4 @@
-//! Treatment of a request by its route: the cookie that keeps a client at its host, changed fields, another path.
+//! Effects of a route on a request: the cookie that keeps a client at its host, changed fields, another path.
 
 use signalbox_core::affinity::{AffinityScope, Stickiness, cookie_value};
 use signalbox_core::hostname::HostnamePattern;
@@ -16,10 +16,10 @@ use crate::state::Snapshot;
 
 const CACHE_CONTROL: FieldName = FieldName::constant("Cache-Control");
 
-/// Path of a route that has none: all paths are below it.
+/// Path of a route without one: all paths are below it.
 pub(in crate::datapath) const ROOT: &str = "/";
 
-/// Limits of a client's requests, and the route that they are said of: requests of its name, or of one of its paths.
+/// Limits of a client's requests, and the route that sets them: for all requests of its name, or of one of its paths.
 #[derive(Clone, Copy)]
 pub(super) struct LimitScope<'a> {
     pub(super) limits: &'a RequestLimits,
@@ -28,25 +28,25 @@ pub(super) struct LimitScope<'a> {
 }
 
 impl LimitScope<'_> {
-    /// Mixes the route into a seed, so that each has sources of its own.
+    /// Mixes the route into a seed, so that each route counts its sources separately.
     pub(super) fn seed(self, seed: u64) -> u64 {
         limit::seed_of_path(seed, self.name, self.path)
     }
 }
 
-/// Route of a request, as far as requests are concerned.
+/// Route of a request: the parts that apply to requests.
 #[derive(Clone, Copy)]
 pub(super) struct RequestRoute<'a> {
     pub(super) policy: &'a RequestPolicy,
     pub(super) limits: Option<LimitScope<'a>>,
-    /// Clients that clusters serve.
+    /// Clients that each cluster serves.
     pub(super) allow: &'a [ClusterAllow],
     path: &'a str,
     clusters: &'a [(usize, u32)],
 }
 
 impl<'a> RequestRoute<'a> {
-    /// Requests as they are.
+    /// Leaves requests unchanged.
     const NONE: Self = Self {
         policy: &RequestPolicy::NONE,
         limits: None,
@@ -55,8 +55,8 @@ impl<'a> RequestRoute<'a> {
         clusters: &[],
     };
 
-    /// Finds the route of a destination, for a request with a path. A destination without a route treats requests as they
-    /// are.
+    /// Finds the route of a destination, for a request with a path. A destination without a route leaves requests
+    /// unchanged.
     pub(super) fn find(snapshot: &'a Snapshot, to: Destination, request_path: &[u8]) -> Self {
         let (at, path) = match to {
             Destination::Route(at) => (at, None),
@@ -92,7 +92,7 @@ impl<'a> RequestRoute<'a> {
         let Some(claimed) = route.path_policy(request_path) else {
             return of_name;
         };
-        // Settings that the configuration has for the name hold for all its paths.
+        // Settings in the configuration for the name apply to all its paths.
         let own_path = |is_of_name: bool| match claimed.path.as_str() {
             "" => ROOT,
             _ if is_of_name => ROOT,
@@ -107,7 +107,7 @@ impl<'a> RequestRoute<'a> {
         }
     }
 
-    /// Cluster and host that the client's cookie stands for, where they can take the request.
+    /// Cluster and host named by the client's cookie, if they can take the request.
     pub(super) fn stickiness(self, request: &Request, snapshot: &Snapshot, protocol: Protocol) -> Option<Stickiness> {
         let affinity = self.policy.affinity.as_ref()?;
         let value = affinity.cookie.value(&request.head.fields, &request.bytes)?;
@@ -123,20 +123,20 @@ impl<'a> RequestRoute<'a> {
         hidden.into_iter().chain(configured.iter().cloned())
     }
 
-    /// Target for the host; `None`: the client's own.
+    /// Target for the host; `None`: the client's target.
     pub(super) fn target(self, request: &Request) -> Option<Vec<u8>> {
         let rewrite = self.policy.rewrite.as_ref()?;
         let (root, rest) = request.head.path_and_query(&request.bytes);
         path::rewrite(self.path.as_bytes(), rewrite.as_bytes(), &[root, rest].concat())
     }
 
-    /// Changes of the fields of an answer, but for the cookie.
+    /// Changes of an answer's fields, except for the cookie.
     pub(super) fn answer_edits(self) -> impl Iterator<Item = FieldEdit> + use<'a> {
         let headers = self.policy.headers.as_ref();
         headers.map_or(&[][..], |headers| &headers.response).iter().cloned()
     }
 
-    /// Cookie for a client whose request has another one, or none. Caches between must not give it to others.
+    /// Cookie for a client whose request has another cookie, or none. Caches in between must not give it to others.
     pub(super) fn cookie_edits(self, request: &Request, lease: &Lease, is_tls: bool) -> Vec<FieldEdit> {
         let Some(affinity) = &self.policy.affinity else {
             return Vec::new();

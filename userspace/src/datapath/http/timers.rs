@@ -1,4 +1,4 @@
-//! Timers of a worker's exchanges in HTTP/2, used one after the other.
+//! Timers of a worker's HTTP/2 exchanges, which are reused.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep_until};
 
-/// Time for which a new timer is set. Timers are moved to where they are needed before they fire.
+/// Time for which a new timer is set. Timers are moved to the required time before they fire.
 const NEW_TIMER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most timers that wait for an exchange.
+/// Maximum number of unused timers.
 const MAX_TIMERS: usize = 1024;
 
-/// Timers of exchanges that have ended. Each stays in tokio's wheel, where every exchange would put and remove its own.
+/// Timers of ended exchanges. They stay in tokio's wheel. Without reuse, each exchange would add and remove its own.
 #[derive(Default)]
 pub(in crate::datapath) struct TimerPool(RefCell<Vec<Pin<Box<Sleep>>>>);
 

@@ -1,4 +1,4 @@
-//! TLS policy of a request: whether it may be served on its connection, and how the host is spoken to.
+//! TLS policy of a request: whether it may be served on its connection, and the protocol to the host.
 
 use signalbox_core::http1::method::Method;
 use signalbox_core::model::tls::{InsecurePolicy, Termination};
@@ -9,8 +9,8 @@ use super::pages;
 use super::refusal::Refusal;
 use crate::datapath::refuse::RefuseReason;
 
-/// Finds the protocol for the host of a request that came to a listener, in TLS or not; or the answer, where it goes to
-/// no host.
+/// Finds the host's protocol for a request to a listener, in TLS or not. Returns the answer if no host gets the
+/// request.
 pub(super) fn host_protocol(
     request: &Request,
     is_tls: bool,
@@ -23,7 +23,7 @@ pub(super) fn host_protocol(
         return match termination {
             Termination::Edge => Ok(Protocol::Http),
             Termination::Reencrypt => Ok(Protocol::Tls),
-            // A browser that shares the connection of another name (RFC 9110, section 15.5.20).
+            // A browser that reuses the connection of another name (RFC 9110, section 15.5.20).
             Termination::Passthrough => Err(Refusal::new(421, "misdirected", pages::text(421))),
         };
     }
@@ -39,10 +39,10 @@ pub(super) fn host_protocol(
     }
 }
 
-/// Sends the client to the same URL with `https`; a method with a body stays what it is.
+/// Redirects the client to the same URL with `https`. A method with a body is kept.
 fn redirect(request: &Request, listener: Option<&Listener>, model: &Model) -> Refusal {
     let (root, rest) = request.head.path_and_query(&request.bytes);
-    // A target is of graphic ASCII characters, as its parser checks; `*` of OPTIONS has no URL.
+    // The parser checks that a target has graphic ASCII characters only. `*` of OPTIONS has no URL.
     let path = [root, rest].concat();
     let path = std::str::from_utf8(&path).ok().filter(|path| path.starts_with('/'));
     let Some((host, path)) = request.name().zip(path) else {

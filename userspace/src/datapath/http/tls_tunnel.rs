@@ -1,4 +1,4 @@
-//! A tunnel of which a leg is in TLS that ends here, or a stream of HTTP/2: every byte goes through userspace.
+//! A tunnel with a leg in TLS that ends here, or an HTTP/2 stream: all bytes go through userspace.
 
 use std::future::poll_fn;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct TlsTunnel<'a> {
 /// One direction of a tunnel.
 #[derive(Default)]
 struct TunnelDirection {
-    /// Bytes that the receiver has not taken yet; while there are some, the sender is not read.
+    /// Bytes that the receiver has not accepted yet. The sender is not read while there are any.
     unsent: Outbox,
     /// Whether the sender has ended its stream.
     is_ended: bool,
@@ -43,7 +43,7 @@ enum FailedLeg {
 }
 
 impl<'a> TlsTunnel<'a> {
-    /// Tunnel that begins with bytes of the client and of the host that were read before.
+    /// A tunnel that begins with bytes of client and host that were read before.
     pub(super) fn new(
         (client, host): (Leg, Leg),
         (from_client, from_host): (Vec<u8>, Vec<u8>),
@@ -61,7 +61,7 @@ impl<'a> TlsTunnel<'a> {
         tunnel
     }
 
-    /// Carries bytes both ways until both have ended, one leg has failed, or no byte has come for `idle`.
+    /// Carries bytes both ways until both senders have ended, one leg has failed, or no byte has arrived for `idle`.
     pub(super) async fn run(mut self, idle: Duration) -> FlowEnd {
         let mut timer = pin!(sleep_until((Instant::now() + idle).into()));
         let end = poll_fn(|cx| self.poll(cx, idle, timer.as_mut())).await;
@@ -103,7 +103,7 @@ impl<'a> TlsTunnel<'a> {
 }
 
 impl TunnelDirection {
-    /// Passes bytes on as far as they go. Ready: the direction has ended, or a leg has failed.
+    /// Passes bytes on as far as possible. Ready: the direction has ended, or a leg has failed.
     fn pump(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! A tunnel behind a 101: carried by the relay of other listeners, by splice where it is bulk, until it is cut.
+//! A tunnel after a 101. The relay of other listeners carries it, with splice when it is bulk, until it is cut.
 
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -22,11 +22,11 @@ use crate::datapath::relay::{Relay, TierPolicy};
 use crate::state::Snapshot;
 use crate::state::outcome::{Direction, FlowEnd};
 
-/// A tunnel that is to be carried. It holds no snapshot, since it may live for days.
+/// A tunnel to carry. Holds no snapshot, since it may live for days.
 pub(super) struct Tunnel {
     client: Leg,
     host: Leg,
-    /// Bytes that were read and not passed on yet, of the client and of the host.
+    /// Bytes of client and host that were read but not passed on yet.
     read: (Vec<u8>, Vec<u8>),
     link: HostLink,
     /// Counts the tunnel against its host.
@@ -37,7 +37,7 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Goes on to count the request that the tunnel came of.
+    /// Keeps counting the request that started the tunnel.
     pub(super) fn keep_counted(&mut self, guards: CountedGuards) {
         self.counted = guards;
     }
@@ -62,7 +62,7 @@ impl HttpConnection<'_> {
     pub(super) fn tunnel_policy(&self, snapshot: &Snapshot, idle: Duration) -> TierPolicy {
         let listener = snapshot.binds.find(self.local).map(|at| &snapshot.model.listeners[at]);
         TierPolicy {
-            // The socket map counts from the first byte of a connection, which heads have moved.
+            // The socket map counts from the first byte of a connection. Bytes of heads have passed already.
             forced: listener
                 .and_then(|listener| listener.datapath.tier)
                 .filter(|tier| *tier != Tier::Sockmap),
@@ -71,7 +71,7 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Carries the tunnel of a client's stream until it ends; the connection to its host is kept for nothing else.
+    /// Carries the tunnel of a client's stream until it ends. Its host connection is not kept afterwards.
     pub(super) async fn stream_tunnel(&self, mut tunnel: Tunnel) {
         let _counted = std::mem::take(&mut tunnel.counted);
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
@@ -84,12 +84,12 @@ impl HttpConnection<'_> {
         tunnel.link.set_status(101);
         let legs = (tunnel.client, tunnel.host);
         let carried = pin!(TlsTunnel::new(legs, tunnel.read, &flow).run(tunnel.policy.idle));
-        // The stream is reset when its leg goes.
+        // The stream is reset when its leg is dropped.
         let end = until_closed(&flow, [host, host], carried).await;
         self.end_flow(&tunnel.link, end);
     }
 
-    /// Carries a tunnel until it ends; its connections are kept for nothing else.
+    /// Carries a tunnel until it ends. Its connections are not kept afterwards.
     pub(super) async fn tunnel(&self, mut tunnel: Tunnel, guard: &mut ConnGuard) {
         let _counted = std::mem::take(&mut tunnel.counted);
         self.listener.requests.count(&tunnel.lease.cluster.name, 101);
@@ -106,7 +106,7 @@ impl HttpConnection<'_> {
         }
         let end = match (tunnel.client, tunnel.host) {
             (Leg::Plain(client), Leg::Plain(host)) => {
-                // The relay does not count what was read before.
+                // The relay does not count bytes that were read before it started.
                 flow.add_bytes(Direction::In, tunnel.read.0.len() as u64);
                 flow.add_bytes(Direction::Out, tunnel.read.1.len() as u64);
                 let relay = Relay::new(client, host, Rc::clone(&flow), tunnel.policy, 0)
@@ -139,7 +139,7 @@ impl HttpConnection<'_> {
         };
         match end {
             TunnelEnd::Ended(end) => self.end_flow(&tunnel.link, end),
-            // The flow GC gives the counts back at the flow's end.
+            // The flow GC gives the counts back when the flow ends.
             TunnelEnd::Cut => {
                 tunnel.lease.detach();
                 drop(guard.detach());

@@ -1,4 +1,4 @@
-//! The way to a host: a lease, and a connection that was kept or is made.
+//! The way to a host: a lease, and a kept or new connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,20 +39,20 @@ pub(super) struct Upstream<'a> {
     pub(super) chooser: Chooser<'a>,
     /// Whether hosts are spoken to in TLS.
     pub(super) is_tls: bool,
-    /// Leg A of a connection that is to be cut, or why there is none.
+    /// Leg A of a connection to cut, or the reason why there is none.
     pub(super) leg_a: Result<LegA<'a>, Ineligible>,
-    /// Request that is its client's last, as the host is to get it: it is cut at connect.
+    /// A client's last request, in the form for the host: it is cut at connect.
     pub(super) last_request: Option<Vec<u8>>,
     /// Whether the request asks for another protocol.
     pub(super) is_upgrade: bool,
-    /// Whether the connection would be this client's alone.
+    /// Whether the connection would belong to this client alone.
     pub(super) is_personal: bool,
-    /// Room for connections to hosts, where the client is a stream.
+    /// Room for connections to hosts, if the client is a stream.
     pub(super) host_room: Option<Rc<HostRoom>>,
     pub(super) leased: LeasedHost,
 }
 
-/// The host that a request has been sent to, or is to be. Holds no snapshot: an answer may take hours.
+/// The host of a request that was or will be sent. Holds no snapshot: an answer may take hours.
 pub(super) struct LeasedHost {
     pub(super) lease: Lease,
     /// TLS of the connection in use.
@@ -65,15 +65,15 @@ pub(super) struct HostStream {
     pub(super) stream: Leg,
     /// Counts the connection while it carries a request. `None`: a stream, whose connection is counted elsewhere.
     pub(super) active: Option<ActiveConnection>,
-    /// Bytes that go before the request: a PROXY header.
+    /// Bytes to send before the request: a PROXY header.
     pub(super) preamble: Vec<u8>,
     /// Time that the connect took.
     pub(super) connect: Duration,
-    /// Flow of a connection that may be cut late, or why it may not.
+    /// Flow of a connection that may be cut late, or the reason why it may not.
     pub(super) held: Result<HeldFlow, Ineligible>,
 }
 
-/// A host that has been connected for a request.
+/// A connected host for a request.
 pub(super) enum ReachedHost {
     Stream(HostStream),
     /// The kernel carries request and answer.
@@ -87,14 +87,14 @@ impl From<HostStream> for ReachedHost {
 }
 
 impl Upstream<'_> {
-    /// Leaves the request to userspace: something has been tried with it.
+    /// Leaves the request to userspace, after an attempt with it.
     pub(super) fn give_up_cut(&mut self) {
         if self.last_request.take().is_some() {
             self.leg_a = Err(Ineligible::PerRequest);
         }
     }
 
-    /// Leases another host than the one that has refused a request, where there is one.
+    /// Leases another host than the one that refused a request, if there is one.
     pub(super) fn choose_other(&mut self) {
         self.chooser.refused();
         if let Some(lease) = self.chooser.next_host() {
@@ -102,9 +102,9 @@ impl Upstream<'_> {
         }
     }
 
-    /// Gets a connection to the lease's host, a kept or shared one if that may be, or else to another host, with another
-    /// lease. `None`: no host could be connected to.
-    /// `waiting`: the client's end, which may go away while a host is waited for.
+    /// Gets a connection to the lease's host, a kept or shared one if allowed. Otherwise connects to another host with
+    /// another lease. `None`: no connect succeeded. `waiting`: the client's end, which may leave while waiting for a
+    /// host.
     pub(super) async fn connect(
         &mut self,
         may_reuse: bool,
@@ -223,7 +223,7 @@ impl Upstream<'_> {
                     if shares {
                         pool.share(&self.leased.lease, session, host, sharing);
                     }
-                    // A connection that has ended at once is no better than none.
+                    // A connection that has ended already counts as none.
                     if let Some(stream) = stream {
                         return Some(HostStream::shared(Box::new(stream), connect, not_cut).into());
                     }
@@ -240,7 +240,7 @@ impl Upstream<'_> {
 }
 
 impl HostStream {
-    /// A connection that was kept after another request.
+    /// A kept connection, used before by another request.
     fn kept(stream: Leg, lease: &Lease, not_cut: Ineligible, room: Option<HostRoomGuard>) -> Self {
         Self {
             stream,
@@ -251,7 +251,7 @@ impl HostStream {
         }
     }
 
-    /// A stream of a connection that requests share.
+    /// A stream of a shared connection.
     fn shared(stream: Box<HostStreamLeg>, connect: Duration, not_cut: Ineligible) -> Self {
         Self {
             stream: Leg::HostStream(stream),
@@ -264,7 +264,7 @@ impl HostStream {
 }
 
 impl LeasedHost {
-    /// Keeps a connection after an exchange, where other clients may use it.
+    /// Keeps a connection after an exchange if other clients may use it.
     pub(super) fn keep(&self, worker: &Worker, stream: Leg, is_personal: bool) {
         if !is_personal && !self.lease.proxy_protocol && !stream.is_stream() {
             worker.pool.put(&self.lease, self.session.as_ref(), stream);
@@ -272,7 +272,7 @@ impl LeasedHost {
     }
 }
 
-/// Whether credentials or a challenge are of a scheme that authenticates the connection and not the request: such a
+/// Whether credentials or a challenge use a scheme that authenticates the connection rather than the request. Such a
 /// connection belongs to one client.
 pub(super) fn authenticates_connection(value: &[u8]) -> bool {
     let is_of_connection = |element: &[u8]| {

@@ -1,4 +1,4 @@
-//! Handshake of a WebSocket with a host, on behalf of a client that has asked for it in HTTP/2 (RFC 8441).
+//! WebSocket handshake with a host, for a client that asked for a WebSocket in HTTP/2 (RFC 8441).
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use signalbox_common::hash;
@@ -7,29 +7,29 @@ use signalbox_tls::provider::sha1;
 
 use crate::state::Shared;
 
-/// Text that a key is digested with (RFC 6455, section 1.3).
+/// Text that is hashed together with a key (RFC 6455, section 1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Key that no other handshake has: 128 bits of a counter and of the process' secret.
+/// A unique handshake key: 128 bits from a counter and the process' secret.
 pub(super) fn new_key(shared: &Shared) -> String {
     let high = hash::mix(shared.seed ^ shared.request_ids.ticket());
     let low = hash::mix(high ^ shared.seed.rotate_left(32));
     BASE64_STANDARD.encode([high.to_be_bytes(), low.to_be_bytes()].concat())
 }
 
-/// Answer to a key that proves that the host knows of WebSockets (RFC 6455, section 4.2.2).
+/// Answer to a key, which proves that the host understands WebSockets (RFC 6455, section 4.2.2).
 pub(super) fn accept(key: &[u8]) -> String {
     BASE64_STANDARD.encode(sha1(&[key, KEY_SUFFIX].concat()))
 }
 
-/// Answer that the host has to give to a request's key.
+/// Answer that the host must give to a request's key.
 pub(super) fn expected_accept(head: &RequestHead, bytes: &[u8]) -> Option<String> {
     let mut keys = head.fields.values(bytes, "sec-websocket-key");
     keys.next().map(accept)
 }
 
-/// Whether an answer is what the handshake asks for: a 101 that gives the right answer to the key, or none of the
-/// successes. Its client could not tell any other 2xx from a WebSocket.
+/// Whether an answer fits the handshake: a 101 with the right answer to the key, or no success status at all. The
+/// client could not tell any other 2xx from a WebSocket.
 pub(super) fn is_right(head: &ResponseHead, bytes: &[u8], expected: &str) -> bool {
     let has_only = |name, wanted: &[u8]| {
         let mut values = head.fields.values(bytes, name);

@@ -1,6 +1,6 @@
-//! Entries of the maps by which the program finds the route of a name: those of names, and those of wildcards.
+//! Map entries by which the program finds the route of a name: entries for names, and for wildcards.
 //!
-//! A name that userspace routes has an entry too, where a wildcard that the program routes would stand for it otherwise.
+//! A name that userspace routes has an entry too if a wildcard routed by the program would match it otherwise.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use signalbox_core::hostname::WildcardDepth;
 pub(super) struct NameEntries {
     pub(super) routes: HashMap<PeekName, PeekRoute>,
     pub(super) wildcards: HashMap<PeekName, PeekWildcard>,
-    /// Wildcards that the program could route, but for the size of its maps.
+    /// Wildcards that the program could route if its maps were larger.
     pub(super) without_room: Vec<PeekName>,
 }
 
 impl NameEntries {
-    /// Makes the entries of the routes that the program has; `left_out` are those that it has not. Both are of names and
-    /// of wildcards; `depths` has all of the latter.
+    /// Makes the entries of the routes that the program has; `left_out` are those that it lacks. Both include names and
+    /// wildcards. `depths` has all wildcards.
     pub(super) fn new(
         routes: HashMap<PeekName, PeekRoute>,
         left_out: impl IntoIterator<Item = PeekName>,
@@ -84,7 +84,7 @@ impl NameEntries {
     }
 }
 
-/// Wildcards that may stand for a name, or for the names of a wildcard, the longest first.
+/// Wildcards that may match a name, or the names of a wildcard, the longest first.
 fn suffixes(name: &PeekName) -> impl Iterator<Item = PeekName> + use<> {
     let name = *name;
     (1..usize::from(name.length))
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The number of the route that the program finds for a name: the same steps as in ebpf/src/peek/wildcard.rs.
+    /// Number of the route that the program finds for a name: the same steps as in ebpf/src/peek/wildcard.rs.
     fn found(entries: &NameEntries, text: &str) -> Option<u32> {
         let name = PeekName::new(HTTP, text)?;
         let found = entries.routes.get(&name).or_else(|| {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// The program finds the route that userspace finds, or leaves the name to it: always where that is left out.
+        /// The program finds userspace's route, or leaves the name to it. Left-out names are always left to it.
         #[test]
         fn the_program_finds_what_userspace_finds(
             patterns in proptest::collection::btree_map("(\\*\\.)?([ab]\\.){0,3}t", any::<(bool, bool)>(), 0..12),
@@ -176,7 +176,7 @@ mod tests {
             let entries = entries(&patterns);
             let table = RouteTable::new(patterns.iter().map(|(pattern, depth, _)| (pattern, *depth)));
             for name in names {
-                // Without its last dot userspace knows it, and may route what the program leaves to it.
+                // Without its last dot userspace knows the name, and may route a name that the program leaves to it.
                 let theirs = Hostname::parse(name.as_bytes()).ok().and_then(|name| table.find(&name));
                 let theirs = theirs.filter(|&id| !patterns[id].2).map(|id| id as u32);
                 let ours = found(&entries, &name);

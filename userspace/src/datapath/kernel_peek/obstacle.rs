@@ -17,29 +17,29 @@ use crate::state::ha::OwnedGroups;
 use crate::state::shield::ShieldCover;
 use crate::state::{HostState, Shared, Snapshot};
 
-/// Conditions for all listeners that are not in the snapshot.
+/// Conditions for all listeners, in addition to the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conditions {
-    /// Groups of virtual addresses that this node has; `None` where nobody has said so yet.
+    /// Groups of virtual addresses that this node has; `None` before the first report.
     pub(super) owned: Option<Arc<OwnedGroups>>,
-    /// Virtual addresses whose former owners drain: what has no socket here is theirs.
+    /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
     is_logged: bool,
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
-    /// Whether no host answers what the program begins.
+    /// Whether no host answers the program's SYNs.
     pub(super) has_no_answers: bool,
-    /// Where the shield is in force.
+    /// Where the shield is active.
     cover: Arc<ShieldCover>,
-    /// Versions of IP in which what is passed up would not find its socket.
+    /// Address families in which passed-up packets would not find their socket.
     pub(super) shared: SharedFamilies,
-    /// Hosts whose handshakes do not agree with what clients are offered, by the places of their cluster and in it.
+    /// Hosts whose handshakes do not match what clients are offered, by cluster index and host index.
     pub(super) unfit: Vec<(usize, usize)>,
 }
 
-/// Time, in milliseconds, for which a host's connections are left to userspace after a handshake that did not agree with
-/// its client's: such a client loses a retransmission's time, and a health check may not see what it has seen.
+/// Time, in milliseconds, for which a host's connections are left to userspace after its handshake did not match the
+/// client's. Such a client loses the time of one retransmission, and a health check may not see the mismatch.
 const UNFIT_PERIOD_MS: u64 = 600_000;
 
 impl Conditions {
@@ -81,7 +81,7 @@ fn unfit_hosts(snapshot: &Snapshot) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Reason for which connections are not routed in the kernel: of a listener, a route or a cluster.
+/// Reason why connections of a listener, a route or a cluster are not routed in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeekObstacle {
     NotConfigured,
@@ -274,7 +274,7 @@ impl PeekObstacle {
         first(&obstacles)
     }
 
-    /// Why the connections of a name are not routed in the kernel, by what its route says.
+    /// Why the connections of a name are not routed in the kernel, from its route.
     pub(super) fn of_route(route: &Route, protocol: Protocol, snapshot: &Snapshot) -> Option<Self> {
         let claimed = route.claimed.as_ref();
         let obstacles = [
@@ -300,7 +300,7 @@ impl PeekObstacle {
         first(&obstacles)
     }
 
-    /// Why connections to a cluster are not routed in the kernel, by what the configuration says of it.
+    /// Why connections to a cluster are not routed in the kernel, from its configuration.
     pub(super) fn of_cluster(cluster: &Cluster, protocol: Protocol) -> Option<Self> {
         let obstacles = [
             (cluster.proxy_protocol, Self::ProxyProtocol),

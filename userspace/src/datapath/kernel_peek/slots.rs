@@ -1,17 +1,17 @@
-//! Elements of a map, by what they are given to.
+//! Elements of a map, each assigned to a key.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Time after which an element is given to something else: connections that wait for a host know it by its element, and
-/// are forgotten before.
+/// Time before an element is reused. Connections that wait for a host know it by its element, and are forgotten before
+/// that.
 const REUSE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Numbers of a map's elements.
 pub(super) struct Slots<K> {
     taken: HashMap<K, u32>,
-    /// Elements that were given back, the first one first.
+    /// Free elements, the one given back first at the front.
     free: VecDeque<(Instant, u32)>,
     used: u32,
     len: u32,
@@ -32,7 +32,7 @@ impl<K: Eq + Hash + Clone> Slots<K> {
         self.taken.get(key).copied()
     }
 
-    /// Returns the element of `key`, and whether it is a new one. `None` where there is no room.
+    /// Returns the element of `key`, and whether it is new. `None` if the map is full.
     pub(super) fn take(&mut self, key: &K, now: Instant) -> Option<(u32, bool)> {
         if let Some(index) = self.get(key) {
             return Some((index, false));
@@ -50,7 +50,7 @@ impl<K: Eq + Hash + Clone> Slots<K> {
         Some((index, true))
     }
 
-    /// Gives back what is not wanted any more.
+    /// Gives back elements that are no longer wanted.
     pub(super) fn retain(&mut self, now: Instant, is_wanted: impl Fn(&K) -> bool) {
         let free = &mut self.free;
         self.taken.retain(|key, index| {

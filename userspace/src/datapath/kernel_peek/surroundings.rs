@@ -15,7 +15,7 @@ use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_sockets::{self, SharedFamilies};
 
 impl KernelPeek {
-    /// Looks whether a packet filter has rules, where that matters.
+    /// Checks whether a packet filter has rules, if that matters.
     pub(super) fn look_for_filter(&self) {
         let snapshot = self.shared.snapshot.load();
         let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
@@ -29,11 +29,11 @@ impl KernelPeek {
         }
     }
 
-    /// Finds the interfaces that answers to SYNs may leave by, of those that the program is at.
+    /// Finds the interfaces on which answers to SYNs may leave, among those with the program.
     pub(super) fn look_for_routes(&self) {
         let interfaces = self.cut.attached_interfaces();
         let of_version = |is_v4: bool| {
-            // Where all of them forward, programs may ask the kernel itself, and its routes may be very many.
+            // If all of them forward, programs may ask the kernel itself: its many routes are not read here.
             if interfaces.iter().all(|interface| forwards(&interface.name, is_v4)) {
                 return Ok([0; MAX_ANSWERING]);
             }
@@ -51,7 +51,7 @@ impl KernelPeek {
         }
     }
 
-    /// Looks for packet sockets, which take the socket from what is passed up.
+    /// Looks for packet sockets: they keep passed-up packets from getting a socket.
     pub(super) fn look_for_packet_sockets(&self) {
         let found = packet_sockets::shared_families().unwrap_or_else(|error| {
             tracing::debug!(%error, "The kernel does not say which packet sockets there are.");
@@ -61,12 +61,12 @@ impl KernelPeek {
         self.is_shared[1].store(found.v6, Relaxed);
     }
 
-    /// Has the thread look at the machine with its next pass: interfaces have changed.
+    /// Makes the thread check the machine in its next pass, because interfaces have changed.
     pub fn look_again(&self) {
         self.looks_again.store(true, Relaxed);
     }
 
-    /// Attaches the program. Where something is guarded the shield comes first: the program asks nobody who may connect.
+    /// Attaches the program. Guarded targets need the shield first: the program does not check who may connect.
     pub(super) fn follow_interfaces(&self) {
         let snapshot = self.shared.snapshot.load();
         let cover = self.shared.shield_cover.load();
@@ -81,7 +81,7 @@ impl KernelPeek {
             .follow_interfaces(&self.cut, self.outlives_process(), may_attach);
     }
 
-    /// Returns what decides, beside the snapshot, which listeners are routed in the kernel.
+    /// Returns the conditions, in addition to the snapshot, that decide which listeners are routed in the kernel.
     pub(super) fn conditions(&self) -> Conditions {
         let families = SharedFamilies {
             v4: self.is_shared[0].load(Relaxed),

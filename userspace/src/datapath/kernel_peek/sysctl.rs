@@ -8,7 +8,7 @@ pub(super) fn is_on(name: &str) -> bool {
     text.map_or(true, |text| text.trim() != "0")
 }
 
-/// Options that this machine's sockets take (`OFFERED_*`): the kernel makes no socket of a cookie with others.
+/// Options that this machine's sockets accept (`OFFERED_*`): the kernel makes no socket of a cookie with others.
 pub(super) fn kernel_offers() -> u32 {
     let options = [
         ("tcp_window_scaling", OFFERED_SCALE),
@@ -19,7 +19,7 @@ pub(super) fn kernel_offers() -> u32 {
     on.fold(0, |offers, (_, bit)| offers | u32::from(*bit))
 }
 
-/// Whether the kernel forwards what comes by an interface, in IPv4 or else in IPv6.
+/// Whether the kernel forwards packets that arrive on an interface, for one address family.
 pub(super) fn forwards(interface: &str, is_v4: bool) -> bool {
     let version = if is_v4 { "ipv4" } else { "ipv6" };
     let text = std::fs::read_to_string(format!("/proc/sys/net/{version}/conf/{interface}/forwarding"));

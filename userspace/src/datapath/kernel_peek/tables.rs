@@ -1,5 +1,5 @@
-//! Tables of the kernel peek for a snapshot: bindings, routes, clusters and hosts; of all that it cannot decide as
-//! userspace would, nothing but the reason, so that userspace decides.
+//! Tables of the kernel peek for a snapshot: bindings, routes, clusters and hosts. Where the program cannot decide as
+//! userspace would, the tables have only the reason, and userspace decides.
 
 mod turns;
 
@@ -28,23 +28,23 @@ use turns::{maglev_of, speaks_both_families};
 /// A host, by cluster and name, with its address for one protocol.
 pub(super) type PeekHostKey = (String, String, SocketAddr);
 
-/// Numbers of what is left to userspace, by kind (`listener`, `route`, `cluster`) and reason.
+/// Counts of items left to userspace, by kind (`listener`, `route`, `cluster`) and reason.
 pub type LeftOut = BTreeMap<(&'static str, PeekObstacle), u32>;
 
 /// Tables of a snapshot.
 #[derive(Default)]
 pub(super) struct PeekTables {
     pub(super) bindings: HashMap<(u32, SteerKey), PeekBinding>,
-    /// Routes, of wildcards too; their tickets are still to be filled in.
+    /// Routes, including wildcards. Their tickets are filled in later.
     pub(super) routes: HashMap<PeekName, PeekRoute>,
-    /// All wildcards, whoever routes them, with what their stars stand for.
+    /// All wildcards, routed by the program or by userspace, with the depth of their stars.
     pub(super) wildcards: HashMap<PeekName, WildcardDepth>,
     pub(super) clusters: HashMap<u32, ClusterTurns>,
-    /// Source addresses that move, by the number of clients' destination and the host.
+    /// Source addresses that move between nodes, by the number of the clients' destination and the host.
     pub(super) sources: HashMap<(u32, PeekHostKey), [u32; 4]>,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
     pub(super) left_out: LeftOut,
-    /// Reasons of what is left out, by listeners' names and by routes'.
+    /// Reasons why items are left out, by listener name and by route name.
     pub(super) listener_obstacles: HashMap<String, PeekObstacle>,
     pub(super) route_obstacles: HashMap<PeekName, PeekObstacle>,
 }
@@ -53,14 +53,14 @@ pub(super) struct PeekTables {
 pub(super) struct ClusterTurns {
     /// A constant of [`signalbox_common::peek::abi::balance`].
     balance: u32,
-    /// Turns, or hosts.
+    /// Hosts in turn, or the hosts to compare.
     turns: Vec<PeekHostKey>,
-    /// Maglev table of a cluster that is balanced so: places in `turns`.
+    /// Maglev table of a cluster balanced that way: indexes of `turns`.
     pub(super) maglev: Option<Box<PeekMaglev>>,
 }
 
 impl ClusterTurns {
-    /// The map's entry; `None` if a host has no element, or the Maglev table, whose element `maglev` is.
+    /// The map's entry. `None` if a host or the Maglev table has no element. `maglev` is the table's element.
     pub(super) fn to_entry(
         &self,
         maglev: Option<u32>,
@@ -85,7 +85,7 @@ impl ClusterTurns {
 /// Protocols of listeners whose connections are routed by their first data, with their numbers in the kernel.
 const PROTOCOLS: [(Protocol, u8); 2] = [(Protocol::Http, protocol::HTTP), (Protocol::Tls, protocol::TLS)];
 
-/// The tables that are being made, with what they are made of.
+/// The tables in the making, and their inputs.
 struct Builder<'a> {
     snapshot: &'a Snapshot,
     registry: &'a Registry,
@@ -93,11 +93,11 @@ struct Builder<'a> {
     protocol: Protocol,
     /// Addresses of this machine.
     addresses: Vec<IpAddr>,
-    /// Interfaces by their addresses, each asked for once.
+    /// Interfaces by their addresses, each looked up once.
     interfaces: HashMap<IpAddr, Option<u32>>,
-    /// Asks for routes; `None` where the kernel does not let anybody ask.
+    /// Looks up routes; `None` if the kernel does not permit it.
     netlink: Option<Netlink>,
-    /// Source addresses and interfaces by hosts' addresses, each asked for once.
+    /// Source addresses and interfaces by host address, each looked up once.
     ways: HashMap<IpAddr, Option<(IpAddr, u32)>>,
     /// Numbers of clients' destinations that move between nodes, with their groups.
     moving: HashMap<IpAddr, (u8, usize)>,
@@ -135,7 +135,7 @@ impl PeekTables {
 }
 
 impl Builder<'_> {
-    /// Adds the listeners' addresses; returns whether there are any.
+    /// Adds the listeners' addresses. Returns whether there are any.
     fn add_listeners(&mut self, number: u8, conditions: &Conditions) -> bool {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
@@ -188,8 +188,8 @@ impl Builder<'_> {
         self.tables.bindings.values().any(|binding| binding.protocol == number)
     }
 
-    /// Number of an address of clients that moves between nodes; 0: of one that does not, or that another node has all the
-    /// same.
+    /// Number of a client destination that moves between nodes. 0 if the address does not move, or if another node has
+    /// it anyway.
     fn number_of_moving(&mut self, address: IpAddr, conditions: &Conditions) -> Result<u8, PeekObstacle> {
         let floating = &self.snapshot.floating;
         let Some(group) = floating.group_of(address) else {
@@ -211,7 +211,7 @@ impl Builder<'_> {
         Ok(number)
     }
 
-    /// Adds the addresses that hosts are connected to from, as tier `cut` chooses them.
+    /// Adds the source addresses of connections to hosts, as tier `cut` chooses them.
     fn add_sources(&mut self) {
         let moving: Vec<_> = self.moving.iter().map(|(vip, numbers)| (*vip, *numbers)).collect();
         let hosts: Vec<_> = self
@@ -231,7 +231,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The first address that moves with a virtual one, of those that this machine has.
+    /// The first address of this machine that moves together with a virtual address.
     fn moving_source(&mut self, group: usize, vip: IpAddr, ordinary: IpAddr) -> Option<IpAddr> {
         let interfaces = &mut self.interfaces;
         let interface = |address| *interfaces.entry(address).or_insert_with(|| interface_of(address));
@@ -244,7 +244,7 @@ impl Builder<'_> {
         self.tables.listener_obstacles.insert(listener.name.clone(), obstacle);
     }
 
-    /// Adds clusters and their hosts. Returns why those are not there that are not, by their place in the model.
+    /// Adds clusters and their hosts. Returns the reasons for those left out, by their index in the model.
     fn add_clusters(&mut self) -> HashMap<usize, PeekObstacle> {
         let mut obstacles = HashMap::new();
         for at in 0..self.snapshot.model.clusters.len() {
@@ -267,7 +267,7 @@ impl Builder<'_> {
                 place.insert(self.host(at, host)?);
             }
         }
-        // Some host of the cluster that cannot be had has left by now: userspace chooses among all.
+        // If a host could not be added, `?` has left the whole cluster to userspace above.
         let turns = turns_of
             .hosts
             .iter()
@@ -315,8 +315,8 @@ impl Builder<'_> {
         Ok((key, entry, Arc::clone(state)))
     }
 
-    /// Address from which a host is connected to, and the interface by which it is reached; `None` of one that is not
-    /// reached, or is on this machine: the programs are at no interface between.
+    /// Source address and interface for connections to a host. `None` if the host is unreachable or on this machine: no
+    /// interface with the programs lies in between.
     fn way_to(&mut self, host: IpAddr) -> Option<(IpAddr, u32)> {
         let netlink = self.netlink.as_ref()?;
         *self.ways.entry(host).or_insert_with(|| {
@@ -388,8 +388,8 @@ impl Builder<'_> {
     }
 }
 
-/// Addresses of this machine that are a listener's, with their keys. Packets for others are on their way elsewhere, though a
-/// prefix has them; and where a more specific bind of another listener has an address, it is that listener's.
+/// Addresses of this machine that belong to a listener, with their keys. A prefix may cover other addresses, but their
+/// packets are forwarded elsewhere. An address in a more specific bind of another listener belongs to that listener.
 fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> Vec<(IpAddr, (u32, SteerKey))> {
     let has = |bind: &Bind, address: IpAddr, port: u16| bind.port == port && bind.prefix.contains(&address);
     let longest = |of: &Listener, address: IpAddr, port: u16| {
@@ -399,7 +399,7 @@ fn local_binds(all: &[Listener], listener: &Listener, addresses: &[IpAddr]) -> V
     let mut keys = Vec::new();
     for bind in &listener.listen {
         for &address in addresses.iter().filter(|address| bind.prefix.contains(*address)) {
-            // Of two as specific ones the first listener's counts, as in the plan of steering.
+            // Of two equally specific binds the first listener's counts, as in the steering plan.
             let best = all
                 .iter()
                 .filter_map(|other| Some((longest(other, address, bind.port)?, other)));

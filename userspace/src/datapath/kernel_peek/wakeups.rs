@@ -1,5 +1,5 @@
-//! Wake-ups of the thread that keeps the tables. It alone makes them: each thread that did would keep an arena of the
-//! allocator as large as the largest tables that it has ever made.
+//! Wake-ups of the thread that keeps the tables. Only this thread makes tables: each thread that did would keep an
+//! allocator arena as large as the largest tables it ever made.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,13 +14,13 @@ pub(super) struct Wakeups {
 struct WakeupState {
     /// Number of wake-ups so far.
     asked: u64,
-    /// Number of the last wake-up that the thread has obeyed.
+    /// Number of the last wake-up that the thread has handled.
     done: u64,
     is_closed: bool,
 }
 
 impl Wakeups {
-    /// Wakes the thread, and waits until it has obeyed, has ended, or `limit` is over.
+    /// Wakes the thread, and waits until it has handled the wake-up, has ended, or `limit` is over.
     pub(super) fn wake(&self, limit: Duration) {
         let mut state = self.lock();
         state.asked += 1;
@@ -31,13 +31,12 @@ impl Wakeups {
         drop(waited);
     }
 
-    /// Number of the last wake-up: for [`Self::finish`], taken before the work.
+    /// Number of the last wake-up, for [`Self::finish`]: read before the work.
     pub(super) fn asked(&self) -> u64 {
         self.lock().asked
     }
 
-    /// Lets those go who have woken the thread up to this number, and waits for another wake-up or until the interval is
-    /// over.
+    /// Releases the callers of wake-ups up to this number, and waits for another wake-up or the end of the interval.
     pub(super) fn finish(&self, number: u64, interval: Duration) {
         let mut state = self.lock();
         state.done = number;
@@ -46,7 +45,7 @@ impl Wakeups {
         drop(self.changed.wait_timeout_while(state, interval, is_idle));
     }
 
-    /// Closes it, so that nobody waits for a thread that has ended.
+    /// Closes the wake-ups, so that no thread waits for one that has ended.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -84,7 +83,7 @@ mod tests {
             }
             wakeups.close();
         });
-        // Nobody waits for a thread that has ended.
+        // The thread has ended, so this does not wait.
         wakeups.wake(WAKEUP_TIMEOUT);
     }
 

@@ -1,4 +1,4 @@
-//! Contents of the program's maps, and the elements that hosts, clusters and names have been given.
+//! Contents of the program's maps, and the elements assigned to hosts, clusters and names.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -18,7 +18,7 @@ use super::slots::Slots;
 use super::tables::{LeftOut, PeekHostKey, PeekTables};
 use crate::state::{HostState, Snapshot};
 
-/// Interval at which the tables are made anew though no snapshot has come: source addresses and interfaces change.
+/// Interval at which the tables are made again without a new snapshot: source addresses and interfaces change.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A host with its element of `PEEK_HOSTS`.
@@ -30,28 +30,28 @@ pub(super) struct Written {
     pub(super) made_of: Option<(Arc<Snapshot>, Conditions)>,
     /// Time of the last attempt.
     pub(super) made: Option<Instant>,
-    /// Number of changes, odd while one is being made: [`PeekConfig::tables`].
+    /// Number of changes, odd while a change is in progress: [`PeekConfig::tables`].
     pub(super) version: u32,
     pub(super) bindings: HashMap<(u32, SteerKey), PeekBinding>,
     pub(super) names: NameEntries,
     pub(super) clusters: HashMap<u32, PeekCluster>,
-    /// Maglev tables, by their elements, which `maglev_slots` gives to clusters.
+    /// Maglev tables by element. `maglev_slots` assigns the elements to clusters.
     pub(super) maglev: HashMap<u32, Box<PeekMaglev>>,
     pub(super) maglev_slots: Slots<u32>,
-    /// Source addresses that move.
+    /// Source addresses that move between nodes.
     pub(super) sources: HashMap<PeekSourceKey, [u32; 4]>,
-    /// Hosts with their elements, whose entries are `entries`.
+    /// Hosts with their elements. `entries` has the entries.
     pub(super) hosts: HashMap<PeekHostKey, HostElement>,
     pub(super) entries: HashMap<u32, PeekHost>,
     pub(super) host_slots: Slots<PeekHostKey>,
-    /// Elements of hosts that still hold what others have counted.
+    /// Elements of new hosts that still contain the counts of earlier ones.
     pub(super) new_hosts: HashSet<u32>,
     pub(super) tickets: Slots<PeekName>,
     pub(super) left_out: LeftOut,
-    /// Reasons of what is left out, by listeners' names and by routes'.
+    /// Reasons why items are left out, by listener name and by route name.
     pub(super) listener_obstacles: HashMap<String, PeekObstacle>,
     pub(super) route_obstacles: HashMap<PeekName, PeekObstacle>,
-    /// Bindings that are gone, and since when: clients may still have cookies.
+    /// Removed bindings, and since when: clients may still have cookies.
     pub(super) passing_up: HashMap<(u32, SteerKey), Instant>,
 }
 
@@ -89,7 +89,7 @@ impl Written {
         is_recent && is_same
     }
 
-    /// Gives elements of maps to what the tables have, and takes back what they have no more.
+    /// Assigns elements of maps to the tables' contents, and takes back those that are no longer used.
     pub(super) fn give_elements(&mut self, tables: &mut PeekTables, now: Instant) {
         self.host_slots.retain(now, |key| tables.hosts.contains_key(key));
         self.tickets.retain(now, |name| tables.routes.contains_key(name));
@@ -113,7 +113,7 @@ impl Written {
             }
         }
         for name in tables.routes.keys() {
-            // Left out where routes are: a route without a ticket is not written.
+            // A name without a ticket is left out later: its route is not written.
             let _ = self.tickets.take(name, now);
         }
         for _ in 0..full {
@@ -122,7 +122,7 @@ impl Written {
     }
 }
 
-/// Makes `known` what it is to be: `write` is told each change, with `None` for what goes. What goes first makes room.
+/// Updates `known` to the new contents: `write` gets each change, `None` for a removal. Removals come first, for room.
 pub(super) fn apply<K: Eq + Hash + Clone, V: PartialEq>(
     known: &mut HashMap<K, V>,
     wanted: HashMap<K, V>,

@@ -1,4 +1,4 @@
-//! Adoption of flows that an earlier process, or one of another version, has made.
+//! Adoption of flows that an earlier process, or a process of another version, has made.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -13,8 +13,8 @@ use crate::datapath::worker::WorkerCommand;
 use crate::state::Snapshot;
 
 impl FlowGc {
-    /// Adopts the flows of an earlier process among the entries `indices`, and clears away unfinished ones, unless they are
-    /// somebody's that `waits`. Workers are told not to use the source ports of these flows, nor those that are `reserved`.
+    /// Adopts the flows of an earlier process among the entries `indices`, and clears unfinished ones for which `waits`
+    /// is false. Workers are told not to use the source ports of these flows or those in `reserved`.
     pub(super) fn adopt(
         &self,
         indices: impl IntoIterator<Item = u32>,
@@ -28,18 +28,18 @@ impl FlowGc {
         for index in indices {
             match self.cut.table.state(index) {
                 state::FREE => continue,
-                // A shadow is found by its node's messages, or by its packets.
+                // A shadow is found later, through its node's messages or its packets.
                 state::SHADOW => {
                     taken.push(port_of(&self.cut.table.read(index), &snapshot.floating));
                     continue;
                 }
                 state::CUT | state::CLOSING | state::DELETING => {}
                 state::HELD if alone && self.cut.abandon_held(index) => {}
-                // Its host answers, or it is forgotten later.
+                // Either its host answers, or it is forgotten later.
                 _ if waits(index) => continue,
                 seen => {
                     if alone && self.cut.table.read(index).marks & IS_REPLICA != 0 {
-                        // Tuples may lead to it already.
+                        // Tuples may lead to the entry already.
                         self.cut.remove(&[index]);
                     } else if alone {
                         self.cut.table.change_state(index, seen, state::FREE);
@@ -49,9 +49,9 @@ impl FlowGc {
             }
             let flow = self.cut.table.read(index);
             taken.push(port_of(&flow, &snapshot.floating));
-            // A flow of a program's has no sockets, whatever the entry says until its host has got the first data.
+            // A flow made by a program has no sockets, even if its entry says so until the host has got the first data.
             if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF && !waits(index)) {
-                // The process that had to hand off what it had received has ended.
+                // The process that should have handed off the received bytes has ended.
                 self.cut.table.set_state(index, state::CLOSING);
                 self.cut.table.set_marks(index, 0);
                 continue;
@@ -95,7 +95,7 @@ impl FlowGc {
         self.cut.table.set_marks(index, OWNS_CONN);
     }
 
-    /// Carries over the flows of another version whose process has ended, and frees the source ports of those that
+    /// Carries over the flows of another version whose process has ended, and frees the source ports of flows that
     /// ended with it.
     pub(super) fn carry_over(&self) {
         let carried = self.cut.carry_over();

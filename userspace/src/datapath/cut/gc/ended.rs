@@ -7,7 +7,7 @@ use signalbox_common::net::seq;
 /// Ticks until an ended flow is examined again: half a second.
 const RECHECK_TICKS: u32 = 477;
 
-/// Queue of flow table entries by the tick at which they are due. A pass costs what is due, not what waits.
+/// Queue of flow table entries by the tick at which they are due. The cost of a pass depends on the due entries only.
 pub(super) struct EndedQueue {
     /// Pairs (tick, entry). A tick may be out of date: the one in `due` counts.
     queue: VecDeque<(u32, u32)>,
@@ -24,7 +24,7 @@ impl EndedQueue {
         }
     }
 
-    /// Adds the entry of a flow that has ended: due at once.
+    /// Adds the entry of an ended flow, due at once.
     pub(super) fn push(&mut self, index: u32, now: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             *due = Some(now);
@@ -32,7 +32,7 @@ impl EndedQueue {
         }
     }
 
-    /// Adds an entry that has been examined and must be again: due after `RECHECK_TICKS`.
+    /// Adds an examined entry again, due after `RECHECK_TICKS`.
     pub(super) fn requeue(&mut self, index: u32, now: u32) {
         if let Some(due) = self.due.get_mut(index as usize) {
             let when = now.wrapping_add(RECHECK_TICKS);
@@ -41,7 +41,7 @@ impl EndedQueue {
         }
     }
 
-    /// Takes an entry that is due; each is handed out once.
+    /// Takes a due entry. Each is returned once.
     pub(super) fn pop(&mut self, now: u32) -> Option<u32> {
         while let Some(&(when, index)) = self.queue.front().filter(|(when, _)| !seq::after(*when, now)) {
             self.queue.pop_front();

@@ -1,4 +1,4 @@
-//! Examination of one entry of the flow table: counts what it has carried, and ends the flow if it is time.
+//! Examination of one entry of the flow table: counts its bytes, and ends the flow if it is time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,29 +13,29 @@ use super::{FlowGc, UNFINISHED_TTL, idle_for};
 use crate::kernel::cut::table::duration_between;
 use crate::state::outcome::{Direction, FlowEnd};
 
-/// Time without packets after which the entry of an ended flow is freed: late packets still find it.
+/// Time without packets after which the entry of an ended flow is freed, so that late packets still find it.
 const ENDED_TTL: Duration = Duration::from_secs(1);
 
-/// Time like [`ENDED_TTL`], for flows that programs have made: they begin more of them in a second than there are ports.
+/// Same as [`ENDED_TTL`], for flows made by programs: these start more flows per second than there are ports.
 const PEEKED_ENDED_TTL: Duration = Duration::from_millis(300);
 
-/// Age at which a flow is forgotten that a program has begun, and whose host has not answered.
+/// Age at which a flow that a program has begun is forgotten if its host has not answered.
 const PEEKED_TTL: Duration = Duration::from_secs(10);
 
-/// Time like [`ENDED_TTL`], after a reset that may not have been accepted: an end that has not answers at once.
+/// Same as [`ENDED_TTL`], after a reset that may not have been accepted: an end that did not accept it answers at once.
 const RESET_TTL: Duration = Duration::from_secs(5);
 
-/// Time that an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
+/// Time for which an entry is kept after userspace has reset the flow: late packets are dropped without an answer.
 const CLOSING_TTL: Duration = Duration::from_secs(2);
 
-/// Fate of an entry that was examined.
+/// Result of an entry's examination.
 enum Fate {
     Stays,
-    /// The entry is free already, or its worker's again.
+    /// The entry is free already, or belongs to its worker again.
     IsFree,
-    /// The entry is to be freed, and nothing is counted for it any more.
+    /// The entry is to be freed, without any further count.
     Gone,
-    /// The entry's flow has ended: what it counts for is to be given back, and the entry to be freed.
+    /// The entry's flow has ended: its counts are to be given back, and the entry freed.
     Ended(FlowEnd),
 }
 
@@ -69,7 +69,7 @@ impl FlowGc {
         true
     }
 
-    /// Examines a flow that is carried.
+    /// Examines a flow in its carried phase.
     fn examine_carried(&self, index: u32, flow: &CutFlow, now: u32, closing: &mut HashMap<u32, Instant>) -> Fate {
         let idle = idle_for(flow, now);
         if flow.marks & IS_PEEKED != 0 {
@@ -109,9 +109,9 @@ impl FlowGc {
         } else {
             whose_reset(flow, RESET)
         };
-        // The flow is no load of its host any more, though its entry is kept for a while.
+        // The flow no longer loads its host, though its entry is kept for a while.
         self.release(index, flow, end);
-        // The flow's sockets need the entry as long as they have bytes to deliver.
+        // The flow's sockets need the entry while they have bytes to deliver.
         let is_left = flow.handoff_state == SOCKETS_CLOSED || idle >= UNFINISHED_TTL;
         let ttl = if self.cut.table.is_of_programs(index) {
             PEEKED_ENDED_TTL
@@ -129,7 +129,7 @@ impl FlowGc {
     fn examine_closing(&self, index: u32, flow: &CutFlow, closing: &mut HashMap<u32, Instant>) -> Fate {
         let since = *closing.entry(index).or_insert_with(Instant::now);
         if since.elapsed() < CLOSING_TTL {
-            // Repeated, because the first RST may have been lost or not have had the right sequence number any more.
+            // Sent again, because the first RST may have been lost, or its sequence number may have been outdated.
             self.cut.reset_both(index, flow);
             return Fate::Stays;
         }
@@ -137,15 +137,15 @@ impl FlowGc {
         Fate::Ended(FlowEnd::Failed)
     }
 
-    /// Examines an entry that is no flow yet, and may never become one.
+    /// Examines an entry that is not a flow yet, and may never become one.
     fn examine_unfinished(&self, index: u32, flow: &CutFlow, age: Duration) -> Fate {
         match flow.state {
-            // A program has made it, and its host has failed it: counted now, and freed below, later.
+            // A program has made it, and its connect has failed. Counted now, and freed below, later.
             state::INELIGIBLE if flow.marks & (IS_PEEKED | FAILURE_IS_COUNTED) == IS_PEEKED => {
                 self.count_failure(index, flow);
                 Fate::Stays
             }
-            // A program has made it, and its host is silent; nobody waits for it any more.
+            // A program has made it, its host is silent, and no client waits for it any more.
             _ if flow.marks & IS_PEEKED != 0 && age >= PEEKED_TTL && flow.state != state::ALLOCATED => {
                 if self.forget_peeked(index, flow) {
                     Fate::IsFree
@@ -153,9 +153,9 @@ impl FlowGc {
                     Fate::Stays
                 }
             }
-            // A program is filling in the entry, and runs to its end.
+            // A program is filling in the entry, and will finish.
             state::ALLOCATED if self.cut.table.is_of_programs(index) => Fate::Stays,
-            // Being entered.
+            // The entry is being written.
             state::ALLOCATED if flow.marks & IS_REPLICA != 0 => Fate::Stays,
             // Its worker has it, unless that worker's process has ended.
             _ if age < UNFINISHED_TTL => Fate::Stays,
@@ -164,14 +164,14 @@ impl FlowGc {
                 self.return_entries(vec![(index, self.port_of(flow))]);
                 Fate::IsFree
             }
-            // A worker may have claimed it, and begun a flow, at this moment.
+            // A worker may have claimed it, and begun a flow, just now.
             seen if self.cut.table.change_state(index, seen, state::FREE) => Fate::IsFree,
             _ => Fate::Stays,
         }
     }
 
-    /// Whether a flow has carried nothing for too long: by its own limit, that of answers, that of its route, or the
-    /// common one.
+    /// Whether a flow has been idle too long: by its own limit, the limit of answers, that of its route, or the common
+    /// one.
     fn is_over_idle(&self, flow: &CutFlow, idle: Duration) -> bool {
         if let Some(ticks) = flow.idle_limit() {
             return idle >= duration_between(0, ticks);
@@ -183,7 +183,7 @@ impl FlowGc {
             return idle >= if has_answered { timeouts.body } else { timeouts.answer };
         }
         let limits = &snapshot.idle_timeouts;
-        // Names are looked up only for flows that may be over their limit.
+        // Names are looked up only for flows that may exceed their limit.
         if idle < limits.least {
             return false;
         }
@@ -218,7 +218,7 @@ impl FlowGc {
         }
     }
 
-    /// Whether a flow is carried, and nothing speaks of its end.
+    /// Whether a flow is in its carried phase, without any sign of its end.
     pub(super) fn is_live(&self, index: u32) -> bool {
         let flow = self.cut.table.read(index);
         let flags = flow.dirs[0].flags | flow.dirs[1].flags;
@@ -227,7 +227,7 @@ impl FlowGc {
     }
 }
 
-/// End of a flow that one side has reset, as `flag` of its direction says.
+/// End of a flow that one side has reset, as `flag` of its direction shows.
 fn whose_reset(flow: &CutFlow, flag: u32) -> FlowEnd {
     if flow.dirs[0].flags & flag != 0 {
         FlowEnd::ClientReset

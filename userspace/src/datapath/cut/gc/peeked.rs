@@ -1,4 +1,4 @@
-//! Flows that the kernel peek has made: counted when they are seen first.
+//! Flows made by the kernel peek: they are counted when they are first seen.
 
 use std::io;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::kernel::address::from_words;
 use crate::state::sync::Unprotected;
 
 impl FlowGc {
-    /// Counts the flows that the kernel peek makes for it.
+    /// Counts the flows of the kernel peek.
     pub fn follow_kernel_peek(&self, kernel_peek: Arc<KernelPeek>) {
-        // Set once: there is one in a process.
+        // Set once: a process has only one.
         let _ = self.kernel_peek.set(kernel_peek);
     }
 
@@ -56,7 +56,7 @@ impl FlowGc {
         }
     }
 
-    /// Notes the time that a host has taken to accept a flow, as a worker does for a connect.
+    /// Notes the time that a host took to accept a flow, as a worker does for a connect.
     pub(super) fn note_connect_time(&self, index: u32, took: Duration) {
         let flow = self.cut.table.read(index);
         let Some((_, cluster)) = self.registry.host_of(flow.host) else {
@@ -68,10 +68,10 @@ impl FlowGc {
         }
     }
 
-    /// Counts a connection that has not come to be for its host's sake, as a worker counts a failed connect.
+    /// Counts a connection that its host did not accept, as a worker counts a failed connect.
     pub(super) fn count_failure(&self, index: u32, flow: &CutFlow) {
         self.cut.table.set_marks(index, IS_PEEKED | FAILURE_IS_COUNTED);
-        // A failed connection is no load of the host's.
+        // A failed connection is no load for the host.
         self.settle(flow);
         let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;
@@ -79,9 +79,9 @@ impl FlowGc {
         let label = match flow.ineligible {
             ineligible::REFUSED => "refused",
             ineligible::SILENT => "timeout",
-            // The client has them, and no client's own options make a host answer otherwise.
+            // The client has timestamps, and no option of the client makes a host leave them out.
             ineligible::TIMESTAMPS => return host.note_unfit(),
-            // The client's options, or the programs' room.
+            // The cause is the client's options, or a lack of room in the programs.
             _ => return,
         };
         host.refused.inc();
@@ -89,7 +89,7 @@ impl FlowGc {
         if let Some(route) = self.registry.adopt_route(&self.shared, flow.route) {
             route.stats.for_cluster(&cluster.name).quality.connect_failed();
         }
-        // A host that lets three SYNs go may be at work: userspace's connects wait for `timeouts.connect`. A check says more.
+        // A host that ignores three SYNs may be alive: userspace's connects wait for `timeouts.connect`. A check helps.
         let report = if flow.ineligible == ineligible::SILENT {
             Report::Silent(host)
         } else {
@@ -106,8 +106,8 @@ impl FlowGc {
         }
     }
 
-    /// Frees the entry and port of a flow that has never come to be. Returns whether it is free: a program may be completing
-    /// it, which has found it by its port, until some time after the port was given back.
+    /// Frees the entry and port of a flow that was never established. Returns whether the entry is free. It may not be:
+    /// a program that has found it by its port may be completing it, until some time after the port was given back.
     pub(super) fn forget_peeked(&self, index: u32, flow: &CutFlow) -> bool {
         if self.cut.pending.give_back_of(flow.ports_b as u16, index) {
             return false;

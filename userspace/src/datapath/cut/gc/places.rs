@@ -1,4 +1,4 @@
-//! Entries of the flow table and source ports of flows that are gone, which are their workers' again.
+//! Returns the flow table entries and source ports of removed flows to their workers.
 
 use std::net::SocketAddr;
 
@@ -37,8 +37,8 @@ impl FlowGc {
                 worker.send(WorkerCommand::Release(entries, Vec::new()));
             }
         }
-        // Ports of programs are nobody's: each is taken when it is free. A flow of an earlier process may have an entry of
-        // theirs and a worker's port.
+        // Ports of programs belong to no worker: each is taken when it is free. A flow of an earlier process may have a
+        // program's entry and a worker's port.
         let programs = self.program_ports.load();
         let is_of_programs = |(index, (_, port)): &(u32, PlacedPort)| {
             let has = programs.as_ref().as_ref().is_some_and(|ports| ports.contains(port));
@@ -57,7 +57,7 @@ impl FlowGc {
         }
     }
 
-    /// Divides source ports among the workers that they belong to; those of other nodes are left out.
+    /// Sorts source ports by the workers that they belong to. Those of other nodes are left out.
     pub(super) fn ports_by_worker(&self, ports: impl Iterator<Item = PlacedPort>) -> Vec<Vec<PlacedPort>> {
         let mut divided: Vec<Vec<_>> = vec![Vec::new(); self.workers.len()];
         for placed in ports.filter(|placed| self.is_our_port(placed)) {
@@ -69,7 +69,7 @@ impl FlowGc {
         divided
     }
 
-    /// Whether a source port is one that this node's workers hand out.
+    /// Whether this node's workers hand out a source port.
     pub(super) fn is_our_port(&self, (pool, port): &PlacedPort) -> bool {
         !pool.is_floating || self.shared.node.has_port(*port)
     }

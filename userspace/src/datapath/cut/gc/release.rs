@@ -1,4 +1,4 @@
-//! Ends of flows: what a flow counts for is given back, and the connection log has its line.
+//! Ends of flows: a flow's counts are given back, and the connection log gets its line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl FlowGc {
         }
     }
 
-    /// Logs a flow's end in the connection log, with what the flow table knows.
+    /// Logs a flow's end in the connection log, with data of the flow table.
     fn log_end(&self, index: u32, flow: &CutFlow, end: FlowEnd) {
         self.shared.log.log_end(
             connection_log::ConnectionEnd::Flow(end),

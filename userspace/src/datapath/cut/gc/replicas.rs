@@ -1,5 +1,5 @@
-//! Flows of other nodes in the flow table: taken over when their virtual addresses come to this node, left to others
-//! when they go.
+//! Flows of other nodes in the flow table. This node takes them over when it gets their virtual addresses, and leaves
+//! its own to other nodes when it loses an address.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
@@ -16,30 +16,30 @@ use crate::kernel::cut::table::{tick, ticks_of};
 use crate::state::ha::OwnedGroups;
 use crate::state::outcome::FlowEnd;
 
-/// Time behind a change of owner in which shadows are taken over that are there, or that its former owner has told of in
-/// its last moment.
+/// Time after a change of owner in which existing shadows, and those that the former owner reported last, are taken
+/// over.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time without packets after which a flow of another node that stray packets have promoted is a shadow again.
+/// Time without packets after which another node's flow that stray packets have promoted becomes a shadow again.
 const STRAY_TTL: Duration = Duration::from_secs(2);
 
 /// Groups of virtual addresses that this node had in the last pass; `None` before the first report.
 pub(super) type FormerGroups = Option<Arc<OwnedGroups>>;
 
 impl FlowGc {
-    /// Whether this node has a flow's virtual address: only then it ages the flow, and resets it.
+    /// Whether this node has a flow's virtual address. Only then does it age the flow and reset it.
     pub(super) fn owns(&self, flow: &CutFlow) -> bool {
         let floating = &self.shared.snapshot.load().floating;
         self.shared.ha.is_responsible(floating, from_words(flow.vip))
     }
 
-    /// Groups whose flows are all this node's: their shadows have been taken over.
+    /// Groups whose flows all belong to this node: their shadows have been taken over.
     pub fn taken_over(&self) -> Arc<OwnedGroups> {
         self.taken_over.load_full()
     }
 
-    /// Leaves the flows of groups that this node has lost since `before` to others. Returns true if something has
-    /// changed: all flows are examined then, and shadows of groups that it has got are taken over.
+    /// Leaves the flows of groups that this node has lost since `before` to other nodes. Returns true if a group has
+    /// changed: all flows are examined then, and shadows of new groups are taken over.
     pub(super) fn follow_ownership(&self, before: &mut FormerGroups) -> bool {
         let now = self.shared.ha.is_reported().then(|| self.shared.ha.owned());
         if *before == now {
@@ -64,8 +64,8 @@ impl FlowGc {
         true
     }
 
-    /// Takes a shadow over whose virtual address has come to this node: from now on it is counted, and aged. What others
-    /// tell of this node's addresses later is none of its flows, unless packets say so.
+    /// Takes over a shadow whose virtual address has moved to this node: from now on the flow is counted and aged.
+    /// Later reports about this node's addresses do not make a flow its own; only packets do.
     pub(super) fn take_over(&self, index: u32, shadow: &CutFlow) {
         let floating = &self.shared.snapshot.load().floating;
         let is_late = seq::after(tick(), self.takes_over_until.load(Relaxed));
@@ -75,8 +75,8 @@ impl FlowGc {
         }
     }
 
-    /// Decides about a flow that packets have promoted: it is this node's, or they were late ones, from before its
-    /// address went to another node. Returns true if the flow's entry is to be freed.
+    /// Decides about a flow that packets have promoted. Either it belongs to this node, or the packets were late, from
+    /// before its address moved to another node. Returns true if the flow's entry is to be freed.
     pub(super) fn settle_replica(&self, index: u32, flow: &CutFlow, idle: Duration) -> bool {
         if self.owns(flow) {
             self.adopt_replica(index, flow);
@@ -86,14 +86,14 @@ impl FlowGc {
         false
     }
 
-    /// Counts a flow that packets or [`Self::take_over`] have promoted, and has the other nodes told of it.
+    /// Counts a flow that packets or [`Self::take_over`] have promoted, and reports it to the other nodes.
     pub(super) fn adopt_replica(&self, index: u32, flow: &CutFlow) {
         self.adopt_flow(index, flow, &self.shared.snapshot.load());
         self.cut.table.changes.add(index);
         self.shared.sync.promoted.inc();
     }
 
-    /// Leaves a flow to the node that has its virtual address now. False if it is this node's, or not known whose.
+    /// Leaves a flow to the node that now has its virtual address. False if that is this node, or unknown.
     pub(super) fn leave(&self, index: u32, flow: &CutFlow) -> bool {
         let is_carried = flow.handoff_state == SOCKETS_CLOSED && !flow.ended();
         if !self.shared.ha.is_reported() || !is_carried || self.owns(flow) {
@@ -105,9 +105,8 @@ impl FlowGc {
         self.cut.demote(index)
     }
 
-    /// Removes flows of which their node says that they have ended: shadows, and those of which no packet has come
-    /// here. Others have been promoted by their packets, and end by them; so do the flows that this node has taken
-    /// over.
+    /// Removes flows that their node reports as ended: shadows, and flows without a packet here. Flows that packets
+    /// have promoted, or that this node has taken over, end by their own packets.
     pub fn end_replicas(&self, indices: &[u32]) {
         let _pass = self.pass_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_retired() {
@@ -122,7 +121,7 @@ impl FlowGc {
             let is_over = match flow.state {
                 state::SHADOW => self.cut.retire_shadow(index),
                 state::CUT if is_owned => false,
-                // This node had it, and does not know yet that it has it no more.
+                // This node had the flow, and does not know yet that it has lost it.
                 state::CUT if flow.marks & IS_REPLICA == 0 => self.leave(index, &flow) && self.cut.retire_shadow(index),
                 state::CUT if is_silent => self.cut.demote(index) && self.cut.retire_shadow(index),
                 state::CUT => {
@@ -139,14 +138,14 @@ impl FlowGc {
         self.free_entries(&mut gone);
     }
 
-    /// Removes all shadows: this process does not replicate.
+    /// Removes all shadows, because this process does not replicate.
     pub fn drop_shadows(&self) {
         let is_shadow = |index: &u32| self.cut.table.state(*index) == state::SHADOW;
         let shadows: Vec<_> = (0..self.cut.table.len()).filter(is_shadow).collect();
         self.end_replicas(&shadows);
     }
 
-    /// Has the workers leave the source ports of shadows alone, as far as they are this node's.
+    /// Tells the workers not to use the source ports of shadows, as far as they are this node's ports.
     pub fn reserve_ports(&self, indices: &[u32]) {
         let flows = indices.iter().map(|&index| self.cut.table.read(index));
         let ports = flows

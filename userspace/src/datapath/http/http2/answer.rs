@@ -1,4 +1,4 @@
-//! The answer of an exchange, written as HTTP/1.1 and sent as frames of a stream.
+//! The answer of an exchange: written as HTTP/1.1, sent as frames of a stream.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,20 +15,20 @@ use signalbox_core::http1::parse;
 use super::body_writer::BodyWriter;
 use super::fields::{grown_limits, stream_fields};
 
-/// Sends an answer. Dropped before the answer is whole, it resets the stream.
+/// Sends an answer. Resets the stream if dropped before the answer is complete.
 pub(super) struct AnswerWriter {
     respond: SendResponse<Bytes>,
     /// The body, once the final head is sent.
     body: Option<BodyWriter>,
     method: Method,
-    /// Bytes of a head that is not whole yet.
+    /// Bytes of an incomplete head.
     head: Vec<u8>,
-    /// Whether the client has asked for a WebSocket, and whether it has got one: a tunnel.
+    /// Whether the client has asked for a WebSocket, and whether the stream has become one: a tunnel.
     asks_websocket: bool,
     is_tunnel: bool,
     /// Trailers for a body that has not begun.
     trailers: Option<Box<HeaderMap>>,
-    /// Reason with which the stream is reset where the answer breaks off.
+    /// Error code for resetting the stream if the answer breaks off.
     reason: Reason,
 }
 
@@ -46,7 +46,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Writes what the client's windows have room for. What comes behind a whole answer is dropped.
+    /// Writes as much as fits the client's windows. Bytes after a complete answer are dropped.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.body {
             None => Poll::Ready(self.take_head(bytes)),
@@ -54,7 +54,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Takes bytes of interim heads and the final one, and sends those that are whole. Returns how many it took: all,
+    /// Takes bytes of interim heads and the final one, and sends complete heads. Returns how many bytes it took: all,
     /// or those up to the body.
     fn take_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.head.extend_from_slice(bytes);
@@ -90,7 +90,7 @@ impl AnswerWriter {
         Ok(bytes.len())
     }
 
-    /// Sets the trailers behind a body of known length, before the last of it is written.
+    /// Sets the trailers after a body of known length, before its last bytes are written.
     pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         match &mut self.body {
             Some(body) => body.set_trailers(trailers),
@@ -98,7 +98,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Waits until the client has reset the stream, before its answer was whole.
+    /// Waits until the client has reset the stream before its answer was complete.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.body {
             Some(body) if body.is_whole() => Poll::Pending,
@@ -107,26 +107,26 @@ impl AnswerWriter {
         }
     }
 
-    /// Whether the answer was the beginning of a tunnel.
+    /// Whether the answer started a tunnel.
     pub(super) const fn is_tunnel(&self) -> bool {
         self.is_tunnel
     }
 
-    /// Ends an answer whose length only its end tells.
+    /// Ends an answer without a known length.
     pub(super) fn end(&mut self) {
         if let Some(body) = &mut self.body {
             body.end();
         }
     }
 
-    /// Notes why the answer breaks off, where that is not the balancer's own doing.
+    /// Notes why the answer breaks off, if the balancer is not the cause.
     pub(super) const fn set_reason(&mut self, reason: Reason) {
         self.reason = reason;
     }
 
     /// Resets the stream of an answer that breaks off.
     pub(super) fn reset(&mut self) {
-        // The end of a tunnel is behind what waits to be sent, and is a CANCEL (RFC 8441, section 5).
+        // The end of a tunnel follows the bytes that wait to be sent, and is a CANCEL (RFC 8441, section 5).
         if let Some(body) = &mut self.body
             && !self.is_tunnel
         {
@@ -137,7 +137,7 @@ impl AnswerWriter {
 
 impl Drop for AnswerWriter {
     fn drop(&mut self) {
-        // A stream whose answer has begun is reset by h2 when the last handle goes, behind what waits to be sent.
+        // If the answer has begun, h2 resets the stream after the waiting bytes, once the last handle is dropped.
         if self.body.is_none() {
             self.respond.send_reset(Reason::INTERNAL_ERROR);
         }

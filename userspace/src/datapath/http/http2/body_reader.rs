@@ -1,4 +1,4 @@
-//! A body that comes as DATA frames and trailers of a stream, read in the framing of HTTP/1.1.
+//! A body that arrives as DATA frames and trailers of a stream, read in the framing of HTTP/1.1.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -11,29 +11,29 @@ use tokio::io::ReadBuf;
 
 use super::fields::write_fields;
 
-/// Reads a body. The peer may send as much again as is read.
+/// Reads a body. For each byte read, the peer may send another.
 pub(super) struct BodyReader {
     stream: RecvStream,
     left: UnreadBody,
-    /// Bytes that come next: framing, data, and framing behind it.
+    /// Bytes that come next: framing, data, and more framing.
     before: Vec<u8>,
     data: Bytes,
     behind: &'static [u8],
     /// Whether the last bytes of a body of known length wait for the end of the stream, so that it is not reset.
     awaits_end: bool,
-    /// Trailers behind a body of known length, where its framing has no place for them.
+    /// Trailers after a body of known length, if its framing has no place for them.
     trailers: Option<Box<HeaderMap>>,
-    /// Whether a reset without an error is the end of the body: h2 does not tell it from one.
+    /// Whether a reset without an error is the end of the body: h2 does not distinguish them.
     may_end_by_reset: bool,
 }
 
-/// Rest of a body that is read.
+/// The unread rest of a body.
 enum UnreadBody {
-    /// So many bytes.
+    /// A known number of bytes.
     Known(u64),
-    /// Data of a length that only its end tells: it becomes chunks.
+    /// Data of unknown length, which becomes chunks.
     Chunked,
-    /// Data of a length that only its end tells, as it is.
+    /// Data of unknown length, unchanged.
     Raw,
     /// The last bytes, which wait for the end of the stream.
     End(Bytes),
@@ -59,7 +59,7 @@ impl BodyReader {
         }
     }
 
-    /// Has the last bytes of a body of this length, if it is known, wait for the end of the stream.
+    /// Makes the last bytes of a body wait for the end of the stream, if the length is known.
     pub(super) fn await_end(mut self, length: BodyLength) -> Self {
         self.awaits_end = true;
         if length == BodyLength::Known(0) && !self.stream.is_end_stream() {
@@ -68,18 +68,18 @@ impl BodyReader {
         self
     }
 
-    /// Says whether the sender may end its body by a reset: one that does not want the rest of a request (RFC 9113,
+    /// Sets whether the sender may end its body with a reset, because it does not want the rest of a request (RFC 9113,
     /// section 8.1).
     pub(super) const fn set_may_end_by_reset(&mut self, may: bool) {
         self.may_end_by_reset = may;
     }
 
-    /// Reads what comes next as it is, up to the end of the stream.
+    /// Reads the rest unchanged, up to the end of the stream.
     pub(super) fn become_raw(&mut self) {
         self.left = UnreadBody::Raw;
     }
 
-    /// Reads. Returns false where the body has ended.
+    /// Reads. Returns false at the end of the body.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         loop {
             if self.copy(buf) {
@@ -92,7 +92,7 @@ impl BodyReader {
         }
     }
 
-    /// Waits for the end of the stream where the body is empty and trailers may come.
+    /// Waits for the end of the stream if the body is empty and trailers may follow.
     pub(super) fn poll_end_of_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while matches!(&self.left, UnreadBody::End(last) if last.is_empty()) {
             ready!(self.poll_next(cx))?;
@@ -100,11 +100,11 @@ impl BodyReader {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes what comes next: data, or the end.
+    /// Takes the next data, or the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(match ready!(self.poll_data(cx)) {
             Some(Ok(data)) => self.take_data(data),
-            // The body is whole.
+            // The body is complete.
             Some(Err(_)) if matches!(self.left, UnreadBody::End(_)) => self.take_end(None),
             Some(Err(error)) => Err(error),
             None => {
@@ -119,7 +119,7 @@ impl BodyReader {
         })
     }
 
-    /// Copies bytes that wait, as far as there is room. Returns whether there were any.
+    /// Copies waiting bytes, as far as there is room. Returns whether there were any.
     fn copy(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let start = buf.filled().len();
         let taken = self.before.len().min(buf.remaining());
@@ -159,12 +159,12 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Trailers that the framing of the body has no place for: known before the last of its bytes is read.
+    /// Trailers without a place in the body's framing. They are known before the last bytes of the body are read.
     pub(super) const fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         self.trailers.take()
     }
 
-    /// Takes the end of the body. The framing has a place for trailers behind chunks only.
+    /// Takes the end of the body. The framing allows trailers only after chunks.
     fn take_end(&mut self, trailers: Option<HeaderMap>) -> io::Result<()> {
         match std::mem::replace(&mut self.left, UnreadBody::Ended) {
             UnreadBody::Known(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -184,12 +184,12 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Reads data, and lets the peer send as much again.
+    /// Reads data, and lets the peer send the same amount again.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.stream.poll_data(cx).map(|data| {
             let data = data?.map_err(io::Error::other);
             if let Ok(data) = &data {
-                // An error is ignored: there is no such stream any more.
+                // An error is ignored: the stream no longer exists.
                 let _ = self.stream.flow_control().release_capacity(data.len());
             }
             Some(data)

@@ -12,15 +12,15 @@ use signalbox_core::http1::limits::MessageLimits;
 
 use super::fields::stream_fields;
 
-/// Sends a body. Dropped before the body is whole, it resets the stream behind what waits to be sent.
+/// Sends a body. If dropped before the body is complete, resets the stream after the waiting bytes.
 pub(super) struct BodyWriter {
     stream: SendStream<Bytes>,
     left: UnsentBody,
-    /// Trailers behind a body of known length.
+    /// Trailers after a body of known length.
     trailers: Option<Box<HeaderMap>>,
 }
 
-/// Rest of a body that is sent.
+/// The unsent rest of a body.
 enum UnsentBody {
     Known(u64),
     Chunked(Box<ChunkedBody>),
@@ -43,7 +43,7 @@ impl BodyWriter {
         }
     }
 
-    /// Sends bytes of the body as far as the windows go, at least one. What comes behind a whole body is dropped.
+    /// Sends as many bytes of the body as fit the windows, at least one. Bytes after a complete body are dropped.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut used = 0;
         while used < bytes.len() {
@@ -72,7 +72,7 @@ impl BodyWriter {
         Poll::Ready(Ok(used))
     }
 
-    /// Sets the trailers of a body of known length, before the last of it is written.
+    /// Sets the trailers of a body of known length, before its last bytes are written.
     pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
     }
@@ -87,7 +87,7 @@ impl BodyWriter {
         self.stream.poll_reset(cx).map(drop)
     }
 
-    /// Ends a body whose length only its end tells.
+    /// Ends a body without a known length.
     pub(super) fn end(&mut self) {
         if matches!(self.left, UnsentBody::UntilClose) {
             // An error is ignored: the peer has reset the stream.
@@ -95,7 +95,7 @@ impl BodyWriter {
         }
     }
 
-    /// Resets the stream. What waits to be sent is lost.
+    /// Resets the stream. Bytes that wait to be sent are lost.
     pub(super) fn reset(&mut self, reason: Reason) {
         self.stream.send_reset(reason);
     }
@@ -104,7 +104,7 @@ impl BodyWriter {
         matches!(self.left, UnsentBody::Nothing)
     }
 
-    /// Reads a byte between chunks, of which there are a few only, and sends the end behind the last one.
+    /// Reads one of the few bytes between chunks, and sends the end after the last chunk.
     fn scan(&mut self, byte: &[u8]) -> io::Result<()> {
         let UnsentBody::Chunked(body) = &mut self.left else {
             return Err(io::ErrorKind::InvalidData.into());
@@ -122,7 +122,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Counts data that is sent. Returns whether the body ends with it.
+    /// Counts sent data. Returns whether the body ends with it.
     fn skip(&mut self, bytes: u64) -> bool {
         match &mut self.left {
             UnsentBody::Known(left) => {
@@ -150,7 +150,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Waits for the windows of stream and connection: returns the bytes that may be sent, at least one.
+    /// Waits for the windows of stream and connection. Returns how many bytes may be sent, at least one.
     fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
         self.stream.reserve_capacity(wanted);
         loop {

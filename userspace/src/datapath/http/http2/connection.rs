@@ -17,22 +17,22 @@ use super::io::SharedLeg;
 use super::stream::StreamOrigin;
 use super::streams::Streams;
 
-/// Most streams at a time.
+/// Maximum number of concurrent streams.
 const MAX_STREAMS: u32 = 128;
 
-/// Bytes that a client may send ahead, on a stream and on all: streams whose hosts take nothing stop no other one.
+/// Bytes that a client may send ahead, on a stream and on all: a stream whose host accepts nothing blocks no other.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 
-/// Bytes of an answer that wait on a stream until the socket takes them.
+/// Bytes of an answer that wait on a stream until the socket accepts them.
 const STREAM_BUFFER: usize = 64 * 1024;
 
-/// Streams that a client may reset before they were looked at (CVE-2023-44487), and have reset for its mistakes.
+/// Streams that a client may reset before they are processed (CVE-2023-44487), or have reset for its errors.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_LOCAL_RESETS: usize = 1024;
 
 impl HttpConnection<'_> {
-    /// Serves a connection that speaks HTTP/2 until it ends. What was read of it waits in `bytes`.
+    /// Serves an HTTP/2 connection until it ends. Bytes already read wait in `bytes`.
     pub(in crate::datapath::http) async fn http2(&mut self, client: Leg) {
         let streams = Streams::new(&self.listener);
         let origin = StreamOrigin {
@@ -56,13 +56,13 @@ impl HttpConnection<'_> {
             Driver::new(connection, leg.clone(), Rc::new(origin)).run(self).await;
         }
         if let Some(leg) = leg.take() {
-            // Bytes that cross the end, such as WINDOW_UPDATE, would have the kernel reset the connection.
+            // Late frames, such as WINDOW_UPDATE, would make the kernel reset the connection.
             linger::linger(leg).await;
         }
     }
 }
 
-/// Settings of a connection. `field_bytes`: most bytes of a request's fields before compression, each with 32 of overhead.
+/// Settings of a connection. `field_bytes`: maximum size of a request's uncompressed fields, each with 32 bytes more.
 fn builder(field_bytes: usize) -> Builder {
     let mut builder = Builder::new();
     builder

@@ -1,4 +1,4 @@
-//! Drives a client's HTTP/2 connection: takes its streams, sees that the client is there, and ends the connection.
+//! Drives a client's HTTP/2 connection: accepts its streams, checks that the client is alive, and ends the connection.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,20 +16,20 @@ use super::super::head::{DRAIN_GRACE_TIMEOUT, wait_until};
 use super::io::SharedLeg;
 use super::stream::{StreamOrigin, serve};
 
-/// Interval of PING while nothing comes, by which dead connections are noticed.
+/// Interval of PINGs while nothing arrives, to detect dead connections.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time for the answer to a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that is driven.
+/// A connection being driven.
 pub(super) struct Driver {
     connection: Connection<SharedLeg, Bytes>,
     leg: SharedLeg,
     origin: Rc<StreamOrigin>,
     ping: Option<PingPong>,
     pinged: Option<Instant>,
-    /// Time since which there is no stream; `None` while there is one.
+    /// Time since when there has been no stream; `None` while there is one.
     idle_since: Option<Instant>,
     closing: Option<Instant>,
 }
@@ -126,19 +126,19 @@ impl Driver {
         .await
     }
 
-    /// Whether there are exchanges, or streams whose last bytes are not sent.
+    /// Whether there are exchanges, or streams with unsent bytes.
     fn is_busy(&self) -> bool {
         self.origin.streams.are_active() || self.connection.has_streams()
     }
 
-    /// Time at which the connection is ended, unless something happens before.
+    /// Time at which the connection is ended unless something happens before.
     fn end(&self, http: &HttpConnection<'_>) -> Option<Instant> {
         let timeouts = http.worker.shared.snapshot.load().model.timeouts;
         match (self.idle_since, self.closing) {
             (Some(idle), None) if self.origin.streams.has_begun() => Some(idle + timeouts.http.keep_alive),
             (Some(idle), None) => Some(idle + timeouts.peek_http),
             (Some(idle), Some(closing)) => Some(idle.max(closing) + DRAIN_GRACE_TIMEOUT),
-            // Nothing is carried any more, but the client has not taken all of it.
+            // All exchanges have ended, but the client has not received all bytes.
             (None, _) if !self.origin.streams.are_active() => {
                 let last = self.leg.written_at().max(self.origin.streams.ended_at());
                 Some(last + timeouts.http.body)
@@ -147,7 +147,7 @@ impl Driver {
         }
     }
 
-    /// Time at which a PING is due, or its answer.
+    /// Time at which a PING, or its answer, is due.
     fn alive_until(&self) -> Instant {
         match self.pinged {
             Some(pinged) => pinged + PING_TIMEOUT,
@@ -155,7 +155,7 @@ impl Driver {
         }
     }
 
-    /// Sends a PING where nothing has come for a while. Returns false where there was no answer.
+    /// Sends a PING if nothing has arrived for a while. Returns false if a PING was not answered.
     fn check_alive(&mut self, now: Instant) -> bool {
         if now < self.alive_until() {
             return true;

@@ -1,4 +1,4 @@
-//! Fields of heads and trailers of HTTP/1, as a stream may have them.
+//! Fields of HTTP/1 heads and trailers, in the form that a stream allows.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use signalbox_core::http1::fields::FieldSection;
 use signalbox_core::http1::limits::{MAX_FIELDS, MessageLimits};
 use signalbox_core::http2::fields::is_connection_field;
 
-/// Fields that a stream may have, but for those that `drops` names.
+/// Fields that a stream may have, except those listed in `drops`.
 pub(super) fn stream_fields(section: &FieldSection, buffer: &[u8], drops: &[&str]) -> io::Result<HeaderMap> {
     let mut fields = HeaderMap::with_capacity(section.len());
     for field in section.iter() {
@@ -31,7 +31,7 @@ pub(super) fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {
     }
 }
 
-/// Trailers that a host has sent, as another stream may have them: checked as those behind chunks are.
+/// Trailers from a host for another stream. They are checked like trailers after chunks.
 pub(super) fn checked_trailers(trailers: &HeaderMap) -> io::Result<HeaderMap> {
     let malformed = |fault| io::Error::new(io::ErrorKind::InvalidData, fault);
     let mut text = b"0\r\n".to_vec();
@@ -42,7 +42,7 @@ pub(super) fn checked_trailers(trailers: &HeaderMap) -> io::Result<HeaderMap> {
     stream_fields(body.trailer_fields(), body.trailers(), &["te"])
 }
 
-/// Limits of a head that has met those of its sender already, and has grown since.
+/// Limits for a head that has already met its sender's limits and has grown since.
 pub(super) const fn grown_limits() -> MessageLimits {
     MessageLimits::of_heads(usize::MAX, MAX_FIELDS)
 }

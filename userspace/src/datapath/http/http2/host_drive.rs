@@ -1,4 +1,4 @@
-//! Drives an HTTP/2 connection to a host, and sees that the host is there.
+//! Drives an HTTP/2 connection to a host, and checks that the host is alive.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,36 +14,36 @@ use tokio::time::{Sleep, sleep_until};
 use super::io::SharedLeg;
 use super::shared_host::HostStreams;
 
-/// Time without a byte from a host that has streams, after which it is sent a PING.
+/// Time without a byte from a host with streams after which it gets a PING.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for the answer to a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval of PINGs while no stream says anything. gRPC's servers end a connection on which they are more frequent than
-/// one in five minutes.
+/// Interval of PINGs while all streams are silent. gRPC servers end a connection that sends more than one in five
+/// minutes.
 const QUIET_PING_INTERVAL: Duration = Duration::from_secs(310);
 
 /// PINGs of a connection.
 #[derive(Default)]
 struct Pings {
-    /// Time of the PING that is not answered.
+    /// Time of the unanswered PING.
     pinged: Option<Instant>,
     last: Option<Instant>,
 }
 
-/// Times of a connection by which the next PING is due.
+/// Times of a connection that decide when the next PING is due.
 struct Quiet {
-    /// Time at which a byte was read last.
+    /// Time of the last byte read.
     read_at: Instant,
-    /// Time at which the first of the present streams began.
+    /// Time at which the first of the current streams began.
     began_at: Instant,
-    /// Time at which a stream said something last.
+    /// Time at which a stream last received something.
     heard_at: Instant,
 }
 
 impl Pings {
-    /// Time at which the next PING is due, or the answer to one.
+    /// Time at which the next PING, or the answer to one, is due.
     fn due(&self, quiet: &Quiet) -> Instant {
         if let Some(pinged) = self.pinged {
             return pinged + PING_TIMEOUT;
@@ -60,7 +60,7 @@ pub(super) async fn drive(mut connection: Connection<SharedLeg, Bytes>, leg: Sha
     let mut pings = Pings::default();
     let mut timer = pin!(sleep_until((Instant::now() + SILENCE_TIMEOUT).into()));
     poll_fn(|cx| {
-        // Errors are those of the streams.
+        // Errors are reported by the streams.
         let is_over = Pin::new(&mut connection).poll(cx).is_ready();
         streams.count_malformed(leg.take_malformed());
         if is_over {
@@ -75,7 +75,7 @@ pub(super) async fn drive(mut connection: Connection<SharedLeg, Bytes>, leg: Sha
     streams.end();
 }
 
-/// Sends PINGs where nothing is heard. Ready: one was not answered.
+/// Sends PINGs while nothing arrives. Ready: one was not answered.
 fn poll_pings(
     cx: &mut Context<'_>,
     ping: &mut PingPong,
@@ -127,7 +127,7 @@ mod tests {
         };
         let mut pings = Pings::default();
         assert_eq!(pings.due(&quiet(3, 0, 3)), at(13));
-        // A connection that had no stream was silent for good reason.
+        // A connection without streams is expected to be silent.
         assert_eq!(pings.due(&quiet(3, 50, 3)), at(60));
         pings = Pings {
             pinged: Some(at(60)),
@@ -135,9 +135,9 @@ mod tests {
         };
         assert_eq!(pings.due(&quiet(3, 50, 3)), at(70));
         pings.pinged = None;
-        // Only the answer to the PING has come.
+        // Only the PING's answer has arrived.
         assert_eq!(pings.due(&quiet(61, 50, 3)), at(370));
-        // Something else has.
+        // Other bytes have arrived.
         assert_eq!(pings.due(&quiet(100, 50, 100)), at(110));
     }
 }

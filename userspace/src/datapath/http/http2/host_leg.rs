@@ -1,5 +1,5 @@
-//! A stream of an HTTP/2 connection to a host as a leg of an exchange: what is written is a request of HTTP/1.1, and the
-//! answer is read as one.
+//! A stream of an HTTP/2 connection to a host as a leg of an exchange. The request is written, and the answer is read,
+//! as HTTP/1.1.
 
 use std::io;
 use std::pin::Pin;
@@ -21,21 +21,21 @@ use super::fields::checked_trailers;
 use super::host_request::HostRequest;
 use super::shared_host::{HostStreamCount, SharedHost, Unsent};
 
-/// A stream of an HTTP/2 connection to a host. Dropped before both sides have ended, it is reset.
+/// A stream of an HTTP/2 connection to a host. It is reset if dropped before both sides have ended.
 pub(in crate::datapath::http) struct HostStreamLeg {
     host: Rc<SharedHost>,
     request: RequestPart,
     answer: AnswerPart,
-    /// Bytes of heads that are to be read.
+    /// Bytes of heads to read.
     heads: Vec<u8>,
     asked: (Method, Version),
-    /// Error of the request, which whoever reads the answer learns.
+    /// Error of the request, which is returned when the answer is read.
     failure: Option<io::Error>,
     count: HostStreamCount,
 }
 
 enum RequestPart {
-    /// Bytes of a head that is not whole yet.
+    /// Bytes of an incomplete head.
     Head(Vec<u8>),
     Body(BodyWriter),
 }
@@ -60,7 +60,7 @@ impl HostStreamLeg {
         }
     }
 
-    /// Writes the request as far as the host's windows go.
+    /// Writes as much of the request as fits the host's windows.
     pub(in crate::datapath::http) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl HostStreamLeg {
         }
     }
 
-    /// Takes bytes of the head, and sends it once it is whole. Returns how many it took: all, or those up to the body.
+    /// Takes bytes of the head, and sends it when complete. Returns how many it took: all, or those up to the body.
     fn take_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let RequestPart::Head(head) = &mut self.request else {
             return Ok(0);
@@ -102,7 +102,7 @@ impl HostStreamLeg {
         }
     }
 
-    /// Reads the answer. What has ended is followed by nothing.
+    /// Reads the answer. After its end, reads return no bytes.
     pub(in crate::datapath::http) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -136,8 +136,8 @@ impl HostStreamLeg {
         }
     }
 
-    /// Trailers behind an answer of known length, checked: known before the last of its bytes is read, or the head of an
-    /// empty one.
+    /// Checked trailers after an answer of known length. They are known before its last bytes are read, or before the
+    /// head of an empty one.
     pub(in crate::datapath::http) fn take_trailers(&mut self) -> io::Result<Option<Box<HeaderMap>>> {
         let AnswerPart::Body(body) = &mut self.answer else {
             return Ok(None);
@@ -180,17 +180,17 @@ impl HostStreamLeg {
     }
 }
 
-/// Whether an error says that the host has not looked at the request (RFC 9113, section 8.7).
+/// Whether an error means that the host has not processed the request (RFC 9113, section 8.7).
 pub(in crate::datapath::http) fn is_refused(error: &io::Error) -> bool {
     let unsent = error.get_ref().and_then(|inner| inner.downcast_ref::<Unsent>());
     unsent.is_some()
         || h2_error(error).is_some_and(|error| {
-            // GOAWAY is the error of those streams only that are beyond its last one.
+            // GOAWAY is the error of only those streams that are above its last stream id.
             error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
         })
 }
 
-/// Reason of a host's RST_STREAM.
+/// Error code of a host's RST_STREAM.
 pub(in crate::datapath::http) fn reset_reason(error: &io::Error) -> Option<Reason> {
     h2_error(error)
         .filter(|error| error.is_reset() && error.is_remote())

@@ -1,4 +1,4 @@
-//! A request written in HTTP/1.1, as the head of a stream to a host.
+//! A request in HTTP/1.1, converted to the head of a stream to a host.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use signalbox_core::http1::parse::{self, ParsedRequest};
 
 use super::fields::{grown_limits, stream_fields};
 
-/// Head of a request to a host, and what the answer is read by.
+/// Head of a request to a host, and the facts needed to read its answer.
 pub(super) struct HostRequest {
     pub(super) head: Request<()>,
     pub(super) length: BodyLength,
     pub(super) asked: (Method, Version),
-    /// Number of bytes that the head had in HTTP/1.1.
+    /// Number of bytes of the head in HTTP/1.1.
     pub(super) bytes: usize,
 }
 
 impl HostRequest {
-    /// Reads a head off the beginning of some bytes; `None` if it is not whole. `fallback` is the authority of a
-    /// request of HTTP/1.0 without a Host field.
+    /// Reads a head from the start of some bytes; `None` if it is incomplete. `fallback` is the authority of an
+    /// HTTP/1.0 request without a Host field.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The connection under HTTP/2, shared with h2 so that it can be taken back and ended well. What the peer sends passes a
+//! The connection below HTTP/2, shared with h2 so that it can be taken back and closed properly. Incoming bytes pass a
 //! guard against malformed fields.
 
 use std::cell::RefCell;
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::leg::Leg;
 
-/// A client's connection that h2 speaks HTTP/2 on.
+/// A connection that h2 uses for HTTP/2.
 #[derive(Clone)]
 pub(super) struct SharedLeg(Rc<RefCell<Inner>>);
 
 struct Inner {
     leg: Option<Leg>,
     guard: FieldGuard,
-    /// Bytes that h2 is to read before any others.
+    /// Bytes for h2 to read before any others.
     waiting: Vec<u8>,
     /// Times at which bytes were last read and written.
     read_at: Instant,
@@ -28,7 +28,7 @@ struct Inner {
 }
 
 impl SharedLeg {
-    /// `before`: bytes that were read before.
+    /// `before`: bytes already read.
     pub(super) fn new(leg: Leg, mut before: Vec<u8>, mut guard: FieldGuard) -> Self {
         let now = Instant::now();
         let mut rest = Vec::new();
@@ -53,7 +53,7 @@ impl SharedLeg {
         self.0.borrow().written_at
     }
 
-    /// Number of messages with malformed fields since this was asked for last.
+    /// Number of messages with malformed fields since the last call.
     pub(super) fn take_malformed(&self) -> u64 {
         std::mem::take(&mut self.0.borrow_mut().guard.malformed)
     }
@@ -65,7 +65,7 @@ impl SharedLeg {
         written
     }
 
-    /// Takes the connection back: h2 finds it closed.
+    /// Takes the connection back: h2 sees it as closed.
     pub(super) fn take(&self) -> Option<Leg> {
         self.0.borrow_mut().leg.take()
     }
@@ -79,7 +79,7 @@ impl SharedLeg {
 }
 
 impl Inner {
-    /// Gives h2 bytes that wait for it. Returns false if there are none.
+    /// Gives waiting bytes to h2. Returns false if there are none.
     fn give_waiting(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         if self.waiting.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! A connection to a host in HTTP/2, whose streams requests share.
+//! An HTTP/2 connection to a host, whose streams requests share.
 
 use std::cell::Cell;
 use std::io;
@@ -24,21 +24,21 @@ use super::host_leg::HostStreamLeg;
 use super::io::SharedLeg;
 use crate::state::ClusterState;
 
-/// Most streams at a time, whatever more the host takes.
+/// Maximum number of concurrent streams, even if the host allows more.
 const MAX_STREAMS: usize = 100;
 
-/// Bytes that a host may send ahead on a stream. The connection's window has room for all streams: those whose clients
-/// read slowly do not hold up the others.
+/// Bytes that a host may send ahead on a stream. The connection's window has room for all streams, so streams with slow
+/// clients do not block the others.
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 
-/// Bytes of a request that wait on a stream until the socket takes them.
+/// Bytes of a request that wait on a stream until the socket accepts them.
 const STREAM_BUFFER: usize = 64 * 1024;
 
-/// Streams that h2 resets for a host's mistakes before it ends the connection.
+/// Number of streams that h2 resets for a host's errors before it ends the connection.
 const MAX_LOCAL_RESETS: usize = 1024;
 
-/// A connection to a host in HTTP/2. The connection ends when the last of its handles and streams is gone.
+/// An HTTP/2 connection to a host. Ends when the last of its handles and streams is dropped.
 pub(in crate::datapath::http) struct SharedHost {
     sender: SendRequest<Bytes>,
     scheme: Scheme,
@@ -50,14 +50,14 @@ pub(in crate::datapath::http) struct SharedHost {
 pub(super) struct HostStreams {
     cluster: Arc<ClusterState>,
     active: Cell<usize>,
-    /// Time at which there was a stream last, or the first one after a while began.
+    /// Time at which the last stream ended, or the first one after a pause began.
     changed_at: Cell<Instant>,
-    /// Time at which a head or data of an answer was read last.
+    /// Time of the last head or data of an answer.
     heard_at: Cell<Instant>,
     is_over: Cell<bool>,
 }
 
-/// Counts a stream as long as it lives.
+/// Counts a stream for its lifetime.
 pub(super) struct HostStreamCount(Rc<HostStreams>);
 
 /// Error of a host that does not speak HTTP/2 though it should.
@@ -65,14 +65,14 @@ pub(super) struct HostStreamCount(Rc<HostStreams>);
 #[error("the host does not speak HTTP/2: {0}")]
 pub(super) struct NotHttp2(String);
 
-/// Error of a request that could not be given to a connection.
+/// Error of a request that could not be passed to a connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection takes no more requests: {0}")]
 pub(super) struct Unsent(h2::Error);
 
 impl SharedHost {
-    /// Begins HTTP/2 on a connection, and waits for the host's SETTINGS: they say how many streams it takes. `before`:
-    /// bytes that go before, a PROXY header.
+    /// Starts HTTP/2 on a connection, and waits for the host's SETTINGS, which limit its streams. `before`: bytes to
+    /// send first, a PROXY header.
     pub(in crate::datapath::http) async fn begin(
         mut leg: Leg,
         before: Vec<u8>,
@@ -118,21 +118,21 @@ impl SharedHost {
         }))
     }
 
-    /// Opens a stream; `None` if the connection takes no more.
+    /// Opens a stream; `None` if the connection accepts no more.
     pub(in crate::datapath::http) fn open(self: &Rc<Self>) -> Option<HostStreamLeg> {
         let most = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let has_room = self.streams.active.get() < most;
         (has_room && self.is_good()).then(|| HostStreamLeg::new(Rc::clone(self), self.streams.enter()))
     }
 
-    /// Whether the connection takes requests, now or when others have ended.
+    /// Whether the connection accepts requests, now or after others have ended.
     pub(in crate::datapath::http) fn is_good(&self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
-        // An error says that the connection has ended or that GOAWAY has come.
+        // An error means that the connection has ended or that GOAWAY has arrived.
         !self.streams.is_over.get() && matches!(self.sender.clone().poll_ready(cx), Poll::Ready(Ok(())))
     }
 
-    /// Time since which there is no stream; `None` while there is one.
+    /// Time since when there has been no stream; `None` while there is one.
     pub(in crate::datapath::http) fn idle_since(&self) -> Option<Instant> {
         (self.streams.active.get() == 0).then(|| self.streams.changed_at.get())
     }
@@ -153,9 +153,9 @@ impl SharedHost {
 }
 
 impl HostStreams {
-    /// Counts answers that h2 refuses, because a field is malformed.
+    /// Counts answers that h2 rejects because a field is malformed.
     pub(super) fn count_malformed(&self, count: u64) {
-        // Asked at each wake-up, and nearly always none: the counter is shared by all workers.
+        // Called at each wake-up, nearly always with 0: all workers share the counter, so skip it then.
         if count > 0 {
             self.cluster.http2.malformed.add(count);
         }
@@ -198,7 +198,7 @@ impl HostStreams {
 }
 
 impl HostStreamCount {
-    /// Notes that something of the answer has come.
+    /// Notes that part of the answer has arrived.
     pub(super) fn heard(&self) {
         self.0.heard_at.set(Instant::now());
     }
@@ -219,13 +219,13 @@ impl Drop for HostStreamCount {
     }
 }
 
-/// Settings of a connection. `field_bytes`: most bytes of an answer's fields before compression, each with 32 of overhead;
-/// the text of the head has a limit of its own.
+/// Settings of a connection. `field_bytes`: maximum size of an answer's fields before compression, with 32 bytes of
+/// overhead each. The text of the head has a separate limit.
 fn builder(field_bytes: u32) -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_push(false)
-        // None, until the host's SETTINGS say otherwise.
+        // None until the host's SETTINGS arrive.
         .initial_max_send_streams(0)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

@@ -1,4 +1,4 @@
-//! Serves a stream: its request becomes an exchange like one of HTTP/1.1, in a task of its own.
+//! Serves a stream: its request becomes an exchange like one of HTTP/1.1, in a separate task.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -34,7 +34,7 @@ use super::streams::{StreamCount, Streams};
 use crate::datapath::worker_state::Worker;
 use crate::state::ListenerState;
 
-/// Facts of a connection that its streams need.
+/// Facts about a connection that its streams need.
 pub(super) struct StreamOrigin {
     pub(super) worker: Rc<Worker>,
     pub(super) listener: Arc<ListenerState>,
@@ -51,7 +51,7 @@ pub(super) struct StreamOrigin {
     pub(super) limits: MessageLimits,
     /// As [`HttpConnection::certificate_fields`].
     pub(super) certificate_fields: Option<Rc<[FieldEdit]>>,
-    /// Room for exchanges, among them those that outlive the reset of their stream.
+    /// Room for exchanges, including those that outlive the reset of their stream.
     pub(super) exchanges: Arc<Semaphore>,
 }
 
@@ -81,13 +81,13 @@ pub(super) async fn serve(
     exchange(&origin, Leg::Stream(Box::new(leg)), head.map(|(bytes, _)| bytes)).await;
 }
 
-/// Whether a stream asks for a WebSocket, by an extended CONNECT.
+/// Whether a stream asks for a WebSocket, with an extended CONNECT.
 fn asks_websocket(parts: &Parts) -> bool {
     let protocol = parts.extensions.get::<Protocol>();
     protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }
 
-/// Head of a stream's request in HTTP/1.1. `websocket_key`: the stream asks for a WebSocket.
+/// Head of a stream's request in HTTP/1.1. `websocket_key`: set if the stream asks for a WebSocket.
 fn head(
     parts: &Parts,
     is_ended: bool,
@@ -152,7 +152,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         }
     };
     match after {
-        // Streams share a socket: none is cut.
+        // Streams share a socket, so none is cut.
         AfterRequest::Closed | AfterRequest::Cut(_) | AfterRequest::LongAnswer(_) => {}
         AfterRequest::Kept(leg) => linger::close(leg, false).await,
         AfterRequest::Tunnel(tunnel) => Box::pin(connection.stream_tunnel(*tunnel)).await,

@@ -1,5 +1,5 @@
-//! A stream of a client's HTTP/2 connection as a leg of an exchange: its request's body is read in the framing of
-//! HTTP/1.1, and what is written is the answer.
+//! A stream of a client's HTTP/2 connection as a leg of an exchange. The body of its request is read in the framing of
+//! HTTP/1.1, and the answer is written to it.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +17,7 @@ use super::body_reader::BodyReader;
 pub(in crate::datapath::http) struct StreamLeg {
     body: BodyReader,
     answer: AnswerWriter,
-    /// Whether what is read is a tunnel's.
+    /// Whether the bytes read belong to a tunnel.
     is_tunnel: bool,
 }
 
@@ -30,8 +30,7 @@ impl StreamLeg {
         }
     }
 
-    /// Reads the body, or a tunnel. A body that has ended is followed by nothing: who reads on learns when the stream
-    /// is reset.
+    /// Reads the body, or a tunnel. Reading after the end of the body returns when the stream is reset.
     pub(in crate::datapath::http) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -56,12 +55,12 @@ impl StreamLeg {
         self.answer.poll_write(cx, bytes)
     }
 
-    /// Waits until the client has reset the stream, before its answer was whole.
+    /// Waits until the client has reset the stream before its answer was complete.
     pub(in crate::datapath::http) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.answer.poll_gone(cx)
     }
 
-    /// Reads and drops the rest of the request's body, at most so many bytes.
+    /// Reads and drops the rest of the request's body, up to a limit.
     pub(in crate::datapath::http) async fn discard(&mut self, mut left: usize) {
         while left > 0 {
             match poll_fn(|cx| self.body.poll_data(cx)).await {
@@ -76,27 +75,27 @@ impl StreamLeg {
         self.body.is_end_stream()
     }
 
-    /// Sets the trailers behind an answer of known length, before the last of it is written.
+    /// Sets the trailers after an answer of known length, before its last bytes are written.
     pub(in crate::datapath::http) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
         self.answer.set_trailers(trailers);
     }
 
-    /// Ends the answer. Without it, the stream is reset when the leg goes.
+    /// Ends the answer. Otherwise the stream is reset when the leg is dropped.
     pub(in crate::datapath::http) fn end(&mut self) {
         self.answer.end();
     }
 
-    /// Notes that the host has reset its stream: the client's will be for the same reason, where that says nothing of
-    /// the request having been left alone.
+    /// Notes that the host has reset its stream. The client's stream gets the same error code, unless it could mean
+    /// that the request was not processed.
     pub(in crate::datapath::http) const fn set_reset_reason(&mut self, reason: Reason) {
         if matches!(reason, Reason::CANCEL | Reason::ENHANCE_YOUR_CALM) {
             self.answer.set_reason(reason);
         }
     }
 
-    /// Resets the stream: its client must see that the answer is not whole.
+    /// Resets the stream, so that its client sees that the answer is incomplete.
     pub(in crate::datapath::http) async fn reset(mut self: Box<Self>) {
-        // The connection's task sends what waits first, as far as the windows go: a reset drops it.
+        // The connection's task first sends waiting bytes, as far as they fit the windows: a reset drops them.
         tokio::task::yield_now().await;
         self.answer.reset();
     }

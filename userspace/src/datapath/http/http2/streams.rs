@@ -39,9 +39,9 @@ impl Streams {
         StreamCount(Rc::clone(self))
     }
 
-    /// Counts requests that never become exchanges, because a field is malformed.
+    /// Counts requests that never become exchanges because a field is malformed.
     pub(super) fn count_malformed(&self, count: u64) {
-        // Asked at each wake-up, and nearly always none: the counter is shared by all workers.
+        // Called at each wake-up, nearly always with 0: all workers share the counter, so skip it then.
         if count > 0 {
             self.listener.http2.malformed.add(count);
         }
@@ -67,7 +67,7 @@ impl Streams {
     }
 }
 
-/// Counts a stream as long as it lives.
+/// Counts a stream for its lifetime.
 pub(super) struct StreamCount(Rc<Streams>);
 
 impl Drop for StreamCount {

@@ -1,4 +1,4 @@
-//! Connections in HTTP/2 that requests to a host share: one at a time, until its streams are used up.
+//! HTTP/2 connections to a host that requests share: one at a time, until its streams are used up.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,17 +11,17 @@ use super::super::leg::Leg;
 use super::{HostPool, KeptHost, pool_key};
 use crate::datapath::choose::Lease;
 
-/// Way to a host for a request that may go in HTTP/2.
+/// Way to a host for a request that HTTP/2 can carry.
 pub(in crate::datapath::http) enum StreamOrDial {
-    /// A stream of a connection that stands.
+    /// A stream of an existing connection.
     Stream(Box<HostStreamLeg>),
-    /// A kept connection in HTTP/1.1.
+    /// A kept HTTP/1.1 connection.
     Kept(Leg),
-    /// A connection is to be made, for others to share where there is a token.
+    /// A new connection must be made. With a token, other requests share it.
     Dial(Option<DialToken>),
 }
 
-/// A connection that is being made.
+/// A connection in the making.
 pub(super) struct Dial {
     ended: Notify,
     outcome: Cell<DialOutcome>,
@@ -29,18 +29,18 @@ pub(super) struct Dial {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DialOutcome {
-    /// The connection is still being made.
+    /// The connection is still in the making.
     None,
     Failed,
     Http1,
     Shared,
 }
 
-/// Token of the request that makes a connection which others wait for.
+/// Token of the request that makes a connection while others wait for it.
 pub(in crate::datapath::http) struct DialToken(Rc<Dial>);
 
 impl DialToken {
-    /// Says that the host has chosen HTTP/1.1: nothing can be shared.
+    /// Reports that the host chose HTTP/1.1: the connection cannot be shared.
     pub(in crate::datapath::http) fn found_http1(&self) {
         self.0.outcome.set(DialOutcome::Http1);
     }
@@ -56,7 +56,7 @@ impl Drop for DialToken {
 }
 
 impl HostPool {
-    /// Finds a way to a lease's host. While another request makes a connection, this one waits for it.
+    /// Finds a way to a lease's host. Waits while another request makes a connection.
     pub(in crate::datapath::http) async fn stream(
         &self,
         lease: &Lease,
@@ -81,13 +81,13 @@ impl HostPool {
             match dial.outcome.get() {
                 DialOutcome::Shared | DialOutcome::None => {}
                 DialOutcome::Http1 => self.note_http1(lease, session),
-                // The next one shall not wait for this one in its turn.
+                // The next request must not wait for this one in turn.
                 DialOutcome::Failed => return StreamOrDial::Dial(None),
             }
         }
     }
 
-    /// Has other requests share a connection.
+    /// Lets other requests share a connection.
     pub(in crate::datapath::http) fn share(
         &self,
         lease: &Lease,
@@ -110,13 +110,13 @@ impl HostPool {
         kept.shared.iter().find_map(SharedHost::open)
     }
 
-    /// Begins to make a connection, unless another request is at it.
+    /// Starts making a connection, unless another request is making one.
     fn begin_dial(&self, lease: &Lease, session: Option<&HostSession>) -> Result<Option<DialToken>, Rc<Dial>> {
         self.with_host(lease, session, |kept| {
             if kept.chooses_http1 {
                 return Ok(None);
             }
-            // Requests that waited for a dial that has ended may still hold it.
+            // Requests that waited for an ended dial may still hold it.
             let dial = kept.dial.upgrade();
             if let Some(dial) = dial.filter(|dial| dial.outcome.get() == DialOutcome::None) {
                 return Err(dial);

@@ -1,4 +1,4 @@
-//! Turns of routes among clusters, and of clusters among hosts; or why the kernel cannot take them.
+//! Turns of routes among clusters, and of clusters among hosts, or why the kernel cannot follow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub(in super::super) fn route_turns<'a>(
 pub(in super::super) struct TurnsOf<'a> {
     /// A constant of [`balance`].
     pub(super) balance: u32,
-    /// Hosts of each turn, or all that are compared.
+    /// Hosts in turn, or all hosts to compare.
     pub(super) hosts: Vec<u16>,
     pub(super) maglev: Option<&'a [u16]>,
 }
@@ -70,7 +70,7 @@ pub(in super::super) fn cluster_turns(
     }
 }
 
-/// A Maglev table whose slots have places in `hosts`.
+/// A Maglev table whose slots are indexes of `hosts`.
 pub(super) fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
     let places: HashMap<u16, u8> = hosts.iter().zip(0..).map(|(host, place)| (*host, place)).collect();
     let mut entry = Box::new(PeekMaglev {
@@ -83,8 +83,8 @@ pub(super) fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
     entry
 }
 
-/// Whether clusters have hosts of both versions of IP. The program connects none to clients of the other version: what it
-/// left to userspace for that would spoil the turns.
+/// Whether clusters have hosts of both address families. The program connects none to clients of the other family:
+/// leaving those to userspace would distort the turns.
 pub(super) fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
     let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
     let mut hosts = clusters.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
@@ -92,7 +92,7 @@ pub(super) fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> boo
     hosts.any(|host| Some(host.address.is_ipv4()) != first)
 }
 
-/// Whether a client's version of IP is that of no host of a route's clusters.
+/// Whether no host of a route's clusters has the client's address family.
 pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, client: IpAddr) -> bool {
     let turns = snapshot
         .view
@@ -104,7 +104,7 @@ pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, cl
     hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
 }
 
-/// Why connections for a route are left to userspace, by what the snapshot says.
+/// Why connections for a route are left to userspace, from the snapshot.
 pub(in super::super) fn obstacle_of_route(
     snapshot: &Snapshot,
     route: Option<usize>,
