@@ -1,7 +1,7 @@
-//! Layer-4 services: one thread keeps the kernel's maps as configuration, health of hosts, routes and neighbours
-//! demand, and ends flows whose time is up.
+//! Layer-4 services. One thread keeps the kernel's maps in line with the configuration, health of hosts, routes and
+//! neighbours, and ends flows whose time is over.
 //!
-//! The thread works from snapshots, as workers do, and never delays one: a failure is logged, shown and tried again.
+//! The thread works from snapshots, as workers do, and never delays one. A failure is logged, shown and retried.
 
 mod apply;
 mod client_hops;
@@ -57,7 +57,7 @@ pub struct Services {
     shared: Arc<Shared>,
     requests: Mutex<ReconcileRequests>,
     wake: Condvar,
-    /// Signalled when the maps and hooks have been brought up to date.
+    /// Signalled when the maps and hooks are up to date.
     settled: Condvar,
     view: ArcSwap<ServicesView>,
     sweeper: Arc<Sweeper>,
@@ -66,14 +66,14 @@ pub struct Services {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Orders for the thread.
+/// Requests to the thread.
 #[derive(Default)]
 struct ReconcileRequests {
     changed: bool,
-    /// Number of requests to be answered when all is up to date; `answered` is the last that has been fulfilled.
+    /// Number of requests to answer when all is up to date. `answered` is the last one fulfilled.
     settle_requested: u64,
     settle_done: u64,
-    /// True if another process may have replaced our programs by its own.
+    /// True if another process may have replaced our programs with its own.
     reattach: bool,
     is_ending: bool,
     /// True if the thread removes all services when it ends.
@@ -113,7 +113,7 @@ impl Services {
         Ok(services)
     }
 
-    /// Attaches our programs again, because a successor that may have attached its own has failed.
+    /// Attaches our programs again, because a failed successor may have attached its own.
     pub fn reattach(&self) {
         {
             let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ impl Services {
         self.wake.notify_one();
     }
 
-    /// Has the thread look at interfaces, routes and neighbours now, and waits until it has, has ended, or `limit` is over.
+    /// Makes the thread check interfaces, routes and neighbours. Waits until it has, has ended, or `limit` is over.
     pub fn look_now(&self, limit: Duration) {
         let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         told.settle_requested += 1;
@@ -205,7 +205,7 @@ impl Services {
         }
     }
 
-    /// Brings the programs' maps up to date, and the interfaces at which the programs are.
+    /// Brings the programs' maps up to date, and the interfaces that they are attached to.
     fn reconcile_programs(&self, work: &mut Reconciler, snapshot: &Arc<Snapshot>, look: bool) {
         let layer4 = &snapshot.model.layer4;
         let sources = SourceSettings {
@@ -242,12 +242,12 @@ impl Services {
             let configured = work.next_hops.write_config(&kernel, sources);
             numbered = configured.and_then(|()| work.tables.number_hosts(&snapshot.model));
         }
-        // Next hops come before the tables that lead to them, and whatever error the tables have.
+        // Next hops come before the tables that lead to them, even if the tables have an error.
         let refreshed = work.next_hops.refresh(&kernel, &mut work.tables, sources, look);
         if !work.is_applied {
             done = numbered.and_then(|trouble| work.tables.apply(&kernel, snapshot, trouble));
             work.services_error = done.as_ref().err().map(|error| crate::sys::error_chain(error));
-            // An error of services must not leave anything unguarded.
+            // An error of services must not leave any target unguarded.
             let guarded = work.guards.apply(&kernel, snapshot, self.shared.seed);
             if matches!(guarded, Ok(false)) && work.reload_larger(snapshot) {
                 return self.reconcile_programs(work, snapshot, look);
@@ -266,7 +266,7 @@ impl Services {
         done = done.and(refreshed);
         if look {
             work.guards.recheck_local(&kernel);
-            // Only with filled maps: programs with empty ones must not replace others.
+            // Only with filled maps: programs with empty maps must not replace others.
             if work.shield_is_up {
                 kernel.attach(layer4.hook, !self.shared.is_being_replaced.load(Relaxed));
             }
@@ -287,7 +287,7 @@ impl Services {
         let error = done.and_then(|()| macs.map_err(writing)).err();
         let mut error = error.map(|error| crate::sys::error_chain(&error));
         if carries_nothing {
-            // The reason why the other part could not be loaded remains the error.
+            // The reason why the other part could not be loaded stays as the error.
             error = error.or_else(|| work.error.clone());
         }
         if error != work.error {
@@ -332,7 +332,7 @@ impl Services {
         }));
     }
 
-    /// Says where and for which listeners the shield is in force: the kernel peek begins nothing elsewhere.
+    /// Publishes where and for which listeners the shield is active: elsewhere the kernel peek begins no connection.
     fn publish_cover(&self, snapshot: &Snapshot, attached: &[AttachedHook], is_applied: bool, has_gap: bool) {
         let before = self.shared.shield_cover.load();
         let guarded = guards::policies(&snapshot.model);
@@ -354,8 +354,8 @@ impl Services {
         }
     }
 
-    /// Returns the flows of the hosts that the subjects cover, by host. Where flows have not been counted since
-    /// `since` (Unix time in milliseconds), a host counts as having at least one.
+    /// Returns the flows of the hosts that match the subjects, by host. A host counts as having at least one flow if
+    /// flows have not been counted since `since` (Unix time in milliseconds).
     #[must_use]
     pub fn flows_by_host(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
         let (picture, counts) = (self.view.load(), self.sweeper.counts());
@@ -368,13 +368,13 @@ impl Services {
         busy.collect()
     }
 
-    /// Closes the flows of the hosts that the subjects cover.
+    /// Closes the flows of the hosts that match the subjects.
     pub fn close(&self, subjects: &[Subject]) {
         let covered = self.view.load().covered_hosts(subjects);
         self.sweeper.close(covered.into_iter().flat_map(|(_, pairs)| pairs));
     }
 
-    /// Ends the threads and leaves the maps to another process.
+    /// Ends the threads, and leaves the maps to another process.
     pub fn retire(&self) {
         self.end(false);
     }
@@ -394,8 +394,8 @@ impl Services {
         }
     }
 
-    /// Ends the threads and removes all services. Established flows go on without the process, until `signalbox
-    /// detach`. `is_restart`: listening sockets stay open for the next process, and the shield in front of them.
+    /// Ends the threads and removes all services. Established flows continue without the process, until `signalbox
+    /// detach`. `is_restart`: listening sockets stay open for the next process, with the shield in front of them.
     pub fn stop(&self, is_restart: bool) {
         self.end(true);
         if is_restart {
@@ -426,13 +426,13 @@ impl Services {
         self.view.load().hooks.clone()
     }
 
-    /// Returns what is not as configured, in words.
+    /// Returns the differences from the configuration, in words.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.view.load().problems.clone()
     }
 
-    /// Returns the number of flows that the table of services has room for, once there is one.
+    /// Returns the number of flows that fit in the table of services, once it exists.
     #[must_use]
     pub fn max_flows(&self) -> Option<u32> {
         self.view.load().kernel.as_ref().map(|kernel| kernel.max_flows())

@@ -1,6 +1,6 @@
 //! Writes services, tables and hosts of a snapshot to the kernel's maps.
 //!
-//! Hosts come first ([`super::next_hops`]), then tables, then services; removal is in reverse order. So no entry ever
+//! Hosts come first ([`super::next_hops`]), then tables, then services; removal is in reverse order. So an entry never
 //! refers to a missing one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -42,7 +42,7 @@ struct DesiredServices {
 pub(super) struct Tables {
     host_numbers: HostNumbers,
     pub(super) hosts: BTreeMap<u32, Host>,
-    /// Cluster and name of each host that a service can send to, with its number.
+    /// Cluster, name and number of each host that a service can send to.
     named_hosts: Vec<(String, String, u32)>,
     /// Hosts that are no longer configured, with the time of their removal (Unix time in milliseconds).
     removed_ms: HashMap<u32, u64>,
@@ -78,8 +78,8 @@ impl Tables {
         tables
     }
 
-    /// Brings the maps in line with a snapshot whose hosts are numbered. `trouble` is the error of numbering them, which
-    /// is returned where there is no other.
+    /// Brings the maps in line with a snapshot whose hosts are numbered. `trouble` is the error from numbering them,
+    /// which is returned if no other error occurs.
     pub(super) fn apply(
         &mut self,
         kernel: &Kernel,
@@ -88,7 +88,7 @@ impl Tables {
     ) -> Result<(), ServicesError> {
         let model = &snapshot.model;
         let mut all = DesiredServices::default();
-        // An exposed application without room in the maps costs the other services nothing.
+        // An exposed application without room in the maps must not affect other services.
         let mut passed_over = |service: &Configured, outcome: Result<(), ServicesError>| match outcome {
             Err(error) if service.is_exposed() => {
                 trouble.get_or_insert(error);
@@ -96,7 +96,7 @@ impl Tables {
             }
             outcome => outcome,
         };
-        // Ports come before any table leads to a host: otherwise its packets would go to the service's own port.
+        // Ports come before tables that lead to a host: otherwise its packets would go to the service's port.
         for service in &model.services {
             passed_over(service, self.write_ports(kernel, model, service, &mut all))?;
         }
@@ -139,10 +139,10 @@ impl Tables {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Numbers the hosts of all services. Returns why some hosts of applications got no number.
+    /// Assigns numbers to the hosts of all services. Returns why some hosts of applications got no number.
     pub(super) fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
         let mut trouble = None;
-        // Clusters of the configuration come first in order, applications after them: they get the first numbers.
+        // Clusters of the configuration come before applications, so they get the first numbers.
         let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
         self.named_hosts.clear();
         for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
@@ -231,8 +231,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes for the programs which ports to look at. Ports of removed services stay, because flows may still use
-    /// them.
+    /// Tells the programs which ports to check. Ports of removed services stay, because flows may still use them.
     fn add_ports(&mut self, kernel: &Kernel, bits: &BTreeMap<u32, u64>) -> Result<(), ServicesError> {
         for (&word, &bits) in bits {
             let before = self.port_bits.get(&word).copied().unwrap_or(0);
@@ -246,7 +245,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Removes all services: no new flow begins.
+    /// Removes all services, so that no new flow begins.
     pub(super) fn withdraw(&mut self, kernel: &Kernel) -> Result<(), ServicesError> {
         for target in self.services.drain().map(|(target, _)| target) {
             kernel.remove_service(&target).map_err(map_error("a service"))?;
@@ -255,7 +254,7 @@ impl Tables {
     }
 
     fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, ServicesError> {
-        // A cached number counts only for configured services: an exposed service may be at another address by now.
+        // A cached number counts only for configured services: an exposed service may have another address by now.
         if let Some(number) = self
             .service_numbers
             .get(&service.name)
@@ -337,7 +336,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns an index that neither a table of ours uses nor a service of an earlier process.
+    /// Returns an index that neither our tables nor a service of an earlier process use.
     fn free_table_index(&self) -> Result<u32, ServicesError> {
         let ours = self.tables.values().map(|table| table.index);
         let taken: HashSet<u32> = ours
@@ -348,7 +347,7 @@ impl Tables {
             .ok_or(ServicesError::TooManyTables)
     }
 
-    /// Forgets hosts that are no longer configured, once two counts that began later have found no flow of theirs.
+    /// Forgets unconfigured hosts, once two counts started after their removal have found no flow of theirs.
     pub(super) fn forget_hosts(&mut self, kernel: &Kernel, counts: &FlowCounts) {
         let is_idle = |number: &u32| {
             let since = self.removed_ms.get(number);
@@ -395,8 +394,8 @@ impl Tables {
         all
     }
 
-    /// Returns every service with every host that it may send to; and those of them without new flows for a reason
-    /// other than rotation, with the time that their flows may go on.
+    /// Returns every service with every host that it may send to. Also returns the pairs without new flows for a reason
+    /// other than rotation, with the time for which their flows may continue.
     pub(super) fn service_hosts(
         &self,
         snapshot: &Snapshot,
@@ -423,7 +422,7 @@ impl Tables {
                         let state = states.and_then(|states| states.get(usize::from(at)));
                         state.is_some_and(|host| host.health().0 == Health::Unhealthy)
                     };
-                    // A dead host answers nobody: the next datagram begins a flow to one that does.
+                    // A dead host answers no client: the next datagram begins a flow to a live one.
                     let moves_at_once = service.protocol == Transport::Udp && !standing.is_empty() && is_dead();
                     out.insert(pair, if moves_at_once { Duration::ZERO } else { drain });
                 }
@@ -432,7 +431,7 @@ impl Tables {
         (all, out)
     }
 
-    /// Returns the share of the table that each host has, in percent, for the service's first address.
+    /// Returns each host's share of the table, in percent, for the service's first address.
     pub(super) fn shares(&self, snapshot: &Snapshot, service: &Configured) -> HashMap<u32, f64> {
         let cluster = snapshot.model.clusters.get(service.cluster);
         let mut all = HashMap::new();
@@ -446,7 +445,7 @@ impl Tables {
     }
 }
 
-/// Returns the ports of the targets, and those that hosts answer to.
+/// Returns the ports of the targets, and the ports from which hosts answer.
 fn port_bits<'a>(model: &Model, targets: impl Iterator<Item = &'a Target>) -> BTreeMap<u32, u64> {
     let mut bits = BTreeMap::new();
     let mut want = |port: u16, protocol: u8| {
@@ -470,7 +469,7 @@ pub(super) fn nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
     layer4.nat_ports.clone().unwrap_or_else(service_ports)
 }
 
-/// Returns the source ports of mode `nat` at addresses that move, of all nodes together.
+/// Returns the source ports of mode `nat` at addresses that move between nodes, of all nodes together.
 pub(super) fn floating_nat_ports(layer4: &Layer4) -> std::ops::RangeInclusive<u16> {
     layer4.nat_ports.clone().unwrap_or(FLOATING_SERVICE_PORTS)
 }

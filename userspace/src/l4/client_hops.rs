@@ -1,5 +1,5 @@
-//! Ways to the clients of connections that another node has told of. A client's packet shows the way back; a host that
-//! speaks first after the addresses have moved must not wait for one.
+//! Ways to the clients of connections that another node has reported. A client's packet shows the way back, but a host
+//! that speaks first after the addresses have moved must not wait for one.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,10 +13,10 @@ use crate::kernel::address::from_words;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::kernel::netlink::Netlink;
 
-/// Most flows whose clients are looked up by one sweep.
+/// Maximum number of flows whose clients one sweep looks up.
 pub(super) const MAX_LOOKUPS: usize = 4096;
 
-/// Way to a client, as flows have it.
+/// Way to a client, in the form that flows have.
 #[derive(Clone, Copy)]
 struct ClientHop {
     macs: [u32; 3],
@@ -24,8 +24,8 @@ struct ClientHop {
     vlan: u16,
 }
 
-/// Writes the ways to the clients of flows, whose hosts' directions these are. Those that are not known yet are asked
-/// for; the next sweep finds them.
+/// Writes the ways to the clients of flows; `replies` are the flows' directions from the hosts. Unknown ways are
+/// requested, and the next sweep finds them.
 pub(super) fn find(kernel: &Kernel, replies: &[(Key, L4Flow)]) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn find(kernel: &Kernel, replies: &[(Key, L4Flow)]) -> io::Result<()>
             return None;
         };
         let link = links.get(&way.ifindex)?;
-        // A driver sees the tag, and the interface below; TC sees the VLAN's own interface.
+        // A driver sees the tag and the interface below. TC sees the VLAN's own interface.
         let (ifindex, vlan) = link.vlan.filter(|_| is_xdp).unwrap_or((way.ifindex, 0));
         Some(ClientHop {
             macs: header(*mac, link.mac),
@@ -55,7 +55,7 @@ pub(super) fn find(kernel: &Kernel, replies: &[(Key, L4Flow)]) -> io::Result<()>
             continue;
         };
         for key in [*reply_key, reverse_key(reply, reply_key.protocol)] {
-            // A packet may have shown the way meanwhile.
+            // A packet may have shown the way in the meantime.
             if let Some(flow) = kernel.established.get::<Key, L4Flow>(&key)?
                 && flow.ifindex == 0
             {
@@ -73,7 +73,7 @@ pub(super) fn find(kernel: &Kernel, replies: &[(Key, L4Flow)]) -> io::Result<()>
     Ok(())
 }
 
-/// Ethernet addresses of a frame as its header has them: destination, then source.
+/// Ethernet addresses in the order of a frame's header: destination, then source.
 fn header(destination: [u8; 6], source: [u8; 6]) -> [u32; 3] {
     let [d0, d1, d2, d3, d4, d5] = destination;
     let [s0, s1, s2, s3, s4, s5] = source;

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use super::guards::GuardKind;
 use crate::kernel::address::from_words;
 
-/// Number of samples that are kept.
+/// Number of kept samples.
 const MAX_KEPT: usize = 1000;
 
 /// A dropped packet as the API shows it.
@@ -56,7 +56,7 @@ impl Drops {
         }
         kept.push_back(view.clone());
         drop(kept);
-        // Having no follower is no error.
+        // A missing follower is no error.
         let _ = self.subscribers.send(view);
     }
 

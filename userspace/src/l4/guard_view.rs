@@ -1,4 +1,4 @@
-//! Guards of the shield as the API and metrics show them, and predictions for a client.
+//! Guards of the shield for the API and metrics, and predictions for a client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::state::Snapshot;
 /// Interval at which samples are read.
 const SAMPLE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Guards as they are in the kernel, for readers.
+/// Guards as written to the kernel, for readers.
 #[derive(Default)]
 pub(super) struct GuardsView {
     names: HashMap<u32, (GuardKind, String)>,
@@ -66,8 +66,7 @@ impl GuardsView {
     }
 }
 
-/// Guards that limit concurrent connections: those of services by the services' numbers, and those of listeners by
-/// name.
+/// Guards that limit concurrent connections: for services by number, for listeners by name.
 #[derive(Clone, Default)]
 pub(super) struct LimitedGuards {
     pub(super) services: HashMap<u16, (u32, Guard)>,
@@ -92,7 +91,7 @@ pub(super) fn limited_guards(guards: &Guards, tables: &Tables, snapshot: &Snapsh
     limited
 }
 
-/// A guard as the API shows it.
+/// A guard, in the API's form.
 #[derive(Debug, Serialize)]
 pub struct GuardView {
     pub kind: GuardKind,
@@ -205,7 +204,7 @@ impl Services {
         json!({ "verdict": verdict, "reason": reason, "concurrent": has, "left": tokens })
     }
 
-    /// Makes the programs refuse sources that workers have refused, until they have fewer connections again.
+    /// Makes the programs refuse sources that workers have refused, until those have fewer connections again.
     fn block_over_limit(&self, picture: &super::ServicesView) {
         self.shared.over_limit.drain(|listener, source| {
             let number = picture
@@ -220,7 +219,7 @@ impl Services {
                     source: source::mask_source(&to_words(source), guard),
                     guard: *number,
                 };
-                // The next count removes the entry, or corrects it.
+                // The next count removes or corrects the entry.
                 let _ = kernel.shield.set_conn_count(&key, guard.concurrent);
             }
         });
@@ -253,7 +252,7 @@ impl Services {
     }
 }
 
-/// Writes how many connections each limited source has: between two such counts the programs estimate.
+/// Writes how many connections each limited source has. Between two such counts the programs estimate.
 pub(super) fn write_conn_counts(
     kernel: &Kernel,
     limited: &LimitedGuards,
@@ -273,7 +272,7 @@ pub(super) fn write_conn_counts(
             kernel.shield.set_conn_count(&key, count)?;
         }
     }
-    // Where there is no room for all sources, those with the most connections get an entry.
+    // If there is no room for all sources, those with the most connections get an entry.
     let mut unknown: Vec<_> = unknown.into_iter().collect();
     unknown.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
     for (key, count) in unknown {

@@ -1,6 +1,6 @@
 //! Writes the guards of listeners and services of a snapshot to the shield's maps.
 //!
-//! The guards come first, then what they guard, then the settings that make programs read both anew.
+//! Guards come first, then the guarded targets, then the settings that make the programs read both again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::state::Snapshot;
 use crate::state::shield::DeniedSources;
 
 const TCP: u8 = 6;
-/// SYNs in a second from which on a listener's backlog is examined.
+/// SYNs per second above which a listener's backlog is examined.
 const MIN_SYNS_PER_SECOND: u32 = 128;
-/// Spare nodes of the prefix table, beyond those in use, before the table must be made anew.
+/// Spare nodes of the prefix table, beyond those in use, before the table must be rebuilt.
 const SPARE_NODES: usize = 65_536;
 
 /// Kind of a guarded object.
@@ -53,7 +53,7 @@ pub(super) struct Guards {
     files: Files,
     shared: PrefixSet,
     own: HashMap<u32, PrefixSet>,
-    /// Lists that userspace's own check was last made of.
+    /// Lists from which userspace's own check was last made.
     checked: ListenerPrefixes,
 }
 
@@ -64,7 +64,7 @@ struct ListenerPrefixes {
     own: BTreeMap<String, PrefixSet>,
 }
 
-/// Content of the shield's maps that a snapshot demands.
+/// Content of the shield's maps that a snapshot requires.
 #[derive(Default)]
 struct DesiredGuards {
     guards: HashMap<u32, Guard>,
@@ -101,7 +101,7 @@ impl Guards {
         };
     }
 
-    /// Reads the files that have changed. Returns whether a table has to be made anew.
+    /// Reads the files that have changed. Returns whether a table must be rebuilt.
     pub(super) fn refresh_files(&mut self, snapshot: &Snapshot) -> bool {
         let model = &snapshot.model;
         let common = std::iter::once(&model.shield.lists);
@@ -120,7 +120,7 @@ impl Guards {
             })
     }
 
-    /// Returns the prefixes that apply to all: none, where nothing is guarded.
+    /// Returns the prefixes that apply to all; none if there is no guard.
     fn shared_prefixes(&self, snapshot: &Snapshot) -> PrefixSet {
         if policies(&snapshot.model).next().is_none() {
             return PrefixSet::default();
@@ -128,7 +128,7 @@ impl Guards {
         PrefixSet::new(&snapshot.model.shield.lists, snapshot.shield.get(""), &self.files)
     }
 
-    /// Returns the tables of userspace's own check of sources, where the lists have changed.
+    /// Returns the tables of userspace's own check of sources, if the lists have changed.
     pub(super) fn changed_denials(&mut self, snapshot: &Snapshot) -> Option<DeniedSources> {
         let listeners = policies(&snapshot.model).filter(|(kind, ..)| *kind == GuardKind::Listener);
         let own = |(_, name, policy): (_, &String, &ShieldPolicy)| {
@@ -162,7 +162,7 @@ impl Guards {
         u32::try_from(nodes + nodes / 4).unwrap_or(u32::MAX / 2)
     }
 
-    /// Brings the maps in line with a snapshot. `Ok(false)`: there is no room for the common prefixes, or for as many
+    /// Brings the maps in line with a snapshot. `Ok(false)`: there is no room for the common prefixes, or for that many
     /// sources.
     pub(super) fn apply(&mut self, kernel: &Kernel, snapshot: &Snapshot, seed: u64) -> Result<bool, ServicesError> {
         let shield = &kernel.shield;
@@ -232,7 +232,7 @@ impl Guards {
                 .map_err(map_error("the shield's settings"))?;
             self.settings = settings;
         }
-        // Remembered only now, when the maps have it: after an earlier failure it is written again.
+        // Stored only now, when the maps have it: after an earlier failure it is written again.
         self.shared = common;
         for (word, bits) in changed(&self.wildcard_ports, &wanted.wildcard_ports) {
             shield
@@ -247,7 +247,7 @@ impl Guards {
         Ok(true)
     }
 
-    /// Returns the table of common prefixes that the programs read now.
+    /// Returns the table of common prefixes that the programs currently read.
     const fn shared_start(&self) -> u32 {
         if self.settings.generation == 0 {
             NO_TABLE
@@ -336,8 +336,8 @@ impl Guards {
         wanted.guards.insert(number, guard);
     }
 
-    /// Returns a guard's number: it stays for as long as the process lives, unless more names than numbers have been
-    /// seen.
+    /// Returns a guard's number. It stays the same for the life of the process, unless more names than numbers have
+    /// been seen.
     fn number(&mut self, kind: GuardKind, name: &str, named: &HashSet<GuardKey>) -> Result<u32, ServicesError> {
         let who = (kind, name.to_owned());
         if let Some(number) = self.numbers.get(&who) {
@@ -354,8 +354,7 @@ impl Guards {
         Ok(free)
     }
 
-    /// Makes the programs ask again whether destinations are this machine's own, where that decides: addresses come
-    /// and go.
+    /// Makes the programs check again whether destinations are this machine's own, if that matters: addresses change.
     pub(super) fn recheck_local(&mut self, kernel: &Kernel) {
         if self.prefixed.is_empty() || self.settings.generation == 0 {
             return;
@@ -395,12 +394,12 @@ impl Guards {
     }
 }
 
-/// Returns the number of cells for sources; a cell has room for four.
+/// Returns the number of cells for sources. A cell has room for four.
 fn source_buckets(snapshot: &Snapshot) -> u32 {
     snapshot.model.shield.sources.div_ceil(4)
 }
 
-/// Returns the words of a bit map that differ, with their new value.
+/// Returns the words of a bit map that differ, with their new values.
 fn changed(before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>) -> Vec<(u32, u64)> {
     let words: BTreeSet<u32> = before.keys().chain(after.keys()).copied().collect();
     let bits = |of: &BTreeMap<u32, u64>, word| of.get(&word).copied().unwrap_or(0);

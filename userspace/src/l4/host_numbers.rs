@@ -1,7 +1,7 @@
-//! Numbers of hosts in the kernel's maps. A number stays while flows of its host live, also over a restart.
+//! Numbers of hosts in the kernel's maps. A number stays while flows of its host exist, even over a restart.
 //!
-//! A machine is one host for all services of the configuration. Each endpoint of an exposed application is a host of
-//! its own, because several may share an address, and a service has one port on each host.
+//! A machine is one host for all services of the configuration. Each endpoint of an exposed application is a separate
+//! host: several may share an address, and a service has one port on each host.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -20,12 +20,12 @@ pub(super) enum HostId {
     Machine(IpAddr),
     /// An endpoint of an exposed application.
     Endpoint(SocketAddr),
-    /// Host of an earlier process that is not configured any more: its address and number.
+    /// Host of an earlier process that is no longer configured: its address and number.
     Orphaned(IpAddr, u32),
 }
 
 impl HostId {
-    /// Returns the place of a cluster's host.
+    /// Returns the id of a cluster's host.
     pub(super) fn of(cluster: &Cluster, host: &Host) -> Self {
         match host.ports.get(&cluster.name) {
             Some(port) if is_exposed(&cluster.name) => Self::Endpoint(SocketAddr::new(host.address, *port)),
@@ -40,12 +40,12 @@ impl HostId {
         }
     }
 
-    /// Returns the bytes that decide the place's slots in a table.
+    /// Returns the bytes that decide the host's slots in a table.
     pub(super) fn identity(&self) -> [u8; 16] {
         let mut identity = ipv4_mapped(self.address());
         if let Self::Endpoint(at) = self {
             let [high, low] = at.port().to_be_bytes();
-            // The changed bits are constant in all addresses of hosts, so no other address has this identity.
+            // The changed bits are constant in all host addresses, so no other address has this identity.
             identity[0] ^= high;
             identity[1] ^= low;
         }
@@ -53,19 +53,19 @@ impl HostId {
     }
 }
 
-/// Returns whether a service, or its cluster, is of an application: only those names have a slash.
+/// Returns whether a service, or its cluster, belongs to an application: only those names have a slash.
 fn is_exposed(name: &str) -> bool {
     name.contains('/')
 }
 
-/// Returns a service's key in the kernel's table of names. An exposed service is known by its address, because names
-/// of applications come and go, and the kernel's table forgets no name.
+/// Returns a service's key in the kernel's table of names. The key of an exposed service is its address: names of
+/// applications come and go, and the kernel's table forgets no name.
 pub(super) fn kernel_name(service: &Service) -> String {
     let first = service.listen.first().filter(|_| service.is_exposed());
     first.map_or_else(|| service.name.clone(), ToString::to_string)
 }
 
-/// Numbers of hosts, by place.
+/// Numbers of hosts, by id.
 #[derive(Default)]
 pub(super) struct HostNumbers(HashMap<HostId, u32>);
 
@@ -106,7 +106,7 @@ impl HostNumbers {
         self.0.get(place).copied()
     }
 
-    /// Returns the number of a place; a new place gets a free one.
+    /// Returns the number of a host id; a new id gets a free number.
     pub(super) fn number(&mut self, place: HostId) -> Result<u32, ServicesError> {
         if let Some(number) = self.0.get(&place) {
             return Ok(*number);
@@ -119,7 +119,7 @@ impl HostNumbers {
         Ok(number)
     }
 
-    /// Returns all places, with their numbers.
+    /// Returns all host ids, with their numbers.
     pub(super) fn all(&self) -> impl Iterator<Item = (HostId, u32)> {
         self.0.iter().map(|(place, number)| (*place, *number))
     }

@@ -1,4 +1,4 @@
-//! Services and their flows as the API shows them.
+//! Services and their flows, in the API's form.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::kernel::l4::L4Kernel as Kernel;
 
-/// A service as the API shows it.
+/// A service, in the API's form.
 #[derive(Debug, Serialize)]
 pub struct ServiceView {
     pub name: String,
@@ -40,9 +40,9 @@ pub struct ServiceView {
 pub struct HostView {
     pub name: String,
     pub address: IpAddr,
-    /// Port of the host, where it differs from the one listened on.
+    /// Port of the host, if it differs from the service's port.
     pub port: Option<u16>,
-    /// Share of the table's slots that lead to the host now, in percent.
+    /// Share of the table's slots that currently lead to the host, in percent.
     pub share: f64,
     /// True if the host gets flows only while no other host can.
     pub backup: bool,
@@ -51,7 +51,7 @@ pub struct HostView {
     pub reachable: bool,
 }
 
-/// A flow as the API shows it.
+/// A flow, in the API's form.
 #[derive(Debug, Serialize)]
 pub struct ServiceFlowView {
     pub service: String,

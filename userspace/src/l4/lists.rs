@@ -1,4 +1,4 @@
-//! Prefix lists of the shield: from the configuration, from files, by the API; and the tables that are made of them.
+//! Prefix lists of the shield from the configuration, from files and from the API, and the tables made of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,16 +21,16 @@ const MAX_FILE_BYTES: u64 = 128 << 20;
 pub(super) struct Files(HashMap<PathBuf, File>);
 
 struct File {
-    /// Stamp of the content that has been read; `None`: it could not be read.
+    /// Stamp of the content that was read; `None`: it could not be read.
     stamp: Option<FileStamp>,
-    /// Stamp at the last look: a file that still changes is not read.
+    /// Stamp at the last check: a file that is still changing is not read.
     last_seen: Option<FileStamp>,
     prefixes: Arc<Vec<IpNet>>,
     error: Option<String>,
 }
 
 impl Files {
-    /// Reads files that have changed. If a file cannot be read, its last content stays in force.
+    /// Reads files that have changed. If a file cannot be read, its last content stays active.
     pub(super) fn refresh<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
         let mut before = std::mem::take(&mut self.0);
         for path in paths {
@@ -41,7 +41,7 @@ impl Files {
             let stamp = FileStamp::of(path).ok();
             let file = match known {
                 Some(known) if stamp.is_some() && known.stamp == stamp => known,
-                // Somebody may still be writing the file: its stamp has to be equal twice.
+                // A writer may still be at work: the stamp must be the same in two checks.
                 Some(mut known) if stamp.is_some() && known.last_seen != stamp => {
                     known.last_seen = stamp;
                     known
@@ -66,7 +66,7 @@ impl Files {
     }
 }
 
-/// Reads a file; logs once what is wrong with it.
+/// Reads a file. Logs its errors once.
 fn reread(path: &Path, seen: Option<FileStamp>, known: Option<File>) -> File {
     let mut read = read(path);
     if read.is_ok() && FileStamp::of(path).ok() != seen {
@@ -120,7 +120,7 @@ fn parse(text: &str) -> Result<Vec<IpNet>, (usize, String)> {
             continue;
         }
         match parse_net(what) {
-            // An address with host bits is refused: a truncated line may look like a shorter prefix.
+            // An address with host bits is refused, because a truncated line may look like a shorter prefix.
             Some(net) if net == net.trunc() => all.push(net),
             _ => return Err((number, what.chars().take(60).collect())),
         }
@@ -167,7 +167,7 @@ impl PrefixSet {
         build(self.iter())
     }
 
-    /// Returns the longest prefix that holds an address, with its verdict.
+    /// Returns the longest prefix that contains an address, with its verdict.
     pub(super) fn longest_match(&self, address: IpAddr) -> Option<(IpNet, Verdict)> {
         let holds = self.iter().filter(|(net, _)| net.contains(&address));
         holds.max_by_key(|(net, verdict)| (net.prefix_len(), *verdict == Verdict::Allow))

@@ -10,7 +10,7 @@ use signalbox_common::l4::abi::{ALL_MACS, MAX_MACS};
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::kernel::netlink::Netlink;
 
-/// Most addresses written for the programs: half the map, so that new ones fit in before old ones go.
+/// Maximum number of addresses written for the programs: half the map, so that new ones fit before old ones go.
 const MAX_INTERFACES: usize = MAX_MACS as usize / 2;
 
 /// Addresses that the programs have.
@@ -21,8 +21,8 @@ pub(super) struct Macs {
 }
 
 impl Macs {
-    /// Writes the addresses of all interfaces for the programs. If they are unknown, or too many, every frame is taken
-    /// for ours.
+    /// Writes the addresses of all interfaces for the programs. If they are unknown, or too many, the programs treat
+    /// every frame as addressed to this machine.
     pub(super) fn refresh(&mut self, kernel: &Kernel) -> io::Result<()> {
         let links = Netlink::open().and_then(|netlink| netlink.links());
         let told = links.and_then(|links| {
@@ -38,7 +38,7 @@ impl Macs {
         told
     }
 
-    /// Withdraws the claim that the list is complete: programs then take every frame for ours.
+    /// Marks the list as incomplete: the programs then treat every frame as addressed to this machine.
     fn set_incomplete(&mut self, kernel: &Kernel) -> io::Result<()> {
         if std::mem::take(&mut self.is_complete) {
             kernel.remove_mac(ALL_MACS)?;

@@ -1,4 +1,4 @@
-//! Hosts that a service's Maglev table is made of.
+//! Hosts in a service's Maglev table.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -27,15 +27,15 @@ impl TableFamily {
 /// A table in the kernel.
 pub(super) struct SlotTable {
     pub(super) index: u32,
-    /// Hosts that may be in the table, with weights; `base_slots` is the table with all of them.
+    /// Hosts that may be in the table, with weights. `base_slots` is the table with all of them.
     pub(super) members: Vec<(u32, u32)>,
     pub(super) base_slots: Box<[u16]>,
-    /// Hosts that are in the table now.
+    /// Hosts that are currently in the table.
     pub(super) current: HashSet<u32>,
     pub(super) shares: HashMap<u32, f64>,
 }
 
-/// Returns the family of hosts that can take packets to an address.
+/// Returns the family of hosts that can receive packets for an address.
 pub(super) fn family(mode: Mode, address: IpAddr) -> TableFamily {
     match (mode, address) {
         (Mode::Nat, IpAddr::V4(_)) => TableFamily::V4,
@@ -44,8 +44,8 @@ pub(super) fn family(mode: Mode, address: IpAddr) -> TableFamily {
     }
 }
 
-/// Returns the hosts of a cluster that a table is made of, each with whether it stands: those that are no backups, or the
-/// backups where nothing else stands.
+/// Returns the hosts for a cluster's table, each with whether it is eligible: all hosts that are not backups, or the
+/// backups if only they are eligible.
 pub(super) fn members<'a>(cluster: &'a Cluster, family: TableFamily, standing: &[u16]) -> Vec<(&'a Host, bool)> {
     let of_family = (0u16..)
         .zip(&cluster.hosts)

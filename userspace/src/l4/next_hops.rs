@@ -1,8 +1,8 @@
-//! Finds how packets get to hosts: the interface, the Ethernet addresses, the source address.
+//! Finds the way of packets to hosts: interface, Ethernet addresses and source address.
 //!
-//! The programs look nothing up: the kernel's own lookup (`bpf_fib_lookup`) needs forwarding to be switched on, and
-//! knows neighbours only while something else talks to them. So this thread follows routes and neighbours, and asks
-//! for missing ones.
+//! The programs look nothing up. The kernel's own lookup (`bpf_fib_lookup`) needs forwarding to be switched on, and
+//! knows neighbours only while other traffic uses them. So this thread tracks routes and neighbours, and requests
+//! missing ones.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,36 +23,36 @@ use crate::kernel::netlink::{Netlink, NextHop};
 
 /// Interval at which a route is looked up again.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(5);
-/// Least interval of requests for a neighbour.
+/// Minimum interval of requests for a neighbour.
 const NEIGHBOUR_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that a flow keeps its source port while only one side has sent: longer than any handshake, but short, because
-/// each forged packet takes a port.
+/// Time that a flow keeps its source port while only one side has sent. This is longer than any handshake, but short,
+/// because each forged packet takes a port.
 const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Settings that source addresses follow.
+/// Settings that determine source addresses.
 #[derive(Clone, Copy)]
 pub(super) struct SourceSettings<'a> {
     pub(super) layer4: &'a Layer4,
     pub(super) floating: &'a FloatingSources,
-    /// Share of this node in the ports of addresses that move.
+    /// Share of this node in the ports of addresses that move between nodes.
     pub(super) node: NodeShare,
 }
 
-/// Routes, neighbours and source addresses, as far as they are known.
+/// Known routes, neighbours and source addresses.
 #[derive(Default)]
 pub(super) struct NextHops {
     netlink: Option<Netlink>,
     routes: HashMap<IpAddr, (Instant, Option<NextHop>)>,
     last_resolve: HashMap<IpAddr, Instant>,
     sources: Vec<[u32; 4]>,
-    /// Addresses that move, as the hosts' source addresses take account of them.
+    /// Addresses that move between nodes, as used for the hosts' current source addresses.
     floating: FloatingSources,
     config: Option<L4Config>,
     errors: HashMap<IpAddr, String>,
 }
 
 impl NextHops {
-    /// Reads the source addresses that an earlier process has left, so that hosts keep pointing at them.
+    /// Reads the source addresses of an earlier process, so that hosts keep pointing at them.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let left = (0..MAX_NAT_SOURCES).map_while(|index| kernel.source(index).ok().flatten());
         Self {
@@ -68,7 +68,7 @@ impl NextHops {
         all
     }
 
-    /// Finds the next hop of each host, and writes it for the programs; without `look` of new hosts alone.
+    /// Finds the next hop of each host, or without `look` only of new hosts, and writes it for the programs.
     pub(super) fn refresh(
         &mut self,
         kernel: &Kernel,
@@ -76,7 +76,7 @@ impl NextHops {
         wanted: SourceSettings<'_>,
         look: bool,
     ) -> Result<(), ServicesError> {
-        // Services of other groups lead to other places of the source addresses.
+        // Services of other groups refer to other positions of the source addresses.
         let look = look || self.floating != *wanted.floating;
         let asking = |what| move |source| ServicesError::Netlink { what, source };
         let writing = |what| move |source| ServicesError::Map { what, source };
@@ -134,7 +134,7 @@ impl NextHops {
                     (host.first_source, host.source_count) = self.sources(kernel, wanted, &way, address)?;
                     let neighbour = neighbours.get(&(way.ifindex, way.address));
                     if !neighbour.is_some_and(|(_, fresh)| *fresh) && self.may_resolve(way.address) {
-                        // The request has the kernel look for the neighbour, as a packet of ours would.
+                        // The request makes the kernel look for the neighbour, as one of our packets would.
                         let _ = netlink.resolve(way.ifindex, way.address);
                     }
                     if let (Some((mac, _)), Some(link)) = (neighbour, links.get(&way.ifindex)) {
@@ -199,7 +199,7 @@ impl NextHops {
         may
     }
 
-    /// Returns place and number of the source addresses for packets to a host: see [`Host::source_count`].
+    /// Returns position and number of the source addresses for packets to a host: see [`Host::source_count`].
     fn sources(
         &mut self,
         kernel: &Kernel,
@@ -233,7 +233,7 @@ impl NextHops {
         Ok((first as u32, chosen.block as u32))
     }
 
-    /// Writes for the programs the settings that all services share.
+    /// Writes the settings that all services share, for the programs.
     pub(super) fn write_config(&mut self, kernel: &Kernel, wanted: SourceSettings<'_>) -> Result<(), ServicesError> {
         let (layer4, ports) = (wanted.layer4, nat_ports(wanted.layer4));
         let floating = NodePorts::new(&floating_nat_ports(layer4), wanted.node);

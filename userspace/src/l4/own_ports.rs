@@ -9,13 +9,13 @@ use signalbox_core::model::Model;
 const PORT_RANGE: &str = "ip_local_port_range";
 const RESERVED: &str = "ip_local_reserved_ports";
 
-/// Time for which a shortage is told after the last flow that it kept from beginning.
+/// Time for which a shortage is reported after the last flow that could not begin.
 const SHORTAGE_TTL: Duration = Duration::from_secs(60);
 
 /// Shortage of source ports for flows of mode `nat`.
 #[derive(Default)]
 pub(super) struct PortShortage {
-    /// Number of flows that found no port, by the programs' count.
+    /// Number of flows that got no port, as counted by the programs.
     count: Option<u64>,
     grew_at: Option<Instant>,
 }
@@ -38,8 +38,8 @@ impl PortShortage {
     }
 }
 
-/// Says which ports of services the kernel may give to connections and datagrams of this machine itself, whose answers
-/// would go to hosts, and which setting keeps them free.
+/// Returns which ports of services the kernel may use for this machine's own connections and datagrams. Their answers
+/// would go to hosts. Also returns the setting that prevents this.
 pub(super) fn problem(model: &Model) -> Option<String> {
     let services = model.services.iter().flat_map(|service| &service.listen);
     let events = model.routing_events.iter();
@@ -85,7 +85,7 @@ fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-/// Value of the setting with these ports beside those that are reserved.
+/// Value of the setting with these ports added to the reserved ones.
 fn reserved_with(reserved: &str, ports: &[RangeInclusive<u16>]) -> String {
     let write = |ports: &RangeInclusive<u16>| match (ports.start(), ports.end()) {
         (first, last) if first == last => first.to_string(),

@@ -1,4 +1,4 @@
-//! Owners of services' connections, where virtual addresses move between nodes and connections move with them.
+//! Owners of services' connections, when virtual addresses and their connections move between nodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::state::{Shared, Snapshot};
 pub(super) enum FlowOwner {
     /// This node: the connection cannot move.
     Fixed,
-    /// This node, which has had the connection's addresses for so long.
+    /// This node, which has had the connection's addresses for this time.
     Own(Duration),
-    /// Another node: it says when the connection has ended.
+    /// Another node, which reports when the connection has ended.
     Other,
 }
 
 impl FlowOwner {
-    /// Longest time that a connection can have been idle. A node hears nothing of the packets that another one carries.
+    /// Maximum time that a connection can have been idle. A node does not see the packets that another node carries.
     pub(super) const fn max_idle(self) -> Duration {
         match self {
             Self::Own(since) => since,
@@ -34,18 +34,18 @@ impl FlowOwner {
     }
 }
 
-/// Times since which this node has groups of virtual addresses.
+/// Times since when this node has had groups of virtual addresses.
 pub(super) type OwnedSince = HashMap<String, Instant>;
 
-/// Groups that this node has at a moment.
+/// Groups that this node has at one moment.
 pub(super) struct Ownership {
     snapshot: Arc<Snapshot>,
-    /// For each group: the time since which this node has it. Empty where connections are not replicated.
+    /// For each group: the time for which this node has had it. Empty if connections are not replicated.
     groups: Vec<Option<Duration>>,
 }
 
 impl Ownership {
-    /// Looks which groups this node has; `since` is kept from one look to the next.
+    /// Checks which groups this node has. `since` is kept from one check to the next.
     pub(super) fn new(shared: &Shared, since: &mut OwnedSince) -> Self {
         let snapshot = shared.snapshot.load_full();
         if !shared.sync.services.is_wanted() {
@@ -94,8 +94,8 @@ pub(super) fn is_reply(flow: &L4Flow) -> bool {
     flow.state & state::REPLY != 0
 }
 
-/// Returns the group of virtual addresses that a flow moves with: that of its virtual address, if its source towards
-/// the host is the group's too.
+/// Returns the group that a flow moves with: that of its virtual address, if its source address towards the host
+/// belongs to the group too.
 pub(super) fn moving_group(floating: &FloatingSources, key: &Key, flow: &L4Flow) -> Option<usize> {
     if key.protocol != TCP || flow.mode != mode::NAT {
         return None;

@@ -1,4 +1,4 @@
-//! State of the thread of layer-4 services: the loaded programs, and how far their maps are as configured.
+//! State of the thread for layer-4 services: the loaded programs, and how far their maps match the configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(super) struct Reconciler {
     pub(super) guards: Guards,
     pub(super) take_over: bool,
     pub(super) port_shortage: PortShortage,
-    /// Current error: why there are no programs, or what is not as configured.
+    /// Current error: why no programs are loaded, or what differs from the configuration.
     pub(super) error: Option<String>,
     pub(super) last_load: Option<Instant>,
-    /// Hook and parts for which the kernel has refused the programs for good.
+    /// Hook and parts for which the kernel has permanently refused the programs.
     pub(super) refused_for: Option<(Hook, u32)>,
     /// True if the whole snapshot is in the maps.
     pub(super) is_applied: bool,
-    /// True if the shield of the loaded programs is in force.
+    /// True if the shield of the loaded programs is active.
     pub(super) shield_is_up: bool,
     /// Reason why the shield differs from the snapshot.
     pub(super) shield_error: Option<String>,
@@ -43,16 +43,16 @@ pub(super) struct Reconciler {
     pub(super) services_error: Option<String>,
     /// Every service with every host that it may send to.
     pub(super) service_hosts: HashSet<ServiceHostPair>,
-    /// Services and hosts without new flows for a reason other than rotation, with the time that their flows may go
-    /// on.
+    /// Services and hosts without new flows for a reason other than rotation, with the time for which their flows may
+    /// continue.
     pub(super) drain_timeouts: HashMap<ServiceHostPair, Duration>,
-    /// Time since which such services and hosts get no new flows.
+    /// Time since when such services and hosts have had no new flows.
     pub(super) out_since: HashMap<ServiceHostPair, Instant>,
 }
 
 impl Reconciler {
-    /// Loads the programs, where there are services, or where an earlier process has left some. Returns whether they
-    /// are loaded.
+    /// Loads the programs if there are services, or if an earlier process has left some. Returns whether they are
+    /// loaded.
     pub(super) fn load(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let is_shielded = guards::policies(&snapshot.model).next().is_some();
         if !snapshot.model.has_services() && !is_shielded && !crate::kernel::l4::is_pinned() {
@@ -61,8 +61,8 @@ impl Reconciler {
         self.load_programs(snapshot, self.take_over)
     }
 
-    /// Replaces the programs by new ones with larger maps; on failure the old ones stay. Returns whether they were
-    /// replaced.
+    /// Replaces the programs with new ones that have larger maps. On failure the old ones stay. Returns whether they
+    /// were replaced.
     pub(super) fn reload_larger(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let made = self.load_programs(snapshot, true);
         if made {
@@ -108,7 +108,7 @@ impl Reconciler {
                 true
             }
             Err(error) => {
-                // A permanent refusal is not tried again: only another hook or part makes another program.
+                // A permanent refusal is not tried again: only another hook or part leads to a different program.
                 self.refused_for = error.is_permanent().then_some((hook, needed));
                 let error = crate::sys::error_chain(&error);
                 if self.error.as_ref() != Some(&error) {
@@ -131,7 +131,7 @@ impl Reconciler {
         }
     }
 
-    /// Returns services and hosts whose flows are to be closed: hosts that have been unhealthy, or no longer
+    /// Returns services and hosts whose flows are to be closed: those of hosts that have been unhealthy, or no longer
     /// configured, for long enough. Flows of hosts out of rotation are left to the rotation's job.
     pub(super) fn expired(
         &mut self,
@@ -157,8 +157,8 @@ impl Reconciler {
     }
 }
 
-/// Returns the parts of the programs that a configuration needs: both where it needs neither, for flows of an earlier
-/// process.
+/// Returns the parts of the programs that a configuration needs. If it needs neither, both are returned, for flows of
+/// an earlier process.
 pub(super) fn parts_needed(model: &signalbox_core::model::Model) -> u32 {
     match (guards::policies(model).next().is_some(), !model.has_services()) {
         (true, true) => parts::SHIELD,

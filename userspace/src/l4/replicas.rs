@@ -1,4 +1,4 @@
-//! Connections that other nodes tell of, entered into the kernel's table.
+//! Connections reported by other nodes, entered into the kernel's table.
 
 use std::net::SocketAddr;
 
@@ -53,7 +53,7 @@ impl ServiceTable for Services {
         let known = |key: &Key| kernel.established.get::<Key, L4Flow>(key).ok().flatten();
         match known(&key) {
             Some(old) if (old.source, old.ports) == (flow.source, flow.ports) => keep_way(&mut flow, &old),
-            // The client's port had another connection: its end is under way.
+            // The client's port had another connection, which is about to end.
             Some(old) => remove(kernel, &key, &old),
             None => {}
         }
@@ -119,7 +119,7 @@ fn place_of(kernel: &Kernel, picture: &ServicesView, record: &ServiceRecord) -> 
         return None;
     }
     let host = SocketAddr::new(from_words(record.addresses[3]), record.ports[1] as u16);
-    // An endpoint of an application is a host of its own; other services know machines.
+    // An endpoint of an application is a separate host; other services have machines as hosts.
     let numbers = [HostId::Endpoint(host), HostId::Machine(host.ip())].map(|id| picture.hosts.get(&id).copied());
     let is_host = |number: &u32| picture.service_hosts.contains(&(service.number, *number));
     Some(ServicePlace {
@@ -129,16 +129,16 @@ fn place_of(kernel: &Kernel, picture: &ServicesView, record: &ServiceRecord) -> 
     })
 }
 
-/// Takes over what the node itself knows of an entry.
+/// Copies the node's own data of an entry.
 fn keep_way(flow: &mut L4Flow, old: &L4Flow) {
     (flow.macs, flow.ifindex, flow.vlan) = (old.macs, old.ifindex, old.vlan);
     (flow.packets, flow.bytes, flow.ack) = (old.packets, old.bytes, old.ack);
     flow.first_reply_ack = old.first_reply_ack;
 }
 
-/// Removes both directions of a flow, of which `flow` is one.
+/// Removes both directions of a flow, given one of them.
 fn remove(kernel: &Kernel, key: &Key, flow: &L4Flow) {
-    // What is not there needs no removal, and nothing else can fail.
+    // A missing entry needs no removal, and no other error is possible.
     let _ = kernel.end_flow(&reverse_key(flow, key.protocol));
     let _ = kernel.end_flow(key);
 }

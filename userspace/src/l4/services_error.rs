@@ -1,10 +1,10 @@
-//! Reasons why services and the shield are not in force as configured.
+//! Reasons why services and the shield do not work as configured.
 
 use std::io;
 
 use signalbox_common::l4::abi::{MAX_HOSTS, MAX_SERVICES, MAX_TABLES};
 
-/// Reason why layer-4 services are not in force as configured.
+/// Reason why layer-4 services do not work as configured.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServicesError {
     #[error("writing {what} failed")]

@@ -21,13 +21,13 @@ pub(super) struct ServicesView {
     pub(super) named_hosts: Vec<(String, String, u32)>,
     /// Services of each cluster.
     pub(super) services_by_cluster: HashMap<String, Vec<u16>>,
-    /// Share of the table that each host has, in percent, by service.
+    /// Each host's share of the table, in percent, by service.
     pub(super) shares: HashMap<String, HashMap<u32, f64>>,
     pub(super) reachable: HashSet<u32>,
     /// Every service with every host that it may send to.
     pub(super) service_hosts: HashSet<ServiceHostPair>,
     pub(super) hooks: Vec<AttachedHook>,
-    /// Interfaces that could not get a program, with the reason.
+    /// Interfaces that got no program, with the reason.
     pub(super) unattached: Vec<String>,
     /// Reason why the programs are not loaded.
     pub(super) load_error: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct ServicesView {
 }
 
 impl ServicesView {
-    /// Returns the hosts that the subjects cover, each with the services that send to it for its cluster: another
+    /// Returns the hosts that match the subjects, each with the services that send to it for its cluster: another
     /// cluster may have the same machine.
     pub(super) fn covered_hosts(&self, subjects: &[Subject]) -> Vec<(String, Vec<ServiceHostPair>)> {
         let all = self.named_hosts.iter();

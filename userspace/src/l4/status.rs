@@ -1,4 +1,4 @@
-//! Reports whether the configured shield and services are in force.
+//! Reports whether the configured shield and services are active.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::guards::policies;
 use super::{Services, ServicesView};
 
 impl Services {
-    /// Returns why the configured shield is not in force; `None` where it is, or where none is configured.
+    /// Returns why the configured shield is not active; `None` if it is, or if none is configured.
     #[must_use]
     pub fn shield_problem(&self) -> Option<String> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.view.load());
@@ -25,7 +25,7 @@ impl Services {
             .or_else(|| wanted.find_map(unwritten))
     }
 
-    /// Returns why the configured services are not in force; `None` where they are, or where none is configured.
+    /// Returns why the configured services are not active; `None` if they are, or if none is configured.
     #[must_use]
     pub fn services_problem(&self) -> Option<String> {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.view.load());
@@ -42,8 +42,8 @@ impl Services {
             .or_else(unwritten)
     }
 
-    /// Waits until maps and hooks follow the snapshot in force, or until that has failed. False where neither happens
-    /// within `limit`.
+    /// Waits until maps and hooks match the current snapshot, or until that has failed. False if neither happens within
+    /// `limit`.
     pub fn wait_until_settled(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut told = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Services {
 }
 
 impl ServicesView {
-    /// Returns why packets do not pass this part of the programs.
+    /// Returns why packets do not pass through this part of the programs.
     fn part_problem(&self, part: u32) -> Option<String> {
         let Some(kernel) = &self.kernel else {
             let loading = || "the programs are being loaded".to_owned();
@@ -73,7 +73,7 @@ impl ServicesView {
         if kernel.missing & part != 0 {
             return Some("the kernel refuses this part of the programs: `signalbox doctor` says why".to_owned());
         }
-        // Services work with one interface that has a program; the shield needs all, or clients come in past it.
+        // Services work with one interface that has a program. The shield needs all, or clients can bypass it.
         if let Some(why) = self.unattached.first()
             && (part == parts::SHIELD || self.hooks.is_empty())
         {

@@ -21,7 +21,7 @@ use crate::kernel::cut::table::{duration_between, tick};
 use crate::kernel::l4::L4Kernel as Kernel;
 
 const IPPROTO_TCP: u32 = 6;
-/// Time that a connection is kept after both sides have ended it, or one has reset it.
+/// Time for which a connection is kept after both sides have ended it, or one has reset it.
 const ENDED_TTL: Duration = Duration::from_secs(10);
 /// Time without packets after which a reset counts as accepted.
 const RESET_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,26 +37,26 @@ pub(super) struct FlowCounts {
     /// All flows, half-open and established.
     pub(super) pairs: HashMap<ServiceHostPair, u32>,
     pub(super) closed: usize,
-    /// Established flows by source, where a guard limits these.
+    /// Established flows by source, if a guard limits them.
     pub(super) conn_counts: HashMap<ConnCountKey, u32>,
     /// Time when counting began, Unix time in milliseconds; 0: never.
     pub(super) started_ms: u64,
-    /// Beginning of the count before.
+    /// Start of the previous count.
     pub(super) previous_ms: u64,
-    /// True if flows of direct return have taken all the room that they may have.
+    /// True if DSR flows have used all the room that they may have.
     pub(super) is_dsr_full: bool,
-    /// Hosts with flows in this count or the one before, and with those that other nodes carry.
+    /// Hosts with flows in this count or the previous one, including flows that other nodes carry.
     pub(super) busy: HashSet<u32>,
     /// Hosts with flows that other nodes carry.
     pub(super) busy_elsewhere: HashSet<u32>,
-    /// Connections that can move to other nodes, where these are to know them.
+    /// Connections that can move to other nodes, if these are to know them.
     pub(super) moving: Vec<ServiceRecord>,
-    /// Hosts' directions of flows whose clients' Ethernet addresses are not known.
+    /// Flows' directions from the host whose client's Ethernet address is unknown.
     pub(super) without_client: Vec<(Key, L4Flow)>,
 }
 
 impl FlowCounts {
-    /// Adds the results of the count before.
+    /// Adds the results of the previous count.
     pub(super) fn with_previous(mut self, before: &Self) -> Self {
         self.previous_ms = before.started_ms;
         let hosts = self.pairs.keys().chain(before.pairs.keys()).map(|(_, host)| *host);
@@ -72,8 +72,8 @@ pub(super) fn ticks(time: Duration) -> u32 {
         .min(u32::MAX / 4)
 }
 
-/// Removes ended flows, and closes those of which `is_doomed` is true; `stops` ends the sweep half-way. Flows that
-/// another node carries are left alone.
+/// Removes ended flows, and closes those for which `is_doomed` is true. `stops` ends the sweep early. Flows that
+/// another node carries are not changed.
 pub(super) fn sweep(
     kernel: &Kernel,
     limited: &LimitedGuards,
@@ -134,7 +134,7 @@ pub(super) fn sweep(
         let reply = ended_replies.get(&record.reply_key());
         record.states[1] = reply.map_or(0, |state| state & (state::FIN | state::RST));
     }
-    // Flows that began meanwhile may be counted twice, rather than not at all: the count serves a limit.
+    // Flows that begin during the count may be counted twice, but never missed: the count serves a limit.
     let now_there = kernel.dsr_flows()?;
     let come = now_there.flows.saturating_sub(before);
     kernel.set_dsr_flows(one_way + come)?;
@@ -160,7 +160,7 @@ pub(super) fn sweep(
             Some(other) => kernel.established.get::<Key, L4Flow>(other)?,
             None => None,
         };
-        // The entry may belong to a new flow since it was read.
+        // Since it was read, the entry may have been reused for a new flow.
         let is_the_same = |now: Option<L4Flow>| now.is_some_and(|now| now.last_seen == flow.last_seen);
         if has_ended(&flow, partner.as_ref(), now, max_idle)
             && is_the_same(kernel.established.get::<Key, L4Flow>(&key)?)
@@ -181,8 +181,8 @@ pub(super) fn sweep(
     Ok(counts)
 }
 
-/// Returns whether a connection no longer counts against its source. A source that sends a reset and goes on has ended
-/// nothing.
+/// Returns whether a connection no longer counts against its source. A source that sends a reset but continues has not
+/// ended the connection.
 fn is_conn_closed(flow: &L4Flow, now: u32) -> bool {
     let ends = if flow.mode == mode::NAT {
         state::RST
@@ -208,7 +208,7 @@ fn has_ended(flow: &L4Flow, partner: Option<&L4Flow>, now: u32, max_idle: Durati
     either(state::RST) || both(state::FIN)
 }
 
-/// Ends a flow: removes its entries, and sends a reset to both ends, where possible.
+/// Ends a flow: removes its entries, and sends a reset to both ends if possible.
 fn close(kernel: &Kernel, key: &Key, flow: &L4Flow) -> io::Result<()> {
     let other = (flow.mode == mode::NAT).then(|| reverse_key(flow, key.protocol));
     let reply = match &other {
@@ -228,7 +228,7 @@ fn close(kernel: &Kernel, key: &Key, flow: &L4Flow) -> io::Result<()> {
     let at = |address, port: u32| SocketAddr::new(from_words(address), port as u16);
     let (client, vip) = (at(key.source, key.ports >> 16), at(key.destination, key.ports));
     let (ours, host) = (at(flow.source, flow.ports >> 16), at(flow.destination, flow.ports));
-    // A peer that is gone needs no reset.
+    // A missing peer needs no reset.
     let _ = reset::reset_one(vip, client, flow.ack, reply.map_or(0, |reply| reply.ack));
     if let Some(reply) = reply {
         let _ = reset::reset_one(ours, host, reply.ack, flow.ack);

@@ -1,4 +1,4 @@
-//! Thread that sweeps over the flows, apart from the thread that writes tables, which must not wait.
+//! Thread that sweeps over the flows. It is separate from the thread that writes tables, which must not wait.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,13 +16,13 @@ use crate::kernel::cut::table::tick;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::state::Shared;
 
-/// Interval of sweeps; a sweep may take only a part of the time.
+/// Interval of sweeps. A sweep may use only a part of the time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval where connections are replicated: a part of the time until another node knows one.
+/// Interval if connections are replicated: a part of the time until another node knows one.
 const REPLICATION_INTERVAL: Duration = Duration::from_millis(200);
 const MIN_PAUSE_FACTOR: u32 = 20;
-/// Interval at which other nodes are told once more of a connection that they know: they learn how long it has been
-/// idle, and keep it if they could not before.
+/// Interval at which known connections are reported to other nodes again. The nodes learn how long the connection has
+/// been idle, and store it if they could not before.
 const TELL_AGAIN_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -37,9 +37,9 @@ struct SweepRequest {
     kernel: Option<Arc<Kernel>>,
     /// Guards that limit concurrent connections.
     limited: LimitedGuards,
-    /// Services and hosts whose flows have had their time.
+    /// Services and hosts whose flows have used up their time.
     expired: HashSet<ServiceHostPair>,
-    /// Services and hosts whose flows are to be closed now.
+    /// Services and hosts whose flows must be closed now.
     close: HashSet<ServiceHostPair>,
     /// Whether the next sweep is due at once.
     is_due: bool,
@@ -82,7 +82,7 @@ impl Sweeper {
     }
 
     pub(super) fn run(&self, shared: &Shared) {
-        // The thread is niced: sweeping must not keep a worker from its connections.
+        // The thread runs at lower priority: sweeping must not delay a worker's connections.
         crate::sys::set_nice(5);
         let mut pause = SWEEP_INTERVAL;
         let mut since = OwnedSince::new();
@@ -106,7 +106,7 @@ impl Sweeper {
             };
             let ownership = Ownership::new(shared, &mut since);
             let Some(kernel) = kernel else {
-                // Where there are services, the programs are still being loaded.
+                // If there are services, the programs are still being loaded.
                 if !shared.snapshot.load().model.has_services() {
                     tell(shared, &ownership, Vec::new());
                 }
@@ -143,7 +143,7 @@ impl Sweeper {
     }
 }
 
-/// Hands the connections that other nodes are to know to the thread that tells them.
+/// Hands the connections that other nodes must know to the thread that reports them.
 fn tell(shared: &Shared, ownership: &Ownership, moving: Vec<ServiceRecord>) {
     let services = &shared.sync.services;
     if services.is_wanted() {
