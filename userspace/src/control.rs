@@ -1,4 +1,4 @@
-//! Control handle: signals, files, the admin API and the demo control a running signalbox by it.
+//! Control handle: signals, files, the admin API and the demo use it to control a running signalbox.
 
 mod cluster_certificates;
 mod cut_flows;
@@ -49,15 +49,15 @@ use crate::kernel::counters::Counters;
 use crate::l4::Services;
 use crate::state::Shared;
 
-/// Facts about the machine, found at the start.
+/// Facts about the machine, determined at the start.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub steering: &'static str,
     pub workers: usize,
     pub max_connections: u32,
-    /// Reason why there are no socket maps.
+    /// Reason why socket maps are unavailable.
     pub sockmap: Option<String>,
-    /// Features that are degraded, each with the reason.
+    /// Degraded features, each with the reason.
     pub degraded: Vec<(&'static str, String)>,
 }
 
@@ -69,17 +69,17 @@ pub struct Control {
     pub counters: Option<Arc<Counters>>,
     pub facts: Arc<Facts>,
     pub events: mpsc::UnboundedSender<StoreEvent>,
-    /// Configuration file that `reload` reads; the demo has none.
+    /// Configuration file that `reload` reads. The demo has none.
     pub file: Option<PathBuf>,
-    /// Text of that file when it was last read, whether or not it was accepted.
+    /// Text of that file when it was last read, accepted or not.
     pub last_text: Arc<Mutex<Option<String>>>,
-    /// Tier `cut`, where it is in use.
+    /// Tier `cut`, if it is in use.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub flow_gc: Option<Arc<FlowGc>>,
     pub kernel_peek: Option<Arc<KernelPeek>>,
     pub jobs: Arc<Jobs>,
     pub migrations: Arc<Migrations>,
-    /// The source of OpenShift's routing events, where there is one.
+    /// The source of OpenShift's routing events, if there is one.
     pub routing: CurrentSource,
     /// Layer-4 services.
     pub services: Arc<Services>,
@@ -89,7 +89,7 @@ pub struct Control {
 #[derive(Debug, Serialize)]
 pub struct ChangeError {
     pub error: String,
-    /// Mistakes in a configuration, each with its place.
+    /// Errors in a configuration, each with its position.
     pub errors: Vec<ConfigError>,
 }
 
@@ -122,14 +122,14 @@ impl Control {
         }
     }
 
-    /// Reloads the configuration file only if its text has changed since it was last read, by whomever: otherwise
-    /// changes by API would be undone. A file that is missing for the moment is ignored.
+    /// Reloads the configuration file only if its text has changed since it was last read: otherwise changes by API
+    /// would be undone. A file that is missing for the moment is ignored.
     pub async fn reload_if_changed(&self, source: &str) {
         let Some(file) = &self.file else { return };
         if let Ok(text) = tokio::fs::read_to_string(file).await
             && self.remember_text(&text)
         {
-            // A refusal is logged and counted where it happens.
+            // A refusal is logged and counted where it occurs.
             let _ = self.apply_text(&text, source).await;
         }
     }
@@ -144,12 +144,12 @@ impl Control {
         news
     }
 
-    /// Applies a configuration given as text, whole or not at all, as the file's.
+    /// Applies a configuration given as text, completely or not at all, as if read from the file.
     pub async fn apply_text(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
         self.apply(text, source, None).await
     }
 
-    /// Applies a configuration in place of the file's, until the file is changed or read again.
+    /// Applies a configuration that replaces the file's, until the file is changed or read again.
     pub async fn apply_override(&self, text: &str, source: &str) -> Result<Applied, ChangeError> {
         let file = self
             .last_text
@@ -201,7 +201,7 @@ impl Control {
         refused
     }
 
-    /// Changes the weights of routes, all or none. Routes whose weights are removed get those of the file and sources.
+    /// Changes the weights of all given routes, or none. Routes without weights get those of the file and sources.
     pub async fn set_weights(&self, set: BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, ChangeError> {
         let (reply, outcome) = oneshot::channel();
         self.send_event(StoreEvent::SetWeights(set, reply))?;
@@ -211,7 +211,7 @@ impl Control {
             .map_err(ChangeError::with_error)
     }
 
-    /// Puts the testers of migrations in force, in place of those before.
+    /// Applies the testers of migrations, which replace the earlier ones.
     pub async fn set_testers(&self, testers: TesterOverrides) -> Result<(), String> {
         let (reply, outcome) = oneshot::channel();
         self.send_event(StoreEvent::SetTesters(testers, reply))
@@ -219,7 +219,7 @@ impl Control {
         outcome.await.unwrap_or_else(|_| Err("signalbox is ending".into()))
     }
 
-    /// Changes the shield's prefixes of a listener or a service, or those for all where the name is empty.
+    /// Changes the shield's prefixes of a listener or a service, or those for all if the name is empty.
     pub async fn set_prefixes(&self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, ChangeError> {
         let (reply, outcome) = oneshot::channel();
         self.send_event(StoreEvent::SetPrefixes(name.into(), change, reply))?;
@@ -235,7 +235,7 @@ impl Control {
             .map_err(|_| ChangeError::with_error("signalbox is ending"))
     }
 
-    /// Returns flows of all workers and of the flow table: how many match, and some of them.
+    /// Returns flows of all workers and of the flow table: the number of matches, and some of them.
     pub async fn flows(&self, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
         let (mut total, mut all) = (0, Vec::new());
         for worker in &self.workers {

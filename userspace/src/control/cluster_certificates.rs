@@ -1,4 +1,4 @@
-//! Directories of the certificates that are read from clusters, beside the store.
+//! Directories for certificates that are read from clusters. They are beside the store.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use signalbox_core::model::Model;
 use signalbox_core::model::kubernetes::KubernetesSource;
 
-/// Directory of the clusters' directories.
+/// Directory that contains the clusters' directories.
 const DIRECTORY: &str = "cluster-certificates";
 
-/// Prefix of the clusters' directories: a cluster may be named `..`.
+/// Prefix of the clusters' directories, because a cluster may be named `..`.
 const PREFIX: &str = "cluster-";
 
 /// Directory of a cluster's certificates.
@@ -18,7 +18,7 @@ pub(super) fn directory(model: &Model, cluster: &str) -> PathBuf {
     model.beside_store(DIRECTORY).join(format!("{PREFIX}{cluster}"))
 }
 
-/// Directories of all clusters whose certificates are read.
+/// Directories of all clusters from which certificates are read.
 pub(super) fn directories(model: &Model) -> impl Iterator<Item = PathBuf> + '_ {
     let reads = |source: &KubernetesSource| source.certificates;
     let clusters = model.clusters.iter();
@@ -27,7 +27,7 @@ pub(super) fn directories(model: &Model) -> impl Iterator<Item = PathBuf> + '_ {
         .map(|cluster| directory(model, &cluster.name))
 }
 
-/// Removes the keys of clusters whose certificates are no longer read.
+/// Removes the keys of clusters from which certificates are no longer read.
 pub(super) fn remove_others(model: &Model) {
     let wanted: Vec<PathBuf> = directories(model).collect();
     let Ok(entries) = fs::read_dir(model.beside_store(DIRECTORY)) else {

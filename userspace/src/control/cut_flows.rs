@@ -1,4 +1,4 @@
-//! The flows of tier `cut` for `signalbox flows`, read from the flow table itself.
+//! The flows of tier `cut` for `signalbox flows`, read from the flow table.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
 
 /// Returns how many flows match, and the first of them. Reads the whole table, which is mapped memory: no system call
-/// for each flow.
+/// per flow.
 #[must_use]
 pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
     let now = tick();
@@ -27,7 +27,7 @@ pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usiz
         }
         let flow = cut.table.read(index);
         if flow.marks & IS_REPLICA != 0 {
-            // Stray packets have come for a flow that is another node's.
+            // Stray packets have arrived for a flow that belongs to another node.
             continue;
         }
         let party = registry.host_of(flow.host);
@@ -38,7 +38,7 @@ pub(super) fn list(cut: &Cut, registry: &Registry, filter: &FlowFilter) -> (usiz
         if !filter.is_of(host, cluster, listener) || !filter.is_client(client) {
             continue;
         }
-        // Names are looked up only where they are asked for: there may be many flows.
+        // Names are looked up only if the filter asks for them: there may be many flows.
         if filter.route.is_some() && !filter.is_route(registry.route_of(flow.route).as_deref()) {
             continue;
         }
@@ -66,7 +66,7 @@ fn view(
     let at = |words, port| SocketAddr::new(from_words(words), port);
     let ways = &flow.dirs;
     FlowView {
-        // Ids of cut flows have a bit of their own; other flows have their worker's number in the lower eight bits.
+        // Ids of cut flows have one extra bit. Other flows have their worker's number in the lower eight bits.
         id: 1 << 40 | u64::from(index),
         client: at(flow.client, (flow.ports_a >> 16) as u16),
         local: at(flow.vip, flow.ports_a as u16),
@@ -99,7 +99,7 @@ fn state_name(flow: &CutFlow) -> &'static str {
     if flow.state == state::CLOSING {
         "closing"
     } else if flow.ended() {
-        // An ended flow keeps its entry a little longer, for packets that are still in flight.
+        // An ended flow keeps its entry a little longer, for packets still in flight.
         "ended"
     } else if (flags[0] | flags[1]) & FIN_SEEN != 0 {
         "half-closed"

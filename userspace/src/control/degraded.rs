@@ -1,4 +1,4 @@
-//! Checks what this process lacks of what its configuration wants: capabilities, and pins that outlive it.
+//! Checks which capabilities, and pins that outlive it, this process lacks for its configuration.
 
 use signalbox_core::model::{Listener, Model};
 
@@ -22,9 +22,9 @@ pub fn features(model: &Model) -> Vec<(&'static str, String)> {
     capabilities.into_iter().chain(private).collect()
 }
 
-/// Kernel features that a configuration wants.
+/// Kernel features that a configuration needs.
 struct KernelNeeds {
-    /// Flows that need no process: those of tier `cut` and of services.
+    /// Flows without a process: those of tier `cut` and of services.
     flows: bool,
     shield: bool,
     /// A privileged port is listened on.
@@ -56,7 +56,7 @@ impl KernelNeeds {
     }
 }
 
-/// Returns a hint for the message where listening fails: the missing capability for privileged ports.
+/// Returns a hint for the error when listening fails: the missing capability for privileged ports.
 pub fn low_ports_hint(model: &Model) -> Option<String> {
     let missing = capabilities::missing()
         .into_iter()

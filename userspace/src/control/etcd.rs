@@ -1,7 +1,7 @@
-//! A table that several balancers share: what is reported by API, rotation and weights, in an etcd (3.4 or later).
+//! A table shared by several balancers, in an etcd (3.4 or later): reports by API, rotation and weights.
 //!
-//! Over etcd's own JSON gateway (`/v3/...`), so that no gRPC is needed. Writes are acknowledged when etcd has them. A
-//! watch says only that something has changed: then everything under the prefix is read again, which is little.
+//! Uses etcd's JSON gateway (`/v3/...`), so that no gRPC is needed. Writes are acknowledged when etcd has them. A watch
+//! only shows that something has changed; then everything under the prefix is read again, which is not much.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,28 +16,28 @@ use crate::control::state_db::RecordChange;
 use crate::source::backoff::Backoff;
 use crate::source::client::{ApiClient, ClientError};
 
-/// Time that one member has to answer: the store waits for it.
+/// Time limit for an answer from one member, because the store waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time after a failure in which requests fail at once instead of waiting for members again.
+/// Time after a failure in which requests fail at once, without waiting for members again.
 const FAILED_MEMBER_TTL: Duration = Duration::from_secs(10);
-/// Number of members that are asked before a request fails.
+/// Maximum number of members that are asked before a request fails.
 const MAX_MEMBERS_TRIED: usize = 2;
 /// Interval of full reads without a change, in case a watch has died unnoticed.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Time that changes are collected before they are read at once.
+/// Time in which changes are collected before they are read together.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 /// First and longest pause before the next attempt after a failure.
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// Key that exists if the table has been made.
 const CREATED_KEY: &str = "meta/made";
 
-/// Operations in one transaction: a few less than etcd's default limit (`--max-txn-ops`, 128).
+/// Operations in one transaction: somewhat fewer than etcd's default limit (`--max-txn-ops`, 128).
 const MAX_TXN_OPERATIONS: usize = 100;
 
 /// Reason why etcd gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// No member answered; the source is the last one's error.
+    /// No member answered. The source is the last member's error.
     #[error("no etcd member could be asked")]
     Unreachable(#[source] ClientError),
     #[error("no etcd member could be asked a moment ago: {0}")]
@@ -52,19 +52,19 @@ pub enum EtcdError {
 #[derive(Debug, Default)]
 pub struct SharedRecords {
     pub revision: u64,
-    /// True if the table has not been made yet.
+    /// True if the table does not exist yet.
     pub is_new: bool,
-    /// True if the table is older than it was before: it has been restored.
+    /// True if the table is older than before: it has been restored from a backup.
     pub is_rolled_back: bool,
     /// Records: kind, key, value.
     pub all: Vec<(String, String, Vec<u8>)>,
 }
 
-/// A client of etcd's members; each request uses a connection of its own.
+/// A client of etcd's members. Each request uses a separate connection.
 pub struct Etcd {
     members: Vec<ApiClient>,
     prefix: String,
-    /// Index of the member that answered last; time and reason of the last failure of all.
+    /// Index of the member that answered last; time and reason of the last failure of all members.
     state: Mutex<(usize, Option<(Instant, String)>)>,
 }
 
@@ -78,7 +78,7 @@ struct EtcdResponse {
     succeeded: bool,
 }
 
-/// Header of an answer. Numbers are in quotes (int64 in JSON, as protobuf has it).
+/// Header of an answer. Numbers are in quotes (int64 in protobuf's JSON).
 #[derive(Deserialize)]
 struct ResponseHeader {
     revision: String,
@@ -129,8 +129,8 @@ impl Etcd {
         })
     }
 
-    /// Writes changes, unless somebody has written after revision `known`. Returns the revision after them. On return a
-    /// quorum of etcd's members has them.
+    /// Writes changes, unless another writer has written after revision `known`. Returns the revision after them. On
+    /// return, a quorum of etcd's members has the changes.
     pub async fn put(&self, changes: &[RecordChange], known: u64) -> Result<u64, EtcdError> {
         let mut revision = known;
         for some in changes.chunks(MAX_TXN_OPERATIONS) {
@@ -144,7 +144,7 @@ impl Etcd {
                     }
                 })
                 .collect();
-            // The mark tells an empty table from one that nobody has made yet.
+            // The mark distinguishes an empty table from one that does not exist yet.
             let mark = to_base64(format!("{}{CREATED_KEY}", self.prefix));
             operations.push(json!({ "requestPut": { "key": mark, "value": to_base64("1") } }));
             let mut unchanged = self.range();
@@ -184,7 +184,7 @@ impl Etcd {
         Ok(records)
     }
 
-    /// Gives `deliver` the whole table, now and after each change, until `deliver` returns false.
+    /// Passes the whole table to `deliver`, now and after each change, until `deliver` returns false.
     pub async fn follow(self: Arc<Self>, deliver: impl Fn(SharedRecords) -> bool) {
         let mut backoff = Backoff::new(RETRY_INTERVALS.0, RETRY_INTERVALS.1, &self.prefix);
         let mut last = 0;
@@ -219,13 +219,13 @@ impl Etcd {
         }
     }
 
-    /// Returns when something has changed after `revision`, or may have.
+    /// Returns after a change, or a possible change, since `revision`.
     async fn wait_for_change(&self, revision: u64) {
         let mut create = self.range();
         create["start_revision"] = json!(revision.to_string());
         let body = json!({ "create_request": create }).to_string();
         let member = self.member();
-        // The first line only says that the watch has begun.
+        // The first line only shows that the watch has begun.
         let watch = self.members[member].stream_lines("/v3/watch", body, |line| !has_events(line));
         if let Ok(Err(error)) = tokio::time::timeout(FULL_READ_INTERVAL, watch).await {
             tracing::debug!(error = crate::sys::error_chain(&error), "A watch of etcd has ended.");
@@ -236,7 +236,7 @@ impl Etcd {
 
     fn range(&self) -> Value {
         let mut end = self.prefix.clone().into_bytes();
-        // End of the range: the first key behind all that begin with the prefix, which ends in `/`.
+        // End of the range: the first key after all keys with the prefix, which ends in `/`.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -296,7 +296,7 @@ fn parse_response(answer: Value) -> Result<EtcdResponse, EtcdError> {
     serde_json::from_value(answer).map_err(|error| EtcdError::UnexpectedAnswer(error.to_string()))
 }
 
-/// Returns whether a line of a watch tells of a change, or of the watch's end: both are reasons to read.
+/// Returns whether a line of a watch reports a change, or the end of the watch: both are reasons to read.
 fn has_events(line: &[u8]) -> bool {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
         return true;

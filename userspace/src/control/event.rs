@@ -22,40 +22,40 @@ use crate::state::{CheckResult, HostState};
 /// Event for the store.
 pub enum StoreEvent {
     Checked(Arc<HostState>, CheckResult),
-    /// A new configuration, and where it came from.
+    /// A new configuration, and its origin.
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of routes, by name: (cluster, weight).
     SetWeights(
         BTreeMap<String, Option<ClusterWeights>>,
         oneshot::Sender<Result<Applied, String>>,
     ),
-    /// Testers of all migrations, in place of those before.
+    /// Testers of all migrations, which replace the earlier ones.
     SetTesters(TesterOverrides, oneshot::Sender<Result<(), String>>),
-    /// New prefixes of a listener or a service, or of all where the name is empty.
+    /// New prefixes of a listener or a service, or of all if the name is empty.
     SetPrefixes(String, PrefixChange, oneshot::Sender<Result<Arc<Prefixes>, String>>),
-    /// New knowledge of a source about a cluster.
+    /// New report of a source about a cluster.
     Discovery(DiscoveryUpdate),
-    /// Records that balancers share, as they are now.
+    /// Current records that balancers share.
     SharedRecords(SharedRecords),
-    /// Request to take something out of rotation, or in.
+    /// Request to take subjects out of rotation, or back in.
     Rotate(RotationRequest, oneshot::Sender<Result<Job, RotateError>>),
-    /// Rotation that a routing event asks for.
+    /// Rotation requested by a routing event.
     SourceRotation(PendingRotation),
     /// Request to cancel a rotation.
     CancelRotation(u64, oneshot::Sender<Result<Job, RotateError>>),
     /// Progress of a job.
     JobChanged(u64),
-    /// Progress of a migration; answered when it is on disk.
+    /// Progress of a migration. Answered when it is on disk.
     MigrationChanged(u64, oneshot::Sender<Result<(), String>>),
-    /// Stops listening: everything queued is accepted first, or left to who has duplicates of the sockets.
+    /// Stops listening. Queued connections are accepted first, or left to the process with duplicates of the sockets.
     StopListening(StopMode, oneshot::Sender<()>),
-    /// Returns duplicates of the listening sockets, and of the link of the program that steers to them.
+    /// Returns duplicates of the listening sockets, and of the link of the program that steers connections to them.
     DuplicateSockets(oneshot::Sender<io::Result<Offer>>),
     /// Hands the listening sockets to another process.
     HandOver(oneshot::Sender<Offer>),
-    /// Failure of the process that was to take over.
+    /// Failure of the process that should have taken over.
     HandOverFailed,
-    /// Success of the process that took over: it accepts now.
+    /// Success of the process that took over: it now accepts connections.
     HandedOver(oneshot::Sender<()>),
 }
 
@@ -63,7 +63,7 @@ pub enum StoreEvent {
 pub struct Configuration {
     pub model: Model,
     pub origin: String,
-    /// Text that replaces the file's configuration, also after a restart.
+    /// Text that replaces the file's configuration, even after a restart.
     pub config_override: Option<ConfigOverride>,
 }
 
@@ -104,7 +104,7 @@ impl PrefixChange {
             Self::Replace(all) => (all, Prefixes::default(), Vec::new()),
             Self::Edit { add, forget } => (before.map(|before| (**before).clone()).unwrap_or_default(), add, forget),
         };
-        // The newest verdict on a prefix counts.
+        // The latest verdict on a prefix counts.
         let said: HashSet<IpNet> = add
             .deny
             .iter()

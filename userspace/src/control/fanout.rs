@@ -1,4 +1,4 @@
-//! Rotations on every balancer of a set: successful when all have done them.
+//! Rotations on every balancer of a set. Successful when all have done them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,16 +11,16 @@ use crate::source::client::{ApiClient, ClientError};
 #[derive(Clone, Debug, Serialize)]
 pub struct PeerResult {
     pub url: String,
-    /// Number of the job there.
+    /// Number of the job on that balancer.
     pub job: Option<u64>,
     pub error: Option<String>,
 }
 
 impl Control {
-    /// Rotates on all other balancers, then here, and returns the result of each.
+    /// Rotates on all other balancers, then on this one, and returns the result of each.
     ///
-    /// A failure rolls nothing back: what is out of rotation in one place harms nobody, and a repeated request changes
-    /// nothing where it was done.
+    /// A failure does not roll anything back. A subject that is out of rotation on one balancer does no harm, and a
+    /// repeated request changes nothing on balancers that have done it.
     pub async fn rotate_on_all_balancers(
         &self,
         request: RotationRequest,
@@ -29,12 +29,12 @@ impl Control {
         if let Some(timeout) = request.timeout {
             body["timeout"] = json!(timeout.as_secs_f64());
         }
-        // Sent only if it is given: a balancer of an earlier version does not know the key.
+        // Sent only if given: a balancer of an earlier version does not know the key.
         if !request.reason.is_empty() {
             body["reason"] = json!(request.reason);
         }
         let balancers = self.shared.snapshot.load().model.balancers.clone();
-        // All balancers are asked at once, because each may take its time.
+        // All balancers are asked at the same time, because each may be slow.
         let asked: Vec<_> = balancers
             .into_iter()
             .map(|balancer| {
@@ -73,7 +73,7 @@ impl Control {
         (self.rotate(request).await, parts)
     }
 
-    /// Returns a job of another balancer, as its API shows it; `None` if the configuration does not name that balancer.
+    /// Returns a job of another balancer, in its API's form. `None` if the configuration does not have that balancer.
     pub async fn peer_job(&self, url: &str, id: u64) -> Option<Result<Value, ClientError>> {
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         let balancer = balancers.into_iter().find(|balancer| balancer.url == url)?;

@@ -1,16 +1,15 @@
-//! Features that the configuration asks for and that are not in force: logged and shown, so that nobody relies on
-//! them.
+//! Configured features that are not active: they are logged and shown, so that operators do not rely on them.
 
 use serde::Serialize;
 use signalbox_core::model::Tier;
 
 use crate::control::Control;
 
-/// A feature that was asked for and is not in force.
+/// A configured feature that is not active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingFeature {
     pub feature: &'static str,
-    /// The reason, with the remedy where there is one.
+    /// The reason, and how to fix it if that is possible.
     pub why: String,
     /// True if this balancer is not ready without the feature.
     pub is_required: bool,
@@ -43,7 +42,7 @@ impl Control {
                 Some(MissingFeature {
                     feature: "sockmap",
                     why: format!("listener {} demands it: {why}", listener.name),
-                    // Connections of the listener are carried all the same, by splice and copy.
+                    // Connections of the listener are still carried, by splice and copy.
                     is_required: false,
                 })
             });
@@ -62,7 +61,7 @@ impl Control {
                  by `datapath` what is to go by sockets",
                 foreign.join("; ")
             ),
-            // Foreign programs may well let all packets through.
+            // The foreign programs may let all packets through.
             is_required: false,
         });
         [services, shield, sockmap, kernel_peek, foreign]

@@ -1,4 +1,4 @@
-//! Notices when the configuration file changes, also when it is a ConfigMap's symlink that is swapped.
+//! Detects changes of the configuration file, including a swap of a ConfigMap's symlink.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use crate::control::Control;
 
-/// Time that changes are collected: editors and kubelets write in several steps, of which the last counts.
+/// Time in which changes are collected: editors and kubelets write in several steps, and the last one counts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
-/// Time after which a file counts as written though its writer has it open still.
+/// Time after which a file counts as written although its writer still has it open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Change in the file's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// Bytes of the file changed: more may follow, until its writer closes it.
+    /// Bytes of the file changed. More may follow until its writer closes it.
     Written,
     /// A writer of the file closed it.
     Closed,
-    /// Anything else, such as another file under this name.
+    /// Any other change, such as another file moved to this name.
     Other,
 }
 
@@ -40,7 +40,7 @@ impl Change {
     }
 }
 
-/// Reloads the file when its content has changed and its writer has closed it. Ends only with an error.
+/// Reloads the file when its content has changed and its writer has closed it. Returns only on an error.
 pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::unbounded_channel();
     let name = file.file_name().map(OsStr::to_owned);
@@ -64,12 +64,12 @@ pub async fn watch(control: Control, file: PathBuf) -> Result<(), notify::Error>
     Ok(())
 }
 
-/// Waits until the file is whole: nobody has it open who has written to it, and nothing has happened for a moment.
+/// Waits until the file is complete: no writer has it open, and nothing has changed for a moment.
 async fn settle(mut last: Change, changes: &mut mpsc::UnboundedReceiver<Change>) {
     let mut until = Instant::now() + last.patience();
     while let Ok(Some(change)) = tokio::time::timeout_at(until, changes.recv()).await {
         last = last.followed_by(change);
-        // Other files may change all the time.
+        // Other files may change continuously.
         if change != Change::Other {
             until = Instant::now() + last.patience();
         }
@@ -77,7 +77,7 @@ async fn settle(mut last: Change, changes: &mut mpsc::UnboundedReceiver<Change>)
 }
 
 impl Change {
-    /// Time without another change after which the file is whole.
+    /// Time without further changes after which the file is complete.
     const fn patience(self) -> Duration {
         match self {
             Self::Written => OPEN_TIMEOUT,
@@ -85,7 +85,7 @@ impl Change {
         }
     }
 
-    /// Change that counts once another has followed: other files say nothing about who has this one open.
+    /// The change that counts after another one: other files do not show whether this one is still open.
     fn followed_by(self, next: Self) -> Self {
         if self == Self::Written && next == Self::Other {
             self
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(patience(&[Written, Written]), OPEN_TIMEOUT);
         assert_eq!(patience(&[Written, Closed]), SETTLE_INTERVAL);
         assert_eq!(patience(&[Closed, Written]), OPEN_TIMEOUT);
-        // Another file of the directory changes meanwhile.
+        // Another file in the directory changes in between.
         assert_eq!(patience(&[Written, Other]), OPEN_TIMEOUT);
         assert_eq!(patience(&[Written, Other, Closed, Other]), SETTLE_INTERVAL);
     }

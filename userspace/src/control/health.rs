@@ -1,4 +1,4 @@
-//! Checks the health of hosts, each in a task of its own. Reports to the store; decides nothing.
+//! Checks the health of hosts, each in a separate task. Reports to the store and decides nothing.
 
 mod host_check;
 mod probe;
@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 use crate::control::event::StoreEvent;
 use crate::state::{CheckResult, HostState};
 
-/// Delay after a request for a recheck, so that many failed connections cause one check.
+/// Delay after a request for a recheck, so that many failed connections lead to one check.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Checks a host until aborted. `recheck` requests a check before the next is due; `counted` has the results of
-/// earlier checks.
+/// Checks a host until aborted. `recheck` requests a check before the next is due. `counted` has the results of earlier
+/// checks.
 pub fn spawn(
     check: HealthCheck,
     host: Host,
@@ -36,14 +36,14 @@ pub fn spawn(
             let began = Instant::now();
             let verdict = question.ask().await;
             question.tell_handshake(&state.handshake);
-            // A check that could not be made for a shortage of our own says nothing of the host: it must not take all
-            // hosts down.
+            // A check that failed because the balancer lacks resources says nothing about the host: it must not take
+            // all hosts down.
             if let Some(verdict) = verdict {
                 let (ok, detail) = match verdict.outcome {
                     Ok(detail) => (true, detail),
                     Err(detail) => (false, detail),
                 };
-                // The store counts too, and decides; this count only sets the pace.
+                // The store counts too, and decides. This count only sets the interval.
                 counted.observe(ok, check.rise, check.fall);
                 let seconds = began.elapsed().as_secs_f64();
                 let result = CheckResult {
@@ -70,7 +70,7 @@ pub fn spawn(
     })
 }
 
-/// Shortens an interval by up to a tenth, so that the checks of many hosts spread out by themselves.
+/// Shortens an interval by up to a tenth, to spread out the checks of many hosts.
 fn jittered(interval: Duration, name: &str, round: u64) -> Duration {
     let tenth = hash::mix(hash::bytes(round, name.as_bytes())) % 1000;
     interval - interval / 10 * tenth as u32 / 1000
@@ -137,12 +137,12 @@ mod tests {
             .await
             .unwrap();
         verdict("Some(Healthy)").await;
-        // From here on the kernel accepts and nobody answers, as for a process that is stopped.
+        // From here on the kernel accepts but no process answers, as with a stopped process.
         assert_eq!(verdict("Some(Unhealthy)").await, "no answer within 300ms");
         checks.abort();
     }
 
-    /// Checks follow at the fast interval while they are counted: at an hour's interval this test would not end.
+    /// The fast interval applies while checks are counted: with an hour's interval this test would not end.
     #[tokio::test]
     async fn checks_that_are_counted_follow_each_other_by_the_fast_interval() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

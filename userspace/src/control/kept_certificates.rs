@@ -1,5 +1,5 @@
-//! Certificates that arrive by API, as files that only signalbox may read. Their directory is watched like those of the
-//! configuration.
+//! Certificates that arrive by API. They are kept as files that only signalbox may read, in a directory that is watched
+//! like those of the configuration.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,14 +13,14 @@ use zeroize::Zeroizing;
 
 use crate::sys::{private_directory, sync_directory, write_private};
 
-/// Longest name of a certificate.
+/// Maximum length of a certificate's name.
 const MAX_NAME_BYTES: usize = 100;
 
-/// Certificate as it arrives: PEM texts.
+/// Certificate as received: PEM texts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutCertificate {
-    /// The certificate and its intermediates; may hold the key, too.
+    /// The certificate and its intermediates. May contain the key too.
     certificate: Zeroizing<String>,
     key: Option<Zeroizing<String>>,
     pass_phrase: Option<Zeroizing<String>>,
@@ -29,7 +29,7 @@ pub struct PutCertificate {
 /// Reason why a certificate is not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The name cannot be one of a file.
+    /// The name cannot be a file name.
     #[error("{0:?} is no name for a certificate: letters, digits, `.`, `-` and `_`, 100 at most, no `.` first")]
     Name(String),
     /// The certificate or its key cannot be used.
@@ -43,7 +43,7 @@ pub enum KeepError {
     Disk { path: String, error: io::Error },
 }
 
-/// Directory of the certificates that arrive by API: `NAME.pem`, and `NAME.pass`.
+/// Directory of certificates that arrive by API: `NAME.pem`, and `NAME.pass`.
 pub struct KeptCertificates(PathBuf);
 
 impl KeptCertificates {
@@ -59,12 +59,12 @@ impl KeptCertificates {
         &self.0
     }
 
-    /// Makes the directory, if it is not there.
+    /// Makes the directory if it does not exist.
     pub fn make(&self) -> io::Result<()> {
         private_directory(&self.0)
     }
 
-    /// Checks a certificate and writes it to disk. Returns it, as it is labelled in the table of certificates.
+    /// Checks a certificate and writes it to disk. Returns it with its label in the table of certificates.
     pub fn put(&self, name: &str, put: &PutCertificate) -> Result<Certificate, KeepError> {
         let path = self.file(name)?;
         let text = put.text();
@@ -88,7 +88,7 @@ impl KeptCertificates {
     fn write(&self, name: &str, text: &str, pass_phrase: Option<&str>) -> io::Result<()> {
         self.make()?;
         let pass = format!("{name}.pass");
-        // First: a key whose pass phrase is not there yet could not be used.
+        // Written first: a key could not be used before its pass phrase exists.
         if let Some(phrase) = pass_phrase {
             write_private(&self.0, &pass, phrase.as_bytes())?;
         }
@@ -99,7 +99,7 @@ impl KeptCertificates {
         sync_directory(&self.0)
     }
 
-    /// Removes a certificate. Returns its label, or `None` if there is none of the name.
+    /// Removes a certificate. Returns its label, or `None` if no certificate has the name.
     pub fn remove(&self, name: &str) -> Result<Option<String>, KeepError> {
         let path = self.file(name)?;
         let removed = remove(&path).and_then(|was_there| {
@@ -132,7 +132,7 @@ impl KeptCertificates {
 }
 
 impl PutCertificate {
-    /// Certificate and key in one text: written in one step, they are never those of two certificates.
+    /// Certificate and key in one text: because both are written in one step, they always match.
     fn text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(
             self.certificate.len() + self.key.as_ref().map_or(0, |key| key.len()) + 2,
@@ -147,7 +147,7 @@ impl PutCertificate {
     }
 }
 
-/// Removes a file. Returns whether it was there.
+/// Removes a file. Returns whether it existed.
 fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),

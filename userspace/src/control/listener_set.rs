@@ -1,7 +1,7 @@
-//! Listening sockets: which addresses are listened on, and by which sockets.
+//! Listening sockets: the addresses, and the sockets for them.
 //!
-//! With `sk_lookup` a few sockets serve every address, and an address is an entry of a map. Without it each address has
-//! sockets of its own. Workers share them, in groups.
+//! With `sk_lookup`, a few sockets serve every address, and an address is an entry of a map. Without it, each address
+//! has its own sockets. Workers share sockets in groups.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -27,38 +27,38 @@ pub struct Offer {
     pub steered: bool,
     pub binds: Vec<Bind>,
     pub sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
-    /// Link of the program that steers to these sockets, where it stays attached without its process.
+    /// Link of the program that steers to these sockets, if it stays attached without its process.
     pub link: Option<OwnedFd>,
 }
 
 pub struct ListenerSet {
     workers: Vec<WorkerHandle>,
-    /// The attached `sk_lookup` program; `None` where sockets are bound to addresses instead.
+    /// The attached `sk_lookup` program. `None` if sockets are bound to addresses instead.
     steering: Option<Steering>,
-    /// Tier `cut`, whose programs must know the addresses that are listened on.
+    /// Tier `cut`, whose programs must know the listening addresses.
     cut: Option<Arc<Cut>>,
     /// Duplicates of the workers' listening sockets, to be handed to another process.
     sockets: HashMap<ListenSocketKey, Vec<TcpListener>>,
     binds: HashSet<Bind>,
-    /// Link of a former process' program, which steers until this one's does.
+    /// Link of the earlier process' program, which steers until this process' program does.
     former_link: Option<OwnedFd>,
     /// True once the workers have been given the sockets.
     accepting: bool,
 }
 
-/// Sockets for the addresses that a new configuration adds.
+/// Sockets for the addresses added by a new configuration.
 #[derive(Default)]
 pub struct PreparedSockets {
     sockets: Vec<(ListenSocketKey, Vec<TcpListener>)>,
 }
 
-/// Most workers that accept from one socket. An idle worker then takes what would wait for a busy one: with a queue for
-/// each of two workers, filled by the hash of SO_REUSEPORT, 500 clients' 99th percentile was half as long again. Each
-/// connection wakes all sleeping workers of a group, so groups are small.
+/// Maximum number of workers that accept from one socket. An idle worker then accepts connections that would wait for a
+/// busy one: with a queue per worker, filled by the hash of SO_REUSEPORT, the 99th percentile of 500 clients was half
+/// as long again with two workers. Each connection wakes all sleeping workers of a group, so groups are small.
 const MAX_WORKERS_PER_SOCKET: usize = 8;
 
-/// Returns the number of sockets that `workers` share: the fewest that give each socket equally many workers, because
-/// the kernel gives each socket equally many connections.
+/// Returns the number of sockets for `workers`. It is the smallest that gives each socket the same number of workers,
+/// because the kernel gives each socket the same number of connections.
 fn socket_count(workers: usize) -> usize {
     (1..=workers)
         .find(|groups| workers.is_multiple_of(*groups) && workers / groups <= MAX_WORKERS_PER_SOCKET)
@@ -73,7 +73,7 @@ fn workers_of_socket(socket: usize, workers: usize) -> Range<usize> {
 }
 
 impl ListenerSet {
-    /// Makes the listener set, with the sockets that another process has handed over, or new ones.
+    /// Makes the listener set, with inherited or new sockets.
     pub fn new(
         workers: Vec<WorkerHandle>,
         steering: Option<Steering>,
@@ -89,14 +89,14 @@ impl ListenerSet {
             former_link: None,
             accepting: false,
         };
-        // No worker accepts yet: before a configuration is in force, a connection could not be served.
+        // No worker accepts yet: without an active configuration a connection could not be served.
         match (inherited, &set.steering) {
             (Some(offer), _) => {
                 set.binds.extend(offer.binds);
                 set.sockets.extend(offer.sockets);
                 set.former_link = offer.link;
                 for listeners in set.sockets.values() {
-                    // The length of their queues is what the machine allows by now.
+                    // The queues get the length that the machine allows now.
                     listen::listen_all(listeners)?;
                 }
                 set.add_sockets()?;
@@ -130,7 +130,7 @@ impl ListenerSet {
         self.steering.is_some()
     }
 
-    /// Opens more sockets beside inherited ones, where the predecessor had fewer than we have groups of workers.
+    /// Opens more sockets if the predecessor had fewer sockets than there are groups of workers.
     fn add_sockets(&mut self) -> io::Result<()> {
         let wanted = socket_count(self.workers.len());
         for (socket, listeners) in &mut self.sockets {
@@ -163,7 +163,7 @@ impl ListenerSet {
         Ok(())
     }
 
-    /// Opens or checks the addresses that a configuration adds. Changes nothing; reports all errors at once.
+    /// Opens or checks the addresses that a configuration adds. Changes nothing, and reports all errors together.
     pub fn prepare(&self, model: &Model) -> Result<PreparedSockets, Vec<ListenError>> {
         let (mut prepared, mut errors) = (PreparedSockets::default(), Vec::new());
         let floating = FloatingSources::new(model.ha.as_ref());
@@ -185,7 +185,7 @@ impl ListenerSet {
             };
             match outcome {
                 Ok(()) => {}
-                // keepalived may add the address later; the kernel steers it then.
+                // keepalived may add the address later. The kernel steers it then.
                 Err(ListenError::NotLocal { addr }) if self.is_steered() && floating.moves(addr.ip()) => {}
                 Err(ListenError::NotLocal { addr }) if self.is_steered() => {
                     tracing::warn!(%addr, "A listen address is not on this machine: it is served as soon as it is added.");
@@ -196,7 +196,7 @@ impl ListenerSet {
         if errors.is_empty() { Ok(prepared) } else { Err(errors) }
     }
 
-    /// Listens on the addresses of the configuration, and on no others. Returns how many addresses that is.
+    /// Listens on the addresses of the configuration, and on no others. Returns the number of addresses.
     pub fn commit(&mut self, model: &Model, ids: &[u32], prepared: PreparedSockets) -> Result<usize, SteerError> {
         let wanted: HashSet<Bind> = model.listeners.iter().flat_map(|l| &l.listen).copied().collect();
         let failed = |source| SteerError { done: 0, of: 1, source };
@@ -232,24 +232,24 @@ impl ListenerSet {
         Ok(self.binds.len())
     }
 
-    /// Stops listening: connections that come later are not ours any more.
+    /// Stops listening: later connections do not reach this process.
     pub async fn stop(&mut self, how: StopMode) {
-        // Detached first: a connection that is steered to a closed socket would be dropped, not refused.
+        // Detached first: a connection steered to a closed socket would be dropped, not refused.
         self.steering = None;
         self.stop_workers(how).await;
     }
 
     async fn stop_workers(&mut self, how: StopMode) {
-        // All workers stop at once: a socket that still listens would get the connections of the others.
+        // All workers stop at the same time: a socket that still listens would get the others' connections.
         let told: Vec<_> = self.workers.iter().map(|worker| worker.stop(how)).collect();
         for stopped in told {
-            // A worker whose channel is closed has logged why.
+            // A worker with a closed channel has logged why.
             let _ = stopped.await;
         }
         self.sockets.clear();
     }
 
-    /// Returns duplicates of all listening sockets for another process, which is to listen in our place.
+    /// Returns duplicates of all listening sockets for another process, which will listen instead of this one.
     pub fn offer(&self) -> Offer {
         let duplicate = |listeners: &Vec<TcpListener>| listeners.iter().filter_map(|l| l.try_clone().ok()).collect();
         Offer {
@@ -264,8 +264,8 @@ impl ListenerSet {
         }
     }
 
-    /// Returns duplicates of all listening sockets and of the link. Whoever has them keeps the sockets open, and the
-    /// program that steers to them attached.
+    /// Returns duplicates of all listening sockets and of the link. They keep the sockets open, and the program that
+    /// steers to them attached.
     pub fn duplicates(&self) -> io::Result<Offer> {
         let mut offer = self.offer();
         let duplicated: usize = offer.sockets.iter().map(|(_, all)| all.len()).sum();

@@ -1,4 +1,4 @@
-//! Sees migrations through: puts the weights of each step in force, shows the guards what traffic does, goes back.
+//! Runs migrations: applies the weights of each step, passes real traffic to the guards, and rolls back.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use super::migrations::WatchedMigration;
 use crate::state::Snapshot;
 use crate::sys::unix_ms;
 
-/// Interval at which guards judge. A failure is rolled back within a few of these.
+/// Interval at which guards are evaluated. A failure is rolled back within a few intervals.
 const GUARD_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Most names whose problems an error lists.
+/// Maximum number of names whose problems an error lists.
 const MAX_LISTED_PROBLEMS: usize = 20;
 
-/// Names that a migration is to move.
+/// Names for a migration to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameChoice {
-    /// Names that were given: each must be fit.
+    /// The given names: each must be suitable.
     Given,
-    /// All names of the old cluster that the new one serves too: those that are not fit are left out.
+    /// All names of the old cluster that the new one serves too. Unsuitable ones are left out.
     AllFit,
 }
 
-/// Change of a migration by an operator.
+/// Change of a migration, ordered by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationOrder {
     Pause,
@@ -40,7 +40,7 @@ pub enum MigrationOrder {
     Abort,
 }
 
-/// Whether a cluster has a host that takes connections of any protocol.
+/// Whether a cluster has a host that accepts connections of any protocol.
 pub(super) fn is_usable(snapshot: &Snapshot, cluster: &str) -> bool {
     let index = snapshot.model.clusters.iter().position(|known| known.name == cluster);
     index.is_some_and(|at| {
@@ -49,7 +49,7 @@ pub(super) fn is_usable(snapshot: &Snapshot, cluster: &str) -> bool {
     })
 }
 
-/// Says why a name cannot be moved, or returns `None`.
+/// Returns why a name cannot be moved, or `None`.
 fn unfit(snapshot: &Snapshot, plan: &MigrationPlan, name: &str, route: Option<&Route>) -> Option<String> {
     let (from, to) = (&plan.from, &plan.to);
     let Some(route) = route else {
@@ -90,7 +90,7 @@ fn unfit(snapshot: &Snapshot, plan: &MigrationPlan, name: &str, route: Option<&R
     (has > first).then(|| format!("{name}: {to} has {has} % already; begin with a step that is not less"))
 }
 
-/// Sums up what names have shown in a cluster.
+/// Sums up the figures of names in a cluster.
 pub(super) fn quality<'a>(snapshot: &Snapshot, names: impl Iterator<Item = &'a str>, cluster: &str) -> QualityFigures {
     let names: HashSet<&str> = names.collect();
     let mine = snapshot
@@ -102,8 +102,8 @@ pub(super) fn quality<'a>(snapshot: &Snapshot, names: impl Iterator<Item = &'a s
     })
 }
 
-/// Returns the weights that have to be set so that those which a migration asks for are in force. Names that have gone
-/// are left alone.
+/// Returns the weights that differ from those of a migration and must be set. Names without a route are left out,
+/// except to remove their weights.
 pub(super) fn differing_weights(
     wanted: &BTreeMap<String, Option<ClusterWeights>>,
     snapshot: &Snapshot,
@@ -117,7 +117,7 @@ pub(super) fn differing_weights(
 }
 
 impl Control {
-    /// Begins a migration, or with `is_tried` only says what it would be.
+    /// Begins a migration, or with `is_tried` only returns what it would do.
     pub async fn begin_migration(
         &self,
         plan: MigrationPlan,
@@ -206,7 +206,7 @@ impl Control {
         Some(saved.map(|()| migration))
     }
 
-    /// Writes a migration to disk. Returns when it is there.
+    /// Writes a migration to disk. Returns when it is on disk.
     async fn save_migration(&self, id: u64) -> Result<(), String> {
         let (reply, outcome) = oneshot::channel();
         let ending = || "signalbox is ending".to_owned();
@@ -216,7 +216,7 @@ impl Control {
         outcome.await.unwrap_or_else(|_| Err(ending()))
     }
 
-    /// Sees all migrations through, also those of an earlier process. Never returns.
+    /// Runs all migrations, including those of an earlier process. Never returns.
     pub async fn run_migrations(self) {
         loop {
             if let Err(error) = self.update_testers().await {
@@ -229,7 +229,7 @@ impl Control {
         }
     }
 
-    /// Takes one look at a migration, and does what is due.
+    /// Examines a migration, and takes the action that is due.
     async fn tend_migration(&self, known: WatchedMigration) {
         let WatchedMigration { migration, watch, .. } = known;
         let id = migration.id;
@@ -238,7 +238,7 @@ impl Control {
         let is_held = migration.state == MigrationState::Running && watch.is_in_force();
         if !missing.is_empty() {
             match migration.state {
-                // Somebody else's weights stay until an operator decides.
+                // Weights that another user has set stay until an operator decides.
                 MigrationState::Paused => {}
                 MigrationState::Running if watch.owns_weights() => {
                     let names: Vec<_> = missing.keys().take(MAX_LISTED_PROBLEMS).map(String::as_str).collect();
@@ -263,7 +263,7 @@ impl Control {
         }
     }
 
-    /// Shows a migration what is seen now. Returns it if its state or its step has changed.
+    /// Passes the current observations to a migration. Returns it if its state or its step has changed.
     fn look(&self, before: &Migration, snapshot: &Snapshot, peers: &PeerReports) -> Option<Migration> {
         let now = unix_ms();
         let own = [&before.plan.from, &before.plan.to]
@@ -271,7 +271,7 @@ impl Control {
         let is_usable_here = is_usable(snapshot, &before.plan.to);
         let waits_for = peers.waits_for();
         let changed = self.migrations.change(before.id, |known| {
-            // Ordered otherwise meanwhile: the next look is at that.
+            // The migration has received another order in the meantime: the next round handles it.
             if known.migration.state != before.state || known.migration.step != before.step {
                 return None;
             }
@@ -280,7 +280,7 @@ impl Control {
             }
             let is_in_force = known.watch.is_in_force();
             known.migration.waits_for.clone_from(&waits_for);
-            // A step begins, and a way back ends, when all balancers have its weights.
+            // A step begins, and a rollback ends, when all balancers have its weights.
             if !waits_for.is_empty() && (!is_in_force || known.migration.state.is_going_back()) {
                 return None;
             }
@@ -306,7 +306,7 @@ impl Control {
         changed.flatten()
     }
 
-    /// Carries out what a look has decided.
+    /// Carries out the decision of an examination.
     async fn carry_out(&self, migration: &Migration, snapshot: &Snapshot) {
         let (id, state, percent) = (migration.id, migration.state.as_str(), migration.percent());
         let reason = &migration.reason;
@@ -320,7 +320,7 @@ impl Control {
             tracing::info!(migration = id, state, percent, reason, "Migration goes on.");
         }
         self.migrations.count(migration);
-        // The decision is on disk before the weights: a process that is killed between them carries it out.
+        // The decision is on disk before the weights: if the process is killed in between, the next one carries it out.
         self.save_or_log(id).await;
         if !migration.state.is_ended() {
             self.put_weights(migration, differing_weights(&migration.weights(), snapshot))
@@ -337,12 +337,12 @@ impl Control {
             );
         }
         if !migration.plan.only_here {
-            // Other balancers go back in the same round; who does not answer is asked again.
+            // Other balancers roll back in the same round. Those that do not answer are asked again.
             self.order_peers(&Self::step_order(migration, true)).await;
         }
     }
 
-    /// Pauses a migration because somebody else has set weights of its names.
+    /// Pauses a migration because another user has set weights of its names.
     async fn pause_for_weights(&self, id: u64, names: &str) {
         let why = format!(
             "the weights of {names} were changed meanwhile: resume sets the step's again, abort those from before"
@@ -378,7 +378,7 @@ impl Control {
     }
 }
 
-/// Returns the names that are to move, or says why some of them cannot.
+/// Returns the names to move, or why some of them cannot be moved.
 fn fit_names(
     snapshot: &Arc<Snapshot>,
     plan: &MigrationPlan,

@@ -1,5 +1,5 @@
-//! Migrations on all balancers of a set: the one that has the migration tells the others each step's weights, and they
-//! answer what its traffic shows there. They keep nothing but the weights.
+//! Migrations on all balancers of a set. The balancer that runs the migration sends each step's weights to the others,
+//! and they answer with their traffic's figures. They store only the weights.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::migrate::{differing_weights, is_usable, quality};
 use super::migration_step::{FOLLOW_PATH, PeerReports, StepOrder, StepReport};
 use crate::source::client::ApiClient;
 
-/// Time that another balancer has to answer: guards wait for it.
+/// Time limit for another balancer's answer, because guards wait for it.
 const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Control {
-    /// Returns the order that the state of a migration asks for at all other balancers.
+    /// Returns the order for all other balancers that the state of a migration requires.
     pub(super) fn step_order(migration: &Migration, set: bool) -> StepOrder {
         StepOrder {
             migration: migration.id,
@@ -28,7 +28,7 @@ impl Control {
         }
     }
 
-    /// Gives an order to all other balancers at once.
+    /// Sends an order to all other balancers at the same time.
     pub(super) async fn order_peers(&self, order: &StepOrder) -> PeerReports {
         let balancers: Vec<Balancer> = self.shared.snapshot.load().model.balancers.clone();
         let asked: Vec<_> = balancers
@@ -57,7 +57,7 @@ impl Control {
         all
     }
 
-    /// Asks all other balancers whether they could follow a migration; the error names those that could not.
+    /// Asks all other balancers whether they could follow a migration. The error lists those that could not.
     pub(super) async fn check_peers(&self, migration: &Migration) -> Result<(), String> {
         let order = StepOrder {
             testers: TesterOverrides::new(),
@@ -84,7 +84,7 @@ impl Control {
         ))
     }
 
-    /// Follows the migration of another balancer: puts its weights in force, and reports.
+    /// Follows the migration of another balancer: applies its weights, and reports.
     pub async fn follow_step(&self, order: StepOrder) -> Result<StepReport, String> {
         let missing = differing_weights(&order.weights, &self.shared.snapshot.load());
         if order.set && !missing.is_empty() {
@@ -113,7 +113,7 @@ impl Control {
         })
     }
 
-    /// Puts the testers of all migrations in force, unless they are already.
+    /// Applies the testers of all migrations, if they have changed.
     pub(super) async fn update_testers(&self) -> Result<(), String> {
         let wanted = self.migrations.testers();
         if *self.shared.snapshot.load().testers == wanted {

@@ -7,34 +7,34 @@ use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::migration::guard::QualityFigures;
 use signalbox_core::model::Model;
 
-/// Path at which balancers take orders of the one that has the migration.
+/// Path at which balancers receive orders from the balancer that runs the migration.
 pub const FOLLOW_PATH: &str = "/api/v1/migrations/follow";
 
-/// Order to another balancer: what is to be in force there.
+/// Order to another balancer: the weights and testers that it must apply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepOrder {
-    /// Number of the migration, where it was ordered.
+    /// Number of the migration on the balancer that sends the order.
     pub migration: u64,
     pub from: String,
     pub to: String,
-    /// Weights of each name; null: none set by operators.
+    /// Weights of each name; null: no weights by operators.
     pub weights: BTreeMap<String, Option<ClusterWeights>>,
     #[serde(default)]
     pub testers: TesterOverrides,
-    /// False to answer only which weights differ.
+    /// False to get only the differing weights, without setting any.
     pub set: bool,
 }
 
 /// Answer of another balancer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Number of the process, from which its counts are.
+    /// Number of the process to which the counts belong.
     pub process: u64,
     /// Figures of the names in the old and in the new cluster.
     pub old: QualityFigures,
     pub new: QualityFigures,
-    /// Whether the new cluster has a host that takes connections.
+    /// Whether the new cluster has a host that accepts connections.
     pub is_usable: bool,
     /// Names with other weights.
     pub differing: Vec<String>,
@@ -42,7 +42,7 @@ pub struct StepReport {
     pub unknown: Vec<String>,
 }
 
-/// Counts of another balancer since it was heard first, over restarts of its process.
+/// Counts of another balancer since its first report, across restarts of its process.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCounts {
     process: Option<u64>,
@@ -51,13 +51,13 @@ pub struct PeerCounts {
 }
 
 impl PeerCounts {
-    /// Adds what has been counted since the last report.
+    /// Adds the counts since the last report.
     pub fn add(&mut self, report: &StepReport) {
         let now = (report.old, report.new);
         let since = match self.process {
             Some(process) if process == report.process => self.last,
             Some(_) => <(QualityFigures, QualityFigures)>::default(),
-            // Counts from before the migration are none of its business.
+            // Counts from before the migration are left out.
             None => now,
         };
         self.counted.0 = self.counted.0.plus(now.0.since(since.0));
@@ -70,33 +70,33 @@ impl PeerCounts {
 #[derive(Debug, Default)]
 pub struct PeerReports {
     pub reports: Vec<(String, StepReport)>,
-    /// Balancers that have not answered, each with the reason.
+    /// Balancers that have not answered, with the reasons.
     pub silent: Vec<String>,
 }
 
 impl PeerReports {
-    /// Balancers where the weights are not those of the order, each with a name.
+    /// Names whose weights differ from the order, with their balancers.
     #[must_use]
     pub fn differing(&self) -> Vec<String> {
         let differ = |(url, report): &(String, StepReport)| Some(format!("{} at {url}", report.differing.first()?));
         self.reports.iter().filter_map(differ).collect()
     }
 
-    /// Returns the first balancer at which the new cluster has no host.
+    /// Returns the first balancer on which the new cluster has no host.
     #[must_use]
     pub fn unusable(&self) -> Option<&str> {
         let mut all = self.reports.iter();
         all.find(|(_, report)| !report.is_usable).map(|(url, _)| url.as_str())
     }
 
-    /// Balancers that keep a step from being in force everywhere.
+    /// Balancers on which a step is not applied yet.
     #[must_use]
     pub fn waits_for(&self) -> Vec<String> {
         self.silent.iter().cloned().chain(self.differing()).collect()
     }
 }
 
-/// Says that nodes which may get the addresses would go on with the old weights, or returns `None`.
+/// Returns an error if nodes that may get the addresses would keep the old weights, otherwise `None`.
 pub(super) fn forgotten_nodes(model: &Model) -> Option<String> {
     let nodes = model.ha.as_ref().map_or(0, |ha| ha.nodes.len());
     let told = model.balancers.len() + 1;
@@ -109,7 +109,7 @@ pub(super) fn forgotten_nodes(model: &Model) -> Option<String> {
     })
 }
 
-/// Sums the counts of a set: this balancer's and all others'.
+/// Sums the counts of a set: those of this balancer and of all others.
 pub(super) fn plus_peers(
     own: (QualityFigures, QualityFigures),
     peers: &BTreeMap<String, PeerCounts>,

@@ -1,4 +1,4 @@
-//! Migrations of this balancer, running and ended. The store writes them to disk.
+//! Running and ended migrations of this balancer. The store writes them to disk.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use super::migration_step::PeerCounts;
 
 use crate::sys::unix_ms;
 
-/// Number of ended migrations that are kept.
+/// Number of ended migrations to keep.
 const MAX_ENDED_MIGRATIONS: usize = 50;
 
-/// Time for which the testers of another balancer's migration hold without a word of it.
+/// Time for which the testers of another balancer's migration stay active without a new order.
 const TESTERS_TTL: Duration = Duration::from_secs(60);
 
-/// A migration, and what is known of the step that it holds.
+/// A migration, and the observations of its current step.
 #[derive(Clone, Debug)]
 pub struct WatchedMigration {
     pub migration: Migration,
@@ -28,10 +28,10 @@ pub struct WatchedMigration {
     pub peers: BTreeMap<String, PeerCounts>,
 }
 
-/// Migrations of this balancer, by number, and what it follows of others.
+/// Migrations of this balancer, by number, and testers of other balancers' migrations that it follows.
 pub struct Migrations {
     own: Mutex<BTreeMap<u64, WatchedMigration>>,
-    /// Testers of other balancers' migrations, by number, with the time of the last word of each.
+    /// Testers of other balancers' migrations, by number, with the time of each one's last order.
     followed: Mutex<BTreeMap<u64, (TesterOverrides, Instant)>>,
     /// Number of this process, for balancers that add up its counts.
     process: u64,
@@ -45,7 +45,7 @@ pub struct MigrationCounters {
     ended: [Counter; 3],
     /// Guards that have failed, in the order of [`GuardKind::ALL`].
     failed: [Counter; GuardKind::ALL.len()],
-    /// Time from a failed guard, or an abort, until the weights from before were in force everywhere.
+    /// Time from a failed guard, or an abort, until the earlier weights are active on all balancers.
     pub going_back: Histogram,
 }
 
@@ -92,7 +92,7 @@ impl Migrations {
         self.process
     }
 
-    /// Returns what has been counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &MigrationCounters {
         &self.counters
@@ -128,7 +128,7 @@ impl Migrations {
         }
     }
 
-    /// Returns all testers that are to be in force; those of this balancer's own migrations go before.
+    /// Returns all testers to apply. Those of this balancer's own migrations take precedence.
     #[must_use]
     pub fn testers(&self) -> TesterOverrides {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ impl Migrations {
         all
     }
 
-    /// Adds a migration that `make` makes of its number, unless that refuses; `make` is given those that run.
+    /// Adds the migration that `make` returns for its number, unless it refuses. `make` gets the running ones.
     pub fn begin(
         &self,
         make: impl FnOnce(u64, &[&Migration]) -> Result<Migration, String>,
@@ -171,7 +171,7 @@ impl Migrations {
         self.lock().remove(&id);
     }
 
-    /// Forgets the oldest of the ended beyond those that are kept, and returns their numbers.
+    /// Forgets the oldest ended migrations beyond the number to keep, and returns their numbers.
     pub fn forget_old(&self) -> Vec<u64> {
         let mut all = self.lock();
         let ended: Vec<_> = all
@@ -196,7 +196,7 @@ impl Migrations {
         self.lock().values().map(|known| known.migration.clone()).collect()
     }
 
-    /// Returns those that run.
+    /// Returns the running migrations.
     #[must_use]
     pub fn running(&self) -> Vec<WatchedMigration> {
         self.lock()
@@ -206,12 +206,12 @@ impl Migrations {
             .collect()
     }
 
-    /// Changes a migration. `None`: there is none of this number.
+    /// Changes a migration. `None`: no migration has this number.
     pub fn change<T>(&self, id: u64, change: impl FnOnce(&mut WatchedMigration) -> T) -> Option<T> {
         self.lock().get_mut(&id).map(change)
     }
 
-    /// Leaves all that run to another process.
+    /// Leaves all running migrations to another process.
     pub fn hand_over(&self) {
         self.lock().retain(|_, known| known.migration.state.is_ended());
     }

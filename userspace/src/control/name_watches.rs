@@ -1,4 +1,4 @@
-//! Hostnames of hosts that are resolved: one task for each, begun and ended with the configuration.
+//! Resolves hosts' hostnames: one task per hostname, which the configuration starts and ends.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::source::DiscoveryUpdate;
 use crate::source::resolve::{self, FollowedName};
 use crate::state::Shared;
 
-/// Tasks by their sources.
+/// Tasks by source.
 #[derive(Default)]
 pub(super) struct NameWatches(HashMap<String, (FollowedName, JoinHandle<()>)>);
 
 impl NameWatches {
-    /// Resolves what this configuration names, and no more. Addresses that are known stay until there is an answer.
+    /// Resolves exactly the hostnames in this configuration. Known addresses stay until there is an answer.
     pub(super) fn follow(
         &mut self,
         model: &Model,

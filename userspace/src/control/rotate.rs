@@ -1,4 +1,4 @@
-//! Sees rotations through: waits for flows to end by themselves, until a job's deadline, and closes what is left.
+//! Runs rotations: waits for flows to end normally until a job's deadline, then closes the remaining ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sys::unix_ms;
 /// Interval at which a job checks whether its flows have ended.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Number of hosts that a job's progress names.
+/// Maximum number of hosts that a job's progress lists.
 const MAX_NAMED_HOSTS: usize = 20;
 
 /// Replaces each machine among the subjects by its hosts: a flow knows its host by name.
@@ -39,7 +39,7 @@ fn expand_machines(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<Subject> {
     subjects.iter().flat_map(at).collect()
 }
 
-/// Returns the connections of the hosts that the subjects cover, by host.
+/// Returns the connections of the hosts that match the subjects, by host.
 fn connections_by_host(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<(String, u32)> {
     let configured = snapshot.hosts.iter().flatten();
     let all = configured.chain(&snapshot.draining);
@@ -49,7 +49,7 @@ fn connections_by_host(snapshot: &Snapshot, subjects: &[Subject]) -> Vec<(String
 }
 
 impl Control {
-    /// Takes something out of rotation or in. Returns the job that sees it through.
+    /// Takes subjects out of rotation or back in. Returns the job for it.
     pub async fn rotate(&self, request: RotationRequest) -> Result<Job, RotateError> {
         let (reply, outcome) = oneshot::channel();
         let event = StoreEvent::Rotate(request, reply);
@@ -61,7 +61,7 @@ impl Control {
         Ok(job)
     }
 
-    /// Cancels a job: what it took out is in again.
+    /// Cancels a job: its subjects are back in rotation.
     pub async fn cancel(&self, id: u64) -> Result<Job, RotateError> {
         let (reply, outcome) = oneshot::channel();
         let event = StoreEvent::CancelRotation(id, reply);
@@ -69,7 +69,7 @@ impl Control {
         outcome.await.map_err(|_| RotateError::ShuttingDown)?
     }
 
-    /// Sees through the jobs of an earlier process, and those that another balancer has begun. Never returns.
+    /// Runs the jobs of an earlier process, and those that another balancer has begun. Never returns.
     pub async fn run_jobs(self) {
         loop {
             for job in self.jobs.all().into_iter().filter(|job| job.ended.is_none()) {
@@ -89,10 +89,10 @@ impl Control {
                 self.jobs.release_claim(id);
                 return;
             };
-            // A subject that has been taken in again meanwhile, by whomever, is no business of this job.
+            // A subject that is back in rotation, for any reason, no longer concerns this job.
             let subjects = self.still_out(&job.subjects);
             if subjects.is_empty() && !std::mem::replace(&mut doubted, true) {
-                // The job may have been read from the disk, and its rotation is in force in a moment.
+                // The job may have just been read from disk; its rotation takes effect in a moment.
                 tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
                 continue;
             }
@@ -113,7 +113,7 @@ impl Control {
             };
             let is_first = progress == Progress::Closing && job.progress == Progress::Draining;
             if progress == Progress::Closing {
-                // Repeated on each round: a connection that was being made is there a moment later.
+                // Repeated in each round, because connections in the making appear a moment later.
                 self.close(&self.still_out(&subjects));
             }
             if progress != job.progress {
@@ -136,7 +136,7 @@ impl Control {
                     ),
                     _ => {}
                 }
-                // An error is ignored: at worst the next process finds at once that nothing is left.
+                // An error is ignored: at worst the next process finds at once that no flow is left.
                 let _ = self.events.send(StoreEvent::JobChanged(id));
             }
             tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
@@ -152,8 +152,8 @@ impl Control {
 
     /// Returns the connections that a job waits for, by host or by route.
     ///
-    /// `since` is Unix time in milliseconds: where flows of services have not been counted since then, each of their
-    /// hosts counts as having at least one.
+    /// `since` is Unix time in milliseconds. If flows of services have not been counted since then, each of their hosts
+    /// counts as having at least one.
     pub async fn remaining(&self, subjects: &[Subject], since: u64) -> Vec<(String, u32)> {
         let snapshot = self.shared.snapshot.load_full();
         let subjects = &expand_machines(&snapshot, subjects)[..];
@@ -195,7 +195,7 @@ impl Control {
         });
     }
 
-    /// Returns a job as the API shows it.
+    /// Returns a job in the API's form.
     pub async fn job_view(&self, job: &Job) -> Value {
         let mut remaining = if job.ended.is_none() {
             self.remaining(&job.subjects, job.started).await

@@ -1,8 +1,8 @@
-//! Jobs that take something out of rotation, or in: the progress of each, and what ends it.
+//! Jobs that take subjects out of rotation or back in: their progress, and their end.
 //!
-//! The store decides what is out; that is in force, and on disk, when a job exists. From then on a job only waits for
-//! flows to end by themselves, until its deadline, and closes what is left. It outlives the process: the next one goes
-//! on where it was, with the same deadline.
+//! The store decides what is out of rotation. This is active, and on disk, before a job exists. The job then only waits
+//! for flows to end normally, until its deadline, and closes the rest. It outlives the process: the next one continues
+//! it with the same deadline.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use signalbox_core::rotation::Subject;
 
 use crate::sys::unix_ms;
 
-/// Number of ended jobs that are still shown.
+/// Number of ended jobs to keep.
 const MAX_ENDED_JOBS: usize = 200;
 
-/// Most characters of the reason that an operator gives.
+/// Maximum number of characters of an operator's reason.
 pub const MAX_REASON_CHARS: usize = 200;
 
 /// Direction of a rotation: out, or in again.
@@ -48,19 +48,19 @@ pub enum Progress {
     Closing,
     /// No flow is left.
     Done,
-    /// An operator has cancelled the job: what it had taken out is in again.
+    /// An operator has cancelled the job: its subjects are back in rotation.
     Cancelled,
 }
 
-/// A job that sees a rotation through.
+/// A job that carries out a rotation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub id: u64,
     pub action: Action,
     pub subjects: Vec<Subject>,
-    /// Time of the start, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub started: u64,
-    /// Time at which remaining flows are closed; for `in`, the time of the start.
+    /// Time at which the remaining flows are closed; for `in`, the start time.
     pub deadline: u64,
     pub progress: Progress,
     /// Number of flows that were left at the deadline.
@@ -73,13 +73,13 @@ pub struct Job {
 pub struct RotationRequest {
     pub action: Action,
     pub names: Vec<String>,
-    /// Time to drain; `None` for that of the configuration.
+    /// Time to drain; `None` for the configured time.
     pub timeout: Option<Duration>,
-    /// Permits leaving an application without a host, and naming machines at which no host is known yet.
+    /// Allows leaving an application without a host, and machines that have no known host yet.
     pub force: bool,
-    /// Reason in the operator's words; empty where none was given.
+    /// Reason in the operator's words; empty if none was given.
     pub reason: String,
-    /// Name of whoever requests it.
+    /// Name of the user who requests it.
     pub by: String,
 }
 
@@ -112,7 +112,7 @@ pub enum RotateError {
 #[derive(Default)]
 pub struct Jobs {
     all: Mutex<BTreeMap<u64, Job>>,
-    /// Jobs that a task sees through.
+    /// Jobs that a task is running.
     claimed: Mutex<HashSet<u64>>,
 }
 
@@ -130,7 +130,7 @@ impl Jobs {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
-    /// Returns an id for a new job. Ids grow, also over a restart.
+    /// Returns an id for a new job. Ids grow, even over a restart.
     pub fn next_id(&self) -> u64 {
         let last = self.lock().last_key_value().map_or(0, |(id, _)| *id);
         unix_ms().max(last + 1)

@@ -1,4 +1,4 @@
-//! Runs the source of OpenShift's routing events as configured, with the store's database for a ledger.
+//! Runs the source of OpenShift's routing events as configured, with the store's database as its ledger.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -15,7 +15,7 @@ use crate::state::Shared;
 /// Kind of the ledger's records.
 const KIND: &str = "routing-spi";
 
-/// The source that runs now, for the API.
+/// The running source, for the API.
 pub type CurrentSource = Arc<RwLock<Option<Arc<RoutingSpi>>>>;
 
 /// Runner of the source of routing events.
@@ -25,10 +25,10 @@ pub struct RoutingSupervisor {
     current: CurrentSource,
     out: mpsc::UnboundedSender<DiscoveryUpdate>,
     events: mpsc::UnboundedSender<StoreEvent>,
-    /// Collector of knowledge at the start, when [`Self::start`] returns it instead of telling the store.
+    /// Collector of reports at the start, when [`Self::start`] returns them instead of sending them to the store.
     restored: Arc<Mutex<Option<Vec<DiscoveryUpdate>>>>,
     running: Option<(RoutingEvents, JoinHandle<()>)>,
-    /// Settings with which the source could not be opened: logged once.
+    /// Settings with which the source could not be opened, so that this is logged only once.
     failed: Option<RoutingEvents>,
 }
 
@@ -65,7 +65,7 @@ impl RoutingSupervisor {
         }
     }
 
-    /// Starts the source, and returns what is known of all applications, so that the first table has them.
+    /// Starts the source, and returns all known applications for the first table.
     pub fn start(&mut self, wanted: Option<&RoutingEvents>) -> Vec<DiscoveryUpdate> {
         *self.lock() = Some(Vec::new());
         self.follow(wanted);
@@ -101,7 +101,7 @@ impl RoutingSupervisor {
         }
     }
 
-    /// Tries again to open the source, since the file may be there by now.
+    /// Tries again to open the source, since the file may be available by now.
     pub fn retry(&mut self) {
         if let Some(settings) = self.failed.clone() {
             self.follow(Some(&settings));
@@ -120,7 +120,7 @@ impl RoutingSupervisor {
                 known.push(learnt);
                 return;
             }
-            // A store that is gone means that the process is ending: nothing is acknowledged then.
+            // Without a store the process is ending, so the event is not acknowledged.
             let _ = out.send(learnt);
         });
         let events = self.events.clone();
@@ -131,7 +131,7 @@ impl RoutingSupervisor {
         Ok(spi)
     }
 
-    /// Stops the source; the ledger is not used any more when this returns.
+    /// Stops the source. It no longer uses the ledger when this returns.
     pub fn close(&mut self) {
         if let Some((_, task)) = self.running.take() {
             task.abort();
@@ -143,8 +143,8 @@ impl RoutingSupervisor {
         }
     }
 
-    /// Stops the source and leaves the ledger to another process; [`Self::retry`] starts it again should that process
-    /// fail.
+    /// Stops the source and leaves the ledger to another process. [`Self::retry`] starts it again if that process
+    /// fails.
     pub fn pause(&mut self) {
         if let Some((settings, _)) = &self.running {
             self.failed = Some(settings.clone());
@@ -152,13 +152,13 @@ impl RoutingSupervisor {
         self.close();
     }
 
-    /// Stops the source for good, because another process takes events from now on.
+    /// Stops the source for good, because another process now receives the events.
     pub fn stop(&mut self) {
         self.close();
         self.failed = None;
     }
 
-    /// Returns whether the source is configured, though it may not have been opened.
+    /// Returns whether the source is configured, even if it could not be opened.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.running.is_some() || self.failed.is_some()

@@ -1,7 +1,7 @@
-//! Durable state: all that arrived by API, event and rotation, in one embedded database (redb).
+//! Durable state: everything received by API, event and rotation, in one embedded database (redb).
 //!
-//! A change is on disk when [`StateDb::put`] returns, or nothing of it is. One process has the file at a time; at a
-//! takeover the old one closes it first ([`StateDb::release`]), and opens it again should the new one fail.
+//! A change is on disk completely when [`StateDb::put`] returns, or not at all. Only one process has the file open. At
+//! a takeover the old process closes it first ([`StateDb::release`]), and opens it again if the new one fails.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -51,7 +51,7 @@ pub enum StateDbError {
 /// A change of one record: its kind, its key, and its new value; `None` removes it.
 pub type RecordChange = (&'static str, String, Option<Vec<u8>>);
 
-/// Time that the file is left to another process, which is to open it: longer than a takeover may take.
+/// Time for which the file is left to another process to open: longer than a takeover may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The database file of durable state.
@@ -64,13 +64,13 @@ pub struct StateDb {
 #[derive(Default)]
 struct DbState {
     open: Option<Database>,
-    /// Time since which the file is left to another process.
+    /// Time since when the file is left to another process.
     released_at: Option<Instant>,
     given_up: bool,
 }
 
 impl StateDb {
-    /// Remembers the path. Opens nothing yet.
+    /// Stores the path without opening the file.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl StateDb {
         }
     }
 
-    /// Writes changes: all, or none. Returns when they are on disk.
+    /// Writes all changes, or none. Returns when they are on disk.
     pub fn put(&self, changes: &[RecordChange]) -> Result<(), StateDbError> {
         if changes.is_empty() {
             return Ok(());
@@ -100,7 +100,7 @@ impl StateDb {
         })
     }
 
-    /// Returns all records of a kind. A record that cannot be parsed is left where it is, and logged.
+    /// Returns all records of a kind. A record that cannot be parsed is kept and logged.
     pub fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<(String, T)>, StateDbError> {
         let understood = self.raw(kind)?.into_iter().filter_map(|(key, value)| {
             match serde_json::from_slice(&value) {
@@ -179,7 +179,7 @@ impl StateDb {
                 state.open = Some(db);
                 Ok(done)
             }
-            // After an I/O error the database refuses all further work: the next call opens it anew.
+            // After an I/O error the database refuses all further work. The next call opens it again.
             Err(source) => Err(StateDbError::Write {
                 path: self.path.clone(),
                 source: Box::new(source),
@@ -214,7 +214,7 @@ impl StateDb {
             .and_then(|backend| Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend))
             .map_err(|source| match source {
                 redb::DatabaseError::DatabaseAlreadyOpen => StateDbError::InUse { path },
-                // A file of the wrong kind is `InvalidData`, and treated below.
+                // A file of the wrong kind is `InvalidData`, which is handled below.
                 redb::DatabaseError::Storage(StorageError::Io(source))
                     if source.kind() != std::io::ErrorKind::InvalidData =>
                 {

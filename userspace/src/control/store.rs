@@ -1,7 +1,7 @@
-//! The store: one task that owns the configuration and the standing of every host, and publishes snapshots.
+//! The store: one task that owns the configuration and the state of every host, and publishes snapshots.
 //!
-//! Every change comes in as an [`StoreEvent`], in order; the results are a new snapshot for the workers and the
-//! listening addresses for the [`ListenerSet`]. A change that cannot be carried out is refused whole.
+//! Every change arrives as a [`StoreEvent`], in order. The results are a new snapshot for the workers, and the
+//! listening addresses for the [`ListenerSet`]. A change is applied completely or refused.
 
 mod discovery;
 mod exposure;
@@ -49,11 +49,11 @@ use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared};
 use hosts::{HostEntry, HostKey};
 use persistent_state::PersistentState;
 
-/// Time that listeners wait for the shield in front of them, while the kernel neither takes nor refuses its programs:
-/// verifying them takes some 100 ms, on an emulated processor under load more than a minute.
+/// Time that listeners wait for the shield in front of them while the kernel has neither accepted nor refused its
+/// programs. Verifying them takes some 100 ms; on an emulated CPU under load, more than a minute.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Least interval at which a new model is made of what sources report.
+/// Minimum interval at which a new model is made from the sources' reports.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Store {
@@ -68,26 +68,26 @@ pub struct Store {
     watchers: Watchers,
     tls: tls::TlsSetup,
     named_files: named_files::NamedFiles,
-    /// Answers due to sources whose knowledge is in the next model.
+    /// Answers that sources get when their reports are in the next model.
     discovery_replies: Vec<oneshot::Sender<Result<(), String>>>,
     needs_rebuild: bool,
     rebuilt_at: Instant,
-    /// Testers of migrations: of those of this balancer, and of those that it follows.
+    /// Testers of migrations: of this balancer's own, and of those that it follows.
     testers: Arc<TesterOverrides>,
-    /// Model in force.
+    /// The active model.
     model: Arc<Model>,
     exposure: Arc<ExposeResult>,
     hosts: HashMap<HostKey, HostEntry>,
     clusters: HashMap<String, Arc<ClusterState>>,
     routes: HashMap<HostnamePattern, Arc<RouteState>, FixedState>,
-    /// Counters of the choices for each path of a route.
+    /// Counters of choices, for each path of a route.
     path_tickets: HashMap<(HostnamePattern, String), Arc<Counter>>,
     listeners: HashMap<String, Arc<ListenerState>>,
     draining: Vec<Arc<HostState>>,
     subsets: Arc<[Option<HostOrder>]>,
     /// Name of the machine.
     machine: String,
-    /// Number of addresses that are listened on, once a configuration is in force.
+    /// Number of listening addresses, once a configuration is active.
     addresses: usize,
     is_listening: bool,
     needs_publish: bool,
@@ -138,7 +138,7 @@ impl Store {
         }
     }
 
-    /// Takes events until no sender is left.
+    /// Handles events until no sender is left.
     pub async fn run(
         mut self,
         mut inbox: mpsc::UnboundedReceiver<StoreEvent>,
@@ -156,7 +156,7 @@ impl Store {
                 _ = tick.tick() => self.expire(),
                 () = tokio::time::sleep_until(due.into()), if self.needs_rebuild => {}
             }
-            // Pending events are taken together: many check results make one snapshot.
+            // Pending events are handled together: many check results lead to one snapshot.
             while let Ok(event) = inbox.try_recv() {
                 self.handle(event).await;
             }
@@ -175,7 +175,7 @@ impl Store {
         }
     }
 
-    /// Reads what could not be read at the start, as soon as that is possible.
+    /// Reads the state that could not be read at the start, as soon as that is possible.
     fn ensure_restored(&mut self) -> Result<(), StateDbError> {
         if tokio::task::block_in_place(|| self.persistent.restore())? {
             tracing::info!("The state of an earlier process has been read now.");
@@ -184,7 +184,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a report of the datapath.
+    /// Handles a report of the datapath.
     fn reported(&mut self, report: Report) {
         match report {
             Report::Connected(host) => {
@@ -270,7 +270,7 @@ impl Store {
             }
             StoreEvent::SourceRotation(PendingRotation { request: what, done }) => {
                 let outcome = self.rotate_for_source(what).map_err(|error| error.to_string());
-                // A caller that waits no more is no error: the broker delivers the event again.
+                // A caller that has stopped waiting is no error: the broker delivers the event again.
                 let _ = done.send(outcome);
             }
             StoreEvent::CancelRotation(id, reply) => {
@@ -313,8 +313,8 @@ impl Store {
                 self.services.reattach();
             }
             StoreEvent::HandedOver(done) => {
-                // Sources, records and jobs are the successor's now; the flows of this process end at the latest with
-                // it.
+                // Sources, records and jobs now belong to the successor. The flows of this process end with the process
+                // at the latest.
                 self.watchers.stop();
                 self.persistent.db.give_up();
                 self.persistent.jobs.hand_over();
@@ -327,7 +327,7 @@ impl Store {
         }
     }
 
-    /// Does what depends on time alone: ends ejections, retries and saves.
+    /// Performs the timed work: ends ejections, retries and saves.
     fn expire(&mut self) {
         self.end_ejections();
         self.follow_named_files();
@@ -341,9 +341,9 @@ impl Store {
         self.needs_publish |= self.draining.len() != before;
     }
 
-    /// Carries out a configuration, or changes nothing.
+    /// Applies a configuration, or changes nothing.
     pub(crate) fn apply(&mut self, model: Model) -> Result<Applied, String> {
-        // Sources do not change the addresses: those need no preparation.
+        // Sources do not change the addresses, which then need no preparation.
         let prepared = if model.listeners == self.model.listeners && self.is_listening {
             None
         } else {
@@ -367,7 +367,7 @@ impl Store {
         }
         let before = Arc::clone(&self.model);
         self.install_model(Arc::new(model), prepared).map_err(|error| {
-            // The kernel did not take all of it: restores the previous model, whose addresses are still open.
+            // The kernel did not accept everything: restore the previous model, whose addresses are still open.
             if let Err(again) = self.install_model(before, Some(PreparedSockets::default())) {
                 tracing::error!(
                     error = crate::sys::error_chain(&again),
@@ -423,7 +423,7 @@ impl Store {
             .map(|l| self.listeners.get(&l.name).map_or(0, |state| state.id))
             .collect();
         if let Some(prepared) = prepared {
-            // The shield comes first, also at a start: a denied client must not find an unguarded listener.
+            // The shield comes first, even at the start: a denied client must not find an unguarded listener.
             if model.listeners.iter().any(|listener| listener.shield.is_some()) {
                 let is_settled = tokio::task::block_in_place(|| self.services.wait_until_settled(SHIELD_TIMEOUT));
                 if !is_settled {
@@ -441,7 +441,7 @@ impl Store {
     }
 }
 
-/// Whether what replication and the division of ports have taken at the start is another by now.
+/// Whether the settings that replication and the division of ports read at the start have changed.
 fn needs_restart(before: Option<&HighAvailability>, now: Option<&HighAvailability>) -> bool {
     match (before, now) {
         (Some(before), Some(now)) => {
@@ -452,7 +452,7 @@ fn needs_restart(before: Option<&HighAvailability>, now: Option<&HighAvailabilit
     }
 }
 
-/// Keeps the states of names that stay, makes those of new names, forgets the rest.
+/// Keeps the states of names that stay, makes those of new names, and forgets the rest.
 fn retain_states<K: Eq + Hash, T, S: BuildHasher + Default>(
     states: &mut HashMap<K, Arc<T>, S>,
     names: impl Iterator<Item = K>,

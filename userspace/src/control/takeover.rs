@@ -1,8 +1,8 @@
-//! Passes the listening sockets from a running signalbox to its successor.
+//! Hands the listening sockets over from a running signalbox to its successor.
 //!
-//! Over a unix socket beside the admin socket: the old process sends what it listens on (a line of JSON, then the
-//! descriptors by `SCM_RIGHTS`), the new one starts to serve and says so, the old one stops accepting and drains. The
-//! sockets are the same all the time, so no connection is refused, not even one that waits in a queue.
+//! Uses a unix socket beside the admin socket. The old process sends its listening addresses and sockets (a line of
+//! JSON, then the descriptors by `SCM_RIGHTS`). The new one starts to serve and confirms that. The old one stops
+//! accepting and drains. The sockets stay the same, so no connection is refused, not even a queued one.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpListener;
@@ -32,16 +32,16 @@ struct Manifest {
     steered: bool,
     /// Bound addresses: prefix and port.
     binds: Vec<(ipnet::IpNet, u16)>,
-    /// For each socket its bind, or `None` if it is steered, and the number of descriptors.
+    /// For each socket its bind, or `None` if it is steered, and its number of descriptors.
     sockets: Vec<(Option<(ipnet::IpNet, u16)>, usize)>,
 }
 
 const VERSION: u32 = 1;
 
-/// Time that either side waits for an answer.
+/// Time that each side waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the old process waits for the new one to serve; it goes on serving meanwhile. Verifying the programs takes
-/// seconds on a busy processor, and minutes where that is emulated besides.
+/// Time that the old process waits for the new one to serve, while it continues to serve itself. Verifying the programs
+/// takes seconds on a busy CPU, and minutes on an emulated one.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the path of the takeover socket that belongs to an admin socket.
@@ -58,7 +58,7 @@ pub struct Predecessor {
     pub pid: u32,
 }
 
-/// Requests the sockets of the running signalbox; `None` where none runs.
+/// Requests the sockets of the running signalbox; `None` if none is running.
 pub fn request(admin_socket: &Path) -> io::Result<Option<(Predecessor, Offer)>> {
     let mut stream = match UnixStream::connect(path(admin_socket)) {
         Ok(stream) => stream,
@@ -137,7 +137,7 @@ impl Predecessor {
 fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut byte = [0];
-    // Byte by byte: descriptors follow the line, and a larger read could swallow their message.
+    // Byte by byte: descriptors follow the line, and a larger read could consume their message.
     while stream.read(&mut byte)? == 1 {
         if byte[0] == b'\n' {
             return Ok(text);
@@ -160,7 +160,7 @@ fn send_descriptors(stream: &UnixStream, fds: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a successor in a thread of its own; sends its pid to `relieved` when one has taken over.
+/// Waits for a successor in a separate thread. Sends its pid to `relieved` after it has taken over.
 pub fn serve(
     admin_socket: &Path,
     events: mpsc::UnboundedSender<StoreEvent>,
@@ -241,7 +241,7 @@ fn hand_over(
     if let Some(flow_gc) = flow_gc {
         flow_gc.retire();
     }
-    // This process no longer listens, whether the successor gets the line or not: there is no way back.
+    // This process no longer listens, even if the successor does not get the line: this cannot be undone.
     let _ = stream.write_all(b"stopped\n");
     Ok(pid)
 }

@@ -1,5 +1,5 @@
-//! Watches that the configuration asks for: one for each cluster with `kubernetes` and one for each
-//! hostname of hosts, begun and ended with it.
+//! Watches that the configuration requires: one for each cluster with `kubernetes`, and one for each hostname of hosts.
+//! They start and end with the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Makes the runner, without any watch. Knowledge of the watches becomes events for the store.
+    /// Makes the runner, without any watch. Reports of the watches become events for the store.
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
@@ -59,8 +59,8 @@ impl Watchers {
         }
     }
 
-    /// Runs what this configuration asks for, and no more. A watch whose settings have changed begins anew; what it
-    /// reported stays in force until it reports again.
+    /// Runs exactly the watches that this configuration requires. A watch with changed settings is restarted; its
+    /// earlier report stays active until it reports again.
     pub fn follow(&mut self, model: &Model, discovered: &Discovered) {
         self.routing.follow(model.routing_events.as_ref());
         self.names.follow(model, discovered, &self.shared, &self.out);
@@ -93,12 +93,12 @@ impl Watchers {
         }
     }
 
-    /// Starts the source of routing events, and returns what it knows already.
+    /// Starts the source of routing events, and returns its stored reports.
     pub fn start(&mut self, model: &Model) -> Vec<DiscoveryUpdate> {
         self.routing.start(model.routing_events.as_ref())
     }
 
-    /// Returns whether a source's knowledge of a cluster is still wanted.
+    /// Returns whether a source's reports about a cluster are still wanted.
     #[must_use]
     pub fn wants(&self, source: &str, cluster: &str) -> bool {
         if source.starts_with(DNS_PREFIX) {
@@ -124,7 +124,7 @@ impl Watchers {
         }
     }
 
-    /// Closes the source of routing events, because another process is to have the database.
+    /// Closes the source of routing events, because another process needs the database.
     pub fn release_ledger(&mut self) {
         self.routing.pause();
     }

@@ -1,4 +1,4 @@
-//! Makes the model in force from the configuration and what sources and operators say.
+//! Makes the active model from the configuration, the sources' reports and the operators' settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::source::routing_spi::{SOURCE, why_waiting};
 use crate::state::error_pages::ErrorPages;
 
 impl Store {
-    /// Applies a new configuration, whole or not at all. A text that replaces the file's is on disk before it is in
-    /// force.
+    /// Applies a new configuration completely, or not at all. A text that replaces the file's is on disk before it is
+    /// applied.
     pub(super) fn configure(&mut self, model: Model, instead: Option<ConfigOverride>) -> Result<Applied, String> {
         if instead.is_none() {
             let applied = self.put_in_force(model)?;
@@ -55,7 +55,7 @@ impl Store {
         }
         let secret = self.ticket_secret(&model);
         let named_files = NamedFiles::of(&model);
-        // Before the listeners open: none of them serves without its certificates.
+        // Done before the listeners open: none of them may serve without its certificates.
         let (tls, pages) = tokio::task::block_in_place(|| {
             let pages = ErrorPages::load(&model.pages)?;
             self.tls.prepare(&model, secret.as_ref()).map(|tls| (tls, pages))
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// Secret of the tickets of a configuration's listeners; `None` where they give none.
+    /// Secret for the session tickets of a configuration's listeners; `None` if they issue none.
     pub(super) fn ticket_secret(&mut self, model: &Model) -> Option<TicketSecret> {
         let has_tls = model.listeners.iter().any(|listener| listener.tls.is_some());
         has_tls
@@ -89,7 +89,7 @@ impl Store {
             .flatten()
     }
 
-    /// Has the listeners use the secret of session tickets that balancers share now.
+    /// Makes the listeners use the current shared secret of session tickets.
     pub(super) fn renew_tickets(&mut self) {
         let model = std::sync::Arc::clone(&self.file);
         let Some(secret) = self.ticket_secret(&model) else {
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Warns of applications that the file names and no source has reported: the name may be misspelt.
+    /// Warns of applications in the file that no source has reported: the name may be misspelt.
     fn warn_of_unknown_applications(&self) {
         for cluster in &self.file.clusters {
             if let Some(why) = why_waiting(&self.persistent.discovered, cluster) {
@@ -122,7 +122,7 @@ impl Store {
         }
     }
 
-    /// Starts and ends watches as configured, and forgets what was discovered of clusters that are no longer named.
+    /// Starts and ends watches as configured, and forgets discoveries of clusters that are no longer configured.
     fn follow_sources(&mut self) {
         let discovered = std::sync::Arc::clone(&self.persistent.discovered);
         tokio::task::block_in_place(|| self.watchers.follow(&self.file, &discovered));
@@ -140,9 +140,9 @@ impl Store {
         }
     }
 
-    /// Takes what a source has reported. It is in force with the next model.
+    /// Stores a source's report. It is applied with the next model.
     pub(super) fn apply_discovery(&mut self, learnt: DiscoveryUpdate) {
-        // An error is ignored here: writing fails, too, and reports it.
+        // An error is ignored here: writing fails too, and reports it.
         let _ = self.ensure_restored();
         let DiscoveryUpdate {
             source,
@@ -150,16 +150,16 @@ impl Store {
             discovery: what,
             done,
         } = learnt;
-        // A watch that has been ended may have sent a last word: it is ignored.
+        // A watch that has been ended may have sent a last report, which is ignored.
         if what.is_some() && !self.watchers.wants(&source, &cluster) {
             return;
         }
         if source == SOURCE && what.is_none() && self.watchers.wants(&source, &cluster) {
-            // The application itself is gone, not just the configuration's section for routing events.
+            // The application itself is gone, not only the configuration's section for routing events.
             self.persistent.free_ports(&cluster);
         }
         let keep = if source == SOURCE {
-            // Routing events have records of their own, and need no other.
+            // Routing events have their own records and need no others.
             Persist::BySource
         } else if done.is_some() {
             Persist::Now
@@ -194,14 +194,14 @@ impl Store {
         }
     }
 
-    /// Makes the model anew from what sources have reported.
+    /// Makes the model again from the sources' reports.
     pub(super) fn rebuild_and_reply(&mut self) {
         let began = Instant::now();
         let outcome = self.rebuild().map(drop);
         self.shared.apply_seconds.observe(began.elapsed());
         match &outcome {
             Ok(()) => self.shared.apply_waiting.end(),
-            // The wait goes on in the metrics until a model can be put in force.
+            // The wait continues in the metrics until a model can be applied.
             Err(error) => tracing::error!(error, "The knowledge of sources could not be put in force."),
         }
         for done in std::mem::take(&mut self.discovery_replies) {
@@ -215,7 +215,7 @@ impl Store {
         self.rebuilt_at = Instant::now();
     }
 
-    /// Sets the testers of migrations, in place of those before.
+    /// Sets the testers of migrations, which replace the earlier ones.
     pub(super) fn set_testers(&mut self, testers: TesterOverrides) -> Result<(), String> {
         let before = std::mem::replace(&mut self.testers, Arc::new(testers));
         let outcome = self.rebuild();
@@ -226,7 +226,7 @@ impl Store {
         outcome.map(drop)
     }
 
-    /// Sets the weights of routes, all or none. A route without any gets those of the file and sources.
+    /// Sets the weights of all given routes, or none. A route without weights gets those of the file and sources.
     pub(super) fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<Applied, String> {
         check_weights(&self.model, &self.persistent.weights, set)?;
         self.ensure_restored()

@@ -1,4 +1,4 @@
-//! Applications exposed as layer-4 services: their ports are kept, and changes are announced.
+//! Applications exposed as layer-4 services: keeps their ports, and announces changes.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use signalbox_core::merge::add_testers;
 use super::{Applied, Store};
 
 impl Store {
-    /// Makes the model anew from file, sources and operators' settings, and puts it in force. Newly given ports are on
-    /// disk before.
+    /// Makes the model again from file, sources and operators' settings, and applies it. New ports are on disk before
+    /// that.
     pub(super) fn rebuild(&mut self) -> Result<Applied, String> {
         let memory = &self.persistent;
         let (mut model, exposure) = effective_model(&self.file, &memory.discovered, &memory.weights, &memory.ports);

@@ -1,4 +1,4 @@
-//! Times at which each source was known to be up to date: kept on disk, so that a table that comes from there shows
+//! Times at which each source was last known to be up to date. They are on disk, so that a table read from there shows
 //! its age.
 
 use std::collections::BTreeMap;
@@ -10,24 +10,24 @@ use crate::state::Shared;
 /// Kind of the records: the source's name, and milliseconds since 1970.
 const CONTACT_RECORD: &str = "heard";
 
-/// Interval of writes: after a crash, a table may seem older than it is by this much.
+/// Interval of writes: after a crash, a table may seem older than it is by up to this time.
 const SAVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Prefix of sources that run elsewhere, and are known here only by what they have reported.
+/// Prefix of sources that run elsewhere and are known here only by their reports.
 const AGENT: &str = "agent:";
 
 #[derive(Default)]
 pub(super) struct LastContact {
-    /// Times on disk; `None`: they have not been read yet.
+    /// Times on disk; `None`: not read yet.
     on_disk: Option<BTreeMap<String, u64>>,
     saved: Option<Instant>,
 }
 
 impl LastContact {
-    /// Gives sources the times of an earlier process, and writes those of this process.
+    /// Sets the sources' times of an earlier process, and writes those of this process.
     pub(super) fn save_and_restore(&mut self, memory: &PersistentState, shared: &Shared) {
         if self.on_disk.is_none() {
-            // The file may be held by another process: it is read later.
+            // Another process may hold the file, so it is read later.
             self.on_disk = memory
                 .db
                 .all::<u64>(CONTACT_RECORD)

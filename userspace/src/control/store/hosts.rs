@@ -1,4 +1,4 @@
-//! Hosts of the store: their health, ejection, and their coming and going with a new model.
+//! Hosts of the store: their health and ejection, and changes with a new model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::control::event::Applied;
 use crate::control::health;
 use crate::state::{CheckResult, HostState};
 
-/// A host of the model in force, and the task that probes it.
+/// A host of the active model, and the task that probes it.
 pub(super) struct HostEntry {
     pub(super) state: Arc<HostState>,
     hysteresis: Hysteresis,
@@ -25,13 +25,13 @@ pub(super) struct HostEntry {
     configured: Host,
     check: HealthCheck,
     ejection: Ejection,
-    /// Reasons of failed TLS handshakes that the log has.
+    /// Reasons of failed TLS handshakes that have been logged.
     logged_faults: BTreeSet<String>,
     recheck: Arc<Notify>,
     probe: JoinHandle<()>,
 }
 
-/// Most reasons of a host's failed handshakes that are remembered: a host makes up its certificates' names.
+/// Maximum number of remembered reasons for a host's failed handshakes: a host chooses the names in its certificates.
 const MAX_LOGGED_FAULTS: usize = 16;
 
 impl Drop for HostEntry {
@@ -40,12 +40,12 @@ impl Drop for HostEntry {
     }
 }
 
-/// Names of a cluster and of its host.
+/// Names of a cluster and of one of its hosts.
 pub(super) type HostKey = (String, String);
 
 impl Store {
     pub(super) fn entry(&mut self, host: &Arc<HostState>) -> Option<&mut HostEntry> {
-        // Found by name, because there may be many thousand hosts, and each is checked every few seconds.
+        // Found by name, because there may be thousands of hosts, each checked every few seconds.
         let key = (host.cluster.clone(), host.name.clone());
         self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
     }
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Asks for a check of a host before the next is due.
+    /// Requests a check of a host before the next is due.
     pub(super) fn recheck(&mut self, host: &Arc<HostState>) {
         if let Some(entry) = self.entry(host) {
             entry.recheck.notify_one();
@@ -98,7 +98,7 @@ impl Store {
             .filter(|entry| entry.ejection_record.is_ejected())
             .count();
         let Some(entry) = self.entry(host) else { return };
-        // A failed connect asks for a check before the next is due.
+        // A failed connect requests a check before the next is due.
         entry.recheck.notify_one();
         let policy = entry.ejection;
         if entry.ejection_record.record_failure(&policy, now, (ejected, of)) {
@@ -115,7 +115,7 @@ impl Store {
         }
     }
 
-    /// Tells why a TLS handshake with a host has failed: the log once for each reason, the host's view the last one.
+    /// Reports why a TLS handshake with a host failed: each reason once in the log, the last in the host's view.
     pub(super) fn tls_failed(&mut self, host: &Arc<HostState>, fault: HostTlsFault) {
         let Some(entry) = self.entry(host) else { return };
         if entry.logged_faults.len() >= MAX_LOGGED_FAULTS {
@@ -160,7 +160,7 @@ impl Store {
             for host in &cluster.hosts {
                 let key = (cluster.name.clone(), host.name.clone());
                 let mut kept = before.remove(&key);
-                // A host at another address is another host: the old one drains.
+                // A host with another address is another host: the old one drains.
                 if kept.as_ref().is_some_and(|old| old.configured.address != host.address) {
                     gone.extend(kept.take());
                 }
@@ -169,7 +169,7 @@ impl Store {
                         old.ejection = cluster.ejection;
                         old
                     }
-                    // A change of the check keeps the host: its counters, connections and health stay.
+                    // A changed check keeps the host: its counters, connections and health stay.
                     Some(old) => {
                         let mut new = self.start(cluster, host, Arc::clone(&old.state), old.hysteresis.clone());
                         new.ejection_record = old.ejection_record.clone();
@@ -194,7 +194,7 @@ impl Store {
         }
     }
 
-    /// Returns the state of a host: a new one, or that of a host that comes back while its connections still drain.
+    /// Returns the state of a host: a new one, or that of a returning host whose connections still drain.
     pub(super) fn revive(&mut self, cluster: &Cluster, host: &Host) -> Arc<HostState> {
         let same =
             |old: &Arc<HostState>| old.cluster == cluster.name && old.name == host.name && old.address == host.address;

@@ -1,4 +1,4 @@
-//! Age of names: the cluster that has had a name for longest keeps it when another cluster claims it too.
+//! Age of names: if several clusters claim a name, the cluster that has had it longest keeps it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::hostname::HostnamePattern;
 
-/// Time that a name may be away and keep its age: tools delete a Route and make it anew.
+/// Time that a name may be missing and keep its age: some tools delete a Route and create it again.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Names that clusters have lost lately, with their age.
+/// Names that clusters have lost recently, with their age.
 #[derive(Default)]
 pub(super) struct RecentlyGone(HashMap<String, HashMap<HostnamePattern, (u64, Instant)>>);
 
 impl RecentlyGone {
-    /// Dates the names that a source reports: by what is known of them, by their own dates, or by now.
+    /// Dates the names that a source reports: by their known age, by their own dates, or by the current time.
     pub(super) fn with_since(
         &self,
         cluster: &str,
@@ -44,7 +44,7 @@ impl RecentlyGone {
         what
     }
 
-    /// Remembers names that are gone.
+    /// Remembers names that were removed.
     pub(super) fn remember_gone(&mut self, cluster: &str, before: &ClusterDiscovery, now: Option<&ClusterDiscovery>) {
         let still: std::collections::HashSet<&HostnamePattern> = now
             .iter()

@@ -1,5 +1,5 @@
-//! Files that the configuration names and that are read when it is put in force: authorities, the balancer's own
-//! certificates for hosts, error pages. Read again when they have changed, as certificates and lists of prefixes are.
+//! Files in the configuration that are read when it is applied: authorities, the balancer's own certificates for hosts,
+//! error pages. They are read again when they have changed, like certificates and lists of prefixes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ use super::Store;
 use crate::state::error_pages::ErrorPages;
 use crate::sys::FileStamp;
 
-/// Interval of attempts to read files that cannot be used.
+/// Interval of attempts to read unusable files.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Stamps of files; `None` for one that is not there.
+/// Stamps of files; `None` for a missing file.
 type Stamps = BTreeMap<PathBuf, Option<FileStamp>>;
 
-/// Files of the configuration in force.
+/// Files of the active configuration.
 #[derive(Default)]
 pub(super) struct NamedFiles {
-    /// Stamps of what was read last.
+    /// Stamps of the content that was read last.
     read: Stamps,
-    /// Stamps at the last look: files that still change are not read.
+    /// Stamps at the last check: files that are still changing are not read.
     last_seen: Stamps,
-    /// Time of the next attempt, after one that has failed: its cause may be none of these files.
+    /// Time of the next attempt after a failed one, whose cause may be none of these files.
     retry: Option<Instant>,
     /// Error of that attempt, which is logged once.
     error: Option<String>,
@@ -52,7 +52,7 @@ impl NamedFiles {
         }
     }
 
-    /// Returns whether a file has changed since it was read, and changes no more.
+    /// Returns whether a file has changed since it was read, and is no longer changing.
     fn have_changed(&mut self) -> bool {
         let seen: Stamps = self
             .read
@@ -70,7 +70,7 @@ impl NamedFiles {
 }
 
 impl Store {
-    /// Reads the named files again, if they have changed. One that cannot be used leaves all as it is.
+    /// Reads the named files again if they have changed. If one is unusable, nothing changes.
     pub(super) fn follow_named_files(&mut self) {
         if !tokio::task::block_in_place(|| self.named_files.have_changed()) {
             return;

@@ -1,4 +1,4 @@
-//! Memory of the store beside the configuration: on disk before it is in force.
+//! State of the store in addition to the configuration: it is on disk before it is active.
 
 mod ports;
 mod restore;
@@ -28,15 +28,15 @@ use super::name_ages::RecentlyGone;
 // Kinds of records.
 const DISCOVERED_RECORD: &str = "learnt";
 const ROTATION_RECORD: &str = "rotation";
-/// Kind of earlier versions: all weights in one record, and the configuration that they were set over.
+/// Kind used by earlier versions: all weights in one record, with the configuration that they were set for.
 const WEIGHTS_RECORD: &str = "weights";
-/// Kind of a name's weights: a record for each name.
+/// Kind of a name's weights: one record per name.
 const WEIGHT_RECORD: &str = "weight";
 const JOB_RECORD: &str = "job";
 const MIGRATION_RECORD: &str = "migration";
 const CONFIGURATION_RECORD: &str = "configuration";
 const PREFIXES_RECORD: &str = "prefixes";
-/// Kind of a port from a range of `expose`, by the name of the service that has it.
+/// Kind of a port from a range of `expose`, by the name of its service.
 const PORT_RECORD: &str = "port";
 /// Kind of the secrets of session tickets.
 const TICKET_SECRET_RECORD: &str = "ticket_secret";
@@ -47,7 +47,7 @@ const ONLY_KEY: &str = "all";
 /// Separates the names of source and cluster in a key: neither can contain it.
 const SEPARATOR: char = '\0';
 
-/// Interval at which discovered records are written, which could be discovered anew.
+/// Interval at which discovered records are written. These could be discovered again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Persistent state of the store.
@@ -58,26 +58,26 @@ pub struct PersistentState {
     pub discovered: Arc<Discovered>,
     pub weights: Arc<WeightOverrides>,
     pub rotation: Arc<Rotation>,
-    /// Prefixes of the shield. Each balancer has its own: a record in etcd has no room for a million prefixes.
+    /// Prefixes of the shield. Each balancer has its own, because a record in etcd has no room for a million prefixes.
     pub shield: Arc<ApiPrefixes>,
-    /// Ports of exposed services, and those whose records are still to be written.
+    /// Ports of exposed services, and those whose records are not written yet.
     pub ports: Arc<Ports>,
     unsaved_ports: BTreeSet<String>,
     ports_saved: Option<Instant>,
-    /// Table that balancers share; the records on disk are then a copy, for a start without it.
+    /// Table that balancers share. The records on disk are then a copy, for a start without it.
     shared: Option<Arc<Etcd>>,
-    /// True once the records of an earlier process have been read. Nothing is written before: it would overwrite them.
+    /// True once the records of an earlier process have been read. Before that, a write would overwrite them.
     restored: bool,
-    /// Revision of the shared table that is known: an older one is not news.
+    /// Known revision of the shared table: older ones are ignored.
     revision: u64,
-    /// Configuration that the API has put in place of the file's.
+    /// Configuration set by API that replaces the file's.
     config_override: Option<ConfigOverride>,
     /// Secrets of session tickets: the balancer's own, and that of the shared table.
     own_ticket_secret: Option<TicketSecret>,
     shared_ticket_secret: Option<TicketSecret>,
     /// True if listeners use the shared secret, or wait for it.
     shares_tickets: bool,
-    /// Names that have gone lately, with their age: a Route that is deleted and made anew keeps its precedence.
+    /// Recently removed names, with their age: a Route that is deleted and created again keeps its precedence.
     recently_gone: RecentlyGone,
     /// Discovered records that are not on disk yet: source and cluster.
     unsaved: BTreeSet<(String, String)>,
@@ -96,27 +96,27 @@ pub enum PersistError {
 /// Changes by other balancers.
 #[derive(Debug, Default)]
 pub struct SharedChanges {
-    /// Subjects taken out of rotation, and (`is_in`) those taken in.
+    /// Subjects taken out of rotation, and (`is_in`) those taken back in.
     pub taken_out: Vec<(Subject, RotatedOut)>,
     pub taken_in: Vec<Subject>,
-    /// True if a new model is to be made.
+    /// True if a new model must be made.
     pub needs_rebuild: bool,
-    /// True if the secret of session tickets is another, or the table has lost it.
+    /// True if the secret of session tickets has changed, or the table has lost it.
     pub needs_tickets: bool,
 }
 
 /// Time at which discovered records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persist {
-    /// Before they are in force.
+    /// Before they are applied.
     Now,
-    /// Some seconds later: they can be discovered anew.
+    /// A few seconds later: they can be discovered again.
     Soon,
-    /// Never here: the source keeps records of its own.
+    /// Never here: the source keeps its own records.
     BySource,
 }
 
-/// Configuration that replaces the file's as long as the file's text stays what it was then.
+/// Configuration that replaces the file's, as long as the file's text does not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigOverride {
     /// Fingerprint of the file's text: [`crate::control::event::fingerprint`].
@@ -138,7 +138,7 @@ struct OutRecord {
 }
 
 impl PersistentState {
-    /// Makes an empty memory.
+    /// Makes an empty state.
     #[must_use]
     pub fn new(durable: Arc<StateDb>, jobs: Arc<Jobs>, migrations: Arc<Migrations>, shared: Option<Arc<Etcd>>) -> Self {
         Self {
@@ -165,14 +165,14 @@ impl PersistentState {
         }
     }
 
-    /// Returns the configuration that the API has put in place of a file with this fingerprint.
+    /// Returns the configuration set by API that replaces a file with this fingerprint.
     #[must_use]
     pub fn override_of(&self, file: u64) -> Option<&str> {
         let instead = self.config_override.as_ref().filter(|instead| instead.of == file);
         instead.map(|instead| instead.text.as_str())
     }
 
-    /// Sets or removes the configuration in place of the file's. Returns the previous one.
+    /// Sets or removes the configuration that replaces the file's. Returns the previous one.
     pub fn set_override(&mut self, instead: Option<ConfigOverride>) -> Result<Option<ConfigOverride>, StateDbError> {
         if instead != self.config_override {
             self.put(&[(CONFIGURATION_RECORD, ONLY_KEY.to_owned(), instead.as_ref().map(json))])?;
@@ -180,7 +180,7 @@ impl PersistentState {
         Ok(std::mem::replace(&mut self.config_override, instead))
     }
 
-    /// Sets the weights of names, all or none. Names without any get those of the file and sources.
+    /// Sets the weights of all given names, or none. Names without weights get those of the file and sources.
     pub fn set_weights(&mut self, set: &BTreeMap<String, Option<ClusterWeights>>) -> Result<(), PersistError> {
         let record = |(host, shares): (&String, &Option<ClusterWeights>)| {
             (WEIGHT_RECORD, host.clone(), shares.as_ref().map(json))
@@ -197,10 +197,10 @@ impl PersistentState {
         Ok(())
     }
 
-    /// Sets the prefixes of a listener or a service, or of all where the name is empty.
+    /// Sets the prefixes of a listener or a service, or of all if the name is empty.
     pub fn set_prefixes(&mut self, name: &str, prefixes: &Arc<Prefixes>) -> Result<(), StateDbError> {
         let record = (!prefixes.is_empty()).then(|| json(&**prefixes));
-        // The separator makes the key non-empty where the name is empty.
+        // The separator makes the key non-empty even if the name is empty.
         self.put(&[(PREFIXES_RECORD, format!("{SEPARATOR}{name}"), record)])?;
         let told = Arc::make_mut(&mut self.shield);
         if prefixes.is_empty() {
@@ -211,7 +211,7 @@ impl PersistentState {
         Ok(())
     }
 
-    /// Takes what a source knows of a cluster. Returns whether that is news.
+    /// Stores a source's report about a cluster. Returns whether it is new.
     pub fn set_discovered(
         &mut self,
         source: &str,
@@ -236,7 +236,7 @@ impl PersistentState {
             Persist::Soon => drop(self.unsaved.insert(key)),
             Persist::BySource => {}
         }
-        // Copies only pointers: mostly a snapshot shares the table, and `make_mut` clones it.
+        // Only pointers are copied: usually a snapshot shares the table, and `make_mut` clones it.
         let discovered = Arc::make_mut(&mut self.discovered);
         match what {
             Some(what) => {
@@ -258,7 +258,7 @@ impl PersistentState {
         Ok(true)
     }
 
-    /// Writes discovered records, for a start at which the sources cannot be reached.
+    /// Writes discovered records, for a start without access to the sources.
     pub fn save(&mut self) {
         if (self.unsaved.is_empty() && self.unsaved_ports.is_empty()) || self.saved.elapsed() < SAVE_INTERVAL {
             return;
@@ -290,7 +290,7 @@ impl PersistentState {
         }
     }
 
-    /// Sets what is out of rotation, and the job that sees to it.
+    /// Sets what is out of rotation, and the job for it.
     pub fn rotate(&mut self, rotation: Rotation, job: &Job) -> Result<(), PersistError> {
         let mut changes = Vec::new();
         for subject in self.rotation.0.keys().filter(|s| !rotation.0.contains_key(s)) {
@@ -308,7 +308,7 @@ impl PersistentState {
         if self.shared.is_some() {
             self.put_shared(&changes)?;
             self.rotation = Arc::new(rotation);
-            // A lost job record does no harm: the job is made anew from what is out of rotation.
+            // A lost job record does no harm: the job is created again from the rotation.
             self.job_written(job);
         } else {
             changes.push(job_record(job));
@@ -325,7 +325,7 @@ impl PersistentState {
         }
     }
 
-    /// Writes a migration, and forgets the oldest that have ended.
+    /// Writes a migration, and forgets the oldest ended ones.
     pub fn migration_changed(&self, id: u64) -> Result<(), StateDbError> {
         let record = |id: u64, value| (MIGRATION_RECORD, id.to_string(), value);
         let mut changes: Vec<_> = self
@@ -357,7 +357,7 @@ impl PersistentState {
     }
 }
 
-/// Returns whether a source's records are shared: not those of watches, which each balancer has itself.
+/// Returns whether a source's records are shared. Those of watches are not, because each balancer has them.
 fn is_shared(source: &str) -> bool {
     source.starts_with("api:") || source.starts_with("agent:")
 }
@@ -370,13 +370,13 @@ fn discovered_record((source, cluster): &(String, String), what: Option<&Cluster
     )
 }
 
-/// Returns the record of a job; an ended job is removed, because the next process has no use for it.
+/// Returns the record of a job. An ended job is removed, because the next process does not need it.
 fn job_record(job: &Job) -> RecordChange {
     let value = job.ended.is_none().then(|| json(job));
     (JOB_RECORD, job.id.to_string(), value)
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Cannot fail: all types are ours, with text for keys.
+    // Cannot fail: all types are ours, with strings as keys.
     serde_json::to_vec(value).unwrap_or_default()
 }

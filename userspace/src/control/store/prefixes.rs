@@ -1,4 +1,4 @@
-//! Prefixes of the shield that the API has set, and changes of them.
+//! Shield prefixes set by API, and changes of them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Store;
 use crate::control::event::PrefixChange;
 
 impl Store {
-    /// Changes prefixes, on disk as well. Returns the new prefixes.
+    /// Changes prefixes, on disk too. Returns the new prefixes.
     pub(super) fn set_prefixes(&mut self, name: &str, change: PrefixChange) -> Result<Arc<Prefixes>, String> {
         self.ensure_restored()
             .map_err(|error| crate::sys::error_chain(&error))?;

@@ -15,7 +15,7 @@ use super::Store;
 use crate::state::{Binds, HostState, IdleTimeouts, Snapshot};
 
 impl Store {
-    /// Counters of the choices for each path, by the index of its route.
+    /// Counters of choices for each path, by the index of its route.
     fn path_tickets(&self) -> HashMap<usize, Vec<Arc<Counter>>, FixedState> {
         if self.path_tickets.is_empty() {
             return HashMap::default();
@@ -105,7 +105,7 @@ impl Store {
     }
 }
 
-/// Returns the standing of a host in a snapshot.
+/// Returns the eligibility of a host in a snapshot.
 pub(super) fn eligibility(
     hosts: &[Vec<Arc<HostState>>],
     rotation: &Rotation,

@@ -1,4 +1,4 @@
-//! Takes things out of rotation, and in.
+//! Takes subjects out of rotation, and back in.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::control::rotation_jobs::{Action, Job, MAX_REASON_CHARS, Progress, Rot
 use crate::source::routing_spi::{EndpointRotation, OWNER};
 use crate::sys::unix_ms;
 
-/// Most applications that a refusal names.
+/// Maximum number of applications that a refusal lists.
 const MAX_NAMED_APPLICATIONS: usize = 5;
 
 impl Store {
-    /// Carries out a rotation, or changes nothing. The change is on disk when this returns, and in force with the next
+    /// Carries out a rotation, or changes nothing. The change is on disk when this returns, and active with the next
     /// snapshot.
     pub(super) fn rotate(&mut self, request: RotationRequest) -> Result<Job, RotateError> {
         if request.names.is_empty() {
@@ -35,8 +35,8 @@ impl Store {
         self.rotate_named(&request, named)
     }
 
-    /// Carries out a rotation that a routing event asks for. A subject that is out already gets no second job, and a
-    /// subject that somebody else took out is not taken in.
+    /// Carries out a rotation requested by a routing event. A subject that is out already gets no second job. A subject
+    /// that someone else took out is not taken in.
     pub(super) fn rotate_for_source(&mut self, what: EndpointRotation) -> Result<(), RotateError> {
         self.ensure_restored()
             .map_err(|error| RotateError::StateDb(crate::sys::error_chain(&error)))?;
@@ -53,7 +53,7 @@ impl Store {
             }
             EndpointRotation::In(_) => return Ok(()),
         };
-        // Forced, because the publisher knows what it does: the last gear of an application may go, too.
+        // Forced, because the publisher decides: the last gear of an application may be taken out too.
         let request = RotationRequest {
             action,
             names: Vec::new(),
@@ -126,7 +126,7 @@ impl Store {
         Ok(job)
     }
 
-    /// Refuses rotations that are most likely mistakes.
+    /// Refuses rotations that are probably mistakes.
     fn check(&self, request: &RotationRequest, named: &[Subject]) -> Result<(), RotateError> {
         let is_long = request.reason.chars().count() > MAX_REASON_CHARS;
         if is_long || request.reason.chars().any(char::is_control) {
@@ -146,7 +146,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a change that another balancer has made in the shared table.
+    /// Applies a change that another balancer has made in the shared table.
     pub(super) fn adopt_shared(&mut self, records: SharedRecords) {
         let adopted = self.persistent.adopt_shared(records);
         self.needs_rebuild |= adopted.needs_rebuild;
@@ -157,7 +157,7 @@ impl Store {
             return;
         }
         self.publish();
-        // A subject taken out by another balancer drains here, too, until the deadline set there.
+        // A subject taken out by another balancer drains here too, until the deadline set there.
         for (subject, out) in adopted.taken_out {
             let mut job = self.persistent.jobs.get(out.job).unwrap_or_else(|| Job {
                 id: out.job,
@@ -181,7 +181,7 @@ impl Store {
         }
     }
 
-    /// Cancels a job: what it took out is in again.
+    /// Cancels a job: its subjects are back in rotation.
     pub(super) fn cancel(&mut self, id: u64) -> Result<Job, RotateError> {
         let found = self.persistent.jobs.get(id).filter(|job| job.ended.is_none());
         let mut job = found.ok_or(RotateError::NoJob(id))?;
@@ -197,7 +197,7 @@ impl Store {
         self.persistent
             .rotate(rotation, job)
             .map_err(|error| RotateError::StateDb(crate::sys::error_chain(&error)))?;
-        // Published before the answer, so that later requests see it, and before the job, which looks at what is out.
+        // Published before the answer, so that later requests see it, and before the job, which reads what is out.
         self.publish();
         self.persistent.jobs.insert(job.clone());
         let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
@@ -206,7 +206,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the wait of jobs for these subjects to drain.
+    /// Ends the draining of jobs for these subjects.
     fn stop_draining(&self, subjects: &[Subject], by: u64) {
         for job in self.persistent.jobs.all() {
             if job.id == by || job.ended.is_some() {
@@ -224,7 +224,7 @@ impl Store {
         }
     }
 
-    /// Finds the subject that is out of rotation by this name.
+    /// Finds the subject with this name among those out of rotation.
     fn resolve_out(&self, name: &str) -> Result<Subject, RotateError> {
         let out = &self.persistent.rotation.0;
         // The subject may no longer be configured.
@@ -257,14 +257,14 @@ impl Store {
         Some(host.address)
     }
 
-    /// Returns applications, and listeners' own clusters, that have a usable host now and would have none.
+    /// Returns applications, and listeners' own clusters, that have a usable host now but would have none.
     fn left_without_host(&self, rotation: &Rotation) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
         let (model, before) = (&snapshot.model, &snapshot.view);
         let after = RoutingView::new(
             model,
             |cluster, host| eligibility(&snapshot.hosts, rotation, cluster, host),
-            // Taking out an application itself is meant to leave it without hosts.
+            // Taking out an application means leaving it without hosts.
             |_| false,
         );
         let has = |view: &RoutingView, route| view.cluster(Destination::Route(route), 0).is_some();
@@ -290,7 +290,7 @@ impl Store {
         lost
     }
 
-    /// Returns the time that flows may go on: the longest that the configuration allows any of the subjects.
+    /// Returns the time for which flows may continue: the longest that is configured for any of the subjects.
     fn drain_timeout(&self, subjects: &[Subject]) -> Duration {
         let of = |subject: &Subject| match subject {
             Subject::Application(name) => {

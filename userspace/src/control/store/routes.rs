@@ -1,9 +1,9 @@
-//! States of routes, through changes of the configuration.
+//! States of routes across configuration changes.
 
 use super::Store;
 
 impl Store {
-    /// Keeps the states of names that stay. Flows of a route that goes still count, and the route may come back.
+    /// Keeps the states of names that stay. Flows of a removed route still count, and the route may come back.
     pub(super) fn keep_routes(&mut self) {
         let book = &self.shared.route_labels;
         book.set_max(self.model.metrics.routes);

@@ -1,4 +1,4 @@
-//! TLS of the configuration: built before the configuration is in force, so that a mistake in a file refuses it.
+//! TLS of the configuration, built before the configuration is applied, so that an error in a file refuses it.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -28,22 +28,22 @@ use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
 use crate::sys::private_directory;
 
-/// TLS in force, and the watch of its certificates' files.
+/// Active TLS, and the watch of its certificate files.
 pub(super) struct TlsSetup {
     pub(super) state: Arc<TlsState>,
     certificates: SharedCertificates,
     shared: Arc<Shared>,
     /// Places of certificates that are watched.
     places: Vec<CertificateFiles>,
-    /// Rules for HTTP/2, and the model that they are of.
+    /// HTTP/2 rules, and their model.
     http2: Option<(Arc<Model>, Arc<Http2Offers>)>,
     watch: Option<JoinHandle<()>>,
 }
 
-/// TLS that is ready to be put in force.
+/// TLS that is ready to be applied.
 pub(super) struct PreparedTls {
     state: Arc<TlsState>,
-    /// Certificates of other places than those in force, as they are now.
+    /// Current certificates, if they come from other places than the active ones.
     loaded: Option<(Vec<CertificateFiles>, CertificateLoader, LoadReport)>,
 }
 
@@ -59,8 +59,7 @@ impl TlsSetup {
         }
     }
 
-    /// Builds what the configuration says, from the files as they are now. `secret`: that of session tickets, where
-    /// listeners give them out.
+    /// Builds the configured TLS from the current files. `secret`: that of session tickets, if listeners issue them.
     pub(super) fn prepare(&mut self, model: &Model, secret: Option<&TicketSecret>) -> Result<PreparedTls, String> {
         if model.listeners.iter().any(|listener| listener.tls.is_some()) {
             make_directory(&KeptCertificates::of(model));
@@ -78,7 +77,7 @@ impl TlsSetup {
         } else {
             let mut loader = CertificateLoader::new(places.clone());
             let report = loader.load(now());
-            // A file that the configuration names must be good now; directories may hold what cannot be used yet.
+            // A file in the configuration must be good now. Directories may contain files that cannot be used yet.
             let named: Vec<PathBuf> = places.iter().filter_map(certificate_file).collect();
             let is_named = |label: &str| named.iter().any(|path| path.as_os_str() == label);
             if let Some(error) = report.errors.iter().find(|error| is_named(&error.label)) {
@@ -140,7 +139,7 @@ impl TlsSetup {
         Ok(ListenerTlsState { configs, resolver })
     }
 
-    /// Returns where HTTP/2 is offered. Rules are made once for a model, however often snapshots are.
+    /// Returns where HTTP/2 is offered. The rules are made once per model, even with many snapshots.
     pub(super) fn http2_offers(&mut self, model: &Arc<Model>) -> Arc<Http2Offers> {
         match &self.http2 {
             Some((of, offers)) if Arc::ptr_eq(of, model) => Arc::clone(offers),
@@ -154,7 +153,7 @@ impl TlsSetup {
         }
     }
 
-    /// Puts what was prepared in force. Returns what was in force before.
+    /// Applies prepared TLS. Returns the previous state.
     pub(super) fn commit(&mut self, prepared: PreparedTls) -> Arc<tls::TlsState> {
         if let Some((places, loader, report)) = prepared.loaded {
             if let Some(watch) = self.watch.take() {
@@ -172,7 +171,7 @@ impl TlsSetup {
     }
 }
 
-/// Files for the shield and the admin API that are not there. Others than the one who runs signalbox may not read some.
+/// Missing files for the shield and the admin API. Only the user who runs signalbox may be able to read some.
 fn missing_files(model: &Model) -> Vec<String> {
     let of_lists = |lists: &PrefixLists| [lists.deny_files.clone(), lists.allow_files.clone()].concat();
     let listeners = model.listeners.iter().filter_map(|listener| listener.shield.as_ref());
@@ -193,7 +192,7 @@ fn missing_files(model: &Model) -> Vec<String> {
     missing.into_iter().collect()
 }
 
-/// Mistakes in the files that a configuration names, as they are now: those that refuse it, and those that do not.
+/// Errors in the files of a configuration, at this moment: those that refuse it, and those that do not.
 #[must_use]
 pub fn file_problems(model: &Model) -> (Vec<String>, Vec<String>) {
     let mut problems: Vec<_> = ErrorPages::load(&model.pages).err().into_iter().collect();
@@ -221,7 +220,7 @@ pub fn file_problems(model: &Model) -> (Vec<String>, Vec<String>) {
     (problems, warnings.collect())
 }
 
-/// Mistakes that a certificate is used with.
+/// Problems of a certificate that is used nevertheless.
 fn warnings_of(certificate: &Certificate, now: u64) -> impl Iterator<Item = String> {
     let warnings = certificate.warnings(now);
     warnings.map(|warning| format!("certificate {}: {warning}", certificate.label))
@@ -261,7 +260,7 @@ impl std::hash::Hash for BackendKey {
     }
 }
 
-/// Keeps the certificates in line with their files, and tells of mistakes in them.
+/// Keeps the certificates up to date with their files, and reports errors in them.
 async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
     let mut told = BTreeSet::new();
     let report = |found: &LoadReport| {
@@ -288,7 +287,7 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
     }
 }
 
-/// Places of all certificates: those of the configuration, and the directories that routing events and the API fill.
+/// Places of all certificates: those of the configuration, and the directories filled by routing events and the API.
 /// None if no listener needs them.
 fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
     if model.listeners.iter().all(|listener| listener.tls.is_none()) {
@@ -300,11 +299,11 @@ fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
         .and_then(|events| events.certificates.clone());
     let of_events = of_events.map(|path| CertificateFiles::Directory {
         path,
-        // Whoever owns one alias must not answer for others, whatever his certificate says.
+        // The owner of one alias must not answer for others, even if the certificate has their names.
         names: NamesFrom::FileName,
     });
     let kept = KeptCertificates::of(model);
-    // `signalbox check` may run where there is no such directory, or as a user who may not look into it.
+    // `signalbox check` may run without such a directory, or as a user who may not read it.
     let of_api = std::fs::read_dir(kept.path())
         .is_ok()
         .then(|| CertificateFiles::Directory {
@@ -359,7 +358,7 @@ fn has_reencryption(model: &Model) -> bool {
     let of_listeners = model.listeners.iter().filter_map(|listener| listener.tls.as_ref());
     let of_routes = model.routes.iter().filter_map(|route| route.tls.as_ref()?.termination);
     let mut all = of_listeners.map(|tls| tls.termination).chain(of_routes);
-    // Names of clusters whose certificates are read may come to be re-encrypted.
+    // Clusters whose certificates are read may get names with re-encryption later.
     all.any(|termination| termination == Termination::Reencrypt)
         || cluster_certificates::directories(model).next().is_some()
 }

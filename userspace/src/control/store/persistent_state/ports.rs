@@ -1,4 +1,4 @@
-//! Ports of exposed services: a record for each, shared where balancers share a table.
+//! Ports of exposed services: one record for each, shared if balancers share a table.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use super::{PORT_RECORD, PersistentState, SAVE_INTERVAL, json};
 use crate::control::state_db::RecordChange;
 
 impl PersistentState {
-    /// Keeps these ports of exposed services, and no others. A port that cannot be written counts until this process
-    /// ends, and is tried again: clients need not wait for the disk.
+    /// Keeps these ports of exposed services, and no others. A port that cannot be written is used until this process
+    /// ends, and the write is tried again: clients need not wait for the disk.
     pub fn keep_ports(&mut self, ports: &Ports) {
         let before = &self.ports;
         let changed = ports.iter().filter(|(name, port)| before.get(*name) != Some(*port));
@@ -21,8 +21,8 @@ impl PersistentState {
         }
         self.unsaved_ports.extend(names);
         self.ports = Arc::new(ports.clone());
-        // The pause ends a race: balancers whose ranges differ, as during a rollout, would overwrite each other
-        // without end.
+        // The pause ends a race: balancers with different ranges, as during a rollout, would overwrite each other
+        // forever.
         if self.ports_saved.is_some_and(|then| then.elapsed() < SAVE_INTERVAL) && self.shared().is_some() {
             if let Err(error) = self.put(&self.unsaved_records()) {
                 tracing::warn!(
@@ -35,7 +35,7 @@ impl PersistentState {
         }
     }
 
-    /// Frees the ports of an application that is gone.
+    /// Frees the ports of a removed application.
     pub fn free_ports(&mut self, application: &str) {
         let is_of = |name: &String| name.split_once(':').is_some_and(|(of, _)| of == application);
         let mut ports = (*self.ports).clone();

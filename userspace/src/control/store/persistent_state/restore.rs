@@ -46,7 +46,7 @@ impl PersistentState {
             )
         });
         self.shield = Arc::new(prefixes.collect());
-        // Clients of the earlier process use its ports: ports given since then give way.
+        // Clients of the earlier process use its ports, so they replace ports assigned since then.
         let ports = self.db.all::<u16>(PORT_RECORD)?;
         Arc::make_mut(&mut self.ports).extend(ports);
         self.restore_ticket_secret();
@@ -58,7 +58,7 @@ impl PersistentState {
         let mut discovered = (*self.discovered).clone();
         for (key, learned) in learnt {
             if let Some((source, cluster)) = key.split_once(SEPARATOR) {
-                // Knowledge discovered since the start is newer than the records.
+                // Discoveries since the start are newer than the records.
                 let of = discovered.entry(source.to_owned()).or_default();
                 of.entry(cluster.to_owned()).or_insert_with(|| Arc::new(learned));
             }
@@ -87,12 +87,12 @@ impl PersistentState {
         Ok(true)
     }
 
-    /// Reads the shared table, so that the first model is right already.
+    /// Reads the shared table, so that the first model is already correct.
     pub async fn restore_shared(&mut self) -> Result<(), PersistError> {
         if let Some(etcd) = self.shared.clone() {
             let records = etcd.read_all().await?;
             if records.is_new {
-                // The shared table is new: it begins with this balancer's records.
+                // The shared table is new: it starts with this balancer's records.
                 self.revision = etcd.put(&self.shared_records(), records.revision).await?;
             } else {
                 self.adopt_shared(records);

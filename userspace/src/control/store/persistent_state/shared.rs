@@ -1,4 +1,4 @@
-//! The part of the state that balancers share: records in an etcd, and changes by others.
+//! The part of the state that balancers share: records in etcd, and changes by others.
 
 use std::sync::Arc;
 
@@ -38,13 +38,13 @@ impl PersistentState {
         changes
     }
 
-    /// Returns the shared table's client, where balancers share one.
+    /// Returns the shared table's client, if balancers share one.
     #[must_use]
     pub fn shared(&self) -> Option<Arc<Etcd>> {
         self.shared.clone()
     }
 
-    /// Takes the content of the shared table, unless it is older than what is known. Returns what that changes.
+    /// Adopts the content of the shared table, unless it is older than the known one. Returns the changes.
     pub fn adopt_shared(&mut self, records: SharedRecords) -> SharedChanges {
         let mut adopted = SharedChanges::default();
         if (records.revision < self.revision && !records.is_rolled_back) || records.is_new {
@@ -100,7 +100,7 @@ impl PersistentState {
             }
         }
         for (subject, out) in &rotation.0 {
-            // A subject that went in and out again between two reads is a new rotation, with its own drain.
+            // A subject that went in and out again between two reads is a new rotation, with a separate drain.
             if self.rotation.0.get(subject).is_none_or(|known| known.job != out.job) {
                 adopted.taken_out.push((subject.clone(), out.clone()));
             }
@@ -139,7 +139,7 @@ impl PersistentState {
         adopted
     }
 
-    /// Writes records that balancers share: to the shared table first, where there is one.
+    /// Writes records that balancers share: to the shared table first, if there is one.
     pub fn put_shared(&mut self, changes: &[RecordChange]) -> Result<(), PersistError> {
         let Some(etcd) = self.shared.clone() else {
             return Ok(self.put(changes)?);

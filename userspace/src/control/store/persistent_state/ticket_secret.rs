@@ -1,5 +1,5 @@
-//! Secret of session tickets: on disk, so that sessions outlive the process, and in the table that balancers share, so
-//! that each resumes the sessions of all.
+//! Secret of session tickets. On disk, so that sessions outlive the process. In the table that balancers share, so that
+//! each can resume the sessions of all.
 
 use signalbox_core::model::tls::SessionTickets;
 use signalbox_tls::tickets::TicketSecret;
@@ -10,11 +10,11 @@ use crate::sys::error_chain;
 
 /// Key of the record of a balancer's own secret.
 const OWN_KEY: &str = "own";
-/// Key of the record of the shared secret; that on disk is a copy.
+/// Key of the record of the shared secret. The one on disk is a copy.
 pub(super) const SHARED_KEY: &str = "shared";
 
 impl PersistentState {
-    /// Secret of the tickets that listeners give out now. The first balancer at a shared table makes one for all; its own
+    /// Secret of the tickets that listeners issue now. The first balancer at a shared table makes one for all; its own
     /// never leaves the machine. `None`: there are no tickets, or no random numbers.
     pub fn ticket_secret(&mut self, tickets: SessionTickets) -> Option<TicketSecret> {
         if tickets == SessionTickets::Off {
@@ -41,7 +41,7 @@ impl PersistentState {
         self.shared_ticket_secret.clone().or(own)
     }
 
-    /// The balancer's own secret. Where it cannot be kept, sessions end with the process.
+    /// The balancer's own secret. If it cannot be stored, sessions end with the process.
     fn own_ticket_secret(&mut self) -> Option<TicketSecret> {
         if self.own_ticket_secret.is_none() {
             self.own_ticket_secret = read(&self.db, OWN_KEY);
@@ -62,14 +62,14 @@ impl PersistentState {
 
     /// Reads the copy of the shared secret, for a start without the shared table.
     pub(super) fn restore_ticket_secret(&mut self) {
-        // A secret that the shared table has told since the start is newer.
+        // A secret received from the shared table since the start is newer.
         if self.shared_ticket_secret.is_none() {
             self.shared_ticket_secret = read(&self.db, SHARED_KEY);
         }
     }
 
-    /// Takes the secret of the shared table, where it has one. Returns whether it is another than before, or has yet to
-    /// be written there.
+    /// Adopts the secret of the shared table, if there is one. Returns whether it has changed, or must still be written
+    /// there.
     pub(super) fn adopt_ticket_secret(&mut self, found: Option<TicketSecret>) -> bool {
         let is_missing = found.is_none() && self.shared_ticket_secret.is_none();
         let is_other = found.is_some() && found != self.shared_ticket_secret;
@@ -85,7 +85,7 @@ pub(super) fn shared_record(secret: &TicketSecret) -> RecordChange {
     record(SHARED_KEY, secret)
 }
 
-/// Secret that a record holds; `None` where it holds something else.
+/// Secret in a record; `None` if the content is something else.
 pub(super) fn parse(bytes: &[u8]) -> Option<TicketSecret> {
     <[u8; 32]>::try_from(bytes).ok().map(TicketSecret::new)
 }
