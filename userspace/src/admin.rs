@@ -1,7 +1,7 @@
-//! The admin API: state for everybody who may reach it, changes for the owner of the unix socket.
+//! The admin API: everyone who can reach it may read the state, and the owner of the unix socket may change it.
 //!
-//! The TCP address and the unix socket have the same routes; over TCP a change needs a token or a client certificate
-//! (`auth`). Handlers read counters and snapshots, and change nothing but through [`Control`].
+//! The TCP address and the unix socket have the same routes. Over TCP, a change needs a token or a client certificate
+//! (`auth`). Handlers read counters and snapshots, and change state only through [`Control`].
 
 pub mod api;
 mod applications;
@@ -58,23 +58,23 @@ use tokio::task::JoinHandle;
 use crate::control::Control;
 use crate::state::{AdminStats, Shared};
 
-/// The API's servers. The unix socket's file goes when they are closed.
+/// The API's servers. The unix socket's file is removed when they are closed.
 pub struct AdminServers {
     tasks: Vec<JoinHandle<()>>,
     socket: PathBuf,
 }
 
-/// Most connections to the unix socket at once. The socket has a limit of its own, so that its owner gets in however
-/// many clients are at the TCP address.
+/// Maximum number of connections to the unix socket. It has a separate limit, so that its owner can connect even with
+/// many clients at the TCP address.
 pub const MAX_UNIX_CONNECTIONS: u32 = 64;
 
-/// Time that a successor waits for the address of the process it has relieved.
+/// Time that a successor waits for the address of its predecessor.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that a process waits for the API of the successor that has relieved it: the verifier's on a slow machine.
+/// Time that a process waits for the API of its successor: as long as the verifier may take on a slow machine.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Opens the API. In a takeover the addresses may be the predecessor's for a moment more. A failure then does not end
-/// the process: by then nobody else serves.
+/// Opens the API. In a takeover the predecessor may still have the addresses for a moment. A failure then does not end
+/// the process, because no other process serves by then.
 pub async fn start(
     control: &Control,
     addr: Option<SocketAddr>,
@@ -126,13 +126,12 @@ async fn open(
         }
         None => None,
     };
-    // Both sockets are open before either is served: a client that is answered over TCP (`/readyz`) finds the unix
+    // Both sockets are open before either is served: a client that gets an answer over TCP (`/readyz`) finds the unix
     // socket.
     let unix = socket::listen(socket)?;
     if let Some((listener, certificates)) = port {
         let admin_auth = auth::AdminAuth::new(settings.token_file, Arc::clone(shared));
-        // Authorization comes before the body: a client that may not change anything is refused before it has sent
-        // one.
+        // Authorization comes before the body: a client that may not make changes is refused before it has sent one.
         let router = router
             .clone()
             .layer(axum::middleware::from_fn_with_state(
@@ -186,9 +185,9 @@ fn connection_limiter(
 }
 
 impl AdminServers {
-    /// Gives the addresses to the successor with this process id, which replaces the unix socket's file itself, and waits
-    /// until it answers there or has ended: programs that follow this process go over to the successor, and would take
-    /// nobody for a dead balancer.
+    /// Gives the addresses to the successor with this process id, which replaces the unix socket's file itself. Waits,
+    /// for a limited time, until the successor answers there or has ended: programs that follow this process move to
+    /// it, and must not conclude that the balancer is dead.
     pub async fn retire(&mut self, successor: u32) {
         for task in self.tasks.drain(..) {
             task.abort();

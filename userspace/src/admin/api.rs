@@ -1,4 +1,4 @@
-//! Routes of the API and what they answer.
+//! Routes of the API and their answers.
 
 mod changes;
 
@@ -36,7 +36,7 @@ pub fn router(control: Control) -> Router {
     let api = ui::add_pages(api)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control));
-    // A layer of that router would not see which methods a path takes: they are added outside of it.
+    // Added outside of that router: a layer inside would not see which methods a path has.
     Router::new().fallback_service(api).layer(from_fn(of_framework))
 }
 
@@ -381,7 +381,7 @@ async fn prometheus(State(control): State<Arc<Control>>, headers: HeaderMap) -> 
     }
 }
 
-/// Most names of which an error tells.
+/// Maximum number of names that an error lists.
 const MAX_NAMED: usize = 10;
 
 #[derive(Deserialize)]
@@ -396,7 +396,7 @@ struct FlowQuery {
     client: Option<String>,
 }
 
-/// Error of a filter that names what there is not: a mistyped name looks like one without flows.
+/// Error for a filter with an unknown name: otherwise a mistyped name would look like one without flows.
 fn unknown_name(control: &Control, filter: &FlowFilter) -> Option<String> {
     let snapshot = control.shared.snapshot.load();
     let model = &snapshot.model;
@@ -462,7 +462,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
         client,
     };
     let (total, flows) = control.flows(&filter).await;
-    // A host that has gone from the configuration may still have flows.
+    // A host removed from the configuration may still have flows.
     if total == 0
         && let Some(error) = unknown_name(&control, &filter)
     {

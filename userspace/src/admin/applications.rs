@@ -1,4 +1,4 @@
-//! OpenShift's applications: the routing table of each, events posted, and messages that nobody understood.
+//! OpenShift's applications: the routing table of each, posted events, and messages that could not be understood.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::source::routing_spi::{EventsError, RoutingSpi};
 use crate::state::{Shared, Snapshot};
 
-/// Endpoint type of a load balancer: an endpoint that takes an application's connections for the others.
+/// Endpoint type of a load balancer: this endpoint receives an application's connections for the others.
 const LOAD_BALANCER_TYPE: &str = "load_balancer";
 
 fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
@@ -38,7 +38,7 @@ pub(super) struct PostEventsQuery {
     dry_run: Option<bool>,
 }
 
-/// `POST /api/v1/routing-events`: YAML as OpenShift's plugin publishes it. Answers 2xx only when the events are on
+/// `POST /api/v1/routing-events`: YAML as published by OpenShift's plugin. Answers 2xx only when the events are on
 /// disk.
 pub(super) async fn post(
     State(control): State<Arc<Control>>,
@@ -75,7 +75,7 @@ pub(super) async fn post(
     }
 }
 
-/// `POST /api/v1/routing-events/skip`: passes over the message that cannot be recorded.
+/// `POST /api/v1/routing-events/skip`: skips the message that cannot be recorded.
 pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
     let spi = match spi(&control) {
         Ok(spi) => spi,
@@ -92,7 +92,7 @@ pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
     }
 }
 
-/// `GET /api/v1/routing-events`: status of the source, and the messages that it did not understand.
+/// `GET /api/v1/routing-events`: status of the source, and the messages that could not be understood.
 pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
     match spi(&control) {
         Ok(spi) => {
@@ -202,7 +202,7 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
     let cluster = app.key.to_string();
     let model = &snapshot.model;
     let at = model.clusters.iter().position(|known| known.name == cluster);
-    // Aliases first, then the name that is implied.
+    // Aliases first, then the implied name.
     let implied = model
         .routes
         .iter()
@@ -215,7 +215,7 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
         .map(|at| urls::application_urls(shared, snapshot, at, &names))
         .unwrap_or_default();
     let exposed = exposed::of_application(snapshot, &cluster);
-    // A host counts as the application's if it belongs to the application's cluster, or to one of its services.
+    // A host belongs to the application if it is in the cluster of the application or of one of its services.
     let mine = |at: &usize| model.clusters.get(*at).and_then(|known| known.application_name()) == Some(&*cluster);
     let states: Vec<_> = at
         .into_iter()
@@ -248,7 +248,7 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
             })
         })
         .collect();
-    // A gear that is gone is out of rotation no more.
+    // A gear that no longer exists is not shown as out of rotation.
     let is_there = |gear: &str| gear.is_empty() || app.gears().any(|there| there == gear);
     let rotated_out: BTreeMap<_, _> = app.rotated_out.iter().filter(|(gear, _)| is_there(gear)).collect();
     let is_balancer = |endpoint: &&Value| {
@@ -270,7 +270,7 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
         "rotated_out_by_events": rotated_out,
         "geographies": app.geographies.values().flatten().collect::<BTreeSet<_>>(),
         "scalable": app.scalable,
-        // No event announces that an application becomes highly available: two balancers among its endpoints show it.
+        // No event reports that an application has become highly available. Two balancers among its endpoints show it.
         "ha": app.ha == Some(true) || balancers.len() > 1,
         "hostnames": names,
         "urls": urls,
@@ -281,7 +281,7 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
     })
 }
 
-/// Adds an ETag (RFC 9110, section 8.8.3), so that a client that has this answer already need not load it again.
+/// Adds an ETag (RFC 9110, section 8.8.3), so that a client with this answer need not load it again.
 fn with_etag(headers: &HeaderMap, answer: &Value) -> Response {
     let body = answer.to_string();
     let tag = format!("\"{:016x}\"", hash::bytes(0, body.as_bytes()));

@@ -1,14 +1,14 @@
-//! The name or URL that `explain` is asked about.
+//! The name or URL in a request to `explain`.
 
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Protocol;
 
-/// Name or URL that is asked about.
+/// Name or URL to explain.
 pub(super) struct AskedUrl {
     pub(super) name: Hostname,
-    /// Path of a URL, without its query.
+    /// Path of the URL, without its query.
     pub(super) path: Option<String>,
-    /// Protocol of a URL's scheme.
+    /// Protocol of the URL's scheme.
     pub(super) protocol: Option<Protocol>,
 }
 

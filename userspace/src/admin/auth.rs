@@ -1,8 +1,8 @@
-//! Authorization of changes over TCP, and of reads where `admin.read` is `token`: by the token of `admin.token_file`, or by a certificate that
-//! `admin.tls.client_ca` has signed.
+//! Authorization of changes over TCP, and of reads if `admin.read` is `token`: by the token of `admin.token_file`, or
+//! by a certificate signed by `admin.tls.client_ca`.
 //!
-//! The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617), which
-//! a plugin of the prototype sends when its URL is `http://plugin:TOKEN@balancer:8089`. A rate limit slows down
+//! The token is sent as `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication (RFC 7617). A
+//! plugin of the prototype uses the latter when its URL is `http://plugin:TOKEN@balancer:8089`. A rate limit slows down
 //! guesses.
 
 use std::net::IpAddr;
@@ -22,14 +22,14 @@ use super::problem::problem;
 use super::tls::TcpPeer;
 use crate::state::Shared;
 
-/// Changes that a source address may request at once, and in each second from then on.
+/// Number of changes that a source address may request at once, and then in each second.
 const BURST_CHANGES: f64 = 40.0;
 const CHANGES_PER_SECOND: f64 = 20.0;
-/// Changes that a wrong token counts as against [`BURST_CHANGES`].
+/// Number of changes for which a wrong token counts in [`BURST_CHANGES`].
 const WRONG_TOKEN_COST: f64 = 8.0;
-/// Most source addresses that the rate limit keeps.
+/// Maximum number of source addresses in the rate limit.
 const MAX_SOURCES: usize = 1024;
-/// Least and greatest length of a token in bytes: a shorter one can be guessed.
+/// Minimum and maximum length of a token in bytes: a shorter one can be guessed.
 const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Decides on requests over TCP.
@@ -39,7 +39,7 @@ pub(super) struct AdminAuth {
     shared: Arc<Shared>,
 }
 
-/// Token buckets by source address: requests that are left, and since when.
+/// Token buckets by source address: the remaining requests, and since when.
 #[derive(Default)]
 struct Throttle(Mutex<Vec<(IpAddr, f64, Instant)>>);
 
@@ -61,7 +61,7 @@ impl AdminAuth {
         self.authorize_at(1.0, peer, headers)
     }
 
-    /// Checks the credentials of a request that reads. Reads with the right token are not limited.
+    /// Checks the credentials of a request that reads. The rate limit does not apply to reads with the right token.
     pub(super) fn authorize_read(&self, peer: TcpPeer, headers: &HeaderMap) -> Result<(), Box<Response>> {
         if self.token_file.is_none() && !peer.certified {
             return Err(Box::new(problem(
@@ -111,7 +111,7 @@ impl AdminAuth {
         if given.is_some_and(|given| has_token(given, token.trim())) {
             return Ok(());
         }
-        // No token at all is no guess: pages ask without one until somebody enters it.
+        // A missing token is no guess: pages send none until the user enters it.
         if given.is_some() {
             self.throttle.take(source, WRONG_TOKEN_COST);
         }
@@ -138,7 +138,7 @@ impl Throttle {
             .position(|(known, ..)| *known == source)
             .unwrap_or_else(|| {
                 if sources.len() >= MAX_SOURCES {
-                    // The source that has been quiet for longest gives up its place.
+                    // The source that has been quiet longest is removed.
                     let oldest = (0..sources.len()).min_by_key(|&i| sources[i].2).unwrap_or(0);
                     sources.swap_remove(oldest);
                 }
@@ -177,7 +177,7 @@ fn unavailable(detail: &str) -> Response {
     )
 }
 
-/// Returns whether a header presents this token.
+/// Returns whether a header contains this token.
 fn has_token(given: &str, token: &str) -> bool {
     let Some((scheme, value)) = given.split_once(' ') else {
         return false;
@@ -205,19 +205,19 @@ fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(difference) == 0 && a.len() == b.len()
 }
 
-/// Names the caller over TCP: its address, and how it proved that it may change state.
+/// Names a caller over TCP: its address, and how it proved that it may make changes.
 fn requester(peer: TcpPeer) -> Requester {
     let proof = if peer.certified { "client certificate" } else { "token" };
     Requester(format!("{} ({proof})", peer.addr.ip().to_canonical()))
 }
 
-/// Whether a path can be read without credentials, whatever `admin.read` says: what orchestrators and Prometheus ask
-/// for, and the files of the web UI, which are the same everywhere.
+/// Whether a path can be read without credentials, regardless of `admin.read`: the paths for orchestrators and
+/// Prometheus, and the files of the web UI, which are the same everywhere.
 fn is_open(path: &str) -> bool {
     matches!(path, "/" | "/livez" | "/readyz" | "/metrics" | "/ui") || path.starts_with("/ui/")
 }
 
-/// Lets reads through unless they need the token, and changes with the right credentials; changes are logged.
+/// Allows reads unless they need the token, and changes with the right credentials. Changes are logged.
 pub(super) async fn require_auth(
     State(admin_auth): State<Arc<AdminAuth>>,
     ConnectInfo(peer): ConnectInfo<TcpPeer>,

@@ -1,4 +1,4 @@
-//! The bodies of requests that change something: read whole, and in time, before anybody acts on them.
+//! Bodies of requests that make changes: read completely, and within a time limit, before the request is processed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::problem::problem;
 use crate::state::Shared;
 
-/// The largest body: all routes of a large cluster.
+/// Maximum body size, which fits all routes of a large cluster.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Time limit for a body to arrive.
@@ -26,7 +26,7 @@ pub(super) struct BodyLimits {
     pub(super) body_timeout: Duration,
 }
 
-/// Reads a body before the request goes on. A change that has begun is never broken off: the time is the client's.
+/// Reads a body before the request is processed. A change that has begun is never aborted: the limit is the client's.
 pub(super) async fn read_whole(State(patience): State<BodyLimits>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;

@@ -1,4 +1,4 @@
-//! Certificates by API: those in force, without their keys; more of them, and fewer.
+//! Certificates by API: lists the active ones without their keys, adds and removes certificates.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use super::problem::problem;
 use crate::control::Control;
 use crate::control::kept_certificates::{KeepError, KeptCertificates, PutCertificate};
 
-/// Time that an answer waits until a change is in force: files are watched.
+/// Time that an answer waits until a change is active: files are watched.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Interval of looks at the certificates in force.
+/// Interval of checks of the active certificates.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// `GET /api/v1/certificates`: the certificates in force, and files that cannot be used.
+/// `GET /api/v1/certificates`: the active certificates, and unusable files.
 pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     let (certificates, now) = (control.shared.certificates.load(), now());
     let list: Vec<_> = certificates.certificates().iter().map(|one| view(one, now)).collect();
@@ -34,11 +34,11 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     }))
 }
 
-/// `PUT /api/v1/certificates/{name}`: keeps a certificate, and answers when it is in force.
+/// `PUT /api/v1/certificates/{name}`: stores a certificate, and answers when it is active.
 pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
     let put: PutCertificate = match serde_json::from_str(&body) {
         Ok(put) => put,
-        // The error of the decoder may quote the text, which is a key perhaps.
+        // The decoder's error may quote the text, which may be a key.
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             let why = format!("not {{ certificate: PEM, key: PEM, pass_phrase: TEXT }}: line {line}, column {column}");
@@ -72,7 +72,7 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
     }
 }
 
-/// `DELETE /api/v1/certificates/{name}`: forgets a certificate that has come by API.
+/// `DELETE /api/v1/certificates/{name}`: removes a certificate that was added by API.
 pub(super) async fn delete(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
     let kept = kept(&control);
     match tokio::task::spawn_blocking(move || kept.remove(&name)).await {
@@ -96,14 +96,14 @@ fn kept(control: &Control) -> KeptCertificates {
     KeptCertificates::of(&control.shared.snapshot.load().model)
 }
 
-/// Waits until the certificates in force are as they should be. Returns whether they are.
+/// Waits until the active certificates are as required. Returns whether they are.
 async fn settles(control: &Control, is_right: impl Fn(&CertificateStore) -> bool) -> bool {
     let began = Instant::now();
     loop {
         if is_right(&control.shared.certificates.load()) {
             return true;
         }
-        // Without a listener that needs certificates, none is in force.
+        // Without a listener that needs certificates, none is active.
         let model = Arc::clone(&control.shared.snapshot.load().model);
         if began.elapsed() > SETTLE_TIMEOUT || model.listeners.iter().all(|listener| listener.tls.is_none()) {
             return false;

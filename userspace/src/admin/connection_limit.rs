@@ -1,5 +1,5 @@
-//! Limits of connections to the admin API: a total, of which one address gets at most half, so that no address alone
-//! can lock out all others.
+//! Limits of connections to the admin API. One address gets at most half of the total, so that no address alone can
+//! lock out all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub(super) struct ConnectionLimiter(Arc<LimiterState>);
 struct LimiterState {
     max: usize,
     open: Mutex<OpenConnections>,
-    /// Callback for each connection that comes (true) or goes.
+    /// Callback for each connection that opens (true) or closes.
     count: Box<dyn Fn(bool) + Send + Sync>,
 }
 
@@ -45,7 +45,7 @@ impl LimitReached {
 }
 
 impl ConnectionLimiter {
-    /// Makes a limiter of `max` connections at once; `count` is called for each that comes (true) or goes.
+    /// Makes a limiter of `max` concurrent connections. `count` is called for each that opens (true) or closes.
     pub(super) fn new(max: u32, count: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(LimiterState {
             max: max as usize,
@@ -54,7 +54,7 @@ impl ConnectionLimiter {
         }))
     }
 
-    /// Takes a permit for a connection from `source`. Connections to the unix socket have no source, and no limit by
+    /// Takes a permit for a connection from `source`. Connections to the unix socket have no source, and no limit per
     /// source.
     pub(super) fn acquire(&self, source: Option<IpAddr>) -> Result<ConnectionPermit, LimitReached> {
         let state = &self.0;

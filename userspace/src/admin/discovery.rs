@@ -1,4 +1,4 @@
-//! Endpoints by which plugins of the prototype, and agents, report a cluster.
+//! Endpoints with which agents, and plugins of the prototype, report a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::control::event::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
 use crate::sys::unix_ms;
 
-/// Status of an agent, which it sends beside what it has discovered. A client without it (a script) is not missed when
-/// it falls silent.
+/// Status of an agent, sent with its discoveries. A client that sends none (a script) may fall silent without a
+/// warning.
 #[derive(Deserialize)]
 struct AgentReport {
     interval_seconds: u64,
@@ -26,7 +26,7 @@ struct AgentReport {
     last_error: Option<String>,
 }
 
-/// Longest interval of messages that an agent may announce, in seconds: with a longer one nobody would miss it.
+/// Maximum interval of messages that an agent may announce, in seconds: with a longer one no failure would show.
 const MAX_INTERVAL_SECS: u64 = 3600;
 
 impl AgentReport {
@@ -39,7 +39,7 @@ impl AgentReport {
     }
 }
 
-/// `POST /api/cluster/{cluster}`: takes all that a plugin of the prototype knows of a cluster.
+/// `POST /api/cluster/{cluster}`: stores the complete report of a prototype's plugin about a cluster.
 pub(super) async fn put_by_plugin(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
@@ -50,14 +50,14 @@ pub(super) async fn put_by_plugin(
     accept(&control, &source, cluster, learned, None, StatusCode::CREATED).await
 }
 
-/// `PUT /api/v1/clusters/{cluster}/learned`: takes all that an agent knows of a cluster.
+/// `PUT /api/v1/clusters/{cluster}/learned`: stores the complete report of an agent about a cluster.
 pub(super) async fn put_by_agent(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
 ) -> Response {
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
-    // Decoded as a map first, because serde takes a list for an object (as in `prototype`).
+    // Decoded as a map first, because serde accepts a list as an object (as in `prototype`).
     let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
         let report = object.remove("agent").map(serde_json::from_value::<AgentReport>);
         let learned = serde_json::from_value::<ClusterDiscovery>(object.into())?;
@@ -70,7 +70,7 @@ pub(super) async fn put_by_agent(
     accept(&control, &source, cluster, learned, report, StatusCode::OK).await
 }
 
-/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets what a source that no longer exists has reported.
+/// `DELETE /api/v1/sources/{source}/clusters/{cluster}`: forgets the report of a source that no longer exists.
 pub(super) async fn forget(
     State(control): State<Arc<Control>>,
     Path((source, cluster)): Path<(String, String)>,
@@ -161,7 +161,7 @@ async fn accept(
     }
 }
 
-/// Tells the store. Returns when the change is in force and on disk.
+/// Sends the report to the store. Returns when the change is active and on disk.
 async fn submit(
     control: &Control,
     source: String,
@@ -192,7 +192,7 @@ fn rejected_response(error: &str) -> Response {
     )
 }
 
-/// `GET /api/v1/sources`: the status of each source, and what it has reported.
+/// `GET /api/v1/sources`: the status of each source, and its report.
 pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
     Json(json!({ "apiVersion": "v1", "sources": source_views(&control) }))
 }
@@ -206,7 +206,7 @@ fn source_views(control: &Control) -> Vec<Value> {
         .map(|source| (source.name.clone(), source.view()))
         .collect();
     for (source, clusters) in discovered.iter() {
-        // Clusters of sources that reported them to an earlier process, and have not been heard of since.
+        // Clusters whose sources reported them to an earlier process and have sent no report since.
         let view = views
             .entry(source.clone())
             .or_insert_with(|| json!({ "name": source, "connected": false }));

@@ -1,4 +1,4 @@
-//! `GET /api/v1/events`: what changes, as it changes (server-sent events).
+//! `GET /api/v1/events`: changes as they happen (server-sent events).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Control;
 
-/// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
+/// Interval of keep-alive comments on a quiet connection: shorter than the usual time-outs of proxies.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Streams changes, beginning with `hello`. A client that reads too slowly gets the number that it has `missed`, and
-/// loads the state anew.
+/// Streams changes, beginning with `hello`. A client that reads too slowly gets the number of changes that it has
+/// `missed`, and loads the state again.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let changes = BroadcastStream::new(control.shared.changes.subscribe());
     let hello = Event::default()

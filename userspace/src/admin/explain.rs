@@ -1,5 +1,5 @@
-//! Explains where a name's connections go: which route matches and why others do not, what weights, health and load
-//! make of its clusters, which host is next, on which tier.
+//! Explains where a name's connections go: which route matches and why others do not, the effect of weights, health and
+//! load on its clusters, the next host, and the tier.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
     }))
 }
 
-/// Name of a route that is nearly the one asked about.
+/// Name of a route that is similar to the requested one.
 fn similar_name(snapshot: &Snapshot, name: &Hostname) -> Option<String> {
     let names: Vec<_> = snapshot
         .model
@@ -123,7 +123,7 @@ fn similar_name(snapshot: &Snapshot, name: &Hostname) -> Option<String> {
     config::suggest::nearest(name.as_str(), names.iter().map(String::as_str), &mut effort).map(str::to_owned)
 }
 
-/// Most work for a suggestion, as comparisons of characters: some milliseconds.
+/// Maximum work for a suggestion, as comparisons of characters: some milliseconds.
 const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Returns where TLS ends for a name at a listener, and the certificate that a client gets there.
@@ -147,7 +147,7 @@ fn client_address(text: &str) -> Result<IpAddr, String> {
     })
 }
 
-/// Returns the name itself and every wildcard above it: an object that claims one of these may have been meant for the
+/// Returns the name itself and all wildcards above it: an object that claims one of these may have been meant for the
 /// name.
 fn patterns_of(name: &Hostname) -> Vec<HostnamePattern> {
     let mut patterns = vec![HostnamePattern::Exact(name.clone())];
@@ -159,7 +159,7 @@ fn patterns_of(name: &Hostname) -> Vec<HostnamePattern> {
     patterns
 }
 
-/// Returns how many labels the star of a route's name stands for; `None` where there is no star.
+/// Returns how many labels the star of a route's name matches; `None` without a star.
 fn wildcard_depth(route: &Route) -> Option<&'static str> {
     let is_wildcard = matches!(route.hostname, HostnamePattern::Wildcard(_));
     is_wildcard.then_some(match route.depth {
@@ -200,7 +200,7 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     })
 }
 
-/// Returns what a listener does with a connection for the name now.
+/// Returns how a listener currently handles a connection for the name.
 fn at_listener(
     control: &Control,
     snapshot: &Arc<Snapshot>,
@@ -263,7 +263,7 @@ fn at_listener(
         Destination::Any => None,
         _ => next.is_none().then_some(RefuseReason::NoHost),
     };
-    // Whose TLS ends here is answered in HTTP.
+    // Clients whose TLS ends here are answered in HTTP.
     let said_in = if termination == Termination::Passthrough {
         listener.protocol
     } else {
@@ -315,7 +315,7 @@ fn at_listener(
     })
 }
 
-/// Returns which versions of HTTP the hosts of a cluster are spoken to in.
+/// Returns the HTTP versions used with the hosts of a cluster.
 fn http_text(cluster: &Cluster, protocol: Protocol) -> String {
     match protocol {
         Protocol::Tls => {
@@ -375,7 +375,7 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
     })
 }
 
-/// Returns which hostnames of a cluster have no address.
+/// Returns the hostnames of a cluster that have no address.
 fn unresolved(cluster: &Cluster) -> Option<String> {
     let names: Vec<_> = cluster.unresolved().map(|named| named.hostname.to_string()).collect();
     (!names.is_empty()).then(|| format!("{} not resolved: `signalbox hosts` says why", names.join(", ")))
@@ -405,7 +405,7 @@ pub(super) fn unusable_reason(
     }
 }
 
-/// Returns the host that the next connection would get; counts nothing.
+/// Returns the host that the next connection would get, without counting anything.
 fn next_host(
     control: &Control,
     snapshot: &Snapshot,
@@ -462,7 +462,7 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
         Ok(changes) => changes,
         Err(error) => return super::problem::not_shown(&error),
     };
-    // Weights that operators have set override the file's weights of these routes.
+    // Weights set by operators override the file's weights of these routes.
     let overridden: Vec<_> = parsed
         .model
         .routes

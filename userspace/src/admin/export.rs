@@ -1,4 +1,4 @@
-//! The table in force, for other programs.
+//! The active table, for other programs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Applications exposed as layer-4 services: which are, which are not and why, and who answers at an address and port.
+//! Applications exposed as layer-4 services: which ones are, which are not and why, and the hosts of an address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::l4::guards::GuardKind;
 use crate::state::Snapshot;
 
-/// Returns the services of an application, including those that it does not get, with the reason.
+/// Returns the services of an application, including those that could not be created, with the reason.
 pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<Value> {
     let entries = snapshot.exposure.entries.iter();
     let of = entries.filter(|(_, entry)| entry.application == application);
@@ -35,8 +35,8 @@ fn view(service: &str, entry: &ExposedEntry) -> Value {
     view
 }
 
-/// Returns what `explain` says of an address and port: which service or listener gets the connection, which others
-/// have the address too, and which hosts of the service take connections.
+/// Returns the answer of `explain` for an address and port: which service or listener gets the connection, which others
+/// have the address too, and which hosts of the service accept connections.
 pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
     let model = &snapshot.model;
     let service = model.services.iter().find(|service| listens(service, at));
@@ -68,7 +68,7 @@ fn listens(service: &Service, at: SocketAddr) -> bool {
     service.protocol == Transport::Tcp && service.listen.iter().any(has)
 }
 
-/// Returns why no application gets a port of a range of `expose`.
+/// Returns why no application gets a port in a range of `expose`.
 fn port_conflict(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
     let events = snapshot.model.routing_events.as_ref()?;
     let mut rules = events.expose.iter().zip(&snapshot.exposure.ranges);

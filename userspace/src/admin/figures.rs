@@ -1,5 +1,5 @@
-//! Figures of routes and applications, for autoscaling: a rate is the difference of two answers, divided by that of
-//! `at`.
+//! Figures of routes and applications, for autoscaling: a rate is the difference of two answers, divided by the
+//! difference of their `at`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,8 +72,7 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
     }
 }
 
-/// `GET /api/v1/applications/{namespace}/{name}/figures`: the sum over all names of what the application's cluster
-/// has.
+/// `GET /api/v1/applications/{namespace}/{name}/figures`: figures of the application's cluster, summed over all names.
 pub(super) async fn application(
     State(control): State<Arc<Control>>,
     Path((namespace, name)): Path<(String, String)>,

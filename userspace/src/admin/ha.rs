@@ -1,4 +1,4 @@
-//! High availability by API: the groups of virtual addresses, and what their supervisor reports and wants to know.
+//! High availability by API: the groups of virtual addresses, reports of their supervisor, and the data that it needs.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,9 +26,9 @@ use crate::control::Control;
 use crate::state::sync::Rejection;
 use crate::sync::{hand_over, reclaim};
 
-/// Interval at which the condition of this process is looked at for followers.
+/// Interval at which the condition of this process is checked for followers.
 const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at which followers are told a condition that has not changed: they take silence for a hung process.
+/// Interval at which an unchanged condition is sent to followers: they treat silence as a hung process.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// `GET /api/v1/ha`: groups, and whether this node may have them.
@@ -102,7 +102,7 @@ fn sync_view(control: &Control) -> Value {
     json!({ "peers": peers.collect::<Vec<_>>(), "promoted": sync.promoted.get() })
 }
 
-/// Condition of this process, by which its supervisor decides whether the node may have addresses.
+/// Condition of this process. Its supervisor uses it to decide whether the node may have addresses.
 fn condition(control: &Control) -> Value {
     let (reasons, shared) = (unready_reasons(control), &control.shared);
     json!({
@@ -123,7 +123,7 @@ struct GroupUpdate {
     priority: u8,
 }
 
-/// `PUT /api/v1/ha/groups/{name}`: the state of a group from now on.
+/// `PUT /api/v1/ha/groups/{name}`: the new state of a group.
 pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
     let update = match serde_json::from_str::<GroupUpdate>(&body) {
         Ok(update) => update,
@@ -165,7 +165,7 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
     Json(json!({ "apiVersion": "v1", "group": group_view(&control, group) })).into_response()
 }
 
-/// `POST /api/v1/ha/groups/{name}/hand-over`: prepares to give a group up by plan.
+/// `POST /api/v1/ha/groups/{name}/hand-over`: prepares a planned move of a group away from this node.
 pub(super) async fn hand_over(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
     let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
     if !shared.ha.owned().contains(&name) {
@@ -193,7 +193,7 @@ struct ReclaimBody {
     groups: Vec<String>,
 }
 
-/// `POST /api/v1/ha/reclaim`: has the nodes that have groups hand them over, for this node is about to take them.
+/// `POST /api/v1/ha/reclaim`: makes other nodes hand over groups that this node is about to take.
 pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -> Response {
     let wanted = match serde_json::from_str::<ReclaimBody>(&body) {
         Ok(body) => body.groups,
@@ -220,8 +220,8 @@ fn find_group<'a>(ha: Option<&'a HighAvailability>, name: &str) -> Option<&'a Vi
     ha?.groups.iter().find(|group| group.name == name)
 }
 
-/// `POST /api/v1/ha/follow`: the condition of this process, at once when it changes, until the process stops. While
-/// nobody follows, this node counts as one that has no group.
+/// `POST /api/v1/ha/follow`: the condition of this process, immediately after each change, until the process stops.
+/// Without a follower, this node counts as one that has no group.
 pub(super) async fn follow(
     State(control): State<Arc<Control>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
@@ -233,12 +233,12 @@ pub(super) async fn follow(
             let condition = condition(&control);
             if condition != last || told_at.elapsed() >= HEARTBEAT_INTERVAL {
                 let event = Event::default().event("condition").data(condition.to_string());
-                // A follower that does not read is told when it reads again.
+                // A follower that does not read gets the event when it reads again.
                 if sender.try_send(event).is_ok() {
                     (last, told_at) = (condition, Instant::now());
                 }
             }
-            // A supervisor that came in the moment of the takeover would otherwise follow a process that is ending.
+            // A supervisor that connects during the takeover would otherwise follow a process that is ending.
             if control.shared.ha.has_successor() && !last.is_null() {
                 break;
             }

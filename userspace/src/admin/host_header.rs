@@ -1,8 +1,8 @@
-//! The `Host` of requests over TCP: a page of another site must not read the API by a name of its own that leads here
-//! (DNS rebinding).
+//! The `Host` of requests over TCP. A page of another site must not read the API through its own name that resolves to
+//! this address (DNS rebinding).
 //!
-//! An address in `Host` is safe, since the browser has connected to it; so is a name that the operator knows. Such a page
-//! may set any header, but does not know the token. Probes and scrapers use whatever name their network has.
+//! An address in `Host` is safe, since the browser has connected to it. So is a name that the operator knows. Such a
+//! page may set any header, but does not know the token. Probes and scrapers use any name of their network.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::auth::AdminAuth;
 use super::problem::problem;
 use super::tls::TcpPeer;
 
-/// Paths that orchestrators ask for by any name.
+/// Paths that orchestrators request with any name.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
-/// Path that Prometheus asks for by any name of a private network: it names hosts.
+/// Path that Prometheus requests with any name of a private network. It contains host names.
 const METRICS: &str = "/metrics";
 
-/// Ends of names that nobody can register: RFC 2606, 6761, 6762 and 8375; ICANN's `internal`, and those that it has put off
-/// for ever; Kubernetes' services.
+/// Suffixes of names that cannot be registered: RFC 2606, 6761, 6762 and 8375; ICANN's `internal`, and those that ICANN
+/// has postponed indefinitely; Kubernetes' services.
 const PRIVATE_ENDS: [&str; 8] = [
     "local",
     "localhost",
@@ -36,7 +36,7 @@ const PRIVATE_ENDS: [&str; 8] = [
     "svc",
 ];
 
-/// Refuses requests whose `Host` is a name that nobody has given to this API.
+/// Refuses requests whose `Host` is a name that this API is not known by.
 pub(super) async fn require_known(
     State(admin_auth): State<Arc<AdminAuth>>,
     ConnectInfo(peer): ConnectInfo<TcpPeer>,
@@ -50,7 +50,7 @@ pub(super) async fn require_known(
     if is_open || is_known(&name, &shared.snapshot.load().model.admin.names) {
         return next.run(request).await;
     }
-    // Changes are authorized in any case, and a second time would count twice against their rate.
+    // Changes are authorized in any case. A second check would count twice in their rate limit.
     let shows_credentials = peer.certified || headers.contains_key(header::AUTHORIZATION);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if shows_credentials && (!is_read || admin_auth.authorize(peer, headers).is_ok()) {
@@ -79,7 +79,7 @@ fn is_known(name: &str, names: &[String]) -> bool {
         || (!name.is_empty() && crate::sys::host_name().eq_ignore_ascii_case(name))
 }
 
-/// Whether a name belongs to a private network: the page of an attacker's site has a name that was registered.
+/// Whether a name belongs to a private network: an attacker's site has a registered name.
 fn is_private(name: &str) -> bool {
     let ends_so = |end: &str| name.strip_suffix(end).is_some_and(|rest| rest.ends_with('.'));
     !name.is_empty() && (!name.contains('.') || PRIVATE_ENDS.into_iter().any(ends_so))

@@ -1,4 +1,4 @@
-//! `GET /api/v1/live`, `GET /api/v1/history` and `GET /ws`: figures of the balancer and of each host, each second.
+//! `GET /api/v1/live`, `GET /api/v1/history` and `GET /ws`: figures of the balancer and of each host, every second.
 
 mod view;
 pub(super) mod websocket;
@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::state::Shared;
 use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
 
-/// Takes a sample each second, until it is aborted. A late one is not made up for.
+/// Takes a sample every second, until it is aborted. A late sample is not made up for.
 pub(super) async fn sample(shared: Arc<Shared>) {
     let mut seconds = tokio::time::interval(SAMPLE_INTERVAL);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -31,9 +31,9 @@ pub(super) async fn sample(shared: Arc<Shared>) {
     }
 }
 
-/// Streams samples, beginning with `hello` and the last one. A sample names its hosts when they are not those of the
-/// sample before, and has the figures of those hosts that have changed. A client that reads too slowly gets the
-/// number that it has `missed`; nothing else is lost, since figures are cumulative.
+/// Streams samples, beginning with `hello` and the last sample. A sample has the list of hosts if it has changed, and
+/// the figures of those hosts whose figures have changed. A client that reads too slowly gets the number of samples
+/// that it has `missed`. No other data is lost, since the figures are cumulative.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (last, coming) = control.shared.series.subscribe();
     let hello = json!({
@@ -61,7 +61,7 @@ pub(super) struct HistoryQuery {
     hosts: Option<String>,
 }
 
-/// Returns the last samples as one list for each figure.
+/// Returns the last samples, as one list per number.
 pub(super) async fn history(State(control): State<Arc<Control>>, Query(query): Query<HistoryQuery>) -> Json<Value> {
     let samples = control.shared.series.last(query.seconds.unwrap_or(MAX_SAMPLES));
     Json(view::history(&samples, query.hosts.as_deref().unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! The connection log in the API: whether it can be written, and opening its file anew.
+//! The connection log in the API: whether it can be written, and reopening its file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::problem::problem;
 use crate::control::Control;
 use crate::state::connection_log::ConnectionLog;
 
-/// Time that the writer's thread has to open the file.
+/// Time limit for the writer's thread to open the file.
 const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the status of the connection log; null where it is off.
+/// Returns the status of the connection log; null if it is off.
 pub(super) fn view(log: &ConnectionLog) -> Value {
     let Some(target) = log.target() else {
         return Value::Null;
@@ -29,7 +29,7 @@ pub(super) fn view(log: &ConnectionLog) -> Value {
     })
 }
 
-/// `POST /api/v1/log/reopen`: opens the file anew, because it has been renamed. Answers when lines go to the new file.
+/// `POST /api/v1/log/reopen`: opens the file again, because it has been renamed. Answers when lines go to the new file.
 pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
     let log = &control.shared.log;
     if log.target().is_none() {

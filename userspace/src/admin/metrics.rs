@@ -1,7 +1,7 @@
-//! `/metrics`: OpenMetrics text, made from counters and the snapshot when somebody asks.
+//! `/metrics`: OpenMetrics text, made from counters and the snapshot for each request.
 //!
 //! Names and meanings are a contract (docs/metrics.md). Labels are bounded: names from the configuration and fixed
-//! words, never a client's address or a name that a client made up.
+//! words, never a client's address or a name invented by a client.
 
 mod capacity;
 mod classic;
@@ -35,8 +35,8 @@ use crate::source::SourceStatus;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Encodes all metrics in the format that a request asks for: OpenMetrics, or Prometheus' own. Returns the type of the
-/// content, and the text.
+/// Encodes all metrics in the format that a request asks for: OpenMetrics, or Prometheus' own. Returns the content type
+/// and the text.
 pub fn encode(control: &Control, headers: &HeaderMap) -> Result<(&'static str, String), fmt::Error> {
     let mut own = Registry::with_prefix("signalbox");
     own.register_collector(Box::new(Scrape(control.clone())));
@@ -340,7 +340,7 @@ impl Scrape {
             .as_ref()
             .map_or_else(Vec::new, |counters| counters.exit_counts());
         if let Some((cut, _)) = &self.0.cut {
-            // The programs of tier cut count apart: they outlive the process.
+            // The programs of tier cut are counted separately, because they outlive the process.
             let ours = |reason: &Reason| reason.program().starts_with("cut");
             exits.retain(|(reason, _)| !ours(reason));
             exits.extend(cut.exit_counts().into_iter().filter(|(reason, _)| ours(reason)));
@@ -381,7 +381,7 @@ impl Scrape {
 
 #[cfg(test)]
 mod tests {
-    /// Checks that docs/metrics.md lists exactly the metrics of the code.
+    /// Checks that docs/metrics.md lists exactly the metrics in the code.
     #[test]
     fn the_document_and_the_code_agree() {
         let code = [

@@ -1,4 +1,4 @@
-//! Migrations by API: begins them, shows them, pauses, resumes and aborts them.
+//! Migrations by API: starts, shows, pauses, resumes and aborts them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -88,7 +88,7 @@ pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
     )
 }
 
-/// Longest hold that may be given, in seconds; the plan's own limit is below it.
+/// Maximum hold in seconds that is accepted here. The plan's own limit is lower.
 const MAX_HOLD_SECS: f64 = 1e9;
 
 /// The body of a request.
@@ -106,7 +106,7 @@ struct MigrationBody {
     /// True for all names of the old cluster that the new one serves too.
     #[serde(default)]
     all: bool,
-    /// Addresses of clients that get the new cluster first, at a step of their own.
+    /// Addresses of clients that get the new cluster first, in a separate step.
     #[serde(default)]
     testers: Vec<TesterPrefix>,
     #[serde(default = "default_steps")]
@@ -117,19 +117,19 @@ struct MigrationBody {
     /// Share of faults in percent by which the new cluster may exceed the old one.
     #[serde(default = "default_max_errors")]
     max_errors: f64,
-    /// Multiple of the old cluster's mean latency; 0: any.
+    /// Multiple of the old cluster's mean latency; 0: no limit.
     #[serde(default = "default_max_latency")]
     max_latency: f64,
     #[serde(default = "default_min_samples")]
     min_samples: u64,
-    /// True to leave the other balancers of the set alone.
+    /// True to leave the other balancers of the set unchanged.
     #[serde(default)]
     only_here: bool,
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Prefix of testers; an address alone is one of full length.
+/// Prefix of testers. A single address is a prefix of full length.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 struct TesterPrefix(IpNet);
@@ -174,7 +174,7 @@ impl MigrationBody {
             );
         }
         let testers: Vec<_> = self.testers.iter().map(|testers| testers.0).collect();
-        // Testers come first: their step gives nobody else the new cluster.
+        // Testers come first: in their step no other client gets the new cluster.
         let of_testers = (!testers.is_empty()).then_some(0);
         Ok(MigrationPlan {
             from: self.from.clone(),
@@ -191,7 +191,7 @@ impl MigrationBody {
         })
     }
 
-    /// Returns the names that are meant, and how they were chosen.
+    /// Returns the selected names, and how they were chosen.
     fn names(&self, snapshot: &Snapshot) -> Result<(Vec<String>, NameChoice), String> {
         let has_others = !(self.names.is_empty() && self.namespaces.is_empty() && self.selectors.is_empty());
         if self.all {

@@ -1,4 +1,4 @@
-//! Changes by the API over the unix socket: each is logged with its caller.
+//! Changes by API over the unix socket: each is logged with its caller.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct UnixPeer {
     pid: i32,
 }
 
-/// Author of a change, in words that are kept with the change.
+/// Author of a change, as text that is stored with the change.
 #[derive(Clone, Debug)]
 pub(super) struct Requester(pub(super) String);
 
@@ -34,7 +34,7 @@ impl UnixPeer {
     }
 }
 
-/// Names a user by name and number. Blocks: names may come from a directory on the network.
+/// Returns a user's name and number. Blocks: names may come from a directory on the network.
 fn user(uid: u32) -> String {
     match nix::unistd::User::from_uid(uid.into()) {
         Ok(Some(user)) => format!("{} (uid {uid})", user.name),
@@ -42,12 +42,12 @@ fn user(uid: u32) -> String {
     }
 }
 
-/// Whether a change is logged. Another balancer's migration asks twice a second, and what it changes has lines of its own.
+/// Whether a change is logged. Another balancer's migration asks twice a second, and its changes have their own lines.
 pub(super) fn is_worth_a_line(path: &str, status: u16) -> bool {
     path != FOLLOW_PATH || status >= 400
 }
 
-/// Logs each change with its caller and its outcome.
+/// Logs each change with its caller and its result.
 pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;

@@ -1,4 +1,4 @@
-//! The API's own description (OpenAPI 3.1), made of the same calls that make its router: it cannot fall behind.
+//! The API's own description (OpenAPI 3.1), made from the same calls as its router, so that it is always up to date.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,18 +32,18 @@ pub(super) enum ResponseKind {
 
 /// An operation of the API.
 pub(super) struct Operation {
-    /// Name of the operation, by which generated clients call it: unique, and the same in each version.
+    /// Name of the operation in generated clients: unique, and the same in each version.
     pub id: &'static str,
     pub method: MethodFilter,
     pub path: &'static str,
     pub summary: &'static str,
-    /// Names and meanings of the query's parameters; a required one ends in `!`.
+    /// Names and meanings of the query's parameters. A required one ends in `!`.
     pub query: &'static [(&'static str, &'static str)],
     pub request: RequestKind,
     pub response: ResponseKind,
 }
 
-/// Makes a GET that takes nothing and answers JSON.
+/// Makes a GET without parameters that answers JSON.
 pub(super) const fn read(id: &'static str, path: &'static str, summary: &'static str) -> Operation {
     Operation {
         id,
@@ -56,7 +56,7 @@ pub(super) const fn read(id: &'static str, path: &'static str, summary: &'static
     }
 }
 
-/// Makes an operation that changes something.
+/// Makes an operation that changes state.
 pub(super) const fn change(
     id: &'static str,
     method: MethodFilter,

@@ -1,4 +1,4 @@
-//! Clusters that are watched and not known yet: a balancer without their names would answer for none of them.
+//! Watched clusters without a report: a balancer without their names would not serve any of them.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,7 @@ use crate::control::Control;
 use crate::control::watchers::KUBE_PREFIX;
 use crate::source::SourceStatus;
 
-/// Returns the sources that readiness waits for: those that have reported nothing, neither now nor to an earlier
-/// process.
+/// Returns the sources that readiness waits for: those without a report, to this or an earlier process.
 pub(super) fn pending_sources(control: &Control) -> Vec<String> {
     let snapshot = control.shared.snapshot.load();
     if control.shared.started.elapsed() >= snapshot.file.timeouts.first_read {
@@ -18,7 +17,7 @@ pub(super) fn pending_sources(control: &Control) -> Vec<String> {
         .collect()
 }
 
-/// Returns all sources that are expected to know a cluster and do not, however long that has been so.
+/// Returns all sources that should have reported a cluster but have not, regardless of the time.
 fn unheard_sources(control: &Control) -> impl Iterator<Item = String> {
     let snapshot = control.shared.snapshot.load();
     let unknown = |cluster: &signalbox_core::model::Cluster| {
@@ -38,7 +37,7 @@ fn unheard_sources(control: &Control) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// Returns a line for each source, in the manner of `readyz?verbose`.
+/// Returns a line for each source, in the format of `readyz?verbose`.
 pub(super) fn verbose_lines(control: &Control) -> String {
     let unknown: Vec<_> = unheard_sources(control).collect();
     let waits = !pending_sources(control).is_empty();

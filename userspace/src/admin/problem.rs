@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-/// Makes an error answer as RFC 9457 wants it.
+/// Makes an error answer in the format of RFC 9457.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Value) -> Response {
     let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
@@ -21,7 +21,7 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Valu
         .into_response()
 }
 
-/// Answer where a model or a difference cannot be shown: nothing says that there is nothing to show.
+/// Answer if a model or a difference cannot be serialized: an empty answer would mean that there is none.
 pub(super) fn not_shown(error: &serde_json::Error) -> Response {
     problem(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -31,10 +31,10 @@ pub(super) fn not_shown(error: &serde_json::Error) -> Response {
     )
 }
 
-/// Most bytes of an error of the framework that are read.
+/// Maximum number of bytes that are read of a framework error.
 const MAX_ERROR_BYTES: usize = 4096;
 
-/// Makes problems of the framework's own errors: an unknown path, another method, a parameter that is no number.
+/// Converts the framework's own errors to problems: an unknown path, a wrong method, a parameter that is not a number.
 pub(super) async fn of_framework(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
@@ -59,7 +59,7 @@ pub(super) async fn of_framework(request: Request, next: Next) -> Response {
     response
 }
 
-/// Title and detail of an error of the framework, which has said so much of it.
+/// Title and detail of a framework error with this text.
 fn described(
     status: StatusCode,
     method: &Method,

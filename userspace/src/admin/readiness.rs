@@ -1,4 +1,4 @@
-//! `/readyz`: whether the balancer may get connections, and the reasons why not.
+//! `/readyz`: whether the balancer may get connections, and if not, why.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use signalbox_core::health::Health;
 use super::pending_sources;
 use crate::control::Control;
 
-/// Returns the reasons why traffic should not be sent here yet, or any more.
+/// Returns the reasons why traffic should not, or no longer, be sent here.
 pub(super) fn unready_reasons(control: &Control) -> Vec<String> {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let mut reasons = Vec::new();

@@ -1,4 +1,4 @@
-//! Rotation by API: shows what is out of rotation and all jobs, starts jobs and cancels them.
+//! Rotation by API: lists subjects out of rotation and all jobs, starts jobs and cancels them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::problem::problem;
 use crate::control::Control;
 use crate::control::rotation_jobs::{Action, RotateError, RotationRequest};
 
-/// Longest time to drain that may be given, in seconds: a day.
+/// Maximum time to drain that is accepted, in seconds: a day.
 const MAX_TIMEOUT_SECS: f64 = 86_400.0;
 
 /// The body of a request.
@@ -31,7 +31,7 @@ struct RotationBody {
     /// True to rotate on all of the configuration's `balancers` too.
     #[serde(default)]
     all_balancers: bool,
-    /// Reason in the operator's words, kept with the subject and shown.
+    /// Reason in the operator's words, stored with the subject and shown.
     #[serde(default)]
     reason: String,
 }
@@ -86,7 +86,7 @@ pub(super) async fn start(
         by,
     };
     let (outcome, parts) = if body.all_balancers {
-        // In a task of its own: a rotation that has begun is finished even if the client goes away.
+        // In a separate task: a rotation that has begun is finished even if the client disconnects.
         let acting = Arc::clone(&control);
         let rotating = tokio::spawn(async move { acting.rotate_on_all_balancers(request).await });
         rotating.await.unwrap_or((Err(RotateError::ShuttingDown), Vec::new()))
@@ -123,13 +123,13 @@ pub(super) async fn start(
     }
 }
 
-/// Query that names the balancer which has the job.
+/// Query with the balancer that has the job.
 #[derive(Deserialize)]
 pub(super) struct PeerJobQuery {
     url: String,
 }
 
-/// Returns a job of another balancer. This balancer asks, because it knows the other's token.
+/// Returns a job of another balancer. This balancer asks it, because it knows the other's token.
 pub(super) async fn peer_job(
     State(control): State<Arc<Control>>,
     Path(id): Path<u64>,

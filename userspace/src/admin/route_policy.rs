@@ -1,4 +1,4 @@
-//! Texts about what a route says of clients, connections and requests, with where it comes from, for `explain`.
+//! Texts for `explain` about a route's settings for clients, connections and requests, with the origin of each.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use signalbox_core::view::Destination;
 
 use crate::state::Snapshot;
 
-/// Behind a text: the setting comes from annotations of Routes.
+/// Suffix of a text: the setting comes from annotations of Routes.
 const BY_ANNOTATION: &str = " (annotation)";
 
-/// Behind a text: the setting comes from the field `spec.tls` of Routes.
+/// Suffix of a text: the setting comes from the field `spec.tls` of Routes.
 const BY_ROUTE: &str = " (spec.tls)";
 
-/// Most prefixes of a list that a text names.
+/// Maximum number of prefixes of a list in a text.
 const MAX_NAMED: usize = 8;
 
-/// Returns what annotations of a claim ask for, by who obeys them.
+/// Returns the settings that annotations of a claim ask for, by the component that obeys them.
 pub(super) fn settings_texts(snapshot: &Snapshot, route: &Route, cluster: &str, claim: &Claim) -> Vec<String> {
     let place = |cluster: &str| snapshot.model.clusters.iter().position(|known| known.name == cluster);
     let mut all: Vec<(usize, &Claim)> = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn settings_texts(snapshot: &Snapshot, route: &Route, cluster: &str, 
     place(cluster).map_or_else(Vec::new, |at| settings_report(&snapshot.model, route, &all, at, claim))
 }
 
-/// Returns what the route of a destination says of a connection or, with a path, of a request.
+/// Returns the settings of a destination's route for a connection or, with a path, for a request.
 pub(super) fn policy_texts(
     snapshot: &Snapshot,
     to: Destination,
@@ -86,7 +86,7 @@ pub(super) fn policy_texts(
     texts
 }
 
-/// Returns the treatment of a request of a destination, by its path.
+/// Returns the settings for a request to a destination, by its path.
 pub(super) fn request_policy<'a>(
     snapshot: &'a Snapshot,
     to: Destination,
@@ -107,7 +107,7 @@ pub(super) fn request_policy<'a>(
     claimed.map_or(&route.requests, |claimed| &claimed.requests)
 }
 
-/// Returns what becomes of a request in plain HTTP, if it is not served as others are.
+/// Returns how a request in plain HTTP is handled, if it is not served like others.
 fn insecure_text(route: &Route, path: &str) -> Option<String> {
     let what = match route.insecure(path.as_bytes()) {
         InsecurePolicy::Allow => return None,
@@ -118,7 +118,7 @@ fn insecure_text(route: &Route, path: &str) -> Option<String> {
     Some(format!("{what}{}", if is_said { "" } else { BY_ROUTE }))
 }
 
-/// Returns what holds for clients and their connections.
+/// Returns the settings for clients and their connections.
 fn client_texts(snapshot: &Snapshot, route: &Route, allow: &[ClusterAllow], client: Option<IpAddr>) -> Vec<String> {
     let mut texts = Vec::new();
     if client.is_some_and(|client| !route.allows(client) || !route.has_cluster_for(allow, client)) {
@@ -158,8 +158,8 @@ fn client_texts(snapshot: &Snapshot, route: &Route, allow: &[ClusterAllow], clie
     texts
 }
 
-/// Returns what holds for requests. What the file does not say comes from annotations, unless the route is all the
-/// file's.
+/// Returns the settings for requests. Settings that are not in the file come from annotations, unless the file defines
+/// the whole route.
 fn request_texts(policy: &RequestPolicy, in_file: &RequestPolicy, is_of_file: bool) -> Vec<String> {
     let origin = |is_said: bool| if is_said || is_of_file { "" } else { BY_ANNOTATION };
     let affinity = policy.affinity.as_ref().map(|affinity| {

@@ -1,4 +1,4 @@
-//! Routes that are selected by labels.
+//! Selection of routes by labels.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Q
     }
 }
 
-/// Parses a label selector; the error says what is wrong with it.
+/// Parses a label selector. The error describes the mistake.
 pub(super) fn parse_selector(text: &str) -> Result<Selector, String> {
     Selector::parse(text).map_err(|error| {
         format!(

@@ -1,5 +1,5 @@
-//! Serves the admin API's connections: a bounded number at once, counted apart from traffic, with time limits for
-//! requests. An event stream lives as long as its client reads, and counts against the same limit.
+//! Serves the admin API's connections. Their number is bounded and counted separately from traffic, and requests have
+//! time limits. An event stream lives as long as its client reads, and counts in the same limit.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Least interval of warnings about refused connections, so that they do not fill the log.
+/// Minimum interval of warnings about refused connections, so that they do not fill the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Pause after a failed accept, for want of descriptors most likely.
+/// Pause after a failed accept, most likely for lack of descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Server of one of the API's two sockets.
@@ -53,7 +53,7 @@ impl Server {
         }
     }
 
-    /// Serves TCP; with TLS if there are certificates.
+    /// Serves TCP, with TLS if there are certificates.
     pub(super) async fn tcp(mut self, listener: TcpListener, mut certificates: Option<AdminCertificates>) {
         loop {
             let (stream, addr) = match listener.accept().await {
@@ -70,7 +70,7 @@ impl Server {
                     continue;
                 }
             };
-            // The kernel ends a connection whose client does not read: without this the write would wait for ever.
+            // The kernel ends a connection whose client does not read. Without this the write would wait forever.
             let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
             let acceptor = certificates.as_mut().map(AdminCertificates::acceptor);
             let (router, shared, head_timeout) = (self.router.clone(), Arc::clone(&self.shared), self.head_timeout);

@@ -22,9 +22,9 @@ use crate::control::Control;
 use crate::control::event::PrefixChange;
 use crate::datapath::flow::FlowFilter;
 
-/// Interval of keep-alive comments on a quiet connection: shorter than the time-outs of usual proxies.
+/// Interval of keep-alive comments on a quiet connection: shorter than the usual time-outs of proxies.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Time that an answer waits until a change is in force: a million prefixes take a second.
+/// Time that an answer waits until a change is active: a million prefixes take a second.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Path segment for the prefixes that apply to all listeners and services.
 const ALL_GUARDS: &str = "*";
@@ -41,7 +41,7 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
     }))
 }
 
-/// `GET /api/v1/shield/prefixes`: the prefixes that have been set by the API.
+/// `GET /api/v1/shield/prefixes`: the prefixes set by API.
 pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value> {
     let told = Arc::clone(&control.shared.snapshot.load().shield);
     let named: serde_json::Map<String, Value> = told
@@ -62,23 +62,23 @@ struct PrefixEdit {
     deny: Vec<ipnet::IpNet>,
     #[serde(default, deserialize_with = "nets")]
     allow: Vec<ipnet::IpNet>,
-    /// Prefixes that are neither denied nor allowed from now on.
+    /// Prefixes to remove: they are neither denied nor allowed any more.
     #[serde(default, deserialize_with = "nets")]
     forget: Vec<ipnet::IpNet>,
-    /// Denies even most of the clients.
+    /// Denies the prefixes even if most clients are in them.
     #[serde(default)]
     force: bool,
 }
 
-/// Longest lengths of prefixes that are denied only by force.
+/// Maximum lengths of prefixes that are denied only with force.
 const WIDE_V4: u8 = 7;
 const WIDE_V6: u8 = 15;
-/// Flows of which clients are compared with what is to be denied.
+/// Number of flows whose clients are compared with the prefixes to deny.
 const COMPARED_FLOWS: usize = 10_000;
-/// Fewest clients of which most may not be denied without force.
+/// Minimum number of clients for the rule that most of them may not be denied without force.
 const FEWEST_CLIENTS: usize = 4;
 
-/// Why prefixes are denied only by force: hardly anybody means them.
+/// Returns why prefixes need force to be denied: they are probably a mistake.
 async fn needs_force(control: &Control, name: &str, deny: &[ipnet::IpNet]) -> Option<String> {
     let is_wide = |net: &&ipnet::IpNet| match net {
         ipnet::IpNet::V4(net) => net.prefix_len() <= WIDE_V4,
@@ -150,7 +150,7 @@ pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<S
     }
 }
 
-/// Makes a change, unless it wants force and has none.
+/// Makes a change, unless it needs force and has none.
 async fn change(
     control: &Control,
     name: &str,
@@ -186,7 +186,7 @@ fn bad_body(error: &serde_json::Error) -> Response {
     )
 }
 
-/// Answer for a name that is no listener's or service's, or that nothing shields. An empty name stands for all.
+/// Error for a name that is no listener or service, or that is not shielded. An empty name means all.
 fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Option<Response> {
     let model = Arc::clone(&control.shared.snapshot.load().model);
     let listeners = model.listeners.iter().map(|l| (&l.name, l.shield.is_some()));
@@ -196,7 +196,7 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
         .filter(|(known, _)| name.is_empty() || *known == name)
         .map(|(_, is_shielded)| is_shielded)
         .collect();
-    // A listener that is no longer configured may still have prefixes to be forgotten.
+    // A listener that is no longer configured may still have prefixes to remove.
     let is_told = control.shared.snapshot.load().shield.contains_key(name);
     if is_told && change.adds_nothing() {
         of.push(true);
@@ -221,7 +221,7 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
 }
 
 async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
-    // An operator who denies a client must know if the shield is not in force.
+    // An operator who denies a client must know if the shield is not active.
     if let Some(why) = control.services.shield_problem() {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -262,13 +262,13 @@ pub(super) struct ClientQuery {
     client: std::net::IpAddr,
 }
 
-/// Explains how each listener and service treats a client.
+/// Explains how each listener and service handles a client.
 pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(ClientQuery { client }): Query<ClientQuery>,
 ) -> Json<Value> {
     let services = Arc::clone(&control.services);
-    // A blocking thread, because a million prefixes take time.
+    // In a blocking thread, because a million prefixes take time.
     let judged = tokio::task::spawn_blocking(move || {
         let all = services.guards();
         let judged = all.iter().map(|guard| {

@@ -1,4 +1,4 @@
-//! The admin API's unix socket: open to its owner alone, and never in the place of another file.
+//! The admin API's unix socket. Only its owner may use it, and it never replaces another file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use tokio::net::UnixListener;
 
-/// Checks that a socket can be made at a path: free, or an old socket. Any other file stays, and is an error.
+/// Checks that a socket can be made at a path that is free or has an old socket. Any other file stays, as an error.
 pub fn check(path: &Path) -> anyhow::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -34,7 +34,7 @@ pub fn check(path: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Opens the socket, replacing that of a process which was killed, or which this one has relieved.
+/// Opens the socket, and replaces the socket of a killed process or of the predecessor.
 pub(super) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     check(path)?;
     open(path).with_context(|| format!("opening the admin socket {}", path.display()))
@@ -48,7 +48,7 @@ fn open(path: &Path) -> std::io::Result<UnixListener> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // The umask closes the socket to others from the start, also for the moment between bind and chmod.
+    // The umask closes the socket to others from the start, including the moment between bind and chmod.
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     nix::sys::stat::umask(mask);

@@ -19,21 +19,21 @@ use crate::kernel::netlink::Netlink;
 use crate::state::Snapshot;
 use crate::state::outcome::Ineligible;
 
-/// Interface that packets to an address go by.
+/// Interface for packets to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PacketPath {
     /// An interface with the programs of tier `cut`.
     Hooked,
-    /// None: the address is this machine's own, and no such interface sees its packets.
+    /// None: the address belongs to this machine, and no such interface sees its packets.
     Local,
     /// An interface without the programs of tier `cut`.
     Unhooked(String),
     NoRoute,
-    /// Unknown: the kernel gave no answer.
+    /// Unknown: the kernel did not answer.
     Unknown,
 }
 
-/// Addresses of the connection's ends, as far as they are known.
+/// Known addresses of the connection's ends.
 struct ConnectionEnds {
     client: Option<(IpAddr, PacketPath)>,
     host: Option<(IpAddr, PacketPath)>,
@@ -123,20 +123,20 @@ pub(super) fn view(
     }
 }
 
-/// Whether a route counts its requests in flight.
+/// Whether a route limits its requests in flight.
 fn limits_concurrent(route: Option<&Route>, policy: &RequestPolicy) -> bool {
     policy.limits.is_some_and(|limits| limits.concurrent != 0)
         || route.is_some_and(|route| route.connection_limits().concurrent != 0)
 }
 
-/// Whether the rest of a long answer would be cut, by what does not depend on client and host.
+/// Whether the rest of a long answer would be cut, as far as this does not depend on client and host.
 fn cuts_long_answers(control: &Control, listener: &Listener, route: Option<&Route>, policy: &RequestPolicy) -> bool {
     let datapath = listener.datapath;
     let is_on = datapath.cuts_long_answers && datapath.cut && datapath.tier.is_none();
     is_on && control.cut.is_some() && !limits_concurrent(route, policy)
 }
 
-/// Why a request that is its connection's last would not be cut, by what does not depend on the request.
+/// Why a connection's last request would not be cut, as far as this does not depend on the request.
 fn last_request(
     control: &Control,
     listener: &Listener,

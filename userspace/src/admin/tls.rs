@@ -17,7 +17,7 @@ use crate::source::pem;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TcpPeer {
     pub addr: SocketAddr,
-    /// True if the peer has shown a certificate that `client_ca` has signed.
+    /// True if the peer has shown a certificate signed by `client_ca`.
     pub certified: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct AdminCertificates {
 }
 
 impl AdminCertificates {
-    /// Reads the files, so that a mistake is reported at the start. They are read again when they have changed.
+    /// Reads the files, so that an error is reported at the start. They are read again when they have changed.
     pub(super) fn new(tls: AdminTls) -> anyhow::Result<Self> {
         Ok(Self {
             modified: modified_times(&tls),
@@ -38,7 +38,7 @@ impl AdminCertificates {
         })
     }
 
-    /// Returns an acceptor with the current files, or with the last good ones if the current cannot be used.
+    /// Returns an acceptor with the current files, or with the last good ones if those are unusable.
     pub(super) fn acceptor(&mut self) -> TlsAcceptor {
         let now = modified_times(&self.tls);
         if now != self.modified {

@@ -1,4 +1,4 @@
-//! The web UI under `/ui/`: pages that the binary has in it (`userspace/ui`), which read the API like any other client.
+//! The web UI under `/ui/`: pages embedded in the binary (`userspace/ui`), which read the API like any other client.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -17,12 +17,12 @@ use rust_embed::RustEmbed;
 use super::problem::problem;
 use crate::control::Control;
 
-/// The files; a debug build reads them from the source tree, so that a change shows without a build.
+/// The files. A debug build reads them from the source tree, so that a change shows without a build.
 #[derive(RustEmbed)]
 #[folder = "ui/"]
 struct UiFiles;
 
-/// Pages run scripts and styles of their own files only, talk to this address only, and are shown in no frame.
+/// Pages may run only their own scripts and styles, connect only to this address, and are never shown in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -32,7 +32,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    // The browser asks each time, and gets 304 while it has the file of this binary.
+    // The browser asks each time, and gets 304 if it has this binary's file.
     (header::CACHE_CONTROL, "no-cache"),
     (header::VARY, "accept-encoding"),
 ];
@@ -66,7 +66,7 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
         .get(header::ACCEPT_ENCODING)
         .and_then(|encodings| encodings.to_str().ok())
         .is_some_and(|encodings| encodings.split(',').any(is_gzip));
-    // Each form of a file has a tag of its own.
+    // Each encoding of a file has a separate tag.
     let tag = format!("\"{tag}{}\"", if takes_gzip { "-gzip" } else { "" });
     let known = headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
@@ -89,14 +89,14 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Whether an item of `Accept-Encoding` takes gzip.
+/// Whether an item of `Accept-Encoding` allows gzip.
 fn is_gzip(item: &str) -> bool {
     let (name, weight) = item.split_once(';').unwrap_or((item, ""));
     let refused = ["q=0", "q=0.0", "q=0.00", "q=0.000"];
     name.trim().eq_ignore_ascii_case("gzip") && !refused.contains(&weight.trim())
 }
 
-/// Compresses a file; each content only once.
+/// Compresses a file, each content only once.
 fn compressed(tag: &str, data: &[u8]) -> Bytes {
     static FILES: OnceLock<Mutex<HashMap<String, Bytes>>> = OnceLock::new();
     let mut files = FILES
@@ -112,7 +112,7 @@ fn compressed(tag: &str, data: &[u8]) -> Bytes {
     files.entry(tag.to_owned()).or_insert_with(made).clone()
 }
 
-/// Returns the type of a file by its ending.
+/// Returns the content type of a file by its extension.
 fn content_type(path: &str) -> &'static str {
     match path.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html") => "text/html; charset=utf-8",

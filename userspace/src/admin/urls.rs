@@ -1,4 +1,4 @@
-//! The URLs at which an application is served: those that a listener takes and a host of the application answers.
+//! The URLs of an application: those that a listener accepts and a host of the application answers.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use signalbox_core::model::{Listener, Model, Protocol};
 
 use crate::state::{Shared, Snapshot};
 
-/// Returns the URLs of each name, HTTPS first. Hosts count whatever their health, so that a URL does not come and go
-/// with a check.
+/// Returns the URLs of each name, HTTPS first. Unhealthy hosts count too, so that a URL does not come and go with a
+/// check.
 pub(super) fn application_urls(shared: &Shared, snapshot: &Snapshot, cluster: usize, names: &[String]) -> Vec<String> {
     let tls_end = |listener: &Listener, name: &Hostname| {
         let end = shared.termination(snapshot, listener, Some(name));

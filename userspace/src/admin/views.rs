@@ -1,4 +1,4 @@
-//! The state as JSON. The fields are stable: scripts that read them go on working.
+//! The state as JSON. The fields are stable, so that scripts that read them continue to work.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -77,7 +77,7 @@ pub fn listeners(control: &Control) -> Value {
     json!({ "apiVersion": "v1", "listeners": all })
 }
 
-/// Returns all routes, or those that a selector selects.
+/// Returns all routes, or those that match a selector.
 pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
     let snapshot = control.shared.snapshot.load();
     let names = by_name(&snapshot.file, &snapshot.discovered);
@@ -120,7 +120,7 @@ pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState)
     })
 }
 
-/// Number of a cluster's hosts that take connections.
+/// Number of a cluster's hosts that accept connections.
 pub(super) fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
     [Protocol::Http, Protocol::Tls, Protocol::Tcp]
         .map(|p| snapshot.view.usable(cluster, p).len())
@@ -178,7 +178,7 @@ pub fn hosts(control: &Control) -> Value {
     json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
 }
 
-/// Returns each host's place in this balancer's subset of the cluster's hosts; empty where the balancer uses all.
+/// Returns each host's role in this balancer's subset of the cluster's hosts; empty if the balancer uses all.
 pub(super) fn subset_roles(snapshot: &Snapshot, cluster: usize) -> Vec<&'static str> {
     let Some(order) = snapshot.subsets.get(cluster).and_then(Option::as_ref) else {
         return Vec::new();
@@ -195,7 +195,7 @@ pub(super) fn subset_roles(snapshot: &Snapshot, cluster: usize) -> Vec<&'static 
     places
 }
 
-/// Returns why the hostname of hosts could not be resolved the last time.
+/// Returns why the hostname of hosts could not be resolved last time.
 fn resolve_error(control: &Control, cluster: &Cluster, named: &NamedHost) -> Option<String> {
     let name = cluster.dns_source(&named.hostname);
     let sources = control.shared.sources();
@@ -249,8 +249,8 @@ fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) 
     })
 }
 
-/// Returns the configuration in force: the file or what the API has put in its place, with what sources have reported
-/// and the weights that operators have set.
+/// Returns the active configuration: the file or its replacement by API, with the sources' reports and the operators'
+/// weights.
 ///
 /// # Errors
 /// The model cannot be serialized.

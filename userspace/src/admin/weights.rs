@@ -1,4 +1,4 @@
-//! Weights that operators set: for one route or for many, all or none, with a dry run.
+//! Weights set by operators: for one route or for many, all or none, with a dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ struct RouteWeights {
     force: bool,
 }
 
-/// Weights of clusters by name, namespace or selector; null removes weights that were set.
+/// Weights of clusters by name, namespace or selector. Null removes weights that were set.
 type WeightsByKey = BTreeMap<String, Option<BTreeMap<String, u32>>>;
 
 /// Body of a change of many routes' weights.
@@ -46,7 +46,7 @@ struct WeightsRequest {
     /// Weights for all names of a namespace.
     #[serde(default)]
     namespaces: WeightsByKey,
-    /// Weights for all names that a label selector selects.
+    /// Weights for all names that match a label selector.
     #[serde(default)]
     selectors: WeightsByKey,
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Pat
     }
 }
 
-/// Puts weights in force. Those that leave a name without a host want force: hardly anybody means them.
+/// Applies weights. If they leave a name without a host, they need force, because they are probably a mistake.
 async fn apply(control: &Control, set: BTreeMap<String, Option<ClusterWeights>>, force: bool) -> Response {
     let snapshot = control.shared.snapshot.load_full();
     let starved = if force { Vec::new() } else { starved(&snapshot, &set) };
@@ -90,7 +90,7 @@ async fn apply(control: &Control, set: BTreeMap<String, Option<ClusterWeights>>,
     apply_response(control.set_weights(set).await)
 }
 
-/// Names that have a host that takes connections, and would have none. Weights that are refused starve nobody.
+/// Names that have a host that accepts connections now but would have none. Invalid weights starve no name.
 fn starved<'s>(snapshot: &Snapshot, set: &'s BTreeMap<String, Option<ClusterWeights>>) -> Vec<&'s str> {
     if check_weights(&snapshot.model, &snapshot.weights, set).is_err() {
         return Vec::new();
@@ -142,9 +142,9 @@ fn cluster_weights(clusters: BTreeMap<String, u32>) -> ClusterWeights {
     clusters.into_iter().collect()
 }
 
-/// Group of names with one set of weights.
+/// Group of names with the same weights.
 struct NameGroup {
-    /// Property that the names share, in words.
+    /// Shared property of the names, in words.
     description: String,
     names: BTreeSet<String>,
     weights: Option<ClusterWeights>,
@@ -218,7 +218,7 @@ fn groups(
     Ok(groups)
 }
 
-/// Returns the names that a label selector selects; the error says what is wrong with it.
+/// Returns the names that match a label selector. The error describes a mistake in it.
 pub(super) fn names_of_selector(snapshot: &Snapshot, text: &str) -> Result<BTreeSet<String>, String> {
     let selector = parse_selector(text)?;
     let names = by_name(&snapshot.file, &snapshot.discovered);
@@ -240,7 +240,7 @@ pub(super) fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeS
         .collect()
 }
 
-/// Answers a dry run: what a change would do.
+/// Answers a dry run with the effects of a change.
 fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Response {
     if let Err(error) = check_weights(&snapshot.model, &snapshot.weights, set) {
         return problem(
@@ -258,7 +258,7 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
     Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
 }
 
-/// The model in force, with other weights.
+/// The active model, with other weights.
 fn model_with(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Model {
     let mut weights: WeightOverrides = (*snapshot.weights).clone();
     for (host, shares) in set {

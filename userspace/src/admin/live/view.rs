@@ -10,8 +10,8 @@ use crate::state::HostState;
 use crate::state::outcome::Ineligible;
 use crate::state::series::{HostFigures, Overall, SAMPLE_INTERVAL, Sample};
 
-/// Returns what a viewer of the sample `before` has to learn. Figures of hosts are lists, to be short:
-/// `[active, total, refused, bytes_in, bytes_out, health]`, under the host's place in the list of hosts.
+/// Returns the changes for a viewer of the sample `before`. A host's figures are a list, to be short: `[active, total,
+/// refused, bytes_in, bytes_out, health]`, with the host's index in the list of hosts as key.
 pub(super) fn change(before: Option<&Sample>, now: &Sample) -> Value {
     let before = before.filter(|before| Arc::ptr_eq(&before.hosts, &now.hosts));
     let known = |at: usize| before.and_then(|before| before.figures.get(at));
@@ -29,8 +29,8 @@ pub(super) fn change(before: Option<&Sample>, now: &Sample) -> Value {
     view
 }
 
-/// Returns one list for each figure, oldest first; those of hosts that `wanted` names (`all`, or names separated by
-/// commas). A host that was not there has `null`.
+/// Returns one list per number, oldest first, with the hosts in `wanted` (`all`, or names separated by commas). A host
+/// that did not exist has `null`.
 pub(super) fn history(samples: &[Arc<Sample>], wanted: &str) -> Value {
     let last = samples.last();
     let hosts = last.map(|last| &last.hosts[..]).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `GET /ws`: figures as the prototype of the thesis pushes them to its page (`{"mutation":"stats", ...}`), which so
-//! works here: all that is kept, again with each push.
+//! `GET /ws`: figures in the format that the prototype of the thesis pushes to its page (`{"mutation":"stats", ...}`),
+//! so that this page works here. Each push has all stored points again.
 //!
-//! A browser lets any page open a WebSocket to any address, so the `Origin` has to be one of this API's own.
+//! A browser lets any page open a WebSocket to any address, so the `Origin` must be one of this API's own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::control::Control;
 use crate::state::HostState;
 use crate::state::series::{HostFigures, MAX_SAMPLES, Sample};
 
-/// Longest interval of pushes in seconds.
+/// Maximum interval of pushes in seconds.
 const MAX_INTERVAL_SECS: usize = 60;
-/// Most points of hosts in one push, some 100 bytes each: where there are more hosts, each has fewer.
+/// Maximum number of host points in one push, some 100 bytes each. With more hosts, each has fewer points.
 const MAX_POINTS: usize = 24_000;
-/// Largest message of a viewer; none is understood.
+/// Maximum size of a viewer's message. All messages are ignored.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
 #[derive(Deserialize)]
 pub(in super::super) struct PushQuery {
-    /// Seconds between two pushes; the prototype has 2.
+    /// Seconds between two pushes; the prototype uses 2.
     interval: Option<usize>,
-    /// Points that each push has; the prototype has 40.
+    /// Number of points in each push; the prototype uses 40.
     ticks: Option<usize>,
 }
 
-/// A push, in the prototype's words.
+/// A push, with the prototype's names.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatsPush<'a> {
@@ -68,7 +68,7 @@ struct PushedPoint {
     healthy: bool,
     total_connections: u64,
     active_connections: u32,
-    /// Connections refused since the point before.
+    /// Connections refused since the previous point.
     refused_connections: u64,
 }
 
@@ -93,13 +93,13 @@ pub(in super::super) async fn connect(
     upgrade
         .max_message_size(MAX_MESSAGE_BYTES)
         .on_upgrade(move |socket| async move {
-            // The connection counts for as long as it is open.
+            // The connection counts while it is open.
             let _permit = permit;
             push_to(socket, &control, interval, ticks).await;
         })
 }
 
-/// Whether no page, or a page of this API, asks.
+/// Whether the request comes from a page of this API, or from no page.
 fn is_own_origin(headers: &HeaderMap, names: &[String]) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else {
         return true;
@@ -113,7 +113,7 @@ fn is_own_origin(headers: &HeaderMap, names: &[String]) -> bool {
         || names.iter().any(|name| name.eq_ignore_ascii_case(origin.host()))
 }
 
-/// Pushes until the viewer goes.
+/// Pushes until the viewer disconnects.
 async fn push_to(mut socket: WebSocket, control: &Control, interval: usize, ticks: usize) {
     let series = &control.shared.series;
     let (_, mut coming) = series.subscribe();
@@ -134,7 +134,7 @@ async fn push_to(mut socket: WebSocket, control: &Control, interval: usize, tick
         tokio::select! {
             said = socket.recv() => match said {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-                // Pings are answered by the library; nothing else is understood.
+                // The library answers pings; all other messages are ignored.
                 Some(Ok(_)) => {}
             },
             sample = coming.recv() => match sample {
@@ -155,14 +155,14 @@ async fn push_to(mut socket: WebSocket, control: &Control, interval: usize, tick
     }
 }
 
-/// Every `interval`th sample, so that the last is among them.
+/// Every `interval`th sample, including the last one.
 fn every_nth(samples: &[Arc<Sample>], interval: usize) -> Vec<Arc<Sample>> {
     let mut chosen: Vec<_> = samples.iter().rev().step_by(interval).cloned().collect();
     chosen.reverse();
     chosen
 }
 
-/// Makes a push of the last `ticks` samples; points of a time before the first are zero.
+/// Makes a push of the last `ticks` samples. Points before the first sample are zero.
 fn stats<'a>(samples: &'a [Arc<Sample>], model: &Model, ticks: usize) -> StatsPush<'a> {
     let hosts: &[Arc<HostState>] = samples.last().map(|last| &last.hosts[..]).unwrap_or_default();
     let ticks = ticks.min(MAX_POINTS / hosts.len().max(1)).max(1);
@@ -185,7 +185,7 @@ fn stats<'a>(samples: &'a [Arc<Sample>], model: &Model, ticks: usize) -> StatsPu
             https_port: port(model, host, |host| host.https),
             stats: points,
         };
-        // The prototype knows hosts by their names alone; here two clusters may have one of a name.
+        // The prototype knows hosts by name only; here two clusters may have a host of the same name.
         let name = if named.contains_key(&host.name) {
             format!("{}/{}", host.cluster, host.name)
         } else {

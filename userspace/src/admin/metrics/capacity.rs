@@ -1,4 +1,4 @@
-//! Metrics of what has a fixed size: how much there is room for, and how much is there.
+//! Metrics of resources with a fixed size: how much fits, and how much is used.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use signalbox_common::steer::MAX_BINDINGS;
 
 use super::{MetricWriter, Scrape};
 
-/// Something of a fixed size.
+/// A resource with a fixed size.
 struct Room {
     what: &'static str,
     used: f64,
@@ -43,7 +43,7 @@ impl Scrape {
             let peeked = cut.table.used_among(of_workers..own);
             all.push(Room {
                 what: "cut_flows",
-                // Connections without sockets are the kernel's.
+                // Connections without sockets are in the kernel.
                 used: f64::from(current.saturating_sub(with_sockets).saturating_sub(peeked)),
                 size: f64::from(of_workers),
             });

@@ -1,10 +1,10 @@
-//! Prometheus' text format 0.0.4, made of OpenMetrics text: for readers that ask for it and know nothing newer.
+//! Prometheus' text format 0.0.4, made from OpenMetrics text, for readers that ask for it and support no newer one.
 
 use axum::http::{HeaderMap, header};
 
 pub(super) const CLASSIC_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a request asks for the classic format, and not for OpenMetrics, which is what others get.
+/// Whether a request asks for the classic format and not for OpenMetrics, the default.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
@@ -22,7 +22,7 @@ pub(super) fn converted(text: &str) -> String {
                 let (kind, rest) = comment.split_once(' ').unwrap_or((comment, ""));
                 let (name, value) = rest.split_once(' ').unwrap_or((rest, ""));
                 match kind {
-                    // The type comes next, and says what the metric is called here.
+                    // The type comes next, and decides the metric's name in this format.
                     "HELP" => help = Some(value),
                     "TYPE" => {
                         let (suffix, value) = match value {
@@ -36,7 +36,7 @@ pub(super) fn converted(text: &str) -> String {
                         }
                         out += &format!("# TYPE {name}{suffix} {value}\n");
                     }
-                    // Units and the end of the text are OpenMetrics' alone.
+                    // Only OpenMetrics has units and an end of the text.
                     _ => {}
                 }
             }

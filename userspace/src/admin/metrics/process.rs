@@ -1,4 +1,4 @@
-//! Metrics of the process, with the names that Prometheus' own clients have: dashboards and alerts of others know them.
+//! Metrics of the process, with the names of Prometheus' own clients, so that existing dashboards and alerts work.
 
 use std::fmt;
 use std::fs;
@@ -19,14 +19,14 @@ pub(super) struct ProcessMetrics;
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {
     threads: u64,
-    /// Clock ticks from the machine's start to the process'.
+    /// Clock ticks from the machine's start to the start of the process.
     started_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
 }
 
 impl ProcessStat {
-    /// Parses the file: the fields that follow the name, which may hold blanks and brackets.
+    /// Parses the file: the fields after the name, which may contain blanks and brackets.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         // proc(5) counts from 1; the first field here is its third.
@@ -41,7 +41,7 @@ impl ProcessStat {
 }
 
 impl Collector for ProcessMetrics {
-    /// Writes what the kernel says; what it does not say is left out.
+    /// Writes the values that the kernel reports; missing ones are left out.
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = MetricWriter(encoder);
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
@@ -83,12 +83,12 @@ impl Collector for ProcessMetrics {
 
 fn open_descriptors() -> Option<usize> {
     const DIRECTORY: &str = "/proc/self/fd";
-    // Linux 6.2 or later gives the number as the directory's size. To count a hundred thousand takes its time.
+    // Linux 6.2 or later gives the number as the directory's size. Counting a hundred thousand entries takes time.
     let size = fs::metadata(DIRECTORY).ok()?.len();
     if size > 0 {
         return usize::try_from(size).ok();
     }
-    // The directory itself takes one.
+    // The directory itself uses one.
     Some(fs::read_dir(DIRECTORY).ok()?.count().saturating_sub(1))
 }
 

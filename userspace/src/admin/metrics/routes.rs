@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Labels, MetricWriter, Scrape};
 use crate::state::route_stats::{ClusterTotals, RouteRefusal, RouteTotals};
 
-/// Function that reads one figure of a route in a cluster.
+/// Function that reads one number of a route in a cluster.
 type RouteCounter = fn(&ClusterTotals) -> u64;
 
 fn by_cluster<'a>(
@@ -26,7 +26,7 @@ impl Scrape {
     pub(super) fn routes(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let shared = &self.0.shared;
         let all = {
-            // The lock keeps routes from being added or removed meanwhile, so that each counts once.
+            // While it is held, the lock keeps routes from being added or removed, so that each counts once.
             let _hold = shared.route_labels.lock_changes();
             let snapshot = shared.snapshot.load();
             if snapshot.model.metrics.routes == 0 {

@@ -5,7 +5,7 @@ use super::*;
 use crate::admin::body;
 use crate::state::Shared;
 
-/// Generous, because something must happen before it; tests that nothing happens use no time limit.
+/// Generous, because an event must happen before it. Tests that nothing happens use no time limit.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Long enough for a busy machine to deliver a request that is sent at once.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ impl Api {
         stream
     }
 
-    /// Sends a request; returns everything until the server closes the connection.
+    /// Sends a request. Returns everything until the server closes the connection.
     fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -159,7 +159,7 @@ fn a_stream_outlives_the_time_limits_and_takes_a_seat_until_it_ends() {
             stream
         })
         .collect();
-    // Half of the permits are the most that one address can take.
+    // One address can take at most half of the permits.
     assert_eq!(api.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
     assert_eq!((api.refused("max_per_source"), api.shared.admin.tcp.get()), (1, 4));
     for stream in &mut streams {
