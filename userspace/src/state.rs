@@ -1,7 +1,7 @@
-//! Runtime state: counters that survive every change of the configuration, and the snapshot that workers choose from.
+//! Runtime state: counters that survive configuration changes, and the snapshot from which workers choose.
 //!
-//! Written by the store (snapshots, health) and by workers (counters); read by the admin API. The accept path loads one
-//! pointer and adds to atomics; it takes no lock (the thesis' prototype lost 18 % to one).
+//! The store writes snapshots and health, workers write counters, and the admin API reads. The accept path loads one
+//! pointer and adds to atomics without a lock (the thesis' prototype lost 18 % to one).
 
 pub mod apply_waiting;
 pub mod connection_log;
@@ -61,13 +61,13 @@ pub struct Snapshot {
     pub file: Arc<Model>,
     /// Clusters and names that sources have discovered.
     pub discovered: Arc<Discovered>,
-    /// Weights that operators have set.
+    /// Weights set by operators.
     pub weights: Arc<WeightOverrides>,
     /// Testers of migrations.
     pub testers: Arc<TesterOverrides>,
-    /// Prefixes of the shield that have been set by API.
+    /// Shield prefixes set by API.
     pub shield: Arc<ApiPrefixes>,
-    /// Services that applications are exposed as, and applications that are not exposed, with the reason.
+    /// Services for exposed applications, and applications that are not exposed, with the reason.
     pub exposure: Arc<ExposeResult>,
     /// Subjects that are out of rotation.
     pub rotation: Arc<Rotation>,
@@ -81,7 +81,7 @@ pub struct Snapshot {
     /// Hosts that are no longer configured but still have connections.
     pub draining: Vec<Arc<HostState>>,
     pub binds: Binds,
-    /// Counters of the choices for each path of a route, which number them.
+    /// Counters that number the choices for each path of a route.
     pub path_tickets: HashMap<usize, Vec<Arc<Counter>>, FixedState>,
     pub tls: Arc<tls::TlsState>,
     /// Where HTTP/2 is offered.
@@ -91,14 +91,14 @@ pub struct Snapshot {
     pub floating: FloatingSources,
 }
 
-/// Times without a byte after which flows are ended that are carried as a whole.
+/// Idle times after which flows that are carried as a whole are ended.
 #[derive(Debug)]
 pub struct IdleTimeouts {
-    /// Time of flows whose route has none of its own.
+    /// Idle time of flows whose route has none of its own.
     pub common: Duration,
-    /// Shortest of all.
+    /// Shortest of all idle times.
     pub least: Duration,
-    /// Times of routes, by their names.
+    /// Idle times of routes, by name.
     pub of_routes: HashMap<String, Duration, FixedState>,
 }
 
@@ -124,14 +124,13 @@ impl Snapshot {
         tickets.map_or(0, |tickets| tickets.ticket())
     }
 
-    /// Returns the route of a name, in rotation or not.
+    /// Returns the route of a name, in or out of rotation.
     #[must_use]
     pub fn route(&self, name: Option<&Hostname>) -> Option<&Route> {
         self.model.routes.get(self.view.table.find(name?)?)
     }
 
-    /// Returns the cluster that a route's `prefer` gives this client before all others, where that cluster has a usable
-    /// host.
+    /// Returns the cluster that a route's `prefer` gives this client before all others, if it has a usable host.
     #[must_use]
     pub fn preferred(&self, route: usize, protocol: Protocol, client: IpAddr) -> Option<usize> {
         let has_host = |cluster: &usize| !self.view.usable(*cluster, protocol).is_empty();
@@ -173,7 +172,7 @@ impl Binds {
     }
 }
 
-/// A bounded queue of sources over their connection limit: from workers, who do not wait, to the shield.
+/// A bounded queue of sources over their connection limit, from workers, which do not wait, to the shield.
 pub struct OverLimit {
     sender: tokio::sync::mpsc::Sender<(Arc<ListenerState>, std::net::IpAddr)>,
     receiver: Mutex<tokio::sync::mpsc::Receiver<(Arc<ListenerState>, std::net::IpAddr)>>,
@@ -190,12 +189,12 @@ impl Default for OverLimit {
 }
 
 impl OverLimit {
-    /// Queues a source that has been refused at a listener. Dropped if the queue is full.
+    /// Queues a source that was refused at a listener. Dropped if the queue is full.
     pub fn report(&self, listener: &Arc<ListenerState>, source: std::net::IpAddr) {
         let _ = self.sender.try_send((Arc::clone(listener), source));
     }
 
-    /// Drains the queue of sources that have hit their connection limit.
+    /// Drains the queue of sources that have reached their connection limit.
     pub fn drain(&self, mut each: impl FnMut(&ListenerState, std::net::IpAddr)) {
         let mut told = self.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while let Ok((listener, source)) = told.try_recv() {
@@ -207,57 +206,57 @@ impl OverLimit {
 /// State that all threads of the process share.
 pub struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
-    /// Function that is called when another snapshot is in force, before the change is answered: kernel tables follow it.
+    /// Function called when a new snapshot is active, before the change is answered, to update kernel tables.
     pub snapshot_follower: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Whether another process is taking over: programs at interfaces may be its own, and nothing is put back.
+    /// Whether another process is taking over. Programs at interfaces may be its own, so none is attached again.
     pub is_being_replaced: AtomicBool,
     pub totals: Totals,
-    /// Counter of the choices among all hosts (`unmatched: any`), which numbers them.
+    /// Counter that numbers the choices among all hosts (`unmatched: any`).
     pub any_ticket: Counter,
-    /// Counter of requests that got an id, which numbers them.
+    /// Counter that numbers requests with an id.
     pub request_ids: Counter,
     pub limiter: Limiter,
-    /// Limits of routes' requests; made for the first route that has some.
+    /// Limits of routes' requests, created for the first route that has some.
     pub request_limiter: LazyLock<RequestLimiter>,
-    /// Error pages in force.
+    /// Active error pages.
     pub error_pages: ArcSwap<ErrorPages>,
     /// The connection log.
     pub log: Arc<ConnectionLog>,
-    /// Labels of routes in `/metrics`, and the figures of routes that are gone.
+    /// Labels of routes in `/metrics`, and the figures of removed routes.
     pub route_labels: RouteLabels,
-    /// Queue of sources that have hit a listener's connection limit, for the shield. A full queue loses nothing that
-    /// matters.
+    /// Queue of sources that have reached a listener's connection limit, for the shield. Entries lost to a full queue
+    /// do not matter.
     pub over_limit: OverLimit,
     /// Secret of this process, for random choices and the cells of the limiter.
     pub seed: u64,
     /// Replication of flows to other nodes.
     pub sync: sync::SyncState,
-    /// Share of this node in what all nodes of a set divide.
+    /// Share of this node in what all nodes of a set divide among them.
     pub node: NodeShare,
     pub started: std::time::Instant,
     pub stopping: AtomicBool,
     pub reloads: Reloads,
     /// Status of the sources other than the file.
     pub sources: Mutex<Vec<Arc<SourceStatus>>>,
-    /// Histogram of the time to put a new model in force; the swap of the snapshot is its last step.
+    /// Histogram of the time to apply a new model. The swap of the snapshot is its last step.
     pub apply_seconds: Histogram,
-    /// Since when reports of sources wait to be in force.
+    /// Time since when reports of sources wait to be applied.
     pub apply_waiting: ApplyWaiting,
-    /// Channel of changes, for whoever listens to them.
+    /// Channel of changes, for all subscribers.
     pub changes: broadcast::Sender<ChangeNotice>,
     /// Sources that the shield denies at listeners.
     pub denied_sources: ArcSwap<DeniedSources>,
-    /// Interfaces at which the shield is in force.
+    /// Interfaces on which the shield is active.
     pub shield_cover: ArcSwap<ShieldCover>,
-    /// Programs of others that see packets before ours, in words.
+    /// Foreign programs that see packets before ours, in words.
     pub foreign_programs: ArcSwap<Vec<String>>,
     /// Counter of changes over TCP that were refused.
     pub denied: Counter,
     /// Counts of the admin API's own connections.
     pub admin: AdminStats,
-    /// Certificates in force.
+    /// Active certificates.
     pub certificates: SharedCertificates,
-    /// Mistakes in files of certificates, as they are now.
+    /// Current errors in certificate files.
     pub certificate_errors: ArcSwap<Vec<String>>,
     /// Groups of virtual addresses.
     pub ha: Arc<ha::HaGroups>,
@@ -282,14 +281,14 @@ impl Shared {
         source.map_or(0, |source| self.limiter.open_connections(source))
     }
 
-    /// Source of a client's connections for a name, for the limits that the name's route sets.
+    /// Source of a client's connections for a name, for the limits of the name's route.
     #[must_use]
     pub fn route_source(&self, hostname: &HostnamePattern, client: IpAddr) -> SourceCells {
-        // No path is empty: requests are counted apart.
+        // No path is empty, so requests are counted separately.
         SourceCells::new(limit::seed_of_path(self.seed, hostname, ""), client)
     }
 
-    /// Place where TLS ends at a listener for a client that asks for this name.
+    /// Where TLS ends at a listener for a client that asks for this name.
     #[must_use]
     pub fn termination(&self, snapshot: &Snapshot, listener: &Listener, name: Option<&Hostname>) -> Termination {
         let route = snapshot.route(name);
@@ -308,14 +307,14 @@ impl Shared {
 
     /// Announces a change to all listeners.
     pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
-        // Having no listener is no error.
+        // A missing listener is no error.
         let _ = self.changes.send(ChangeNotice {
             kind,
             data: Arc::new(data),
         });
     }
 
-    /// Returns the status of a source, made new on the first call.
+    /// Returns the status of a source, created on the first call.
     pub fn source(&self, name: &str, kind: &'static str) -> Arc<SourceStatus> {
         let mut sources = self.sources.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = sources.iter().find(|source| source.name == name) {
@@ -326,7 +325,7 @@ impl Shared {
         new
     }
 
-    /// Adds a source that keeps its status itself.
+    /// Adds a source that maintains its own status.
     pub fn add_source(&self, standing: Arc<SourceStatus>) {
         self.forget_source(&standing.name);
         self.sources
@@ -354,9 +353,9 @@ impl Shared {
 pub struct Totals {
     /// Current connections, including cut flows.
     pub current: Gauge,
-    /// Connections that have sockets of ours: these count against limits, and the process ends when there are none.
+    /// Connections with sockets in this process. They count against limits, and the process ends when there are none.
     pub with_sockets: Gauge,
-    /// Sockets to hosts of streams, beyond the one that each client's connection is given.
+    /// Sockets to hosts for streams, beyond the one that each client's connection is given.
     pub stream_sockets: Gauge,
     pub total: Counter,
     pub refused: Counter,
@@ -369,7 +368,7 @@ pub struct Totals {
 pub struct AdminStats {
     pub tcp: Gauge,
     pub unix: Gauge,
-    /// Connections and requests that a limit has ended, by limit.
+    /// Connections and requests ended by a limit, by limit.
     pub refused: LabelledCounters,
 }
 

@@ -1,9 +1,9 @@
-//! Reports of sources that are not in force yet: since when they wait.
+//! Reports of sources that are not applied yet, and since when they wait.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time since the oldest report that is not in force.
+/// Time since the oldest report that is not applied.
 #[derive(Default)]
 pub struct ApplyWaiting(Mutex<Option<Instant>>);
 
@@ -12,17 +12,17 @@ impl ApplyWaiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that something waits; what has waited before counts from its own beginning.
+    /// Notes that a report waits. If an earlier one waits already, its start counts.
     pub fn begin(&self) {
         self.since().get_or_insert_with(Instant::now);
     }
 
-    /// Notes that all that was reported is in force.
+    /// Notes that all reports have been applied.
     pub fn end(&self) {
         *self.since() = None;
     }
 
-    /// Returns how long something has waited; zero if nothing does.
+    /// Returns how long a report has waited; zero if none waits.
     pub fn elapsed(&self) -> Duration {
         self.since().map_or(Duration::ZERO, |since| since.elapsed())
     }

@@ -1,8 +1,7 @@
-//! The connection log: a line of JSON for each connection that has ended or been refused, where the configuration wants
-//! it.
+//! The connection log: a line of JSON for each ended or refused connection, if the configuration asks for it.
 //!
-//! Workers and the flow GC put records into a bounded queue and never wait; a thread makes lines of
-//! them and writes them (`writer`). Records that exceed the limit, the queue or the disk are counted and left out.
+//! Workers and the flow GC put records into a bounded queue and never wait. A thread turns them into lines and writes
+//! these (`writer`). Records that exceed the limit, the queue or the disk are counted and left out.
 
 mod line;
 mod output;
@@ -22,13 +21,13 @@ use signalbox_core::stats::Counter;
 
 use super::entities::{ClusterState, HostState, ListenerState};
 
-/// Most records that wait to be written: some 4 MiB.
+/// Maximum number of records that wait to be written: some 4 MiB.
 const MAX_QUEUED: usize = 8192;
 
 /// Data of a flow that the flow table does not hold, for the line at its end.
 #[derive(Clone, Debug)]
 pub struct FlowDetails {
-    /// The true client: named by a PROXY header, or else the peer.
+    /// The true client: named by a PROXY header, otherwise the peer.
     pub client: SocketAddr,
     pub name: Option<Hostname>,
     /// Time that the successful connect to the host took.
@@ -59,13 +58,13 @@ pub struct ConnectionRecord {
     pub duration: Duration,
     pub connect: Option<Duration>,
     pub end: ConnectionEnd,
-    /// Side that finished first, where that is known: `client` or `host`.
+    /// Side that finished first, if known: `client` or `host`.
     pub closed_by: Option<&'static str>,
     /// Request, where requests are routed one by one.
     pub request: Option<RequestLine>,
 }
 
-/// Request and its answer, as the log has them.
+/// Request and its answer, as logged.
 #[derive(Clone, Debug)]
 pub struct RequestLine {
     pub method: String,
@@ -73,7 +72,7 @@ pub struct RequestLine {
     pub target: String,
     pub id: Option<Box<str>>,
     pub is_tls: bool,
-    /// Status code that the client got; `None`: it got none.
+    /// Status code that the client got; `None`: no answer.
     pub status: std::cell::Cell<Option<u16>>,
 }
 
@@ -99,7 +98,7 @@ impl ConnectionEnd {
 pub type FlowKey = (u32, u32);
 
 enum LogMessage {
-    /// A flow has been cut and goes on without sockets: data for the line at its end.
+    /// A flow has been cut and continues without sockets: data for the line at its end.
     Cut(FlowKey, Box<FlowDetails>),
     Ended(Box<ConnectionRecord>, Option<FlowKey>),
     /// Answered when everything before it has been written.
@@ -109,7 +108,7 @@ enum LogMessage {
 /// Reason why a line was not written.
 #[derive(Clone, Copy, Debug)]
 pub enum DropReason {
-    /// More lines in a second than the configuration allows.
+    /// More lines per second than configured.
     Rate,
     /// The queue was full: the writer is too slow.
     Queue,
@@ -127,10 +126,10 @@ impl DropReason {
 pub struct ConnectionLog {
     settings: ArcSwapOption<Settings>,
     queue: OnceLock<SyncSender<LogMessage>>,
-    /// Counter of the sample's draws, which numbers them.
+    /// Counter that numbers the draws for the sample.
     samples: Counter,
     rate_window: RateWindow,
-    /// Counter of requests to open the file anew; `opened` is the last request that the writer has fulfilled.
+    /// Counter of requests to reopen the file. `opened` is the last request that the writer has fulfilled.
     reopen_requested: AtomicU64,
     reopen_done: AtomicU64,
     /// Current error of the file.
@@ -140,7 +139,7 @@ pub struct ConnectionLog {
 }
 
 impl ConnectionLog {
-    /// Applies new settings. Records that wait to be written go to the new file.
+    /// Applies new settings. Waiting records go to the new file.
     pub fn configure(self: &Arc<Self>, settings: Option<&Settings>) {
         let target = |settings: Option<&Settings>| settings.map(|settings| settings.to.clone());
         let before = self.settings.load_full();
@@ -181,16 +180,16 @@ impl ConnectionLog {
         self.settings.load().as_ref().map(|settings| settings.to.clone())
     }
 
-    /// Keeps data of a flow that has been cut, for the line at its end.
+    /// Keeps data of a cut flow, for the line at its end.
     pub fn keep_details(&self, key: FlowKey, details: FlowDetails) {
-        // Where the queue is full, the line at the flow's end will say less.
+        // If the queue is full, the line at the flow's end will have less data.
         if let Some(queue) = self.queue.get() {
             let _ = queue.try_send(LogMessage::Cut(key, Box::new(details)));
         }
     }
 
-    /// Logs the end of a connection, if the settings select it and the limit permits it. `key` is given for flows of
-    /// the flow table.
+    /// Logs the end of a connection, if the settings select it and the limit allows it. `key` is given for flows in the
+    /// flow table.
     pub fn log_end(&self, end: ConnectionEnd, key: Option<FlowKey>, record: impl FnOnce() -> ConnectionRecord) {
         let settings = self.settings.load();
         let (Some(settings), Some(queue)) = (settings.as_ref(), self.queue.get()) else {
@@ -219,13 +218,13 @@ impl ConnectionLog {
         DropReason::LABELS.into_iter().zip(counts).collect()
     }
 
-    /// Requests that the file is closed and opened by its name again, because it has been renamed. Returns the
+    /// Requests that the file is closed and opened again by its name, because it has been renamed. Returns the
     /// request's number.
     pub fn reopen(&self) -> u64 {
         self.reopen_requested.fetch_add(1, Relaxed) + 1
     }
 
-    /// Returns whether a request to open the file anew has been fulfilled.
+    /// Returns whether a request to reopen the file has been fulfilled.
     #[must_use]
     pub fn has_reopened(&self, wish: u64) -> bool {
         self.reopen_done.load(Relaxed) >= wish
@@ -237,7 +236,7 @@ impl ConnectionLog {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all records so far are written, for `limit` at the most. Called when the process ends.
+    /// Waits until all records so far are written, at most for `limit`. Called when the process ends.
     pub fn flush(&self, limit: Duration) {
         let Some(queue) = self.queue.get() else { return };
         let until = Instant::now() + limit;

@@ -1,4 +1,4 @@
-//! Runtime state of hosts, clusters, routes and listeners: their counters, and what is known of their health.
+//! Runtime state of hosts, clusters, routes and listeners: their counters, and their known health.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub struct HostState {
     pub cluster: String,
     pub name: String,
     pub address: IpAddr,
-    /// Current connections, including the one being made: least-connections compares these.
+    /// Current connections, including those being made: least-connections compares these.
     pub active: Gauge,
     pub total: Counter,
     pub refused: Counter,
@@ -39,15 +39,15 @@ pub struct HostState {
     pub last_check: Mutex<Option<CheckResult>>,
     /// Reason why the last TLS handshake of the datapath with the host failed.
     tls_fault: Mutex<Option<String>>,
-    /// TCP options that the host has, as the last check has shown.
+    /// TCP options of the host, from the last check.
     pub handshake: HostHandshake,
     /// Number of the host in the flow table; 0 until it has one.
     pub number: AtomicU32,
-    /// Time at which the host's handshake did not agree with a client's; 0: never.
+    /// Time at which the host's handshake did not match a client's; 0: never.
     unfit_since_ms: AtomicU64,
 }
 
-/// Time for which a host counts as unfit for cut requests: each that is tried costs it a connection of its own.
+/// Time for which a host counts as unfit for cut requests, because each attempt costs it a separate connection.
 const UNFIT_PERIOD_MS: u64 = 10_000;
 
 /// Result of the last check of a host.
@@ -55,25 +55,25 @@ const UNFIT_PERIOD_MS: u64 = 10_000;
 pub struct CheckResult {
     pub ok: bool,
     pub detail: String,
-    /// Request of the check, and why that one where the configuration leaves it to the host.
+    /// Request of the check. If the configuration leaves the choice to the host, also why this one.
     pub asked: String,
     pub seconds: f64,
 }
 
 impl HostState {
-    /// Notes why a flow to the host was not cut, where the reason lies with the host.
+    /// Notes why a flow to the host was not cut, if the host is the reason.
     pub fn note_not_cut(&self, why: Ineligible) {
         if why.is_of_host() {
             self.note_unfit();
         }
     }
 
-    /// Notes that the host's handshake did not agree with a client's.
+    /// Notes that the host's handshake did not match a client's.
     pub fn note_unfit(&self) {
         self.unfit_since_ms.store(unix_ms(), Relaxed);
     }
 
-    /// Whether a flow to the host could not be cut a while ago.
+    /// Whether a flow to the host could not be cut recently.
     #[must_use]
     pub fn is_unfit(&self) -> bool {
         self.was_unfit_within(UNFIT_PERIOD_MS)
@@ -140,7 +140,7 @@ impl HostState {
 #[derive(Debug, Default)]
 pub struct ClusterState {
     pub name: String,
-    /// Counter of the choices of a host, which numbers them.
+    /// Counter that numbers the choices of a host.
     pub ticket: Counter,
     pub opened: [Counter; Tier::ALL.len()],
     pub active: [Gauge; Tier::ALL.len()],
@@ -152,9 +152,9 @@ pub struct ClusterState {
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub connect_seconds: Histogram,
-    /// Requests that were sent again, because the host's connection had ended without a byte of an answer.
+    /// Requests that were sent again, because the host's connection ended without a byte of an answer.
     pub retries: Counter,
-    /// Time of requests, from the end of their heads to the end of their answers.
+    /// Duration of requests, from the end of their heads to the end of their answers.
     pub request_seconds: Histogram,
     /// Connections to hosts that wait for a request (`routing: request`).
     pub pool_idle: Gauge,
@@ -166,20 +166,20 @@ pub struct ClusterState {
     pub queue: HostQueue,
 }
 
-/// Queue for the hosts of a cluster, where they have a limit of connections.
+/// Queue for the hosts of a cluster, if they have a connection limit.
 #[derive(Debug, Default)]
 pub struct HostQueue {
     pub waiting: Gauge,
     /// Waits that ended without a host.
     pub timeouts: Counter,
-    /// Waits that ended because the client had gone.
+    /// Waits that ended because the client had left.
     pub abandoned: Counter,
-    /// Signals of those that wait, in their order. Locked only while somebody waits.
+    /// Signals of the waiting connections, in order. Locked only while a connection waits.
     order: Mutex<VecDeque<Arc<Notify>>>,
 }
 
 impl HostQueue {
-    /// Takes the last place, and returns its signal: whoever gets it looks whether there is room, if first.
+    /// Takes the last place and returns its signal. The first connection in the queue, when signalled, checks for room.
     pub fn enter(&self) -> Arc<Notify> {
         let signal = Arc::<Notify>::default();
         self.lock().push_back(Arc::clone(&signal));
@@ -187,7 +187,7 @@ impl HostQueue {
         signal
     }
 
-    /// Gives a place up. Whoever is first then looks: there may be room for more than one.
+    /// Gives a place up. The new first one then checks: there may be room for more than one.
     pub fn leave(&self, place: &Arc<Notify>) {
         self.lock().retain(|signal| !Arc::ptr_eq(signal, place));
         self.waiting.leave();
@@ -211,7 +211,7 @@ impl HostQueue {
 }
 
 impl ClusterState {
-    /// Counts one connection less of a host.
+    /// Counts one connection less for a host.
     pub fn leave_host(&self, host: &HostState) {
         host.active.leave();
         if self.queue.waiting.get() > 0 {
@@ -224,9 +224,9 @@ impl ClusterState {
 #[derive(Debug, Default)]
 pub struct RouteState {
     pub hostname: String,
-    /// Counter of connections, which numbers them, and so draws the cluster of each.
+    /// Counter that numbers connections, and thereby draws each one's cluster.
     pub total: Counter,
-    /// Counter of connections that the kernel peek has routed: it draws by a counter of its own.
+    /// Counter of connections that the kernel peek has routed. It draws with a separate counter.
     pub peeked: Counter,
     pub stats: RouteStats,
     pub label: RouteLabel,
@@ -256,7 +256,7 @@ pub struct ListenerState {
     pub peek_seconds: Histogram,
     /// Requests of a listener with `routing: request`, by cluster and class of the status code.
     pub requests: RequestStats,
-    /// Requests that were answered or given up by the balancer itself, by reason.
+    /// Requests that the balancer itself answered or gave up, by reason.
     pub request_refused: LabelledCounters,
     /// TLS handshakes of a listener with `protocol: https`.
     pub handshakes: HandshakeStats,
@@ -265,19 +265,19 @@ pub struct ListenerState {
     /// Flows that were not cut, by [`Ineligible`]. Without a lock, because every such connection
     /// counts here.
     pub not_cut: [Counter; Ineligible::LABELS.len()],
-    /// WebSockets, by what became of their late cut.
+    /// WebSockets, by the result of their late cut.
     pub late_cut: LabelledCounters,
-    /// Bytes of clients behind a request that was cut, found when their socket was closed: the host has not got them.
+    /// Bytes of clients after a cut request, found when their socket was closed: the host has not received them.
     pub bytes_behind_request: Counter,
     /// Number of the listener in the flow table; 0 until it has one.
     pub number: AtomicU32,
-    /// Prefix lengths, IPv4 and IPv6, that make a source, where the listener limits connections by source. Set once and
-    /// never changed: counts must be given back to the source they were taken from.
+    /// Prefix lengths, IPv4 and IPv6, that define a source, if the listener limits connections by source. Set once and
+    /// never changed: counts must be given back to the same source.
     pub source_bits: OnceLock<(u32, u32)>,
 }
 
 impl ListenerState {
-    /// Returns the source of an address at this listener; `None` where it does not count by source.
+    /// Returns the source of an address at this listener; `None` if it does not count by source.
     #[must_use]
     pub fn source(&self, seed: u64, address: IpAddr) -> Option<SourceCells> {
         let bits = *self.source_bits.get()?;

@@ -1,18 +1,18 @@
-//! Error pages of the operator's own, read from files.
+//! The operator's own error pages, read from files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Longest page: it is sent to whoever is refused.
+/// Maximum size of a page, which is sent to each refused client.
 const MAX_PAGE_BYTES: usize = 64 * 1024;
 
-/// Pages in place of those of the balancer's own, by status code.
+/// Pages that replace the balancer's own, by status code.
 #[derive(Debug, Default)]
 pub struct ErrorPages(HashMap<u16, ErrorPage>);
 
-/// A page, and what it is.
+/// A page, with its content type.
 #[derive(Debug)]
 pub struct ErrorPage {
     pub content_type: &'static str,
@@ -20,7 +20,7 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// Reads the files; the first that cannot be used is the error.
+    /// Reads the files. The first unusable file is the error.
     pub fn load(files: &BTreeMap<u16, PathBuf>) -> Result<Self, String> {
         let page = |(status, path): (&u16, &PathBuf)| {
             let page = ErrorPage::load(path);
@@ -41,7 +41,7 @@ impl ErrorPage {
     fn load(path: &Path) -> Result<Self, String> {
         let mut body = Vec::new();
         let file = File::open(path).map_err(|error| error.to_string())?;
-        // A directory opens, and a device may have no end.
+        // A directory can be opened, and a device may have no end.
         if !file.metadata().is_ok_and(|file| file.is_file()) {
             return Err("not a regular file".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Groups of virtual addresses: which of them this node has, as `signalbox ha run` or a program of the operator's says.
+//! Groups of virtual addresses: those that this node has, as reported by `signalbox ha run` or the operator's program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,17 +19,17 @@ use crate::sys::unix_ms;
 /// Time after which a node without a peer counts as alone.
 const PEERLESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after which a process to which nobody has reported groups takes care of all flows.
+/// Time after which a process without any report on groups handles all flows.
 const FIRST_REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names of groups that this node has.
 pub type OwnedGroups = BTreeSet<String>;
 
-/// Group as it was last reported.
+/// Last report on a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupReport {
     pub state: GroupState,
-    /// Priority of this node in the group; 0 where nobody has said.
+    /// Priority of this node in the group; 0 if not reported.
     pub priority: u8,
     /// Time of the last change of state, in milliseconds since 1970.
     pub since_ms: u64,
@@ -41,7 +41,7 @@ pub struct HaGroups {
     reports: Mutex<BTreeMap<String, GroupReport>>,
     transitions: Mutex<BTreeMap<(String, &'static str), Arc<Counter>>>,
     owned: ArcSwap<OwnedGroups>,
-    /// Whether anybody has reported a group yet.
+    /// Whether any group has been reported yet.
     is_reported: AtomicBool,
     /// Start of the process.
     created: Instant,
@@ -72,7 +72,7 @@ impl Default for HaGroups {
 }
 
 impl HaGroups {
-    /// Takes note of a group's state; returns whether it is another than before.
+    /// Stores a group's state. Returns whether it has changed.
     pub fn report(&self, group: &str, state: GroupState, priority: u8) -> bool {
         let mut reports = locked(&self.reports);
         let before = reports.get(group).copied();
@@ -94,7 +94,7 @@ impl HaGroups {
         is_change
     }
 
-    /// Forgets groups that are not configured any more.
+    /// Forgets groups that are no longer configured.
     pub fn retain(&self, model: &Model) {
         let is_configured = |name: &str| {
             model
@@ -139,7 +139,7 @@ impl HaGroups {
         self.owned.load_full()
     }
 
-    /// Whether anybody has said which groups this node has.
+    /// Whether it has been reported which groups this node has.
     #[must_use]
     pub fn is_reported(&self) -> bool {
         self.is_reported.load(Relaxed)
@@ -152,27 +152,27 @@ impl HaGroups {
         name.is_some_and(|name| self.owned.load().contains(name))
     }
 
-    /// Whether flows to an address are this node's business: those to addresses that do not move always are, and all of
-    /// them where nobody reports. Takes no lock.
+    /// Whether this node is responsible for flows to an address: always if the address does not move, and for all
+    /// addresses if no groups are reported. Takes no lock.
     #[must_use]
     pub fn is_responsible(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
         floating.group_of(vip).is_none() || self.has(floating, vip) || self.is_never_reported()
     }
 
-    /// Whether nobody reports groups: nothing has come for long enough after the start.
+    /// Whether groups are never reported: there was no report for long enough after the start.
     #[must_use]
     pub fn is_never_reported(&self) -> bool {
         !self.is_reported() && self.created.elapsed() >= FIRST_REPORT_TIMEOUT
     }
 
-    /// Whether connections of clients of an address may come from addresses that move with it: not where it is known
-    /// that another node has them. Takes no lock.
+    /// Whether connections for clients of an address may use source addresses that move with it: not if another node is
+    /// known to have them. Takes no lock.
     #[must_use]
     pub fn may_have(&self, floating: &FloatingSources, vip: IpAddr) -> bool {
         !self.is_reported() || self.has(floating, vip)
     }
 
-    /// Channel that shows each change of the groups that this node has.
+    /// Channel with each change of the groups that this node has.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Arc<OwnedGroups>> {
         self.changes.subscribe()
@@ -187,18 +187,18 @@ impl HaGroups {
         transitions.iter().map(one).collect()
     }
 
-    /// Says whether this node knows the flows of its peers.
+    /// Sets whether this node knows the flows of its peers.
     pub fn set_synced(&self, synced: bool) {
         self.synced.store(synced, Relaxed);
     }
 
-    /// Says how many other nodes are in touch with this one.
+    /// Sets how many other nodes are in contact with this one.
     pub fn set_peers(&self, count: u32) {
         self.peers.store(count, Relaxed);
     }
 
-    /// Whether this node may take groups over from others: it knows their flows, or replicates none, or no other node
-    /// has been in touch for long enough after the start.
+    /// Whether this node may take groups over from others: it knows their flows, or does not replicate, or no other
+    /// node has been in contact for long enough after the start.
     #[must_use]
     pub fn may_preempt(&self, model: &Model, since_start: Duration) -> bool {
         let syncs = model.ha.as_ref().is_some_and(|ha| ha.sync.is_some());
@@ -217,7 +217,7 @@ impl HaGroups {
         self.has_successor.store(true, Relaxed);
     }
 
-    /// Whether supervisors are to follow another process.
+    /// Whether supervisors should follow another process.
     #[must_use]
     pub fn has_successor(&self) -> bool {
         self.has_successor.load(Relaxed)
@@ -231,7 +231,7 @@ impl HaGroups {
     }
 }
 
-/// Supervisor that follows this process. Without any, nobody says which groups this node has: it has none.
+/// Supervisor that follows this process. Without one, this node has no group, because its groups are not reported.
 #[derive(Debug)]
 pub struct FollowGuard(Arc<HaGroups>);
 

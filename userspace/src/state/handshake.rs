@@ -1,4 +1,4 @@
-//! TCP options of a host, as its answers to health checks show them.
+//! TCP options of a host, as seen in its answers to health checks.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -6,17 +6,17 @@ use signalbox_common::cut::flow::{OFFERED_SACK, OFFERED_TIMESTAMPS};
 
 use crate::sys::TcpInfo;
 
-/// Bit that says that a host has answered; its options (`OFFERED_*`) are beside it, and its MSS in the upper half.
+/// Bit that is set once a host has answered. Its options (`OFFERED_*`) are beside it, its MSS in the upper half.
 const IS_KNOWN: u32 = 1 << 7;
 
 /// Bytes that timestamps take in each segment (RFC 7323, appendix A).
 const TIMESTAMP_BYTES: u32 = 12;
 
-/// Bytes by which an IPv6 header is longer than one of IPv4.
+/// Number of bytes by which an IPv6 header is longer than an IPv4 header.
 const IPV6_EXTRA_BYTES: u32 = 20;
 
-/// Least MSS, over IPv4, that clients are told for a host's sake: one host with a narrow link must not make the segments of
-/// all clients small.
+/// Minimum MSS, over IPv4, that is announced to clients because of a host: one host with a narrow link must not shrink
+/// the segments of all clients.
 pub const MIN_COMMON_MSS: u32 = 1200;
 
 /// Options of a host's SYN-ACK.
@@ -24,7 +24,7 @@ pub const MIN_COMMON_MSS: u32 = 1200;
 pub struct HostHandshake(AtomicU32);
 
 impl HostHandshake {
-    /// Notes what a connection to the host says of it.
+    /// Notes the host's options from a connection to it.
     pub fn note(&self, info: &TcpInfo, is_ipv6: bool) {
         let stamps = if info.has_timestamps { OFFERED_TIMESTAMPS } else { 0 };
         let sack = if info.has_sack { OFFERED_SACK } else { 0 };
@@ -39,7 +39,7 @@ impl HostHandshake {
         self.0.store(options | mss.min(0xffff) << 16, Relaxed);
     }
 
-    /// Takes over what another one has noted since the last call.
+    /// Copies what another instance has noted since the last call.
     pub fn take_from(&self, other: &Self) {
         let known = other.0.swap(0, Relaxed);
         if known != 0 {
@@ -47,8 +47,8 @@ impl HostHandshake {
         }
     }
 
-    /// Whether the host lacks an option that this machine offers (`OFFERED_*`), or takes only small segments: a client that
-    /// was told otherwise before its host was known cannot be carried to it in the kernel.
+    /// Whether the host lacks an option that this machine offers (`OFFERED_*`), or accepts only small segments. A
+    /// client that was offered more before its host was known cannot be carried to that host in the kernel.
     #[must_use]
     pub fn lacks(&self, offered: u8) -> bool {
         let known = self.0.load(Relaxed);
@@ -56,8 +56,8 @@ impl HostHandshake {
         known != 0 && (known & wanted != wanted || known >> 16 < MIN_COMMON_MSS)
     }
 
-    /// Largest segment that the host takes, as its MSS would be over IPv4; `None` where it is not known, or too small for
-    /// what clients are told to depend on it.
+    /// Largest segment that the host accepts, as an MSS over IPv4. `None` if it is unknown, or too small to be
+    /// announced to clients.
     #[must_use]
     pub fn mss(&self) -> Option<u32> {
         let mss = self.0.load(Relaxed) >> 16;

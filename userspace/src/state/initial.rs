@@ -19,7 +19,7 @@ use super::sync::SyncState;
 use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
 
 impl Shared {
-    /// Returns the state before there is a configuration in force.
+    /// Returns the state before a configuration is active.
     #[must_use]
     pub fn new(model: &Model) -> Self {
         let empty = Model {

@@ -21,13 +21,13 @@ pub enum FlowEnd {
     ClientReset,
     /// The host reset the connection.
     HostReset,
-    /// The flow carried no byte for the idle timeout.
+    /// No bytes were carried for the idle timeout.
     Idle,
     /// An error of this process or of the kernel.
     Failed,
-    /// The flow's host, cluster or route was taken out of rotation, and its drain time was over.
+    /// The flow's host, cluster or route was taken out of rotation, and its drain time is over.
     Drained,
-    /// The flow's virtual address has moved to another node, which carries it on.
+    /// The flow's virtual address has moved to another node, which carries the flow now.
     Moved,
 }
 
@@ -59,7 +59,7 @@ impl FlowEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ineligible {
     Disabled,
-    /// The kernel or missing rights rule out tier `cut`: `signalbox doctor` says why.
+    /// The kernel or missing rights rule out tier `cut`: `signalbox doctor` gives the reason.
     NotAvailable,
     FamilyMismatch,
     TakingOver,
@@ -70,15 +70,15 @@ pub enum Ineligible {
     FoundByProgram(u8),
     /// No program saw leg B's handshake unchanged: the packets used an interface without programs, or NAT rewrote them.
     NoHook,
-    /// The source has a limit on its connections and is named by a PROXY header only.
+    /// The source has a connection limit, and is known only from a PROXY header.
     NamedSource,
     /// Requests are routed one by one, and share connections to hosts.
     PerRequest,
     /// TLS ends here.
     Terminated,
-    /// The request counts against its route's limit of requests at once.
+    /// The request counts against its route's limit of concurrent requests.
     CountedRequest,
-    /// The request is its connection's last, but something else speaks against cutting it.
+    /// The request is its connection's last, but there is another obstacle to cutting it.
     LastRequest(LastRequestObstacle),
 }
 
@@ -141,7 +141,7 @@ impl Ineligible {
         }
     }
 
-    /// Whether the reason lies with the host, and so concerns other clients, too.
+    /// Whether the host is the reason, which then applies to other clients too.
     #[must_use]
     pub const fn is_of_host(self) -> bool {
         match self {
@@ -153,7 +153,7 @@ impl Ineligible {
         }
     }
 
-    /// Whether the reason lies with the client's handshake, and so concerns its other requests, too.
+    /// Whether the client's handshake is the reason, which then applies to its other requests too.
     #[must_use]
     pub const fn is_of_client(self) -> bool {
         matches!(

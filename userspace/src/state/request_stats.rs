@@ -11,14 +11,14 @@ pub const CODE_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 /// Requests of a listener that went to one cluster.
 #[derive(Debug, Default)]
 struct ClusterRequests {
-    /// Name of the cluster; empty for requests that went to none.
+    /// Name of the cluster; empty for requests without one.
     cluster: String,
     by_class: [Counter; CODE_CLASSES.len()],
-    /// Requests whose answers the kernel carries: nobody knows their codes.
+    /// Requests whose answers the kernel carries: their status codes are unknown.
     cut: Counter,
 }
 
-/// Metric label of requests that are cut, in place of a class.
+/// Metric label of cut requests, instead of a class.
 const CUT_LABEL: &str = "cut";
 
 /// HTTP/2 of a listener's clients, or to a cluster's hosts.
@@ -27,7 +27,7 @@ pub struct Http2Stats {
     pub connections: Counter,
     /// Messages with malformed fields, each of which has ended its stream.
     pub malformed: Counter,
-    /// Streams that are not ended.
+    /// Open streams.
     pub streams: Gauge,
 }
 
@@ -36,13 +36,13 @@ pub struct Http2Stats {
 pub struct RequestStats(ArcSwapOption<Vec<Arc<ClusterRequests>>>);
 
 impl RequestStats {
-    /// Counts an answered request; `cluster` is empty where the request went to none.
+    /// Counts an answered request. `cluster` is empty if the request had none.
     pub fn count(&self, cluster: &str, status: u16) {
         let class = usize::from(status / 100).clamp(1, CODE_CLASSES.len()) - 1;
         self.inc(cluster, |counts| &counts.by_class[class]);
     }
 
-    /// Counts a request that is cut.
+    /// Counts a cut request.
     pub fn count_cut(&self, cluster: &str) {
         self.inc(cluster, |counts| &counts.cut);
     }
@@ -70,7 +70,7 @@ impl RequestStats {
         find();
     }
 
-    /// Requests by cluster and class, with `cut` for those that were cut, as far as there were any.
+    /// Requests by cluster and class, with `cut` for cut ones. Counts of 0 are left out.
     #[must_use]
     pub fn get(&self) -> Vec<(String, &'static str, u64)> {
         let known = self.0.load();

@@ -1,7 +1,7 @@
 //! Figures of each route: its connections and bytes in each cluster, and its refusals.
 //!
-//! Workers and the flow GC add to atomics that they reach through the route's state in the snapshot;
-//! none of them takes a lock. [`labels`] says which routes have a label of their own in `/metrics`.
+//! Workers and the flow GC add to atomics that they reach through the route's state in the snapshot, without a lock.
+//! [`labels`] decides which routes have their own label in `/metrics`.
 
 pub mod labels;
 
@@ -26,11 +26,11 @@ pub struct RouteClusterStats {
     pub active: Gauge,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
-    /// Facts that the guards of migrations judge by.
+    /// Numbers that the guards of migrations check.
     pub quality: QualityCounters,
 }
 
-/// Counters of how well a cluster has served a route: each kind of fault, and what it is a share of.
+/// Counters of how well a cluster has served a route: each kind of fault, and the totals that they are a share of.
 #[derive(Debug, Default)]
 pub struct QualityCounters {
     connects: Counter,
@@ -45,7 +45,7 @@ pub struct QualityCounters {
 }
 
 impl QualityCounters {
-    /// Counts a connect that a host has accepted.
+    /// Counts a connect that succeeded.
     pub fn connected(&self, took: Duration) {
         self.connects.inc();
         self.connect_micros.add(took.as_micros() as u64);
@@ -56,7 +56,7 @@ impl QualityCounters {
         self.connect_failures.inc();
     }
 
-    /// Counts the end of a flow that was carried as a whole. It counts as broken if the host has reset it, or has
+    /// Counts the end of a flow that was carried as a whole. A flow counts as broken if the host has reset it, or has
     /// finished it without a byte for a client that has sent some.
     pub fn flow_ended(&self, end: FlowEnd, bytes_in: u64, bytes_out: u64) {
         self.flows_ended.inc();
@@ -80,7 +80,7 @@ impl QualityCounters {
         }
     }
 
-    /// Returns the current figures.
+    /// Returns the current numbers.
     #[must_use]
     pub fn get(&self) -> QualityFigures {
         QualityFigures {
@@ -107,14 +107,14 @@ impl RouteClusterStats {
     }
 }
 
-/// Reason why a connection was refused whose route was known.
+/// Reason why a connection with a known route was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteRefusal {
     /// The route is out of rotation.
     OutOfRotation,
     /// No cluster of the route has a usable host.
     NoHost,
-    /// No host of the route took the connection.
+    /// No host of the route accepted the connection.
     ConnectFailed,
 }
 
@@ -123,20 +123,20 @@ impl RouteRefusal {
     pub const LABELS: [&'static str; 3] = ["out_of_rotation", "no_host", "connect_failed"];
 }
 
-/// State of a route's label: own or the rest's. Only [`labels::RouteLabels`] changes it.
+/// State of a route's label: its own, or `other`. Only [`labels::RouteLabels`] changes it.
 #[derive(Debug, Default)]
 pub struct RouteLabel(AtomicU8);
 
 /// The counters of one route.
 #[derive(Debug, Default)]
 pub struct RouteStats {
-    /// Shares of the clusters that have had a connection of the route. The list only grows.
+    /// Counters of the clusters that have had a connection of the route. The list only grows.
     clusters: ArcSwapOption<Vec<Arc<RouteClusterStats>>>,
     refused: [Counter; RouteRefusal::LABELS.len()],
 }
 
 impl RouteStats {
-    /// Returns the share of a cluster; the first connection makes it.
+    /// Returns the counters of a cluster. The first connection creates them.
     #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> Arc<RouteClusterStats> {
         let find = || {
@@ -156,7 +156,7 @@ impl RouteStats {
                 }
                 Some(Arc::new(all))
             });
-            // Another worker may have made the share first.
+            // Another worker may have created them first.
             find().unwrap_or(new)
         })
     }
@@ -176,7 +176,7 @@ impl RouteStats {
         self.refused[why as usize].inc();
     }
 
-    /// Returns whether anything has been counted.
+    /// Returns whether any count is above zero.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.clusters.load().is_some() || self.refused.iter().any(|counter| counter.get() > 0)
@@ -190,7 +190,7 @@ impl RouteStats {
         all.map(|share| u64::from(share.active.get())).sum()
     }
 
-    /// Returns the current figures.
+    /// Returns the current numbers.
     #[must_use]
     pub fn totals(&self) -> RouteTotals {
         let shares = self.clusters.load();
@@ -264,7 +264,7 @@ impl RouteTotals {
         all
     }
 
-    /// Returns the figures as the API shows them.
+    /// Returns the figures in the API's form.
     #[must_use]
     pub fn view(&self) -> Value {
         let clusters: BTreeMap<_, _> = self.clusters.iter().map(|(name, sum)| (name, sum.view())).collect();

@@ -1,6 +1,6 @@
-//! Figures of the balancer and of each host, once a second for the last two minutes: what live views draw.
+//! Figures of the balancer and of each host, once a second for the last two minutes, for live views.
 //!
-//! Samples are made once and shared by all viewers. Counters are cumulative, as in `/metrics`; a view subtracts.
+//! Samples are made once and shared by all viewers. Counters are cumulative, as in `/metrics`: a view subtracts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,11 +18,11 @@ use crate::sys::unix_ms;
 
 /// Interval between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Most samples that are kept: two minutes of them.
+/// Number of samples to keep: two minutes.
 pub const MAX_SAMPLES: usize = 120;
-/// Most hosts that are sampled: 12 MB for two minutes.
+/// Maximum number of sampled hosts: 12 MB for two minutes.
 pub const MAX_SAMPLED_HOSTS: usize = 2000;
-/// Most samples that a viewer may be behind; one who is further behind misses some.
+/// Maximum number of samples that a viewer may be behind. A slower one misses some.
 const MAX_UNREAD_SAMPLES: usize = 16;
 
 /// Figures of the whole balancer.
@@ -36,7 +36,7 @@ pub struct Overall {
     /// Hosts that may get new connections, and those that may not.
     pub usable_hosts: u32,
     pub unhealthy_hosts: u32,
-    /// Connections on each of [`Tier::ALL`].
+    /// Connections on each tier of [`Tier::ALL`].
     pub tiers: [u32; Tier::ALL.len()],
     /// Connections that were not cut, by [`Ineligible::LABELS`].
     pub not_cut: [u64; Ineligible::LABELS.len()],
@@ -53,19 +53,19 @@ pub struct HostFigures {
     pub health: Health,
 }
 
-/// All figures of one moment.
+/// All figures at one moment.
 #[derive(Debug)]
 pub struct Sample {
     pub at_ms: u64,
     pub overall: Overall,
-    /// Hosts of the figures; the same allocation as that of the sample before, unless hosts have changed.
+    /// Hosts of the figures. The allocation is shared with the previous sample, unless hosts have changed.
     pub hosts: Arc<[Arc<HostState>]>,
     pub figures: Vec<HostFigures>,
     /// Hosts that are not sampled, because there are too many.
     pub left_out_hosts: usize,
 }
 
-/// The last samples, and the channel of those to come.
+/// The last samples, and the channel of new ones.
 #[derive(Debug)]
 pub struct Series {
     samples: Mutex<VecDeque<Arc<Sample>>>,
@@ -82,7 +82,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Takes a sample, keeps it, and gives it to all viewers.
+    /// Takes a sample, stores it, and sends it to all viewers.
     pub fn sample(&self, shared: &Shared) {
         let mut samples = self.lock();
         let sample = Arc::new(Sample::take(shared, samples.back().map(|last| &last.hosts)));
@@ -90,7 +90,7 @@ impl Series {
             samples.pop_front();
         }
         samples.push_back(Arc::clone(&sample));
-        // Within the lock, so that a viewer gets each sample exactly once. No viewer is no error.
+        // Sent within the lock, so that a viewer gets each sample exactly once. A missing viewer is no error.
         let _ = self.viewers.send(sample);
     }
 
@@ -102,7 +102,7 @@ impl Series {
         samples.iter().skip(first).cloned().collect()
     }
 
-    /// Returns the last sample and the channel of all that follow it.
+    /// Returns the last sample, and the channel of all that follow.
     #[must_use]
     pub fn subscribe(&self) -> (Option<Arc<Sample>>, broadcast::Receiver<Arc<Sample>>) {
         let samples = self.lock();

@@ -1,6 +1,6 @@
-//! Connections of layer-4 services that other nodes are told of: what the sweeps over the kernel's table have found.
+//! Connections of layer-4 services to report to other nodes, as found by the sweeps over the kernel's table.
 //!
-//! A sweep writes, the thread of replication reads. What is kept is no more than the kernel's table holds.
+//! A sweep writes, and the replication thread reads. At most the contents of the kernel's table are stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use signalbox_common::net::Key;
 use signalbox_core::sync::ServiceRecord;
 
-/// Keys of connections, of the client's direction.
+/// Keys of connections, in the client's direction.
 pub type ServiceKeys = HashSet<Key, FixedState>;
 
 /// Connections that are replicated, by key.
@@ -24,23 +24,23 @@ pub struct ServiceFlows {
 #[derive(Default)]
 struct KnownFlows {
     flows: HashMap<Key, KnownFlow, FixedState>,
-    /// Connections that are new, have changed or are gone since they were last taken.
+    /// Connections that are new, have changed or have ended since they were last taken.
     changed: ServiceKeys,
-    /// Groups of virtual addresses that this node had when the last sweep began; `None` before the first one.
+    /// Groups of virtual addresses that this node had at the start of the last sweep; `None` before the first.
     groups: Option<Vec<String>>,
     sweep: u32,
 }
 
 struct KnownFlow {
     record: ServiceRecord,
-    /// Sweep that has seen it last.
+    /// Last sweep that has seen the connection.
     sweep: u32,
-    /// Tick when others were last told.
+    /// Tick at which it was last reported to others.
     told: u32,
 }
 
 impl ServiceFlows {
-    /// Has the sweeps look for connections to replicate, from now on.
+    /// Makes the sweeps look for connections to replicate, from now on.
     pub fn want(&self) {
         self.is_wanted.store(true, Relaxed);
     }
@@ -51,8 +51,8 @@ impl ServiceFlows {
         self.is_wanted.load(Relaxed)
     }
 
-    /// Takes what a sweep has found: all connections of the groups that this node has. `tell_again` is the number of
-    /// ticks after which others are told of an old one once more.
+    /// Stores the findings of a sweep: all connections of the groups that this node has. `tell_again` is the number of
+    /// ticks after which an old one is reported again.
     pub fn update(&self, groups: Vec<String>, found: Vec<ServiceRecord>, tick: u32, tell_again: u32) {
         let mut known = self.known();
         let KnownFlows {
@@ -89,13 +89,13 @@ impl ServiceFlows {
         known.groups = Some(groups);
     }
 
-    /// Takes the changes since the last time.
+    /// Takes the changes since the last call.
     #[must_use]
     pub fn take_changes(&self) -> ServiceKeys {
         std::mem::take(&mut self.known().changed)
     }
 
-    /// Returns the records of connections; `None` for those that are gone.
+    /// Returns the records of connections; `None` for ended ones.
     #[must_use]
     pub fn records(&self, keys: &[Key]) -> Vec<Option<ServiceRecord>> {
         let known = self.known();
@@ -104,7 +104,7 @@ impl ServiceFlows {
             .collect()
     }
 
-    /// Keys of all connections, and the groups of which these are all; `None` before the first sweep.
+    /// Keys of all connections, and the groups that these cover; `None` before the first sweep.
     #[must_use]
     pub fn all(&self) -> Option<(ServiceKeys, Vec<String>)> {
         let known = self.known();
@@ -147,19 +147,19 @@ mod tests {
         assert!(flows.all().is_none(), "nothing is known before the first sweep");
         flows.update(vec!["g1".into()], vec![record(1, 1), record(2, 1)], 0, 100);
         assert_eq!(changes(&flows), [(1, true), (2, true)]);
-        // Idle time is no change.
+        // The idle time is no change.
         let idle = ServiceRecord {
             idle: 7,
             ..record(1, 1)
         };
         flows.update(vec!["g1".into()], vec![idle, record(2, 1)], 10, 100);
         assert_eq!(changes(&flows), []);
-        // Another source port is one: the client's port has another connection.
+        // Another source port is a change: the client's port has another connection.
         flows.update(vec!["g1".into()], vec![idle, record(2, 9), record(3, 1)], 20, 100);
         assert_eq!(changes(&flows), [(2, true), (3, true)]);
         flows.update(vec!["g1".into()], vec![idle, record(3, 1)], 30, 100);
         assert_eq!(changes(&flows), [(2, false)]);
-        // An old one is told again after a while, with its present idle time.
+        // An old connection is reported again after a while, with its current idle time.
         flows.update(vec!["g1".into()], vec![idle, record(3, 1)], 100, 100);
         assert_eq!(changes(&flows), [(1, true)]);
         assert_eq!(flows.records(&[idle.key()]), [Some(idle)]);

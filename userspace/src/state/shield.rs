@@ -1,5 +1,5 @@
-//! The shield's second line: sources that are denied, for connections that userspace accepts. The shield's programs have
-//! not seen a client's packets at an interface that has just come, or where the kernel refuses them.
+//! The shield's second line: denied sources, for connections that userspace accepts. The shield's programs have not
+//! seen a client's packets on a very new interface, or where the kernel refuses the programs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,34 +9,34 @@ use signalbox_common::shield::prefixes::{DENY, Node, verdict};
 
 use crate::kernel::address::to_words;
 
-/// Indices of the interfaces at which the shield's programs are.
+/// Indices of the interfaces with the shield's programs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ShieldCover {
     pub interfaces: BTreeSet<u32>,
     /// Names of the listeners whose rules the programs have.
     pub listeners: BTreeSet<String>,
-    /// Whether something is guarded, and an interface that carries packets has no program for good.
+    /// Whether there is a guard, but an interface that carries packets will never have a program.
     pub is_partial: bool,
 }
 
-/// A table of prefixes; empty where there are none.
+/// A table of prefixes; empty if there are none.
 pub type PrefixTable = Arc<Vec<Node>>;
 
-/// Prefix tables of the listeners that are guarded.
+/// Prefix tables of the guarded listeners.
 #[derive(Clone, Default)]
 pub struct DeniedSources {
     /// Prefixes of all guarded listeners.
     pub shared: PrefixTable,
     /// Each guarded listener's own prefixes, by its name.
     pub of_listeners: HashMap<String, PrefixTable>,
-    /// Tables of before, while the programs get the new ones: until they have them, what only one of both denies is not
-    /// denied, or a client would be reset that the programs are about to let in, or to ignore.
+    /// Previous tables, while the programs get the new ones. Until they have them, a source is denied only if both
+    /// tables deny it. Otherwise a client would be reset that the programs are about to admit, or to ignore.
     pub before: Option<Arc<Self>>,
 }
 
 impl DeniedSources {
-    /// Returns whether a listener's connections from an address are denied, as the shield's programs decide: what either
-    /// table denies is denied.
+    /// Returns whether a listener's connections from an address are denied. Like the shield's programs, denies what
+    /// either table denies.
     #[must_use]
     pub fn denies(&self, listener: &str, source: IpAddr) -> bool {
         let Some(own) = self.of_listeners.get(listener) else {

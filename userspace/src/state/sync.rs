@@ -24,14 +24,14 @@ impl Unprotected {
     pub const LABELS: [&'static str; 2] = ["no_floating_source", "not_cut"];
 }
 
-/// Reason why a flow of another node is not kept.
+/// Reason why another node's flow is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The flow table has no room for more shadows.
     NoRoom,
-    /// The flow's addresses are none of those that move, as this node is configured.
+    /// The flow's addresses are not among this node's moving addresses.
     OtherAddresses,
-    /// Another flow that this node carries has the same addresses and ports.
+    /// Another flow carried by this node has the same addresses and ports.
     Occupied,
     /// No service of this node's configuration has the flow's target and host.
     OtherService,
@@ -42,17 +42,17 @@ impl Rejection {
     pub const LABELS: [&'static str; 4] = ["no_room", "other_addresses", "occupied", "other_service"];
 }
 
-/// Request that this node prepare to give a group up by plan: it goes on to serve the group's connections for a while.
+/// Request that this node prepares a planned move of a group, whose connections it then continues to serve for a while.
 #[derive(Debug)]
 pub struct HandOverRequest {
     pub group: String,
-    /// Time for connections to end by themselves.
+    /// Time for connections to end normally.
     pub period: Duration,
-    /// Names of the nodes that send their packets here, or the reason why there are none.
+    /// Names of the nodes that will send their packets here, or the reason why there are none.
     pub reply: oneshot::Sender<Result<Vec<String>, String>>,
 }
 
-/// Request that the nodes that have groups hand them over, for this node is about to take them.
+/// Request that the nodes with the groups hand them over, because this node is about to take them.
 #[derive(Debug)]
 pub struct ReclaimRequest {
     pub groups: Vec<String>,
@@ -60,7 +60,7 @@ pub struct ReclaimRequest {
     pub reply: oneshot::Sender<Vec<String>>,
 }
 
-/// Request about groups that move by plan.
+/// Request about a planned move of groups.
 #[derive(Debug)]
 pub enum PlannedMove {
     HandOver(HandOverRequest),
@@ -70,20 +70,20 @@ pub enum PlannedMove {
 /// State of replication that all threads share.
 #[derive(Default)]
 pub struct SyncState {
-    /// The other nodes; empty where there is no replication.
+    /// The other nodes; empty without replication.
     pub peers: ArcSwap<Vec<Arc<PeerState>>>,
-    /// Flows of other nodes that this one has taken over.
+    /// Flows of other nodes that this node has taken over.
     pub promoted: Counter,
-    /// Connections of layer-4 services to tell other nodes of.
+    /// Connections of layer-4 services to report to other nodes.
     pub services: ServiceFlows,
     /// Flows to virtual addresses that no other node can carry, by reason.
     pub unprotected: [Counter; Unprotected::LABELS.len()],
     /// Connections of other nodes that were refused, by reason.
     pub refused: LabelledCounters,
-    /// Where moves are prepared; `None` where there is no replication.
+    /// Channel to prepare moves; `None` without replication.
     pub planned_moves: ArcSwapOption<mpsc::UnboundedSender<PlannedMove>>,
-    /// Addresses that have left by plan and whose connections drain here, and those that have come and whose former
-    /// owners drain.
+    /// Addresses that have left in a planned move and whose connections drain here, and addresses that have arrived and
+    /// whose former owners drain.
     pub addresses_given_up: AtomicU64,
     pub addresses_chained: AtomicU64,
     /// Connections of clients at addresses that have left.
@@ -96,29 +96,29 @@ pub struct PeerState {
     pub node: String,
     /// Whether this node's flows are being sent.
     pub is_sending: AtomicBool,
-    /// Whether the other node has all flows that there were when sending began.
+    /// Whether the other node has all flows that existed when sending began.
     pub has_all: AtomicBool,
-    /// Time of the oldest change that the other node has not confirmed, in µs since the process' start; 0: there is none.
+    /// Time of the oldest change that the other node has not confirmed, in µs since the process' start; 0: none.
     pub unconfirmed_since_micros: AtomicU64,
-    /// Whether the other node knows of the hand-over that it was told of last.
+    /// Whether the other node knows of the last hand-over reported to it.
     pub knows_hand_over: AtomicBool,
-    /// Whether the other node has answered what was reclaimed last.
+    /// Whether the other node has answered the last reclaim.
     pub has_answered_reclaim: AtomicBool,
-    /// Reason why they are not being sent, as of the last attempt.
+    /// Reason why the flows are not being sent, from the last attempt.
     pub send_error: ArcSwapOption<String>,
-    /// Whether the other node's flows are being received, and all of them have been.
+    /// Whether the other node's flows are being received, and whether all of them have been.
     pub is_receiving: AtomicBool,
     pub is_complete: AtomicBool,
-    /// Flows and ends that were sent.
+    /// Number of flows and ends sent.
     pub flows_sent: Counter,
     pub ends_sent: Counter,
     pub bytes_sent: Counter,
-    /// Flows of the other node that are held as shadows.
+    /// Flows of the other node that are stored as shadows.
     pub shadows: AtomicU64,
-    /// Connections of layer-4 services of the other node that are held.
+    /// Stored connections of the other node's layer-4 services.
     pub service_flows: AtomicU64,
-    /// Flows of the other node that are not kept, by reason.
+    /// Flows of the other node that are not stored, by reason.
     pub rejected: [Counter; Rejection::LABELS.len()],
-    /// Histogram of the time from the hand-off of a flow to the kernel until the other node has it.
+    /// Histogram of the time from a flow's hand-off to the kernel until the other node has it.
     pub lag_seconds: Histogram,
 }

@@ -1,4 +1,4 @@
-//! TLS in force: configurations of handshakes with clients and with hosts. Immutable; replaced as a whole.
+//! Active TLS: configurations of handshakes with clients and with hosts. Immutable; replaced as a whole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ pub type Http2Offers = HashMap<String, Http2Offer, FixedState>;
 pub struct TlsState {
     pub listeners: HashMap<String, ListenerTlsState, FixedState>,
     pub clusters: HashMap<String, Arc<HostTls>, FixedState>,
-    /// TLS to hosts of clusters that the configuration does not name.
+    /// TLS to hosts of clusters that are not in the configuration.
     pub other_clusters: Option<Arc<HostTls>>,
 }
 
 impl TlsState {
-    /// Returns TLS to the hosts of a cluster. `None`: nothing is re-encrypted, or the system has no authorities.
+    /// Returns TLS to the hosts of a cluster. `None`: no traffic is re-encrypted, or the system has no authorities.
     #[must_use]
     pub fn hosts(&self, cluster: &str) -> Option<&Arc<HostTls>> {
         self.clusters.get(cluster).or(self.other_clusters.as_ref())
     }
 
-    /// Returns whether hosts of some cluster are spoken to in TLS.
+    /// Returns whether any cluster's hosts use TLS.
     #[must_use]
     pub fn reencrypts(&self) -> bool {
         !self.clusters.is_empty() || self.other_clusters.is_some()
     }
 
-    /// Returns whether this TLS is in force for some cluster.
+    /// Returns whether this TLS is active for some cluster.
     #[must_use]
     pub fn is_current(&self, hosts: &Arc<HostTls>) -> bool {
         let mut all = self.clusters.values().chain(&self.other_clusters);
@@ -56,7 +56,7 @@ pub struct ListenerTlsState {
 #[derive(Debug)]
 pub struct HostTls {
     pub config: HostConfig,
-    /// Name that hosts are asked for; `None`: the name that the client asks for.
+    /// Name to ask hosts for; `None`: the name that the client asks for.
     pub name: Option<Hostname>,
 }
 

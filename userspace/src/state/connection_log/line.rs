@@ -1,4 +1,4 @@
-//! A record as a line of JSON. docs/access-log.md says what the fields mean: they are a contract.
+//! A record as a line of JSON. docs/access-log.md describes the fields, which are a contract.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use signalbox_core::hostname::Hostname;
 
 use super::{ConnectionEnd, ConnectionRecord};
 
-/// Version of the line's fields: raised when a field changes its meaning or is removed, not when one is added.
+/// Version of the line's fields. It is raised when a field changes its meaning or is removed, not when one is added.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -90,7 +90,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
         status: request.and_then(|request| request.status.get()),
         request_id: request.and_then(|request| request.id.as_deref()),
     };
-    // Cannot fail: the line holds only numbers and text, and is written to memory.
+    // Cannot fail: the line has only numbers and text, and is written to memory.
     if serde_json::to_writer(&mut *buffer, &line).is_ok() {
         buffer.push(b'\n');
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::model::LogTarget;
 
-/// Interval at which a file is tried again that could not be opened.
+/// Interval of attempts to open a file that could not be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An open file, or the reason why there is none.
@@ -21,14 +21,14 @@ pub(super) struct LogOutput {
     torn: bool,
 }
 
-/// Number of lines written, and the error that kept the rest from being written.
+/// Number of lines written, and the error that prevented the rest.
 pub(super) struct WriteResult {
     pub(super) written: u64,
     pub(super) error: Option<String>,
 }
 
 impl LogOutput {
-    /// Closes the file and opens it, or another, by its name.
+    /// Closes the file, and opens it or another by its name.
     pub(super) fn open(&mut self, target: &LogTarget) {
         *self = Self::default();
         let opened = match target {
@@ -66,7 +66,7 @@ impl LogOutput {
                 error: self.failure().map(str::to_owned),
             };
         };
-        // A line that was cut short is ended first, and stays a broken line of its own.
+        // A truncated line is ended first, so that it stays a separate broken line.
         let feed: &[u8] = if self.torn { b"\n" } else { b"" };
         let bytes = [feed, lines].concat();
         let mut at = 0;
@@ -97,7 +97,7 @@ fn open(path: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o640)
-        // O_NONBLOCK: opening a pipe that nobody reads fails instead of waiting.
+        // O_NONBLOCK: opening a pipe without a reader fails instead of waiting.
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
 }

@@ -1,4 +1,4 @@
-//! Thread that writes the connection log: nobody waits for it.
+//! Thread that writes the connection log, so that no other thread waits for it.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -11,14 +11,14 @@ use signalbox_core::model::LogTarget;
 use super::output::LogOutput;
 use super::{ConnectionLog, ConnectionRecord, DropReason, FlowDetails, FlowKey, LogMessage, line};
 
-/// Interval at which the writer checks whether the file is to be opened anew.
+/// Interval at which the writer checks whether to reopen the file.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Most bytes written at once.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// Openings of flows of the flow table, by index: the tick at which the flow began, and its data. One that nobody asks
-/// for is replaced by the next flow of its index.
+/// Data of flows in the flow table, by index, with the tick at which each flow began. Unused data is replaced by the
+/// next flow with the same index.
 type DetailsByIndex = HashMap<u32, (u32, Box<FlowDetails>)>;
 
 /// Writes lines for as long as the process lives.
@@ -61,7 +61,7 @@ pub(super) fn run(log: &ConnectionLog, inbox: &Receiver<LogMessage>) {
     }
 }
 
-/// Opens the file anew if that is requested. Returns the target of lines.
+/// Reopens the file if requested. Returns the target of lines.
 fn reopen_if_requested(
     log: &ConnectionLog,
     output: &mut LogOutput,
@@ -74,7 +74,7 @@ fn reopen_if_requested(
             Some(target) => output.open(target),
             None => {
                 output.close();
-                // No line will use the details.
+                // No later line will use the details.
                 details_by_index.clear();
             }
         }
@@ -84,7 +84,7 @@ fn reopen_if_requested(
     target
 }
 
-/// Completes the record of a cut flow with the data kept from its beginning.
+/// Completes the record of a cut flow with the data stored when it began.
 fn complete(record: &mut ConnectionRecord, key: Option<FlowKey>, details_by_index: &mut DetailsByIndex) {
     let Some((index, began)) = key else { return };
     let Some((_, details)) = details_by_index.remove(&index).filter(|(of, _)| *of == began) else {

@@ -1,9 +1,8 @@
-//! Labels of routes in `/metrics`: which routes have one of their own.
+//! Labels of routes in `/metrics`: which routes have their own.
 //!
-//! Names may be many and come and go, so labels are given with a name's first connection, up to a bound, and kept; the
-//! rest is summed. A sum must never go down, so the counts of a route of the rest stay in it when the route is gone,
-//! and no route moves from the rest to a label. A route that is gone and comes back goes on with the counters that it
-//! had.
+//! There may be many names, which come and go. So a label is assigned at a name's first connection, up to a maximum,
+//! and kept. All other routes are summed up. A sum must never decrease: the counts of a removed route stay in it, and
+//! no route moves from the sum to a label. A removed route that returns continues with its earlier counters.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::RouteTotals;
 use crate::state::entities::RouteState;
 
-/// Label of the rest. A route of this name belongs to the rest.
+/// Label of the sum. A route of this name is part of the sum.
 pub const OTHER_LABEL: &str = "other";
 
 const UNDECIDED: u8 = 0;
 const OWN: u8 = 1;
 const OTHER: u8 = 2;
 
-/// Labels, and states of routes that are no longer configured.
+/// Labels, and the states of routes that are no longer configured.
 #[derive(Debug, Default)]
 pub struct RouteLabels {
     max: AtomicU32,
@@ -29,33 +28,33 @@ pub struct RouteLabels {
 
 #[derive(Debug, Default)]
 struct LabelTable {
-    /// Number of labels given.
+    /// Number of assigned labels.
     labels: u32,
-    /// Routes that are no longer configured, by name: their flows still count, and they may come back.
+    /// Routes that are no longer configured, by name. Their flows still count, and they may return.
     retired: HashMap<String, Retired>,
     /// Number of routes retired so far.
     count: u64,
-    /// True if no retired route has a label to take, as far as known since all of them were last examined.
+    /// True if no retired route had a label to take when all were last examined.
     none_free: bool,
-    /// Counts of forgotten routes of the rest.
+    /// Counts of forgotten routes in the sum.
     forgotten: RouteTotals,
 }
 
 #[derive(Debug)]
 struct Retired {
-    /// Order of retirement: the route that has been gone for longest has the lowest number.
+    /// Order of retirement: the route retired first has the lowest number.
     number: u64,
     route: Arc<RouteState>,
 }
 
 impl RouteLabels {
-    /// Sets the most labels that are given; 0: routes are not shown in `/metrics`.
+    /// Sets the maximum number of labels; 0: routes are not shown in `/metrics`.
     pub fn set_max(&self, max: u32) {
         self.max.store(max, Relaxed);
     }
 
-    /// Locks changes of routes, from the moment in which a route's state is made until the snapshot has it: a name then
-    /// has one state only.
+    /// Locks changes of routes, from the creation of a route's state until the snapshot has it, so that a name has only
+    /// one state.
     pub fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,13 +69,13 @@ impl RouteLabels {
         }
     }
 
-    /// Forgets states that nobody uses any more. Called once for all routes that are retired together.
+    /// Forgets unused states. Called once for all routes that are retired together.
     pub fn forget_unused(&self) {
         let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         kept.forget();
     }
 
-    /// Returns the state of a route that comes back, or makes one for a new route.
+    /// Returns the state of a returning route, or makes one for a new route.
     #[must_use]
     pub fn revive(&self, name: &str) -> Arc<RouteState> {
         let mut kept = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,8 +97,8 @@ impl RouteLabels {
         route
     }
 
-    /// Returns figures by label: of `routes`, which must be those in force (see [`RouteLabels::lock_changes`]), and of
-    /// those that are no longer configured. Empty where the bound is 0.
+    /// Returns figures by label: those of `routes`, which must be the active ones (see [`RouteLabels::lock_changes`]),
+    /// and of routes that are no longer configured. Empty if the maximum is 0.
     #[must_use]
     pub fn by_label(&self, routes: &[Arc<RouteState>]) -> BTreeMap<String, RouteTotals> {
         let max = self.max.load(Relaxed);
@@ -108,7 +107,7 @@ impl RouteLabels {
         if max == 0 {
             return BTreeMap::new();
         }
-        // Undecided: the label of a route that has been adopted, or that went while the bound was 0.
+        // Undecided: the label of an adopted route, or of one that was removed while the maximum was 0.
         let is_undecided = |route: &&Arc<RouteState>| route.label.0.load(Relaxed) == UNDECIDED;
         let retired = kept.retired.values().map(|retired| &retired.route);
         let undecided: Vec<_> = retired.filter(is_undecided).cloned().collect();
@@ -140,12 +139,12 @@ impl LabelTable {
         self.retired.insert(route.hostname.clone(), Retired { number, route });
     }
 
-    /// Decides a route's label, once: when it first has figures to show.
+    /// Decides a route's label once: when it first has counts to show.
     fn label(&mut self, route: &RouteState, max: u32) {
         if route.label.0.load(Relaxed) != UNDECIDED {
             return;
         }
-        // Labels are off: left undecided, because the bound may be raised.
+        // Labels are off: left undecided, because the maximum may be raised.
         if max == 0 {
             return;
         }
@@ -157,7 +156,7 @@ impl LabelTable {
         }
     }
 
-    /// Takes the label of the route that has been gone for longest and is not in use. False where there is none.
+    /// Takes the label of the unused route that was retired first. False if there is none.
     fn free_label(&mut self) -> bool {
         if self.none_free {
             return false;
@@ -177,7 +176,7 @@ impl LabelTable {
         true
     }
 
-    /// Forgets retired routes that have no label and are not in use.
+    /// Forgets unused retired routes without a label.
     fn forget(&mut self) {
         self.none_free = false;
         let Self { retired, forgotten, .. } = self;
@@ -191,7 +190,7 @@ impl LabelTable {
     }
 }
 
-/// Returns whether a retired route will count nothing any more: no flow and no snapshot of a worker refers to it.
+/// Returns whether a retired route will count nothing any more: no flow and no worker's snapshot refers to it.
 fn is_unused(route: &Arc<RouteState>) -> bool {
     route.stats.active() == 0 && Arc::strong_count(route) == 1
 }
@@ -260,7 +259,7 @@ mod tests {
             (connections(&shown, "a.test"), connections(&shown, OTHER_LABEL)),
             (Some(1), Some(2))
         );
-        // A flow of b.test lives: its end must be found.
+        // A flow of b.test still exists: its end must be counted.
         let b = book.revive("b.test");
         assert_eq!(b.stats.active(), 1);
         b.stats.for_cluster("east").active.leave();
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!(book.revive("b.test").stats.active(), 0);
         let a = book.revive("a.test");
         assert_eq!(a.stats.totals().clusters["east"].connections, 1);
-        // The label of a route that is gone is given to a new one.
+        // The label of a removed route is given to a new one.
         book.retire(a);
         let shown = book.by_label(&[used("new.test", 7)]);
         assert_eq!(
@@ -305,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Adds and removes routes at random: no series that stays goes down, and nothing is counted twice.
+        /// Adds and removes routes at random: no remaining series decreases, and nothing is counted twice.
         #[test]
         fn sums_never_go_down(steps in prop::collection::vec((0usize..6, 0u8..4, 1u32..4), 1..60)) {
             let book = RouteLabels::default();
