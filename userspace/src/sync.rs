@@ -1,10 +1,10 @@
 //! Replication of flows to the other nodes that share virtual addresses.
 //!
-//! Each node keeps a connection to each other node, over which it sends the flows that the kernel carries for it
-//! ([`send`]); those of the others it enters into its own kernel's flow table as shadows ([`receive`]). When addresses
-//! move, the first packet of a flow promotes its shadow: nothing of this module is needed then.
+//! Each node keeps a connection to each other node. It sends the flows that the kernel carries for it ([`send`]), and
+//! enters the flows of other nodes into its own kernel's flow table as shadows ([`receive`]). When addresses move, the
+//! first packet of a flow promotes its shadow, without this module.
 //!
-//! Connections of layer-4 services go the same way ([`services`]), into the kernel's table of these.
+//! Connections of layer-4 services are sent the same way ([`services`]), into the kernel's table for these.
 //!
 //! The flow table is the queue: a slow or absent peer costs no memory. Everything runs in one thread.
 
@@ -46,29 +46,29 @@ use send::PeerChanges;
 use services::ServiceReplicas;
 pub use services::ServiceTable;
 
-/// Interval at which changes of the flow table are picked up: a part of the time until another node knows a flow.
+/// Interval at which changes of the flow table are collected: a part of the time until another node knows a flow.
 const PICK_UP_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Interval at which a first report on groups is looked for.
+/// Interval of checks for the first report on groups.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time after which the flows of a node that cannot be reached are not waited for any more.
+/// Time after which the flows of an unreachable node are no longer waited for.
 const ABSENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time that a node has to connect again behind a move: it is tried after half a second.
+/// Time for a node to connect again after a move: it tries after half a second.
 const RECONNECT_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Time for which a node is taken to be there that has refused this one, or has been refused: it is tried twice a second.
+/// Time for which a node counts as present after it refused this one, or was refused. It tries twice a second.
 const REFUSAL_TTL: Duration = Duration::from_secs(3);
 
-/// A node and what its tasks share. All of them run in one thread.
+/// State of this node, shared by its tasks. All of them run in one thread.
 struct Node {
     cut: Arc<Cut>,
     flow_gc: Arc<FlowGc>,
     shared: Arc<Shared>,
     listen: SocketAddr,
     files: NodeFiles,
-    /// Name of this node, its position and the number of all.
+    /// Name of this node, its index, and the number of all nodes.
     name: String,
     slot: u8,
     nodes: u8,
@@ -76,13 +76,13 @@ struct Node {
     replicas: RefCell<Replicas>,
     services: Arc<dyn ServiceTable>,
     service_replicas: RefCell<ServiceReplicas>,
-    /// Most flows of other nodes.
+    /// Maximum number of other nodes' flows.
     max_replicas: u32,
-    /// Groups that are handed over and have not left yet, with how many are at it.
+    /// Groups that are handed over and have not left yet, with the number of hand-overs in progress.
     leaving: RefCell<HashMap<String, u32>>,
-    /// Asks for a look at moves that are over.
+    /// Requests a check for ended moves.
     sweeps: tokio::sync::Notify,
-    /// Held by who changes addresses' entries and routes in another thread.
+    /// Held while another thread changes entries and routes of addresses.
     kernel_work: tokio::sync::Mutex<()>,
 }
 
@@ -93,28 +93,28 @@ struct Peer {
     address: SocketAddr,
     state: Arc<PeerState>,
     queue: PeerChanges,
-    /// Time since which nothing is received from it; `None` while something is.
+    /// Time since when no data is received from the node; `None` while data arrives.
     absent_since: Cell<Option<Instant>>,
-    /// Time when it was there last, but with another list of nodes or another version of the protocol.
+    /// Time when the node was last present, but with another list of nodes or another protocol version.
     refused_at: Cell<Option<Instant>>,
-    /// Whether groups are being handed over because it reclaims them.
+    /// Whether groups are being handed over because the node reclaims them.
     is_reclaiming: Cell<bool>,
 }
 
 impl Peer {
-    /// Whether the node is connected, or was a moment ago: behind a move connections are made anew.
+    /// Whether the node is connected, or was a moment ago: after a move, connections are made again.
     fn is_there(&self) -> bool {
         let is_recent = |since: Instant| since.elapsed() < RECONNECT_TIMEOUT;
         self.state.is_receiving.load(Relaxed) || self.absent_since.get().is_none_or(is_recent)
     }
 
-    /// Whether the node is there, but does not tell of its flows: its list of nodes or its version is another.
+    /// Whether the node is present but sends no flows, because its list of nodes or its version differs.
     fn is_refused(&self) -> bool {
         self.refused_at.get().is_some_and(|at| at.elapsed() < REFUSAL_TTL)
     }
 }
 
-/// Starts replication in a thread of its own, if the configuration asks for it.
+/// Starts replication in a separate thread, if configured.
 pub fn start(
     ha: Option<&HighAvailability>,
     cut: &Arc<Cut>,
@@ -194,13 +194,13 @@ fn peer_state(node: &str) -> Arc<PeerState> {
     })
 }
 
-/// Interface that the configuration names for virtual addresses.
+/// Configured interface for virtual addresses.
 fn ha_interface(shared: &Shared) -> Option<String> {
     shared.snapshot.load().model.ha.as_ref()?.interface.clone()
 }
 
 impl Node {
-    /// Replicates until another process keeps the flow table.
+    /// Replicates until another process manages the flow table.
     async fn run(self: Rc<Self>) {
         let receiving = tokio::task::spawn_local(receive::run(Rc::clone(&self)));
         let handing_over = tokio::task::spawn_local(hand_over::run(Rc::clone(&self)));
@@ -213,7 +213,7 @@ impl Node {
         let mut owned = self.shared.ha.owned();
         while !self.flow_gc.is_retired() {
             ticks.tick().await;
-            // Changes since the last look are as old as that at most.
+            // Changes since the last check are at most that old.
             self.pick_up_changes(before);
             self.pick_up_services();
             before = Instant::now();
@@ -267,8 +267,8 @@ impl Node {
         }
     }
 
-    /// Has no peer told of the ends of these flows, as far as they are other nodes'. An owner that heard of them from here
-    /// would end flows that it has not taken over yet.
+    /// Keeps the ends of these flows from being reported to peers, if the flows belong to other nodes. An owner that
+    /// received them from here would end flows that it has not taken over yet.
     fn forget_others(&self, indices: &[u32]) {
         let floating = &self.shared.snapshot.load().floating;
         let is_others = |index: &&u32| {
@@ -284,8 +284,8 @@ impl Node {
         }
     }
 
-    /// Says whether this node is synced: whether it has all flows of its peers. Those that have been absent for a while
-    /// are not waited for; those that are there, with another list of nodes or another version, are.
+    /// Decides whether this node is synced: whether it has all flows of its peers. Peers that have been absent for a
+    /// while are not waited for. Present peers with another list of nodes or another version are.
     fn decide_whether_synced(&self) {
         let now = Instant::now();
         let is_synced = self.peers.iter().all(|peer| {
@@ -306,7 +306,7 @@ impl Node {
         self.shared.ha.set_synced(is_synced);
     }
 
-    /// Waits until it is known which addresses this node has: before that it cannot say what is true of flows.
+    /// Waits until it is known which addresses this node has: before that, it cannot tell which flows are its own.
     async fn first_report(&self) {
         while !self.shared.ha.is_reported() {
             tokio::time::sleep(REPORT_INTERVAL).await;

@@ -13,7 +13,7 @@ use super::Node;
 
 /// Time for the handshakes of TCP, of TLS and of this protocol.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which a connection without a message, or with bytes that nobody acknowledges, is given up.
+/// Time without a message, or with unacknowledged bytes, after which a connection is given up.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -42,7 +42,7 @@ pub(super) enum LinkError {
 }
 
 impl LinkError {
-    /// Whether the other node is well, but differs from this one.
+    /// Whether the other node works, but differs from this one.
     pub(super) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Protocol(_) | Self::UnknownNode(_) | Self::OtherNodes(_))
     }
@@ -61,7 +61,7 @@ impl LinkError {
     }
 }
 
-/// Gives the socket of a peer its options: little delay, and a short life without acknowledgements.
+/// Sets the options of a peer's socket: low delay, and a short life without acknowledgements.
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket2::SockRef::from(socket).set_tcp_user_timeout(Some(SILENCE_TIMEOUT))
@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         &mut self.io
     }
 
-    /// Hands out the messages that have come, and those that come with the next bytes.
+    /// Passes on the messages received so far, and those that arrive with the next bytes.
     pub(super) async fn read(
         &mut self,
         mut each: impl FnMut(Message) -> Result<(), LinkError>,

@@ -1,9 +1,9 @@
-//! Planned moves of addresses: the former owner goes on to serve the connections that cannot move along, and the new
+//! Planned moves of addresses. The former owner continues to serve the connections that cannot move along, and the new
 //! owner sends it their packets.
 //!
-//! Before a group leaves, its owner makes its addresses local without an interface, and tells the other nodes
-//! ([`HandOver`]). When the group has moved, the new owner's program sends each packet that belongs to no flow and no
-//! socket of its own to the former owner's Ethernet address, until the drain is over. What is left then is reset.
+//! Before a group leaves, its owner makes its addresses local without an interface, and informs the other nodes
+//! ([`HandOver`]). After the move, the new owner's program sends packets without a flow or socket of its own to the
+//! former owner's Ethernet address. When the drain is over, the remaining connections are reset.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -29,21 +29,21 @@ use crate::kernel::{Cut, interfaces};
 use crate::state::Shared;
 use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
 
-/// Time that other nodes have to say that they know of a hand-over.
+/// Time limit for other nodes to confirm a hand-over.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
-/// Time that a group has to leave. Behind it the hand-over is taken back.
+/// Time for a group to leave. After that, the hand-over is taken back.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Likewise where `signalbox ha run` is there: `signalbox ha release` waits for it no longer (userspace/src/cli/ha.rs).
+/// Time with `signalbox ha run`: `signalbox ha release` has stopped waiting by then (userspace/src/cli/ha.rs).
 const SUPERVISED_LEAVE_TIMEOUT: Duration = Duration::from_secs(35);
 const LEAVE_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which ends of drains are looked for.
+/// Interval of checks for ended drains.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time that a hand-over has in all.
+/// Total time for a hand-over.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Prepares to give a group up by plan: its connections drain here for a while. Returns the names of the nodes that send
+/// Prepares a planned move of a group: its connections drain here for a while. Returns the names of the nodes that send
 /// their packets here, or the reason why none does.
 pub async fn request(shared: &Shared, group: &str, period: Duration) -> Result<Vec<String>, String> {
     let Some(moves) = shared.sync.planned_moves.load_full() else {
@@ -62,7 +62,7 @@ pub async fn request(shared: &Shared, group: &str, period: Duration) -> Result<V
     }
 }
 
-/// Prepares moves when asked to, and ends drains.
+/// Prepares moves on request, and ends drains.
 pub(super) async fn run(node: Rc<Node>) {
     let (sender, mut requests) = mpsc::unbounded_channel();
     node.shared.sync.planned_moves.store(Some(Arc::new(sender)));
@@ -122,7 +122,7 @@ pub(super) async fn prepare(node: &Node, group: &str, period: Duration) -> Resul
     outcome
 }
 
-/// Waits until a group has left whose hand-over has begun, but no longer than so.
+/// Waits until a group whose hand-over has begun has left, up to the limit.
 pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit: Duration) {
     let began = Instant::now();
     while has_begun && node.shared.ha.owned().contains(group) && began.elapsed() < limit {
@@ -136,7 +136,7 @@ pub(super) async fn await_leave(node: &Node, group: &str, has_begun: bool, limit
         }
     }
     drop(leaving);
-    // A group that has not left is this node's again.
+    // A group that has not left belongs to this node again.
     node.sweeps.notify_one();
 }
 
@@ -183,7 +183,7 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
         .map(|peer| peer.name.clone())
         .collect();
     if told.is_empty() {
-        // Another one may be under way, which other nodes know of.
+        // Another hand-over, of which other nodes know, may be under way.
         if node.leaving.borrow().get(group) == Some(&1) {
             let turn = node.kernel_work.lock().await;
             take_back(node, addresses, &turn).await;
@@ -200,14 +200,14 @@ fn message(seconds: u16, addresses: Vec<MovedAddress>) -> Message {
     Message::HandOver(Box::new(HandOver { seconds, addresses }))
 }
 
-/// Does what may wait in the kernel for others that change its interfaces and routes, such as the runtime of containers,
-/// for seconds. Other nodes hear from this one meanwhile. One after the other, in the order of the calls.
+/// Runs work that may block in the kernel for seconds, because of others that change its interfaces and routes (such as
+/// a container runtime). Other nodes still hear from this one. One after another, in call order.
 async fn off_thread<T: Send + 'static>(node: &Node, work: impl FnOnce() -> T + Send + 'static) -> T {
     let _turn = node.kernel_work.lock().await;
     in_other_thread(work).await
 }
 
-/// Like [`off_thread`], for who has the turn.
+/// Like [`off_thread`], for a caller that already has its turn.
 async fn in_other_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
@@ -227,7 +227,7 @@ async fn remove_stray_routes(node: &Node) {
     }
 }
 
-/// All addresses of a group of the configuration.
+/// All addresses of a configured group.
 fn addresses_of_group(node: &Node, group: &str) -> Result<Vec<IpAddr>, String> {
     let snapshot = node.shared.snapshot.load_full();
     let mut groups = snapshot.model.ha.iter().flat_map(|ha| &ha.groups);
@@ -237,7 +237,7 @@ fn addresses_of_group(node: &Node, group: &str) -> Result<Vec<IpAddr>, String> {
         .ok_or_else(|| format!("the configuration has no group `{group}`"))
 }
 
-/// Addresses, of a group's, that an Ethernet interface of this machine has, with its Ethernet address.
+/// Addresses of a group that an Ethernet interface of this machine has, with its Ethernet address.
 fn addresses_here(addresses: &[IpAddr]) -> Result<Vec<MovedAddress>, String> {
     let links = Netlink::open().and_then(|netlink| netlink.links());
     let links = links.map_err(|error| format!("the kernel does not tell its interfaces: {error}"))?;
@@ -262,7 +262,7 @@ fn addresses_of(group: &VipGroup) -> impl Iterator<Item = IpAddr> {
     group.vips.iter().copied().chain(sources)
 }
 
-/// Takes note of what another node hands over.
+/// Stores another node's hand-over.
 pub(super) fn learn(node: &Rc<Node>, peer: &PeerState, hand_over: &HandOver) {
     let snapshot = node.shared.snapshot.load_full();
     let until = tick().wrapping_add(ticks_of(Duration::from_secs(hand_over.seconds.into())));
@@ -282,7 +282,7 @@ pub(super) fn learn(node: &Rc<Node>, peer: &PeerState, hand_over: &HandOver) {
             tracing::warn!(%error, %address, node = peer.node, "Packets of an address cannot be sent to its former owner.");
         }
     }
-    // Routes that nobody knows of: of an earlier process.
+    // Routes left by an earlier process, unknown to this one.
     let this = Rc::clone(node);
     spawn_local(async move { remove_stray_routes(&this).await });
     node.sweeps.notify_one();
@@ -315,7 +315,7 @@ fn segment_of(node: &Node, address: IpAddr) -> Option<u32> {
     Some(hop.ifindex)
 }
 
-/// Ends what is over, whenever it is asked to.
+/// Runs a sweep whenever one is requested.
 async fn sweep_when_asked(node: Rc<Node>) {
     loop {
         node.sweeps.notified().await;
@@ -325,9 +325,9 @@ async fn sweep_when_asked(node: Rc<Node>) {
     }
 }
 
-/// Ends what is over: drains whose time is up, and those of addresses that are this node's again.
+/// Ends drains whose time is over, and those of addresses that this node has again.
 async fn sweep(node: &Node) -> std::io::Result<()> {
-    // Until all is done: a hand-over that begins meanwhile is none of what has been looked at.
+    // Held until the sweep is done, so that a new hand-over cannot begin before its results are used.
     let turn = node.kernel_work.lock().await;
     let snapshot = node.shared.snapshot.load_full();
     let (mut given_up, mut over, mut back, mut chained) = (Vec::new(), Vec::new(), Vec::new(), 0);
@@ -371,7 +371,7 @@ async fn sweep(node: &Node) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether an address that was handed over is this node's all the same.
+/// Whether this node has an address again that was handed over.
 fn is_here_again(node: &Node, floating: &FloatingSources, address: IpAddr) -> bool {
     let is_source = |group: &usize| floating.is_source_of(*group, address);
     let group = floating
@@ -383,7 +383,7 @@ fn is_here_again(node: &Node, floating: &FloatingSources, address: IpAddr) -> bo
     node.shared.ha.owned().contains(name) && !node.leaving.borrow().contains_key(name)
 }
 
-/// Takes a hand-over back: the addresses are this node's.
+/// Takes a hand-over back: the addresses belong to this node.
 async fn take_back(node: &Node, addresses: Vec<IpAddr>, _turn: &tokio::sync::MutexGuard<'_, ()>) {
     let (cut, here) = (Arc::clone(&node.cut), addresses.clone());
     if let Err(error) = in_other_thread(move || cut.end_draining(&here)).await {
@@ -391,7 +391,7 @@ async fn take_back(node: &Node, addresses: Vec<IpAddr>, _turn: &tokio::sync::Mut
     }
     let moved = |address: &IpAddr| MovedAddress {
         address: to_words(*address),
-        // Nobody looks at it.
+        // The receivers do not use it.
         mac: [2, 0, 0, 0, 0, 0],
     };
     for peer in &node.peers {
@@ -399,8 +399,8 @@ async fn take_back(node: &Node, addresses: Vec<IpAddr>, _turn: &tokio::sync::Mut
     }
 }
 
-/// Ends a drain: what is left is reset, while it can still be said. Not at addresses that are here all the same, where
-/// other programs' connections may go on.
+/// Ends a drain: resets the remaining connections while their packets can still be sent. Not at addresses that are here
+/// again, where connections of other programs may continue.
 fn end(cut: &Cut, addresses: &[IpAddr]) -> std::io::Result<()> {
     let has_left = |address: &IpAddr| interfaces::name_of_address(*address).is_none();
     let left: Vec<_> = addresses.iter().copied().filter(has_left).collect();
@@ -414,7 +414,7 @@ fn end(cut: &Cut, addresses: &[IpAddr]) -> std::io::Result<()> {
     cut.end_draining(addresses)
 }
 
-/// Ends all drains of this node: its process ends.
+/// Ends all drains of this node, because its process ends.
 pub fn end_all(cut: &Cut) {
     let ended = cut.moving_addresses().and_then(|all| {
         let mine = all.into_iter().filter(|(_, entry)| entry.has_role(role::FORMER_OWNER));

@@ -1,6 +1,6 @@
-//! Interfaces by which the packets of shadows leave, until the programs look their next hops up.
+//! Interfaces for the packets of shadows, until the programs look their next hops up.
 //!
-//! A program's own lookup (`bpf_fib_lookup`) is refused where the machine does not forward: the interface has to be
+//! A program's own lookup (`bpf_fib_lookup`) is refused on a machine that does not forward, so the interface must be
 //! known before.
 
 use std::collections::HashMap;
@@ -11,13 +11,13 @@ use crate::kernel::netlink::Netlink;
 
 /// Lifetime of an answer: routes change.
 const ROUTE_TTL: Duration = Duration::from_secs(5);
-/// Most answers that are kept.
+/// Maximum number of cached answers.
 const MAX_ROUTES: usize = 16_384;
 
 /// Interfaces by destination.
 #[derive(Default)]
 pub(super) struct ShadowInterfaces {
-    /// Interface of virtual addresses, where the configuration names it.
+    /// Interface of virtual addresses, if configured.
     vip_interface: Option<String>,
     routes: HashMap<IpAddr, (u32, Instant)>,
 }
@@ -30,13 +30,13 @@ impl ShadowInterfaces {
         }
     }
 
-    /// Returns the index of the interface to a host; 0 where the kernel has no route.
+    /// Returns the index of the interface to a host; 0 if the kernel has no route.
     pub(super) fn interface_to_host(&mut self, host: IpAddr) -> u32 {
         self.interface_to(host, || route(host))
     }
 
-    /// Returns the index of the interface by which clients of an address family are reached: that of virtual
-    /// addresses, by default that of the default route.
+    /// Returns the index of the interface to clients of an address family: that of virtual addresses, or by default
+    /// that of the default route.
     pub(super) fn interface_to_clients(&mut self, is_ipv4: bool) -> u32 {
         let anywhere: IpAddr = if is_ipv4 {
             Ipv4Addr::UNSPECIFIED.into()
@@ -46,7 +46,7 @@ impl ShadowInterfaces {
         let name = self.vip_interface.clone();
         self.interface_to(anywhere, || match name {
             Some(name) => nix::net::if_::if_nametoindex(name.as_str()).ok(),
-            // An address of the Internet that nobody has (RFC 5737, RFC 3849).
+            // An unused address of the Internet (RFC 5737, RFC 3849).
             None if is_ipv4 => route(Ipv4Addr::new(192, 0, 2, 1).into()),
             None => route(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
         })

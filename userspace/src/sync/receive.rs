@@ -1,4 +1,4 @@
-//! Receiving of other nodes' flows.
+//! Receives other nodes' flows.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -23,19 +23,19 @@ use super::{hand_over, reclaim};
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::PeerState;
 
-/// Time before the address is tried again that could not be listened on: a predecessor may have it still.
+/// Time between attempts to listen on the address: a predecessor may still have it.
 const BIND_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest time that this node's own services are waited for, and the interval of looking.
+/// Maximum time to wait for this node's own services, and the interval of checks.
 const SERVICES_TIMEOUT: Duration = Duration::from_secs(3);
 const SERVICES_INTERVAL: Duration = Duration::from_millis(50);
-/// Most handshakes at once: strangers get no further.
+/// Maximum number of concurrent handshakes: unknown clients get no further.
 const MAX_HANDSHAKES: usize = 16;
 
-/// The tasks of a node's connections, by peer: a new connection of a peer takes the place of the one before.
+/// The tasks of connections by peer. A new connection of a peer replaces the previous one.
 struct Receivers {
     of_peers: RefCell<Vec<Option<AbortHandle>>>,
     handshakes: tokio::sync::Semaphore,
-    /// Error that was logged last: a node that is refused comes again twice a second.
+    /// Last logged error: a refused node tries again twice a second.
     last_error: RefCell<String>,
 }
 
@@ -96,7 +96,7 @@ async fn listen(node: &Node) -> TcpListener {
 
 async fn serve(node: &Rc<Node>, receivers: &Rc<Receivers>, socket: TcpStream) -> Result<(), LinkError> {
     let Ok(permit) = receivers.handshakes.try_acquire() else {
-        // Whoever is a node comes again.
+        // If it is a node, it tries again.
         return Ok(());
     };
     let handshake = async {
@@ -157,7 +157,7 @@ where
             stream.write_all(&changes.answers).await?;
             stream.flush().await?;
         }
-        // What this node has lost since, others tell of from the beginning: ends were not heeded while it had it.
+        // Other nodes resend the flows of lost addresses: this node ignored their ends while it had them.
         let now = node.shared.ha.owned();
         if owned.difference(&now).next().is_some() {
             return Ok(());
@@ -166,7 +166,7 @@ where
     }
 }
 
-/// Waits until connections of services can be entered, but not for long: what cannot be entered is sent again.
+/// Waits until connections of services can be entered, for a limited time: rejected ones are sent again.
 async fn wait_for_services(node: &Node) {
     let end = Instant::now() + SERVICES_TIMEOUT;
     while node.shared.sync.services.is_wanted() && !node.services.is_ready() && Instant::now() < end {
@@ -174,7 +174,7 @@ async fn wait_for_services(node: &Node) {
     }
 }
 
-/// Changes that one read has brought.
+/// Changes from one read.
 #[derive(Default)]
 struct Changes {
     new: Vec<u32>,
@@ -201,7 +201,7 @@ impl Changes {
             }
             Message::Flow(record) => {
                 if let Some(placed) = replicas.add(node, peer, session, &record)? {
-                    // Of two messages about one entry the later one holds.
+                    // Of two messages about one entry, the later one counts.
                     self.ended.remove(&placed.index);
                     self.new.extend(placed.is_new.then_some(placed.index));
                 }
@@ -242,7 +242,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Puts ends in force, and leaves the ports of new flows alone.
+    /// Applies ends, and reserves the ports of new flows.
     fn apply(&self, node: &Node) {
         if !self.new.is_empty() {
             node.flow_gc.reserve_ports(&self.new);

@@ -1,5 +1,5 @@
-//! Reclaiming: a node that is about to take groups of addresses from another one has that one hand them over first, so
-//! that connections that cannot move along go on there, as on every other planned move.
+//! Reclaiming. A node that is about to take groups of addresses from another node first makes that one hand them over.
+//! Then connections that cannot move along continue there, as in every other planned move.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,20 +18,19 @@ use super::{Node, Peer};
 use crate::state::Shared;
 use crate::state::sync::{PlannedMove, ReclaimRequest};
 
-/// Time that other nodes have to hand over what is reclaimed.
+/// Time limit for other nodes to hand over the reclaimed groups.
 const RECLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(5);
-/// Interval at which a node is asked that does not answer: behind a move its connection is made anew.
+/// Interval of requests to a node that does not answer: after a move, connections to it are made again.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
-/// Time that a reclaimed group has to leave, beside that which VRRP takes, and the most of it: a busy machine has taken
-/// three seconds, and connections were lost. The owner answers no ARP
-/// requests for so long.
+/// Time for a reclaimed group to leave, in addition to the time that VRRP takes, and the maximum of the sum. A busy
+/// machine has taken three seconds, and connections were lost. The owner answers no ARP requests for that time.
 const SPARE_LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Adverts that a node waits for before it takes a group, and one more.
+/// Adverts that a node waits for before it takes a group, plus one.
 const ADVERTS: u32 = 4;
 
-/// Has the nodes that have these groups hand them over. Returns the names of the nodes that have answered.
+/// Makes the nodes with these groups hand them over. Returns the names of the nodes that have answered.
 pub async fn request(shared: &Shared, groups: Vec<String>) -> Vec<String> {
     let Some(moves) = shared.sync.planned_moves.load_full() else {
         return Vec::new();
@@ -41,7 +40,7 @@ pub async fn request(shared: &Shared, groups: Vec<String>) -> Vec<String> {
     answered.await.unwrap_or_default()
 }
 
-/// Asks all nodes that are there, and waits for them.
+/// Asks all connected nodes, and waits for them.
 pub(super) async fn ask(node: &Node, request: ReclaimRequest) {
     for peer in &node.peers {
         peer.state.has_answered_reclaim.store(false, Relaxed);
@@ -87,13 +86,13 @@ pub(super) async fn ask(node: &Node, request: ReclaimRequest) {
     let _ = request.reply.send(answered);
 }
 
-/// Hands over what another node reclaims, as far as this node has it and is going to lose it.
+/// Hands over the groups that another node reclaims, if this node has them and will lose them.
 pub(super) fn answer(node: &Rc<Node>, peer_name: &str, groups: Vec<String>) {
     let (node, peer_name) = (Rc::clone(node), peer_name.to_owned());
     let Some(at) = node.peers.iter().position(|peer| peer.name == peer_name) else {
         return;
     };
-    // A peer that asks once more has lost its connection: it gets the answer by the new one.
+    // A peer that asks again has lost its connection. It gets the answer over the new one.
     if node.peers[at].is_reclaiming.replace(true) {
         return;
     }
@@ -125,7 +124,7 @@ pub(super) fn answer(node: &Rc<Node>, peer_name: &str, groups: Vec<String>) {
     });
 }
 
-/// Whether a node takes a group from its owner when it asks for it: by VRRP it must come before the owner.
+/// Whether a node that reclaims a group will get it from its owner. With VRRP it must have precedence over the owner.
 fn takes(ha: &HighAvailability, other: &str, own: &str, group: &str) -> bool {
     let priority = |node: &str| {
         let at = ha.groups.iter().position(|one| one.name == group)?;
@@ -133,7 +132,7 @@ fn takes(ha: &HighAvailability, other: &str, own: &str, group: &str) -> bool {
     };
     match ha.mode {
         HaMode::Keepalived => ha.preemption == Preemption::WhenSynced && priority(other) > priority(own),
-        // A program decides, and has had it asked for.
+        // An external program decides, and has requested this.
         HaMode::External => true,
         HaMode::Address => false,
     }

@@ -1,4 +1,4 @@
-//! The flows of other nodes in this node's flow table, by the node that sends them and its number of the flow.
+//! The flows of other nodes in this node's flow table, by sending node and its number for the flow.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -20,26 +20,26 @@ use crate::kernel::cut::shadow::ShadowPlace;
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::{PeerState, Rejection};
 
-/// Most names that one connection may give: flows refer to hosts, routes and listeners.
+/// Maximum number of names on one connection. Flows refer to hosts, routes and listeners.
 const MAX_NAMES: usize = 32_768;
 /// Kinds of names that flows refer to.
 const NAME_KINDS: [&str; 3] = ["host", "listener", "route"];
-/// Largest number that a flow may have at its sender: no flow table is larger.
+/// Largest number that a flow may have at its sender, because no flow table is larger.
 const MAX_SENDER_INDEX: u32 = 1 << 24;
 
-/// Whether a flow is one between addresses that move: no other could be carried here, or should be.
+/// Whether all addresses of a flow move: no other flow could or should be carried here.
 fn moves(node: &Node, flow: &CutFlow) -> bool {
     let floating = &node.shared.snapshot.load().floating;
     floating.group_of(from_words(flow.vip)).is_some() && floating.moves(from_words(flow.local))
 }
 
-/// Whether this node carries a flow of an address of its own.
+/// Whether this node carries a flow, to an address that it has.
 fn is_own(node: &Node, flow: &CutFlow) -> bool {
     let floating = &node.shared.snapshot.load().floating;
     flow.state == state::CUT && flow.marks & IS_REPLICA == 0 && node.shared.ha.has(floating, from_words(flow.vip))
 }
 
-/// Identity of a flow, whatever entry it has.
+/// Identity of a flow, independent of its entry.
 fn identity(flow: &CutFlow) -> u64 {
     FixedState::default().hash_one((
         (flow.client, flow.vip, flow.ports_a),
@@ -51,13 +51,13 @@ fn identity(flow: &CutFlow) -> u64 {
 #[derive(Clone, Copy)]
 pub(super) struct Placed {
     pub(super) index: u32,
-    /// True for a new shadow, whose source port is to be left alone.
+    /// True for a new shadow, whose source port must be reserved.
     pub(super) is_new: bool,
     pub(super) identity: u64,
 }
 
 impl Placed {
-    /// Returns the entry, if it is still this flow's.
+    /// Returns the entry, if it still belongs to this flow.
     fn current(&self, cut: &Cut) -> Option<u32> {
         (identity(&cut.table.read(self.index)) == self.identity).then_some(self.index)
     }
@@ -72,22 +72,22 @@ pub(super) struct Replicas {
 
 /// A name that the sender of a connection has given.
 enum SessionName {
-    /// No flow that was taken has referred to it.
+    /// No accepted flow has referred to it yet.
     Unused(Vec<String>),
     Numbered(u32),
 }
 
-/// Names that the sender of a connection has given, and whether all its flows are under way.
+/// Names from the sender of a connection, and whether its full pass is in progress.
 #[derive(Default)]
 pub(super) struct Session {
     names: HashMap<u32, SessionName, FixedState>,
     is_full_pass: bool,
-    /// Connections of layer-4 services of the full pass that is under way.
+    /// Connections of layer-4 services in the current full pass.
     pub(super) seen_services: Option<ServiceKeys>,
 }
 
 impl Session {
-    /// Takes a name. False for one that flows do not have, or for too many.
+    /// Adds a name. False for a name that flows cannot have, or if there are too many.
     pub(super) fn add_name(&mut self, name: Name) -> bool {
         let is_known_kind = name
             .parts
@@ -100,8 +100,8 @@ impl Session {
         true
     }
 
-    /// Returns this node's number of a name; 0 without a name, or without room for it: the flow counts for nobody then,
-    /// and is carried all the same.
+    /// Returns this node's number of a name; 0 if there is no name, or no room for it. The flow is carried then, but
+    /// not counted for it.
     fn own_number(&mut self, cut: &Cut, number: u32) -> u32 {
         let Some(name) = self.names.get_mut(&number) else {
             return 0;
@@ -126,13 +126,13 @@ impl Replicas {
         }
     }
 
-    /// Begins a full pass of a peer: its numbers are those of flows that it sends from now on.
+    /// Begins a full pass of a peer: its numbers now belong to the flows that it sends from here on.
     pub(super) fn begin_full(&mut self, peer: &PeerState, session: &mut Session) {
         self.told.forget_all(peer);
         session.is_full_pass = true;
     }
 
-    /// Enters a flow. Returns its entry, if it has got one.
+    /// Enters a flow. Returns its entry, if there is one.
     pub(super) fn add(
         &mut self,
         node: &Node,
@@ -162,7 +162,7 @@ impl Replicas {
         {
             self.told.count(peer, placed.index);
         }
-        // The sender has given the number to another flow, and the former one's end was not worth a message.
+        // The sender has reused the number for another flow, without a message about the earlier one's end.
         let former = former.filter(|former| placed.is_none_or(|placed| placed.identity != former.identity));
         if let Some(former) = former.and_then(|former| former.current(&node.cut)) {
             node.flow_gc.end_replicas(&[former]);
@@ -170,7 +170,7 @@ impl Replicas {
         Ok(placed)
     }
 
-    /// Takes note of a change of an entry: a flow that has ended, or has become this node's, is no other node's shadow.
+    /// Handles a changed entry: a flow that has ended, or is now this node's, is no longer another node's shadow.
     pub(super) fn note_change(&mut self, node: &Node, index: u32) {
         if !self.told.has(index) {
             return;
@@ -187,7 +187,7 @@ impl Replicas {
     fn place(&mut self, node: &Node, peer: &PeerState, shadow: &CutFlow) -> std::io::Result<Option<Placed>> {
         let mut place = node.cut.install_shadow(&mut self.search, shadow)?;
         if let ShadowPlace::Occupied(other) = place {
-            // An older flow with the same client's port, or from the same port to the host: its end is under way.
+            // An older flow with the same client's port, or the same port to the host: it is about to end.
             node.flow_gc.end_replicas(&[other]);
             place = node.cut.install_shadow(&mut self.search, shadow)?;
         }
@@ -210,13 +210,13 @@ impl Replicas {
         }))
     }
 
-    /// Forgets a flow that has ended; returns its entry.
+    /// Forgets an ended flow, and returns its entry.
     pub(super) fn end(&mut self, node: &Node, peer: &PeerState, index: u32) -> Option<u32> {
         self.told.replace(peer, index, None)?.current(&node.cut)
     }
 
-    /// Ends the full pass of a peer that has these groups of virtual addresses: returns the entries of flows to them that
-    /// were not among those sent, whoever has sent them before, to whatever process of this node.
+    /// Ends the full pass of a peer that has these groups of virtual addresses. Returns the entries of flows to them
+    /// that were not sent in it. It does not matter which node sent them before, or to which process of this node.
     pub(super) fn end_full(
         &mut self,
         node: &Node,

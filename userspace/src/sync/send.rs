@@ -1,4 +1,4 @@
-//! Sending of this node's flows to another node.
+//! Sends this node's flows to another node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -26,38 +26,38 @@ use crate::kernel::cut::entry_set::EntrySet;
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::PeerState;
 
-/// Time before a node that could not be reached is tried again.
+/// Time between attempts to reach a node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Time before a node is connected to again that has ended a connection: it has lost addresses, and is told of all flows
-/// from the beginning. Until then it knows no new one.
+/// Time before connecting again to a node that has closed a connection. The node has lost addresses and gets all flows
+/// from the beginning; until then it learns of no new flow.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval of messages where there is nothing to send: a dead peer is noticed by the lack of answers.
+/// Interval of messages when there is nothing else to send, so that a dead peer is detected by missing answers.
 const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// Size at which a batch is closed: what is left stays in the flow table.
+/// Size at which a batch is closed. Further changes stay in the flow table.
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// Most messages about planned moves that wait for a batch.
+/// Maximum number of messages about planned moves that wait for a batch.
 const MAX_WAITING_MOVES: usize = 1024;
-/// Most batches without an answer.
+/// Maximum number of unanswered batches.
 const MAX_UNANSWERED: usize = 16;
-/// Longest time that flows of new groups are waited for before a full pass, and the interval of looking.
+/// Maximum time to wait for flows of new groups before a full pass, and the interval of checks.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval at which flows that were sent without an offset of timestamps are looked at again.
+/// Interval of checks of flows that were sent without a timestamp offset.
 const OFFSETS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Changes that a peer has to be told of, and flows that it has been told of.
+/// Changes to report to a peer, and flows that were reported to it.
 pub(super) struct PeerChanges {
     /// Entries that have changed.
     pub(super) dirty: EntrySet,
     /// Entries whose flows the peer has.
     sent: EntrySet,
-    /// Flows that were sent before both offsets of timestamps were known.
+    /// Flows that were sent before both timestamp offsets were known.
     without_offsets: RefCell<HashSet<u32>>,
     /// Time of the oldest change that is not in a batch.
     since: Cell<Option<Instant>>,
     changed: Notify,
     services: ServiceChanges,
-    /// Messages about planned moves that are not in a batch.
+    /// Messages about planned moves that are not in a batch yet.
     moves: RefCell<Vec<Message>>,
 }
 
@@ -75,7 +75,7 @@ impl PeerChanges {
         }
     }
 
-    /// Has the peer told of a planned move. A peer that does not read, and asks again and again, gets no answer.
+    /// Queues a message about a planned move for the peer. A peer that asks repeatedly without reading gets no answer.
     pub(super) fn add_move(&self, message: Message) {
         let mut moves = self.moves.borrow_mut();
         if moves.len() < MAX_WAITING_MOVES {
@@ -90,12 +90,12 @@ impl PeerChanges {
         self.changed.notify_one();
     }
 
-    /// Forgets that the peer has been told of a flow: another node has said that it has ended, and tells the peer itself.
+    /// Forgets that a flow was reported to the peer: another node has reported its end, and informs the peer itself.
     pub(super) fn forget(&self, index: u32) {
         self.sent.remove(index);
     }
 
-    /// Wakes the sender: something has changed after `since`.
+    /// Wakes the sender, because of a change after `since`.
     pub(super) fn notify(&self, since: Instant) {
         if self.since.get().is_none() {
             self.since.set(Some(since));
@@ -104,7 +104,7 @@ impl PeerChanges {
     }
 }
 
-/// Sends this node's flows to a peer, again and again from the beginning, whenever there is a connection.
+/// Sends this node's flows to a peer, from the beginning on each new connection.
 pub(super) async fn run(node: Rc<Node>, at: usize) {
     let mut last_error = String::new();
     node.first_report().await;
@@ -114,14 +114,14 @@ pub(super) async fn run(node: Rc<Node>, at: usize) {
         let outcome = connect_and_send(&node, peer).await;
         peer.state.is_sending.store(false, Relaxed);
         peer.state.has_all.store(false, Relaxed);
-        // Not one that ends each connection as soon as it has begun.
+        // Does not apply to a peer that ends each connection at once.
         let is_over = matches!(outcome, Err(LinkError::Closed)) && began.elapsed() > RETRY_INTERVAL;
         if let Err(error) = outcome {
             if error.is_refusal() {
                 peer.refused_at.set(Some(Instant::now()));
             }
             let error = error.to_string();
-            // The same error twice a second says no more than once.
+            // Repeating the same error twice a second is of no use.
             if error != last_error {
                 tracing::warn!(node = peer.name, address = %peer.address, error, "Flows are not sent to another node.");
                 last_error.clone_from(&error);
@@ -155,7 +155,7 @@ async fn connect_and_send(node: &Node, peer: &Peer) -> Result<(), LinkError> {
     Sender::new(node, peer).run(reader, write).await
 }
 
-/// Batches without an answer.
+/// Unanswered batches.
 #[derive(Default)]
 struct Unanswered {
     /// Numbers, with the time of the oldest change of each.
@@ -174,10 +174,10 @@ struct Sender<'a> {
     names: HashSet<u32>,
     bytes: Vec<u8>,
     next_batch: u32,
-    /// Groups that this node has had since the full pass began, and the pass over services' connections; `None` when
-    /// that is over.
+    /// Groups that this node has had since the full pass began, and the pass over services' connections; `None` after
+    /// the pass.
     full_pass: Option<(Vec<String>, ServicePass)>,
-    /// Groups that this node has had since the last full pass began, if nobody knows better.
+    /// Groups of the last full pass that this node has had ever since.
     passed: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Sender<'a> {
         W: AsyncWrite + Unpin,
     {
         self.wait_for_take_over().await;
-        // Nobody waits for those any more.
+        // These messages are outdated.
         self.peer.queue.moves.borrow_mut().clear();
         self.begin_full_pass();
         let answered = Notify::new();
@@ -251,7 +251,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Waits until the shadows of groups that this node has got are its own flows: a full pass names all of these.
+    /// Waits until the shadows of new groups are this node's own flows, because a full pass must contain all of them.
     async fn wait_for_take_over(&self) {
         let began = Instant::now();
         while self.node.flow_gc.taken_over() != self.node.shared.ha.owned() && began.elapsed() < TAKE_OVER_TIMEOUT {
@@ -259,7 +259,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Begins to send all flows of this node.
+    /// Starts sending all flows of this node.
     fn begin_full_pass(&mut self) {
         let queue = &self.peer.queue;
         queue.sent.clear();
@@ -275,15 +275,15 @@ impl<'a> Sender<'a> {
         Message::FullBegin.encode(&mut self.bytes);
     }
 
-    /// Whether this node has got groups since the last full pass. The peer may have shadows of their former owner that
-    /// this node knows nothing of: they are over.
+    /// Whether this node has got groups since the last full pass. The peer may have shadows from their former owner
+    /// that this node does not know: a full pass ends them.
     fn has_new_groups(&mut self) -> bool {
         let own = self.own_groups();
         self.passed.retain(|group| own.contains(group));
         self.full_pass.is_none() && own.len() > self.passed.len()
     }
 
-    /// Names of the groups whose flows are this node's, all of them.
+    /// Names of the groups whose flows all belong to this node.
     fn own_groups(&self) -> Vec<String> {
         let taken_over = self.node.flow_gc.taken_over();
         self.node.shared.ha.owned().intersection(&taken_over).cloned().collect()
@@ -332,13 +332,13 @@ impl<'a> Sender<'a> {
         is_more
     }
 
-    /// Puts the present state of an entry into the batch.
+    /// Puts the current state of an entry into the batch.
     fn put_change(&mut self, index: u32, floating: &FloatingSources) {
         let flow = self.node.cut.table.read(index);
         let queue = &self.peer.queue;
         if !self.is_replicated(&flow, floating) {
-            // A flow that is left to another node has not ended: that node says so when it does. One that this node has,
-            // and that is not told of, is a new flow in the entry of one that has ended.
+            // A flow left to another node has not ended: that node reports its end. An unreplicated flow that this node
+            // has is a new flow in the entry of an ended one.
             let is_others = !self.node.shared.ha.has(floating, from_words(flow.vip));
             let is_left = flow.state == state::SHADOW || flow.state == state::CUT && !flow.ended() && is_others;
             if queue.sent.remove(index) && !is_left {
@@ -373,7 +373,7 @@ impl<'a> Sender<'a> {
             && self.node.shared.ha.has(floating, from_words(flow.vip))
     }
 
-    /// Has flows sent again whose offsets of timestamps are known by now.
+    /// Sends flows again whose timestamp offsets are now known.
     fn find_known_offsets(&self) {
         let queue = &self.peer.queue;
         queue.without_offsets.borrow_mut().retain(|&index| {
@@ -386,13 +386,13 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// Whether the offsets of a flow's timestamps are fixed.
+/// Whether the timestamp offsets of a flow are final.
 const fn has_offsets(flow: &CutFlow) -> bool {
     flow.dirs[0].flags & TS_DELTA_KNOWN != 0 && flow.dirs[1].flags & TS_DELTA_UNKNOWN == 0
 }
 
 impl Unanswered {
-    /// Takes an answer: everything up to this batch is in force at the peer.
+    /// Handles an answer: the peer has applied everything up to this batch.
     fn note_answer(&mut self, number: u32, state: &PeerState) {
         let is_answered = |batch: u32| number.wrapping_sub(batch) <= u32::MAX / 2;
         while let Some(&(batch, since)) = self.batches.front()

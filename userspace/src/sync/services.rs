@@ -1,4 +1,4 @@
-//! Replication of layer-4 services' connections: what this node is told of them, and whom it tells.
+//! Replication of layer-4 services' connections: reports received from other nodes, and reports sent to them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,33 +13,33 @@ use crate::kernel::address::from_words;
 use crate::state::service_flows::ServiceKeys;
 use crate::state::sync::{PeerState, Rejection};
 
-/// Longest time that a node is waited for that has not found its own connections yet.
+/// Maximum time to wait for a node that has not found its own connections yet.
 const FIRST_SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most connections that are looked up at once.
+/// Maximum number of connections looked up at once.
 const MAX_LOOKUPS: usize = 256;
 
-/// Table of services' connections, as replication needs it.
+/// Table of services' connections, for replication.
 pub trait ServiceTable: Send + Sync {
-    /// Begins to look for this node's connections at once, and often.
+    /// Starts looking for this node's connections immediately, and often.
     fn begin(&self);
 
     /// Whether connections can be entered: the services are in the kernel.
     fn is_ready(&self) -> bool;
 
-    /// Most connections of other nodes that the table has room for.
+    /// Maximum number of other nodes' connections in the table.
     fn max_replicas(&self) -> u32;
 
-    /// Enters a connection that another node carries, or brings it up to date.
+    /// Enters or updates a connection that another node carries.
     fn enter(&self, record: &ServiceRecord) -> Result<(), Rejection>;
 
-    /// Removes a connection that has ended at another node, by the key of its client's direction.
+    /// Removes a connection that has ended on another node, by the key of its client's direction.
     fn end(&self, key: &Key);
 
-    /// Removes the connections of these groups but those that are known.
+    /// Removes the connections of these groups, except the known ones.
     fn end_others(&self, groups: &[String], known: &ServiceKeys);
 }
 
-/// Connections that other nodes have told of, by node.
+/// Connections reported by other nodes, by node.
 #[derive(Default)]
 pub(super) struct ServiceReplicas(HashMap<String, ServiceKeys>);
 
@@ -80,25 +80,25 @@ impl ServiceReplicas {
         self.forget(node, key);
     }
 
-    /// Ends the connections of a peer's groups that were not among all that it has sent.
+    /// Ends the connections of a peer's groups that are missing in its full pass.
     pub(super) fn end_full(&mut self, node: &Node, peer: &PeerState, seen: &ServiceKeys, groups: &[String]) {
         let owned = node.shared.ha.owned();
         let mut groups = groups.to_vec();
         groups.retain(|group| !owned.contains(group));
         node.services.end_others(&groups, seen);
-        // Whoever told of the others: the peer has all of its groups' connections.
+        // The peer has all connections of its groups, so reports by other nodes about them are dropped.
         self.retain(node, |name, key| {
             let is_theirs = group_of(node, key).is_some_and(|group| groups.contains(&group));
             !is_own(node, key) && (!is_theirs || (name == peer.node && seen.contains(key)))
         });
     }
 
-    /// Forgets the connections of addresses that have come to this node.
+    /// Forgets the connections of addresses that this node has got.
     pub(super) fn forget_own(&mut self, node: &Node) {
         self.retain(node, |_, key| !is_own(node, key));
     }
 
-    /// Forgets a connection, whoever has told of it.
+    /// Forgets a connection, regardless of the node that reported it.
     fn forget(&mut self, node: &Node, key: &Key) {
         for (name, known) in &mut self.0 {
             if known.remove(key) {
@@ -115,14 +115,14 @@ impl ServiceReplicas {
     }
 }
 
-/// Has the state of a peer say how many of its connections are known.
+/// Publishes in the peer's state how many of its connections are known.
 fn count(node: &Node, name: &str, known: &ServiceKeys) {
     if let Some(peer) = node.peers.iter().find(|peer| peer.name == *name) {
         peer.state.service_flows.store(known.len() as u64, Relaxed);
     }
 }
 
-/// Whether this node has the address of a connection: nobody else has a say in it.
+/// Whether this node has the address of a connection: reports by other nodes do not matter then.
 fn is_own(node: &Node, key: &Key) -> bool {
     let floating = &node.shared.snapshot.load().floating;
     node.shared.ha.has(floating, from_words(key.destination))
@@ -134,7 +134,7 @@ fn group_of(node: &Node, key: &Key) -> Option<String> {
     floating.name_of(group).map(str::to_owned)
 }
 
-/// Changes of connections that a peer has to be told of, and those that it has been told of.
+/// Changes of connections to report to a peer, and connections that were reported to it.
 #[derive(Default)]
 pub(super) struct ServiceChanges {
     dirty: RefCell<ServiceKeys>,
@@ -166,7 +166,7 @@ impl ServiceChanges {
     fn put_one(&self, node: &Node, peer: &PeerState, key: &Key, record: Option<ServiceRecord>, bytes: &mut Vec<u8>) {
         let (shared, mut sent) = (&node.shared, self.sent.borrow_mut());
         let floating = &shared.snapshot.load().floating;
-        // What is left to another node has not ended: that node says so when it does.
+        // A connection left to another node has not ended: that node reports its end.
         let is_own = shared.ha.has(floating, from_words(key.destination));
         match record.filter(|_| is_own) {
             Some(record) => {
@@ -183,12 +183,12 @@ impl ServiceChanges {
     }
 }
 
-/// The sending of all connections at the beginning.
+/// The initial sending of all connections.
 pub(super) struct ServicePass {
     since: Instant,
-    /// Groups whose connections are waited for.
+    /// Groups whose connections are awaited.
     wanted: Vec<String>,
-    /// Groups whose connections are among those being sent, once they are known.
+    /// Groups whose connections are being sent, once they are known.
     groups: Option<Vec<String>>,
 }
 
@@ -203,7 +203,7 @@ impl ServicePass {
         }
     }
 
-    /// Marks all connections for sending, as soon as they are known. Returns whether they are, or will not be.
+    /// Marks all connections for sending, as soon as they are known. Returns whether they are known, or never will be.
     pub(super) fn advance(&mut self, node: &Node, changes: &ServiceChanges) -> bool {
         let services = &node.shared.sync.services;
         if self.groups.is_some() || !services.is_wanted() {
@@ -222,7 +222,7 @@ impl ServicePass {
         is_late
     }
 
-    /// Ends the pass; `own` are the groups that the node has had all the while.
+    /// Ends the pass. `own` are the groups that the node has had the whole time.
     pub(super) fn end(self, own: &[String], bytes: &mut Vec<u8>) {
         if let Some(mut groups) = self.groups {
             groups.retain(|group| own.contains(group));

@@ -1,6 +1,6 @@
-//! Flows that other nodes have told of, by entry of this node's flow table.
+//! Flows reported by other nodes, by entry of this node's flow table.
 //!
-//! Behind a move of addresses several nodes have told of a flow: each of them may end it, and the last one counts it.
+//! After a move of addresses, several nodes have reported a flow: each may end it, and it counts for the last one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::state::sync::PeerState;
 /// Flows of one node.
 #[derive(Default)]
 struct FlowsOfPeer {
-    /// Entries, by the node's numbers of the flows, and the numbers by entry.
+    /// Entries by the node's numbers of the flows, and the numbers by entry.
     placed: HashMap<u32, Placed, FixedState>,
     numbers: HashMap<u32, u32, FixedState>,
 }
@@ -23,12 +23,12 @@ struct FlowsOfPeer {
 #[derive(Default)]
 pub(super) struct ToldFlows {
     of_peers: HashMap<String, FlowsOfPeer>,
-    /// Node that counts an entry as its shadow: the last one that has told of it.
+    /// Node for which an entry counts as a shadow: the last node that reported it.
     counted: HashMap<u32, Arc<PeerState>, FixedState>,
 }
 
 impl ToldFlows {
-    /// Gives a node's number of a flow another entry, or none. Returns the one that it had.
+    /// Assigns another entry, or none, to a node's number of a flow. Returns the previous one.
     pub(super) fn replace(&mut self, peer: &PeerState, number: u32, placed: Option<Placed>) -> Option<Placed> {
         let flows = self.of_peers.entry(peer.node.clone()).or_default();
         let former = match placed {
@@ -52,7 +52,7 @@ impl ToldFlows {
         former
     }
 
-    /// Whether anything is known of an entry.
+    /// Whether any node has reported an entry.
     pub(super) fn has(&self, index: u32) -> bool {
         self.counted.contains_key(&index) || self.of_peers.values().any(|flows| flows.numbers.contains_key(&index))
     }
@@ -65,7 +65,7 @@ impl ToldFlows {
             .flat_map(|flows| flows.placed.values())
     }
 
-    /// Counts an entry as a shadow of this node's, and of no other's.
+    /// Counts an entry as a shadow of `peer`, and of no other node.
     pub(super) fn count(&mut self, peer: &Arc<PeerState>, index: u32) {
         peer.shadows.fetch_add(1, Relaxed);
         if let Some(former) = self.counted.insert(index, Arc::clone(peer)) {
@@ -73,14 +73,14 @@ impl ToldFlows {
         }
     }
 
-    /// Counts an entry as nobody's shadow.
+    /// Counts an entry as a shadow of no node.
     pub(super) fn uncount(&mut self, index: u32) {
         if let Some(peer) = self.counted.remove(&index) {
             peer.shadows.fetch_sub(1, Relaxed);
         }
     }
 
-    /// Forgets an entry whose flow is gone.
+    /// Forgets the entry of a removed flow.
     pub(super) fn forget_entry(&mut self, index: u32) {
         self.uncount(index);
         for flows in self.of_peers.values_mut() {
@@ -90,7 +90,7 @@ impl ToldFlows {
         }
     }
 
-    /// Forgets what a node has told.
+    /// Forgets the reports of a node.
     pub(super) fn forget_all(&mut self, peer: &PeerState) {
         let flows = self.of_peers.remove(&peer.node).unwrap_or_default();
         for placed in flows.placed.into_values() {
@@ -141,13 +141,13 @@ mod tests {
         assert_eq!(counts(&peers), [2, 0]);
         tell(&mut told, &peers[1], 70, 100);
         assert_eq!(counts(&peers), [1, 1]);
-        // Whoever has told of it may end it.
+        // Each node that has reported it may end it.
         assert_eq!(told.replace(&peers[0], 5, None).map(|placed| placed.index), Some(100));
         assert_eq!(counts(&peers), [1, 1]);
         told.forget_entry(100);
         assert_eq!(counts(&peers), [1, 0]);
         assert!(told.replace(&peers[1], 70, None).is_none() && !told.has(100));
-        // A number that goes to another flow.
+        // A number that is reused for another flow.
         tell(&mut told, &peers[0], 6, 102);
         assert_eq!(counts(&peers), [1, 0]);
         assert!(!told.has(101) && told.has(102));
