@@ -53,7 +53,7 @@ struct Cli {
     command: Command,
 }
 
-/// Version, revision and the version of the maps, by which builds without a tag are told apart.
+/// Version, revision and version of the maps, which distinguish builds without a tag.
 fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("SIGNALBOX_REVISION"));
@@ -259,7 +259,7 @@ pub enum OutputFormat {
     Yaml,
 }
 
-/// Runs the command that the arguments say.
+/// Runs the command given by the arguments.
 pub fn main() -> ExitCode {
     if let Some(code) = app::launch_successor() {
         return code;
@@ -278,20 +278,20 @@ pub fn main() -> ExitCode {
 }
 
 impl Command {
-    /// Whether it goes on until it is told to stop: closed output must not end it.
+    /// Whether the command runs until it is told to stop: closed output must not end it.
     const fn serves(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Agent(_) | Self::Ha { .. } | Self::Demo(_))
     }
 }
 
-/// Ends the process where nobody reads its output any more, such as after `| head`: without a word, and with the status
-/// that other commands have then. SIGPIPE itself would also end it while the balancer refuses what it is sent.
+/// Ends the process when its output is closed, such as after `| head`: without a message, and with the status of other
+/// commands in that case. SIGPIPE itself would also end it while the balancer refuses a request.
 fn end_quietly_on_closed_output() {
     const STATUS: i32 = 128 + libc::SIGPIPE;
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
-        // println! and the writers of completions have no other way to tell of it.
+        // println! and the writers of completions report this only by a panic.
         if said.starts_with("failed ") && said.contains("Broken pipe") {
             std::process::exit(STATUS);
         }
@@ -299,8 +299,8 @@ fn end_quietly_on_closed_output() {
     }));
 }
 
-/// Removes pinned programs and maps, and reports which. With `all`, pins of network namespaces that are gone are
-/// removed first: they go even where a process uses the pins of this namespace.
+/// Removes pinned programs and maps, and lists them. With `all`, pins of removed network namespaces go first, even if a
+/// process uses the pins of this namespace.
 fn detach(all: bool) -> anyhow::Result<ExitCode> {
     let stale_pins = all.then(crate::kernel::pins::stale_pins::collect).transpose()?;
     if let Some(stale_pins) = &stale_pins {

@@ -61,7 +61,7 @@ pub(super) fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the file that the arguments stand for, so that mistakes in both are reported in the same words.
+/// Returns the file that corresponds to the arguments, so that errors in both get the same messages.
 fn as_file(args: &AgentArgs) -> String {
     let balancers: Vec<_> = args
         .push

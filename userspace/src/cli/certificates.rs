@@ -70,7 +70,7 @@ pub(super) fn run(what: Option<CertificateCommand>, args: &TableArgs) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the certificates in force, and below them the files that cannot be used.
+/// Prints the active certificates, and below them the unusable files.
 fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
     let ask = || client::get(&args.show.socket, "/api/v1/certificates");
     print_table(args, ask, |answer, form| {

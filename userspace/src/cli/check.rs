@@ -1,4 +1,4 @@
-//! `check`: says what is wrong with a configuration file.
+//! `check`: reports the errors of a configuration file.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) struct CheckArgs {
     output: OutputFormat,
 }
 
-/// Returns mistakes in files that a configuration names, where it names them.
+/// Returns errors in files that a configuration names, each with the position of the name.
 fn placed(problems: Vec<String>, text: &str) -> Vec<ConfigError> {
     if problems.is_empty() {
         return Vec::new();
@@ -50,7 +50,7 @@ fn placed(problems: Vec<String>, text: &str) -> Vec<ConfigError> {
     placed
 }
 
-/// Checks a file: 0 where it is good, 1 for warnings with `strict`, 2 where it is wrong, 3 where it cannot be read.
+/// Checks a file: 0 if it is good, 1 for warnings with `strict`, 2 if it is wrong, 3 if it cannot be read.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let (strict, output) = (args.strict, args.output);
     let file = args.file.as_ref().or(args.config.as_ref());
@@ -75,7 +75,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }
         Err(config::LoadError::Config(errors)) => {
             if output == OutputFormat::Table {
-                // A terminal gets the lines of the file with each error; other readers get one line for each error.
+                // A terminal gets the file's lines with each error; other readers get one line per error.
                 if std::io::stderr().is_terminal() {
                     eprint!("{}", errors.render());
                 } else {

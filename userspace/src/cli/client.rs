@@ -1,4 +1,4 @@
-//! Requests to a running signalbox, by its admin socket.
+//! Requests to a running signalbox over its admin socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub(super) struct SocketArgs {
     pub(super) socket: PathBuf,
 }
 
-/// GETs a path and returns the answer; the error repeats the reason of a refusal.
+/// GETs a path and returns the answer. The error contains the reason of a refusal.
 pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
     change(socket, &Method::GET, path, None)
 }
 
-/// Sends a change and returns the answer; the error repeats the reason of a refusal.
+/// Sends a change and returns the answer. The error contains the reason of a refusal.
 pub(super) fn change(socket: &Path, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
     success_or_error(path, ask(socket, method, path, body.map(ToString::to_string))?)
 }
@@ -38,12 +38,12 @@ pub(super) fn post_text(socket: &Path, path: &str, body: String) -> anyhow::Resu
     success_or_error(path, ask(socket, &Method::POST, path, Some(body))?)
 }
 
-/// Posts any text and returns status and answer, also of a refusal.
+/// Posts any text, and returns status and answer, even of a refusal.
 pub(super) fn post_text_raw(socket: &Path, path: &str, body: String) -> anyhow::Result<(StatusCode, Value)> {
     ask(socket, &Method::POST, path, Some(body))
 }
 
-/// Reads server-sent events, until either side ends the stream: their kinds and data.
+/// Reads server-sent events until either side ends the stream: their kinds and data.
 pub(super) fn events(
     socket: &Path,
     path: &str,
@@ -53,7 +53,7 @@ pub(super) fn events(
     block_on(follow(&client, path, Duration::MAX, each))
 }
 
-/// Reads a server's events, until either side ends the stream, or nothing has come for `silence`.
+/// Reads a server's events until either side ends the stream, or nothing has arrived for `silence`.
 pub(super) async fn follow(
     client: &ApiClient,
     path: &str,
@@ -77,7 +77,7 @@ pub(super) async fn follow(
     Ok(())
 }
 
-/// Longest line of server-sent events, in bytes.
+/// Maximum length of a line of server-sent events, in bytes.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
 pub(super) fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -99,7 +99,7 @@ fn ask(socket: &Path, method: &Method, path: &str, body: Option<String>) -> anyh
     block_on(async {
         let client = ApiClient::Socket(socket.to_owned());
         let (status, body) = client.send(method.clone(), path, body).await?;
-        // An export has no bound, and a socket of this machine's signalbox is trusted.
+        // The size of an export is unlimited, and the socket of this machine's signalbox is trusted.
         let body = body.whole(usize::MAX).await?;
         let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
         Ok((status, serde_json::from_slice(&body).unwrap_or_else(|_| text())))

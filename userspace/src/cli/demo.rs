@@ -1,4 +1,4 @@
-//! `signalbox demo`: two clusters of two small servers each, a balancer in front, all in one process on loopback.
+//! `signalbox demo`: two clusters of two small servers each behind a balancer, all in one process on loopback.
 
 mod host;
 
@@ -32,10 +32,10 @@ pub struct DemoArgs {
     pub verbose: bool,
 }
 
-/// Filter of the log: the demo removes its directory while it is still watched, and `notify` would warn of that.
+/// Filter of the log: the demo removes its directory while it is still watched, which would make `notify` warn.
 pub const LOG: &str = "warn,notify=error";
 
-/// File with the token of changes over TCP, and the token.
+/// File with the token for changes over TCP, and the token.
 const TOKEN_FILE: &str = "token";
 const TOKEN: &str = "only-for-this-demo";
 /// File of the certificate for the name whose TLS ends at the balancer.
@@ -86,14 +86,14 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         .await
         .context("starting the demo's servers")?;
     let directory = std::env::temp_dir().join(format!("signalbox-demo-{}", std::process::id()));
-    // Nobody else gets at the key and the socket. The token is no secret.
+    // Other users cannot read the key or use the socket. The token is no secret.
     sys::private_directory(&directory).with_context(|| format!("creating {}", directory.display()))?;
     let outcome = serve(args, &hosts, &directory).await;
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }
 
-/// Balances, with files in `directory`.
+/// Runs the balancer, with files in `directory`.
 async fn serve(
     args: DemoArgs,
     hosts: &[(String, SocketAddr, SocketAddr)],
@@ -158,7 +158,7 @@ the weights: repeat the first, and watch the table. Metrics: http://127.0.0.1:{a
     )
 }
 
-/// Shows routes and hosts: on a terminal redrawn each second, elsewhere printed when they change.
+/// Shows routes and hosts: redrawn each second on a terminal, otherwise printed when they change.
 async fn watch(control: crate::control::Control) {
     let terminal = std::io::stdout().is_terminal();
     let (mut lines, mut before) = (0, String::new());
@@ -180,7 +180,7 @@ async fn watch(control: crate::control::Control) {
         } else {
             String::new()
         };
-        // Errors are ignored: a reader that has gone is no reason to end the demo.
+        // Errors are ignored: a closed output is no reason to end the demo.
         let _ = std::io::stdout()
             .write_all(shown.as_bytes())
             .and_then(|()| std::io::stdout().flush());

@@ -1,4 +1,4 @@
-//! `signalbox dns`: DNS records of the names that are routed.
+//! `signalbox dns`: DNS records of the routed names.
 
 mod routed;
 
@@ -19,7 +19,7 @@ use super::client::SocketArgs;
 use super::serve::config_exit_code;
 use super::show::{TableForm, emit, print_text, table};
 
-/// Most names that a message lists.
+/// Maximum number of names that a message lists.
 const MAX_NAMED: usize = 10;
 
 #[derive(clap::Args)]
@@ -119,7 +119,7 @@ pub(super) fn run(args: &DnsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Records of the names that are routed, by the arguments.
+/// Records of the routed names, as the arguments ask.
 fn records(args: &DnsArgs, mut routed: RoutedNames) -> anyhow::Result<DnsTable> {
     routed.keep_listeners(&args.listener)?;
     let reached = dns::reached_at(&routed.binds, &routed.vips, &args.address);

@@ -1,5 +1,5 @@
-//! Examines what this machine can do: each feature is fine, degraded with its consequences, or missing with the remedy.
-//! Asks the same code as `run`, so that the two cannot disagree.
+//! Examines what this machine can do: each feature is fine, degraded with its consequences, or missing with a fix. Uses
+//! the same code as `run`, so that the two cannot disagree.
 
 mod availability;
 mod programs;
@@ -33,7 +33,7 @@ struct Finding {
     what: &'static str,
     standing: CheckStatus,
     found: String,
-    /// Consequence and remedy.
+    /// Consequence, and how to fix it.
     advice: Option<String>,
 }
 
@@ -55,7 +55,7 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
     }
 }
 
-/// Answers of a running signalbox, if there is one that can be asked.
+/// Answers of a running signalbox, if there is one that answers.
 pub struct Running {
     /// Answer to `GET /api/v1/status`.
     pub status: Option<anyhow::Result<Value>>,
@@ -65,7 +65,7 @@ pub struct Running {
     pub services: Option<anyhow::Result<Value>>,
 }
 
-/// Prints the findings; the exit code tells the worst of them.
+/// Prints the findings. The exit code is that of the worst finding.
 pub fn run(output: OutputFormat, verbose: bool, running: Running) -> anyhow::Result<ExitCode> {
     let (mut findings, verdicts) = examine();
     findings.extend(running.status.map(rights::running_capabilities));
@@ -155,8 +155,7 @@ fn jit() -> Finding {
     }
 }
 
-/// Checks a backend host of a service with direct return; `None` on a machine without a service's address on its
-/// loopback.
+/// Checks a backend host of a DSR service; `None` on a machine without a service's address on its loopback.
 fn direct_return() -> Option<Finding> {
     let what = "direct return";
     let addresses = nix::ifaddrs::getifaddrs().ok()?;
@@ -201,7 +200,7 @@ fn direct_return() -> Option<Finding> {
     })
 }
 
-/// Returns whether tunnel headers are removed: by a tunnel device, or by our own program.
+/// Returns whether tunnel headers are removed, by a tunnel device or by our own program.
 fn decapsulates() -> bool {
     // ARPHRD_TUNNEL and ARPHRD_TUNNEL6 (include/uapi/linux/if_arp.h).
     let is_tunnel = |kind: &str| matches!(kind.trim(), "768" | "769");
@@ -227,7 +226,7 @@ fn descriptors() -> Finding {
     }
 }
 
-/// Returns what is wrong with services and shield of a running signalbox.
+/// Returns the problems of a running signalbox's services and shield.
 fn services(answer: anyhow::Result<Value>) -> Finding {
     let answer = answer.unwrap_or_default();
     let troubles = answer["troubles"].as_array().into_iter().flatten();
@@ -342,7 +341,7 @@ fn conntrack() -> Finding {
                     "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule",
                 )
             } else {
-                // Packets of cut flows bypass conntrack: it keeps their entries as long as those of any connection.
+                // Packets of cut flows bypass conntrack, which keeps their entries as long as those of any connection.
                 degraded(
                     "conntrack",
                     found,

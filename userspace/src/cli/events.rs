@@ -1,4 +1,4 @@
-//! `signalbox events`: a dump of routing events posted in order, and a message that blocks all after it skipped.
+//! `signalbox events`: posts a dump of routing events in order, and skips a message that blocks all later ones.
 
 mod documents;
 
@@ -39,7 +39,7 @@ pub(super) enum EventsCommand {
 
 const PATH: &str = "/api/v1/routing-events";
 
-/// Most bytes and events that are posted at once: each post is one write to the disk.
+/// Maximum number of bytes, and of events, in one post. Each post is one write to the disk.
 const MAX_POST_BYTES: usize = 1 << 20;
 const MAX_POST_EVENTS: usize = 1000;
 
@@ -114,7 +114,7 @@ fn replay(file: &Path, dry_run: bool, args: &super::ShowArgs) -> anyhow::Result<
             count_answer(&mut stats, &answer);
             continue;
         }
-        // A balancer of another version may understand less: events are posted one by one to find which it refuses.
+        // A balancer of another version may understand less: events are posted one by one to find the refused ones.
         for piece in batch {
             match post(socket, &path, std::slice::from_ref(piece))? {
                 Ok(answer) => count_answer(&mut stats, &answer),
@@ -173,7 +173,7 @@ fn count_answer(stats: &mut ReplayStats, answer: &Value) {
     }
 }
 
-/// Posts some events. Returns the answer, or why they are not understood. Any other failure ends the replay.
+/// Posts some events. Returns the answer, or why they could not be understood. Any other failure ends the replay.
 fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Result<Value, String>> {
     let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
     let (status, answer) = client::post_text_raw(socket, path, body)?;
@@ -195,7 +195,7 @@ fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Res
     }
 }
 
-/// Returns the events in their order, in batches of one post each.
+/// Returns the events in order, in batches of one post each.
 fn batches(all: &[EventDocument]) -> Vec<&[EventDocument]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, piece) in all.iter().enumerate() {

@@ -39,7 +39,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Formats the answer for an address and port: who answers there.
+/// Formats the answer for an address and port: the service, listener and hosts there.
 fn address_text(answer: &Value) -> String {
     let mut out = String::new();
     let at = text(&answer["address"]);
@@ -216,7 +216,7 @@ pub(super) fn name_text(answer: &Value) -> String {
     out
 }
 
-/// Prints an object that is new or gone on one line, and a changed one with each field on a line.
+/// Prints a new or removed object on one line, and a changed one with each field on a line.
 fn print_change(change: &Value) {
     let (what, name) = (text(&change["kind"]), text(&change["name"]));
     match (change["before"].as_str(), change["after"].as_str()) {
@@ -233,7 +233,7 @@ fn print_change(change: &Value) {
     }
 }
 
-/// Prints the differences. Exits with 0 if nothing would change, 1 if something would, 2 if the file is wrong.
+/// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if the file is wrong.
 pub(super) fn diff(file: &Path, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
     let body = std::fs::read_to_string(file).map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
     match crate::config::parse(&body) {

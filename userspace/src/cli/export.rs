@@ -41,7 +41,7 @@ enum ExportProtocol {
     Tls,
 }
 
-/// Returns a value's name on the command line, which is also that of the API.
+/// Returns a value's name on the command line, which is also its name in the API.
 fn name(value: impl ValueEnum) -> String {
     let known = value.to_possible_value();
     known.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -52,7 +52,7 @@ pub(super) fn run(export: &ExportArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/api/v1/export?format={format}&protocol={protocol}");
     match client::change(&export.at.socket, &Method::GET, &path, None)? {
         Value::String(text) => print!("{text}"),
-        // A table without a name is neither JSON nor text: nothing is printed.
+        // A table without a name is neither JSON nor text, so nothing is printed.
         Value::Null => {}
         all => println!("{all:#}"),
     }

@@ -1,4 +1,4 @@
-//! `signalbox ha`: the supervisor of virtual addresses, and what operators ask of it.
+//! `signalbox ha`: the supervisor of virtual addresses, and operators' requests to it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,15 +15,15 @@ use super::client::SocketArgs;
 use super::show::{self, TableArgs, TableForm};
 use crate::source::client::percent_encoded;
 
-/// Time that a group has to leave this node, or to come back.
+/// Time for a group to leave this node, or to come back.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time like [`MOVE_TIMEOUT`] where `signalbox ha run` is there: the kernel may take seconds to remove addresses, while it
-/// takes network namespaces of containers down, for example.
+/// Same as [`MOVE_TIMEOUT`], with `signalbox ha run`: the kernel may take seconds to remove addresses, for example
+/// while it removes network namespaces of containers.
 const SUPERVISED_MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 const MOVE_INTERVAL: Duration = Duration::from_millis(50);
-/// Time that other nodes have to get this node's flows before it gives a group up.
+/// Time for other nodes to get this node's flows before it gives a group up.
 const TELL_TIMEOUT: Duration = Duration::from_secs(5);
-/// A node that is so far behind has what matters: it gets the rest while addresses move.
+/// A node that is at most this far behind has the important flows. It gets the rest while addresses move.
 const MAX_BEHIND_MS: u64 = 50;
 
 #[derive(clap::Subcommand)]
@@ -96,7 +96,7 @@ pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
                 directory: directory.runtime_dir,
                 socket,
             };
-            // keepalived ends with the thread that starts it, which must be this one.
+            // keepalived ends with the thread that starts it, so that must be this one.
             one_thread()?.block_on(signalbox_ha::run(options))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -113,7 +113,7 @@ pub(super) fn run(command: HaCommand, log: &str) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Completes a section with what this machine says.
+/// Completes a section with data of this machine.
 pub(super) fn settings(ha: HighAvailability) -> anyhow::Result<Settings> {
     Settings::new(ha, PathBuf::new())
 }
@@ -188,8 +188,8 @@ fn sync(args: &TableArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits until every node that gets this node's flows has them, and at least one does. Nothing is waited for where
-/// this node has none of the groups, replicates nothing, or does not answer.
+/// Waits until every node that gets this node's flows has them, and there is at least one such node. Does not wait if
+/// this node has none of the groups, does not replicate, or does not answer.
 fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + TELL_TIMEOUT;
     loop {
@@ -216,7 +216,7 @@ fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a node gets flows at all, and none that does is behind.
+/// Whether at least one node gets flows, and no such node is behind.
 fn is_told(peers: &[Value]) -> bool {
     let mut getting = peers.iter().filter(|peer| peer["sending"] == true).peekable();
     getting.peek().is_some() && getting.all(|peer| why_behind(peer).is_none())
@@ -236,7 +236,7 @@ fn why_behind(peer: &Value) -> Option<String> {
     (behind_ms > MAX_BEHIND_MS).then(|| format!("{name} is {behind_ms} ms behind"))
 }
 
-/// Has this node keep away from groups, or not any more, and waits until that has come about.
+/// Makes this node release groups, or take them again, and waits until that has happened.
 fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode> {
     let directory = Directory::new(&args.directory.runtime_dir)?;
     let known = directory.groups().with_context(|| {
@@ -278,7 +278,7 @@ fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the connections of a group that cannot move along drain here, if this node has it.
+/// Makes the connections of a group that cannot move along drain here, if this node has the group.
 fn hand_over(socket: &Path, group: &str) {
     if !is_owned(socket, group) {
         return;
@@ -293,8 +293,8 @@ fn hand_over(socket: &Path, group: &str) {
     }
 }
 
-/// Has the nodes that have groups hand them over, before this node takes them. Where that fails, because flows are not
-/// replicated for example, the groups move all the same.
+/// Makes the nodes with the groups hand them over before this node takes them. If that fails, for example because flows
+/// are not replicated, the groups move anyway.
 fn reclaim(socket: &Path, groups: &[String]) {
     let _ = client::change(
         socket,
@@ -304,12 +304,12 @@ fn reclaim(socket: &Path, groups: &[String]) {
     );
 }
 
-/// Whether a `signalbox ha run` is connected, which does what it is told.
+/// Whether a `signalbox ha run` is connected and follows orders.
 fn is_supervised(socket: &Path) -> bool {
     client::get(socket, "/api/v1/ha").is_ok_and(|answer| answer["supervised"] == true)
 }
 
-/// Whether this node has a group, as signalbox knows. One that does not answer has none.
+/// Whether this node has a group, as reported by signalbox. If it does not answer, the node has none.
 fn is_owned(socket: &Path, group: &str) -> bool {
     let Ok(answer) = client::get(socket, "/api/v1/ha") else {
         return false;

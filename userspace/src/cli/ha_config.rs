@@ -46,7 +46,7 @@ pub(super) fn run(args: HaConfigArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds this node to the peers of OpenShift's variable, which are the others. All are called by their addresses, and
+/// Adds this node to the peers in OpenShift's variable, which has only the others. All are named by their addresses and
 /// sorted, so that all nodes have the same list.
 fn add_own_node(args: &mut HaConfigArgs) -> anyhow::Result<()> {
     let interface = args.interface.clone().map_or_else(signalbox_ha::of_default_route, Ok)?;
@@ -102,7 +102,7 @@ fn table(args: &HaConfigArgs, ha: &HighAvailability) -> String {
     table.to_string()
 }
 
-/// keepalived's configuration of this node, for one that nothing supervises.
+/// keepalived's configuration of this node, for use without a supervisor.
 fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<String> {
     let settings = ha::settings(ha.clone())?;
     let interval = ha.watch.interval;
@@ -120,7 +120,7 @@ fn keepalived(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<Stri
     render(&settings.ha, &node).map_err(anyhow::Error::msg)
 }
 
-/// Puts the configuration where it takes effect: into signalbox's file, or the cluster.
+/// Puts the configuration where it takes effect: into signalbox's file, or into the cluster.
 fn create(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailability) -> anyhow::Result<ExitCode> {
     if output == Output::Kubernetes {
         return apply(&manifest::kubernetes(args, ha)?);
@@ -144,7 +144,7 @@ fn create(args: &HaConfigArgs, output: Output, section: &Value, ha: &HighAvailab
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replaces a file at once, with its permissions.
+/// Replaces a file atomically, and keeps its permissions.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let new = file.with_extension("new");
     std::fs::write(&new, text)?;
@@ -152,7 +152,7 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&new, file)
 }
 
-/// Applies a manifest by OpenShift's or Kubernetes' client.
+/// Applies a manifest with OpenShift's or Kubernetes' client.
 fn apply(manifest: &str) -> anyhow::Result<ExitCode> {
     for program in ["oc", "kubectl"] {
         let child = Command::new(program)

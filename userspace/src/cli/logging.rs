@@ -1,4 +1,4 @@
-//! Logging: plain text on a terminal, JSON elsewhere; one line for a change of state, none for a connection (see
+//! Logging: plain text on a terminal, otherwise JSON. One line per change of state, none per connection (see
 //! `connection_log`).
 
 use std::io::IsTerminal as _;
@@ -7,7 +7,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts logging to standard error. `filter` names levels, of all or of crates: `info`, `warn,signalbox=debug`.
+/// Starts logging to standard error. `filter` sets levels, for all or single crates: `info`, `warn,signalbox=debug`.
 pub fn init(filter: &str) -> Result<(), String> {
     let filter: Targets = filter
         .parse()

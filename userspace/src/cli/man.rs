@@ -1,4 +1,4 @@
-//! `signalbox man`: a manual page for each command, made of what `--help` says.
+//! `signalbox man`: a manual page for each command, made from the text of `--help`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,13 +54,13 @@ pub(super) struct ManArgs {
 pub(super) fn run(args: &ManArgs, root: clap::Command) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("{} cannot be made", args.out.display()))?;
     let mut root = root.disable_help_subcommand(true);
-    // Gives each command its whole name and the options of those above it.
+    // Sets each command's full name, and the options of its parent commands.
     root.build();
     write_pages(&root, &[], args)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the pages of a command and of those below it. `above` are the pages to go on from.
+/// Writes the pages of a command and of its subcommands. `above` are the pages to refer to.
 fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> anyhow::Result<()> {
     let name = page_name(command);
     let version = command.get_version().unwrap_or_default();
@@ -92,13 +92,13 @@ fn write_pages(command: &clap::Command, above: &[String], args: &ManArgs) -> any
     below.iter().try_for_each(|below| write_pages(below, &above, args))
 }
 
-/// Whole name of a command, with hyphens.
+/// Full name of a command, with hyphens.
 fn page_name(command: &clap::Command) -> String {
     let name = command.get_display_name();
     name.unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// Commands below one, but for hidden ones.
+/// Subcommands of a command, except for hidden ones.
 fn shown_below(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
     command.get_subcommands().filter(|below| !below.is_hide_set())
 }
@@ -160,7 +160,7 @@ mod tests {
         std::fs::remove_dir_all(out).expect("the pages are removed");
     }
 
-    /// Commands of the lines of a package's list that are manual pages.
+    /// Commands whose manual pages are in a package's list of files.
     fn listed(list: &str) -> BTreeSet<String> {
         let names = list
             .lines()
@@ -168,7 +168,7 @@ mod tests {
         names.map(str::to_owned).collect()
     }
 
-    /// The packages are made half an hour later: a command that is new, renamed or gone shall be noticed now.
+    /// The packages are built half an hour later. A new, renamed or removed command must be noticed now.
     #[test]
     fn the_lists_of_files_of_packages_have_the_page_of_each_command() {
         let mut root = crate::cli::Cli::command().disable_help_subcommand(true);

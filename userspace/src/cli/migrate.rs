@@ -17,7 +17,7 @@ use crate::sys::unix_ms;
 /// Interval at which the progress of a migration is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time for which a signalbox that does not answer, because it restarts, is asked again.
+/// Time for which requests are repeated to a signalbox that does not answer because it restarts.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Exit code of a migration that was rolled back or aborted.
@@ -175,7 +175,7 @@ pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints a migration: as a document, or as `text` has it.
+/// Prints a migration: as a document, or in the form of `text`.
 fn print(args: &MigrateArgs, migration: &Migration, text: impl Fn(&Migration) -> String) -> anyhow::Result<ExitCode> {
     match args.table.show.output {
         OutputFormat::Table => show::print_text(&text(migration))?,
@@ -224,7 +224,7 @@ fn migration(socket: &Path, id: u64) -> anyhow::Result<Migration> {
     parse(client::get(socket, &format!("/api/v1/migrations/{id}"))?)
 }
 
-/// Shows how a migration goes on until it has ended. A signalbox that is restarted goes on with it, and is waited for.
+/// Shows the progress of a migration until it has ended. A restarted signalbox continues it, so this waits for it.
 fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
     let (mut said, mut silent_since) = (String::new(), None);
     loop {
@@ -251,7 +251,7 @@ fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
     }
 }
 
-/// Says which migration it is.
+/// Returns the migration's title.
 pub(super) fn title(migration: &Migration) -> String {
     let (plan, names) = (&migration.plan, names_text(migration));
     format!("{}: {names} from {} to {}", migration.id, plan.from, plan.to)
@@ -264,7 +264,7 @@ fn names_text(migration: &Migration) -> String {
     }
 }
 
-/// Says where a migration is, and why.
+/// Describes the progress of a migration, and the reason.
 pub(super) fn describe(migration: &Migration) -> String {
     let mut text = format!("{}, {}", state(migration), share(migration));
     if let Some(step) = open_step(migration) {
@@ -292,7 +292,7 @@ fn open_step(migration: &Migration) -> Option<&StepRecord> {
     migration.steps.last().filter(|step| step.ended.is_none())
 }
 
-/// Reasons why a migration is where it is.
+/// Reasons for the state of a migration.
 fn notes(migration: &Migration) -> Vec<String> {
     let mut notes = Vec::new();
     if !migration.reason.is_empty() {
@@ -336,7 +336,7 @@ fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
     let ask = || client::get(&args.show.socket, "/api/v1/migrations");
     show::print_table(args, ask, |answer, form| {
         let all = answer["migrations"].as_array().into_iter().flatten();
-        // A balancer of another version may have a migration that is not understood here.
+        // A balancer of another version may have a migration that this version cannot parse.
         let all = all.filter_map(|one| serde_json::from_value(one.clone()).ok());
         let rows: Vec<_> = all.map(|migration| row(&migration)).collect();
         if rows.is_empty() {

@@ -135,7 +135,7 @@ pub(super) fn run(what: RotateCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Adds machines to names as the API has them: an address with its kind in front.
+/// Adds machines to names in the API's form: an address with its kind in front.
 fn with_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
     names.extend(machines.iter().map(|address| format!("machine:{address}")));
     names
@@ -149,7 +149,7 @@ fn path_of(job: &Value) -> String {
     format!("/api/v1/jobs/{}", job["id"])
 }
 
-/// Waits until no flow is left. Fails if somebody else cancels the job.
+/// Waits until no flow is left. Fails if another user cancels the job.
 fn wait(socket: &Path, path: &str, mut job: Value) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     while job["ended"].is_null() {

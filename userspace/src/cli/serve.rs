@@ -1,4 +1,4 @@
-//! `run`: balances, until told to stop.
+//! `run`: runs the balancer until it is told to stop.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use super::RunArgs;
 use crate::app::Options;
 use crate::{app, config};
 
-/// Nice value of the control plane: against busy workers it gets about a third of a processor.
+/// Nice value of the control plane: next to busy workers it gets about a third of a CPU.
 const NICE_INCREMENT: i32 = 5;
 
-/// Time that tasks have to end with the process. Programs that they wait for are killed in that time; a thread that
-/// blocks, as in the look-up of a name, is left behind.
+/// Time for tasks to end with the process. Programs that they wait for are killed in that time. A blocked thread, as in
+/// the look-up of a name, is left behind.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes the control plane's runtime: one thread, apart from the workers' own.
+/// Makes the control plane's runtime: one thread, separate from the workers.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
-        // The control plane is niced: making a table of many thousand routes must not keep a worker from its
+        // The control plane has a lower priority: making a table of many thousand routes must not delay a worker's
         // connections.
         .on_thread_start(|| crate::sys::set_nice(NICE_INCREMENT))
         .enable_all()
         .build()?)
 }
 
-/// Returns the number of CPUs that the process may run on: one worker for each.
+/// Returns the number of CPUs that the process may use: there is one worker for each.
 pub fn default_workers() -> usize {
     std::thread::available_parallelism()
         .map_or(1, std::num::NonZero::get)
         .min(64)
 }
 
-/// Exit code for a configuration that cannot be used: 2 if it is wrong, 3 if it cannot be read.
+/// Exit code for an unusable configuration: 2 if it is wrong, 3 if it cannot be read.
 pub(super) fn config_exit_code(error: &config::LoadError) -> ExitCode {
     ExitCode::from(if matches!(error, config::LoadError::Config(_)) {
         2
@@ -42,9 +42,9 @@ pub(super) fn config_exit_code(error: &config::LoadError) -> ExitCode {
     })
 }
 
-/// Balances until told to stop.
+/// Runs the balancer until it is told to stop.
 pub(super) fn serve(run: RunArgs) -> anyhow::Result<ExitCode> {
-    // First of all: they must not stay open, with nobody behind them, where this process does not come to serve.
+    // Done first, so that the sockets do not stay open without a server if this process fails to start.
     let kept = app::kept_sockets();
     let parsed = match config::load(&run.config) {
         Ok(parsed) => parsed,

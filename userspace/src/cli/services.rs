@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client;
 use super::show::{self, TableArgs};
 
-/// Prints services; as a table with a line for each of their hosts.
+/// Prints services. The table has a line for each of their hosts.
 pub(super) fn print(args: &TableArgs) -> anyhow::Result<ExitCode> {
     let ask = || client::get(&args.show.socket, "/api/v1/services");
     show::print_table(args, ask, |answer, form| {
@@ -37,7 +37,7 @@ pub(super) fn lines(answer: &Value) -> Vec<Value> {
     lines
 }
 
-/// Returns a host's address, with its port if that is its own.
+/// Returns a host's address, with its port if that differs from the service's.
 fn address_text(host: &Value) -> String {
     let address = host.get("address").and_then(Value::as_str).unwrap_or_default();
     match host.get("port").and_then(Value::as_u64) {
@@ -47,7 +47,7 @@ fn address_text(host: &Value) -> String {
     }
 }
 
-/// Returns lines on where the programs are attached, which ranges of ports have room, and what is wrong.
+/// Returns lines about the programs' interfaces, the free ports of each range, and problems.
 pub(super) fn footnotes(answer: &Value) -> Vec<String> {
     let list = |key: &str| answer.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -99,7 +99,7 @@ pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats prefixes, those of one listener or service or those of all by name.
+/// Formats prefixes: those of one listener or service, or all of them by name.
 fn prefixes_text(prefixes: &Value) -> String {
     let mut lines = Vec::new();
     let mut add = |name: &str, of: &Value| {

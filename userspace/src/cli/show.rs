@@ -40,7 +40,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Form of a table: the width that it has, and whether it has titles and notes.
+/// Form of a table: its width, and whether it has titles and notes.
 #[derive(Clone, Copy, Debug)]
 pub struct TableForm {
     width: Option<usize>,
@@ -48,7 +48,7 @@ pub struct TableForm {
 }
 
 impl TableForm {
-    /// Fits the terminal that standard output is. Elsewhere tables are whole.
+    /// Fits the terminal on standard output. Without a terminal, tables are not shortened.
     #[must_use]
     pub fn of_output() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl TableForm {
         }
     }
 
-    /// Has titles and notes, or not.
+    /// Sets whether there are titles and notes.
     pub(super) const fn with_headers(self, has_headers: bool) -> Self {
         Self { has_headers, ..self }
     }
@@ -80,7 +80,7 @@ pub(super) fn print(what: &str, path: &str, args: &TableArgs) -> anyhow::Result<
     print_table(args, ask, |answer, form| table(what, answer, form))
 }
 
-/// Prints an answer: as JSON or YAML, or as `text` makes it, which `--watch` repeats.
+/// Prints an answer as JSON or YAML, or in the form of `text`, which `--watch` repeats.
 pub(super) fn print_table(
     args: &TableArgs,
     ask: impl Fn() -> anyhow::Result<Value>,
@@ -117,14 +117,14 @@ pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A field of an object as a table shows it.
+/// A field of an object, for a table.
 pub(super) struct ShownField<'a> {
     pub(super) title: &'static str,
     pub(super) value: &'a Value,
     pub(super) text: String,
 }
 
-/// Returns the fields of an object that a table of such objects has.
+/// Returns the fields of an object that its kind of table shows.
 pub(super) fn fields<'a>(what: &str, row: &'a Value) -> impl Iterator<Item = ShownField<'a>> {
     columns(what).iter().map(move |(title, key)| {
         let value = row.get(key).unwrap_or(&Value::Null);
@@ -189,7 +189,7 @@ pub fn table(what: &str, answer: &Value, form: TableForm) -> String {
     form.with_notes(without_trailing_blanks(&shown), notes)
 }
 
-/// Returns what each column wants of the width.
+/// Returns the width that each column needs.
 fn needs(
     columns: &[(&'static str, &'static str)],
     rows: &[Value],
@@ -211,7 +211,7 @@ fn needs(
     columns.iter().enumerate().map(need).collect()
 }
 
-/// Formats the status: a line for each field, whose value goes on below where it is long.
+/// Formats the status: one line per field, with long values continued below.
 fn status(answer: &Value, form: TableForm) -> String {
     let mut shown = Table::new();
     shown.load_style(presets::NOTHING);

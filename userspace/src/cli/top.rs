@@ -1,4 +1,4 @@
-//! `signalbox top`: a live picture in a terminal, of the same streams and answers as the pages in the browser.
+//! `signalbox top`: a live view in a terminal, from the same streams and answers as the pages in the browser.
 
 mod data;
 mod draw;
@@ -50,7 +50,7 @@ pub(super) struct TopArgs {
 }
 
 impl TopArgs {
-    /// Client of the API, and how it is called in the picture.
+    /// Client of the API, and its name in the view.
     fn client(&self) -> (ApiClient, String) {
         match &self.url {
             None => (
@@ -74,7 +74,7 @@ impl TopArgs {
 pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let (client, address) = args.client();
     if args.once {
-        // The balancer may have said why; its words are no more trusted than its answers.
+        // The error may quote the balancer, whose texts are as untrusted as its answers.
         let text = block_on(once(&client)).map_err(|error| anyhow!(text::safe(&format!("{error:#}"))))?;
         show::print_text(&text)?;
         return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! A small router host: says its name over HTTP and HTTPS, and that it is well.
+//! A small router host, which returns its name over HTTP and HTTPS, and answers health checks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

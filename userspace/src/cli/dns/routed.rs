@@ -1,4 +1,4 @@
-//! Names that are routed and places of the listeners for them, of a configuration file or a running signalbox.
+//! Routed names and their listeners' addresses, from a configuration file or a running signalbox.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,12 +12,12 @@ use signalbox_core::model::{Bind, Cluster, Model, Protocol};
 
 use crate::cli::client;
 
-/// Names that are routed, and where listeners take connections for them.
+/// Routed names, and the addresses where listeners accept connections for them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RoutedNames {
     /// Names and wildcards.
     pub(super) names: Vec<HostnamePattern>,
-    /// Places of the listeners that route by name.
+    /// Addresses of the listeners that route by name.
     pub(super) binds: Vec<NamedBind>,
     /// Virtual addresses that float among balancers.
     pub(super) vips: Vec<IpAddr>,
@@ -26,7 +26,7 @@ pub(super) struct RoutedNames {
 }
 
 impl RoutedNames {
-    /// Forgets the listeners that are not named; the error is that of a name that no listener has.
+    /// Keeps only the named listeners. The error lists a name without a listener.
     pub(super) fn keep_listeners(&mut self, wanted: &[String]) -> anyhow::Result<()> {
         if wanted.is_empty() {
             return Ok(());
@@ -103,7 +103,7 @@ fn decode(routes: &Value, listeners: &Value, ha: &Value) -> Option<RoutedNames> 
     })
 }
 
-/// Parses an address or prefix and a port, as [`Bind`] is written.
+/// Parses an address or prefix and a port, in the format of [`Bind`].
 fn parse_bind(text: &str) -> Option<Bind> {
     let (place, port) = text.rsplit_once(':')?;
     let place = place.trim_start_matches('[').trim_end_matches(']');

@@ -1,5 +1,5 @@
-//! The part of `doctor` about high availability: whether keepalived is there, and what a running signalbox says of its
-//! virtual addresses and of the nodes that it shares them with.
+//! The part of `doctor` about high availability: whether keepalived is installed, and what a running signalbox reports
+//! about its virtual addresses and the other nodes that share them.
 
 use std::process::Command;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{CheckStatus, Finding, degraded, ok};
 
 const WHAT: &str = "high availability";
-/// Oldest release of keepalived that takes what `signalbox ha run` writes, as far as known.
+/// Oldest keepalived release that accepts the output of `signalbox ha run`, as far as known.
 const OLDEST_KEEPALIVED: (u32, u32) = (2, 2);
 
-/// Returns the findings. `ha` is what a running signalbox answers to `GET /api/v1/ha`, if there is one.
+/// Returns the findings. `ha` is the answer of a running signalbox to `GET /api/v1/ha`, if there is one.
 pub(super) fn examine(ha: Option<&anyhow::Result<Value>>) -> Vec<Finding> {
     let Some(Ok(ha)) = ha else {
         return vec![keepalived(false, &version_line())];
@@ -27,7 +27,7 @@ pub(super) fn examine(ha: Option<&anyhow::Result<Value>>) -> Vec<Finding> {
     findings
 }
 
-/// First line of what keepalived says of its version; empty where there is none.
+/// First line of keepalived's version; empty if it is not installed.
 fn version_line() -> String {
     let output = Command::new("keepalived").arg("--version").output();
     let said = output
@@ -62,7 +62,7 @@ fn keepalived(is_needed: bool, line: &str) -> Finding {
     ok(what, version)
 }
 
-/// Finds what is wrong with virtual addresses and the replication of flows.
+/// Finds problems of virtual addresses and of the replication of flows.
 fn availability(ha: &Value) -> Finding {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -102,7 +102,7 @@ fn availability(ha: &Value) -> Finding {
     }
 }
 
-/// Names what is wrong between this node and another one.
+/// Returns the problem between this node and another one.
 fn peer_problem(peer: &Value) -> Option<String> {
     let node = peer["node"].as_str().unwrap_or("unknown");
     if peer["sending"] != true {

@@ -1,4 +1,4 @@
-//! The part of `doctor` about eBPF programs: each is loaded for a moment, and what `run` would attach is attached.
+//! The part of `doctor` about eBPF programs: loads each for a moment, and attaches those that `run` would attach.
 
 use crate::kernel::Kernel;
 use crate::kernel::capabilities::{self, CapabilityUse};
@@ -11,7 +11,7 @@ use crate::kernel::{l4, object, peek};
 
 use super::{Finding, degraded, ok};
 
-/// Features that are lost where the kernel refuses a program, by the program's name.
+/// Features that are missing if the kernel refuses a program, by the program's name.
 const LOST_FEATURES: [(&str, &str); 8] = [
     (
         "steer",
@@ -69,7 +69,7 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     (findings, verdicts.into_iter().chain(of_peek).collect())
 }
 
-/// Returns the verdict on the kernel peek's program; a kernel that lacks what it calls refuses it.
+/// Returns the verdict on the kernel peek's program. A kernel without the functions that it calls refuses it.
 fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
     let refused = |why: String| {
         let refusal = VerifierRefusal {
@@ -94,8 +94,8 @@ fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
     verdicts.unwrap_or_else(refused)
 }
 
-/// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Nothing but speed is lost
-/// without.
+/// Finds whether `datapath: { peek: auto }`, the default, routes connections in the kernel. Without it, only speed is
+/// lost.
 fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
     let what = "kernel peek";
     let refusal = verdicts.iter().find_map(|verdict| match &verdict.outcome {
@@ -128,7 +128,7 @@ fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
     }
 }
 
-/// Prints each verdict, with the verifier's figures or the end of its log.
+/// Prints each verdict, with the verifier's statistics or the end of its log.
 pub(super) fn print(verdicts: &[ProgramVerdict]) {
     for verdict in verdicts {
         match &verdict.outcome {
@@ -181,7 +181,7 @@ fn refusal(verdict: &ProgramVerdict) -> Option<Finding> {
     Some(degraded(name, found, format!("{lost}; {remedy}")))
 }
 
-/// Loads and attaches for a moment what `run` would attach.
+/// Loads and attaches, for a moment, the programs that `run` would attach.
 fn attached() -> Vec<Finding> {
     let mut kernel = match Kernel::load() {
         Ok(kernel) => kernel,
@@ -209,7 +209,7 @@ fn attached() -> Vec<Finding> {
     vec![steering, sockmap]
 }
 
-/// Finds the interfaces that tier `cut` would be attached to, and by which hook.
+/// Finds the interfaces to which tier `cut` would be attached, and by which hook.
 fn cut(verdicts: &[ProgramVerdict]) -> Finding {
     let advice = "flows go by splice and copy: slower, and they end with the process";
     if !is_accepted(verdicts, "cut_in") || !is_accepted(verdicts, "cut_out") {
@@ -235,7 +235,7 @@ fn cut(verdicts: &[ProgramVerdict]) -> Finding {
     ok("cut-through", format!("{how} on {}", names.join(", ")))
 }
 
-/// Finds programs of others that see packets before those of a signalbox that runs here.
+/// Finds foreign programs that see packets before those of a signalbox running here.
 fn first_place() -> Finding {
     let used = [interfaces::routed(), interfaces::routed_without_ethernet()];
     let used: Vec<_> = used.into_iter().flatten().flatten().collect();

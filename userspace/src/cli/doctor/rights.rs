@@ -1,5 +1,5 @@
-//! The part of `doctor` about rights: tests capabilities by use, pins something for a moment, and asks a running
-//! signalbox what it lacks.
+//! The part of `doctor` about rights: tests capabilities by use, pins an object for a moment, and asks a running
+//! signalbox for missing ones.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ pub(super) fn pins() -> Finding {
     }
 }
 
-/// Reports what a running signalbox says of itself.
+/// Reports the answer of a running signalbox about itself.
 pub(super) fn running_capabilities(status: anyhow::Result<Value>) -> Finding {
     let what = "running signalbox";
     let status = match status {

@@ -1,9 +1,9 @@
-//! Cuts a dump into its events, each with its place, so that a mistake in one does not affect the others.
+//! Splits a dump into its events, each with its position, so that an error in one does not affect the others.
 
-/// The text of one event, as a document of its own.
+/// The text of one event, as a separate document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventDocument {
-    /// Line of the file that the text's first line stands for, from 1; 0 where a `---` was put before line 1.
+    /// Line in the file of the text's first line, counted from 1; 0 if a `---` was added before line 1.
     pub(super) first_line: usize,
     pub(super) text: String,
 }
@@ -34,8 +34,8 @@ pub(super) fn split_documents(text: &str) -> Vec<EventDocument> {
     all
 }
 
-/// Makes a document that begins with this line. `---` is added where it is missing, because documents are posted one
-/// behind the other.
+/// Makes a document that begins with this line. A missing `---` is added, because documents are posted one after
+/// another.
 fn begin(number: usize, line: &str) -> EventDocument {
     if line.starts_with("---") {
         return EventDocument {
@@ -53,7 +53,7 @@ fn close(all: &mut Vec<EventDocument>, open: Option<EventDocument>) {
     all.extend(open.filter(|piece| !is_blank(piece)));
 }
 
-/// Returns whether a document has nothing but comments.
+/// Returns whether a document has only comments.
 fn is_blank(piece: &EventDocument) -> bool {
     let mut lines = piece.text.lines();
     lines.all(|line| {

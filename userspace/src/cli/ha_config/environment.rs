@@ -1,10 +1,10 @@
-//! Variables of OpenShift's ipfailover image, in place of options that are not given.
+//! Variables of OpenShift's ipfailover image, used for missing options.
 
 use anyhow::bail;
 
 use super::options::HaConfigArgs;
 
-/// Reads variables by `get`; one without a value is one that is not there.
+/// Reads variables with `get`. A variable without a value counts as missing.
 pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<String>) -> anyhow::Result<HaConfigArgs> {
     let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
     let of = |name: &str| get(&format!("OPENSHIFT_HA_{name}"));
@@ -49,7 +49,7 @@ pub(super) fn complete(mut args: HaConfigArgs, get: impl Fn(&str) -> Option<Stri
     }
     if let (None, Some(peers)) = (&args.nodes, of("UNICAST_PEERS")) {
         args.nodes = Some(peers);
-        // OpenShift's generator looks at nothing else.
+        // OpenShift's generator reads no other variable.
         args.unicast.get_or_insert(true);
     }
     Ok(args)

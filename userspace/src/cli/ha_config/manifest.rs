@@ -1,4 +1,4 @@
-//! What runs the supervisor: a unit of systemd, a DaemonSet of Kubernetes.
+//! Definitions that run the supervisor: a systemd unit, and a Kubernetes DaemonSet.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use signalbox_core::model::HighAvailability;
 
 use super::options::HaConfigArgs;
 
-/// Unit beside that of `signalbox run`. It has no dependency on that one: it outlives it, to take the addresses away.
+/// Unit beside that of `signalbox run`, on which it does not depend: it must outlive it to remove the addresses.
 pub(super) const SYSTEMD_UNIT: &str = include_str!("../../../../packaging/systemd/signalbox-ha.service");
 
-/// Image where --images says nothing.
+/// Image without --images.
 const DEFAULT_IMAGE: &str = "signalbox/${component}:${version}";
 const COMPONENT: &str = "keepalived-ha-config";
 
-/// DaemonSet beside signalbox's own, on the nodes that the selector means.
+/// DaemonSet beside signalbox's own, on the nodes that match the selector.
 pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::Result<String> {
     let selector = args.node_selector();
     let node_labels: BTreeMap<_, _> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
@@ -43,7 +43,7 @@ pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::
         "metadata": { "name": ha.name, "labels": labels },
         "spec": {
             "selector": { "matchLabels": labels },
-            // One node at a time gives its addresses up.
+            // Only one node at a time gives its addresses up.
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
             "template": {
                 "metadata": { "labels": labels },
@@ -67,7 +67,7 @@ pub(super) fn kubernetes(args: &HaConfigArgs, ha: &HighAvailability) -> anyhow::
     serde_saphyr::to_string(&manifest).context("writing the manifest")
 }
 
-/// Capabilities of the unit, by the names that Kubernetes has for them.
+/// Capabilities of the unit, with their Kubernetes names.
 fn capabilities() -> Vec<&'static str> {
     let mut lines = SYSTEMD_UNIT.lines();
     let names = lines.find_map(|line| line.strip_prefix("AmbientCapabilities="));

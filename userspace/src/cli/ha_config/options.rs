@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-/// Forms of output that were written in Go's template language.
+/// Output forms that use Go's template language.
 const TEMPLATES: [&str; 4] = ["template", "templatefile", "go-template", "go-template-file"];
 
 /// Show a configuration of virtual addresses, as OpenShift's `ha-config` and `oc adm ipfailover` did.
@@ -128,7 +128,7 @@ pub(super) enum Output {
 }
 
 impl HaConfigArgs {
-    /// Checks what has no place in the section, and returns the form of output.
+    /// Checks options without a place in the section, and returns the form of output.
     pub(super) fn checked(&self) -> anyhow::Result<Output> {
         if self.kind != "keepalived" {
             bail!("--type: `{}` is not known: it is always keepalived", self.kind);
@@ -162,7 +162,7 @@ impl HaConfigArgs {
         self.selector.clone().unwrap_or_else(of_name)
     }
 
-    /// Nodes with their names; those without one are called by their addresses.
+    /// Nodes with their names. A node without one is named by its address.
     pub(super) fn named_nodes(&self) -> anyhow::Result<Vec<(String, IpAddr)>> {
         let texts = self
             .nodes

@@ -1,4 +1,4 @@
-//! Section `ha` of a configuration, made of options.
+//! Section `ha` of a configuration, built from options.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ const KEY_ORDER: [&str; 14] = [
     "sync",
 ];
 
-/// Paths of the section, and the options that they come from.
+/// Paths of the section, and their options.
 const OPTIONS: [(&str, &str); 14] = [
     ("name", "NAME"),
     ("nodes", "--nodes"),
@@ -45,11 +45,11 @@ const OPTIONS: [(&str, &str); 14] = [
     ("email", "--admin-emails, --email-from, --smtp-server"),
 ];
 
-/// Sender of mail where nobody is named, as OpenShift has it.
+/// Default sender of mail, the same as OpenShift's.
 const DEFAULT_SENDER: &str = "ipfailover@openshift.local";
 const DEFAULT_WATCH_PORT: &str = "80";
 
-/// Builds the section, and what it means; oddities go to standard error.
+/// Builds the section, and the model for it. Warnings go to standard error.
 pub(super) fn build(args: &HaConfigArgs) -> anyhow::Result<(Value, HighAvailability)> {
     if args.virtual_ips.is_none() {
         bail!("--virtual-ips is missing: addresses and ranges, such as 10.1.1.5-8,42.42.42.42");
@@ -71,7 +71,7 @@ pub(super) fn build(args: &HaConfigArgs) -> anyhow::Result<(Value, HighAvailabil
     Ok((section, ha))
 }
 
-/// Reads the section of signalbox's configuration file, to be viewed.
+/// Reads the section of signalbox's configuration file, to show it.
 pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -91,7 +91,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
     Ok((document.get("ha").cloned().unwrap_or_default(), ha))
 }
 
-/// Option that a path comes from, as the beginning of a message.
+/// Option for a path, as the beginning of a message.
 fn option(path: &str) -> String {
     let found = OPTIONS.iter().find(|(key, _)| path.starts_with(key));
     found.map_or_else(String::new, |(_, option)| format!("{option}: "))
@@ -142,7 +142,7 @@ fn watch(args: &HaConfigArgs) -> Value {
         ),
     };
     if let Some(interval) = &args.check_interval {
-        // Seconds, in OpenShift's words.
+        // Seconds, in OpenShift's format.
         let is_number = interval.bytes().all(|b| b.is_ascii_digit());
         let interval = if is_number {
             format!("{interval}s")
@@ -188,17 +188,17 @@ fn email(args: &HaConfigArgs) -> Option<Value> {
     Some(email.into())
 }
 
-/// A number, or the text as it is, which the parser then refuses.
+/// A number, or the text unchanged, which the parser then refuses.
 fn number(text: &str) -> Value {
     text.trim().parse::<u32>().map_or_else(|_| text.into(), Value::from)
 }
 
-/// YAML of the section, its keys in the order of the documentation.
+/// YAML of the section, with its keys in the order of the documentation.
 pub(super) fn yaml(section: &Value) -> anyhow::Result<String> {
     let mut text = "ha:\n".to_owned();
     for key in KEY_ORDER {
         let Some(value) = section.get(key) else { continue };
-        // A line of JSON is YAML, too.
+        // A line of JSON is also YAML.
         let value = match value {
             Value::String(text) if is_plain(text) => text.clone(),
             other => serde_json::to_string(other).context("writing the section")?,

@@ -1,4 +1,4 @@
-//! Values of answers as a table shows them.
+//! Values of answers, formatted for a table.
 
 use jiff::Zoned;
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
             .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
             .collect::<Vec<_>>()
             .join(" "),
-        // Why no router answers matters of a host that is not healthy.
+        // The reason why no router answers matters only for an unhealthy host.
         ("checked_by", Value::String(how)) if row.get("health").is_some_and(|health| health == "healthy") => {
             how.split(';').next().unwrap_or_default().to_owned()
         }
@@ -69,7 +69,7 @@ pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
     }
 }
 
-/// Greatest width of an error in a table, in characters; JSON and YAML have the whole text.
+/// Maximum width of an error in a table, in characters. JSON and YAML have the whole text.
 const MAX_ERROR_WIDTH: usize = 72;
 
 fn truncated(error: &str) -> String {
@@ -80,7 +80,7 @@ fn truncated(error: &str) -> String {
     format!("{}...", short.trim_end())
 }
 
-/// Formats the result of the last reload, its time by the operator's clock, and its age.
+/// Formats the result of the last reload, its local time, and its age.
 pub(super) fn reloaded(reload: &Value, now: &Zoned) -> String {
     let outcome = if reload.get("ok").and_then(Value::as_bool).unwrap_or(false) {
         "ok"
@@ -96,7 +96,7 @@ pub(super) fn reloaded(reload: &Value, now: &Zoned) -> String {
     format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
 }
 
-/// Formats seconds since 1970 by the operator's clock, with the age.
+/// Formats seconds since 1970 as local time, with the age.
 fn clock(at: i64, now: &Zoned) -> Option<String> {
     let at = jiff::Timestamp::from_second(at).ok()?;
     let age = now.timestamp().duration_since(at).as_secs().max(0);
@@ -104,7 +104,7 @@ fn clock(at: i64, now: &Zoned) -> Option<String> {
     Some(format!("{at} ({} ago)", age_of(age.unsigned_abs())))
 }
 
-/// Formats an age by its two largest units.
+/// Formats an age with its two largest units.
 pub(super) fn age_of(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let first = units.iter().position(|(_, length)| seconds >= *length).unwrap_or(3);
@@ -117,7 +117,7 @@ pub(super) fn age_of(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Returns whether clusters are those that a source has reported, rather than the shares of a route.
+/// Returns whether clusters are those reported by a source, rather than the shares of a route.
 fn are_discoveries(clusters: &[Value]) -> bool {
     clusters.iter().any(|cluster| cluster.get("rejected").is_some())
 }

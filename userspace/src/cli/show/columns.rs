@@ -1,6 +1,6 @@
 //! Columns of each table.
 
-/// Returns the columns of each list: title, and where the value stands.
+/// Returns the columns of each list: the title, and the path of the value.
 pub(super) fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
     match what {
         "listeners" => &[

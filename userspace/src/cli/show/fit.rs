@@ -1,14 +1,14 @@
-//! Fits a table into the width of a terminal: long texts are shortened, and columns that matter less are left out.
+//! Fits a table into the width of a terminal: long texts are shortened, and less important columns are left out.
 
 use std::collections::BTreeSet;
 
 /// Characters between two columns.
 pub(super) const GAP: usize = 2;
-/// Widths that texts keep before a column is left out, and at all.
+/// Minimum widths of texts: before a column is left out, and at all.
 const ROOMY: usize = 24;
 const NARROW: usize = 8;
 
-/// Columns that are left out where room lacks, in this order. Others are shown in any width.
+/// Columns that are left out if there is no room, in this order. Others are shown at any width.
 const LEFT_OUT_FIRST: &[&str] = &[
     "checked_by",
     "subset",
@@ -46,28 +46,28 @@ const LEFT_OUT_FIRST: &[&str] = &[
     "mode",
 ];
 
-/// Demand of a column on the width of a table.
+/// Width that a column needs.
 #[derive(Clone, Debug)]
 pub(super) struct ColumnNeed {
     /// Width of its widest line.
     pub(super) width: usize,
     /// Whether its texts may be shortened; numbers may not.
     pub(super) is_text: bool,
-    /// Whether it says nothing in any row.
+    /// Whether the column is empty in all rows.
     pub(super) is_empty: bool,
-    /// Where its values stand in the answer.
+    /// Path of its values in the answer.
     pub(super) key: &'static str,
 }
 
 impl ColumnNeed {
-    /// Place in the order in which columns are left out.
+    /// Position in the order in which columns are left out.
     fn rank(&self) -> Option<usize> {
         let place = LEFT_OUT_FIRST.iter().position(|key| *key == self.key);
         place.map(|place| if self.is_empty { 0 } else { place + 1 })
     }
 }
 
-/// Returns the width of each column in a room; none for columns that are left out. The first one stays.
+/// Returns the width of each column within `room`; `None` for columns that are left out. The first one always stays.
 pub(super) fn fit(needs: &[ColumnNeed], room: usize) -> Vec<Option<usize>> {
     let mut widths: Vec<_> = needs.iter().map(|need| Some(need.width)).collect();
     let ranked = needs.iter().enumerate().skip(1);
@@ -97,7 +97,7 @@ fn shorten(widths: &mut [Option<usize>], needs: &[ColumnNeed], excess: usize, le
     true
 }
 
-/// Gives room that is left to texts that were shortened before other columns were left out.
+/// Gives remaining room to texts that were shortened before other columns were left out.
 fn widen(widths: &mut [Option<usize>], needs: &[ColumnNeed], room: usize) {
     let mut slack = room.saturating_sub(total(widths));
     for (width, need) in widths.iter_mut().zip(needs) {

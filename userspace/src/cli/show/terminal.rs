@@ -1,4 +1,4 @@
-//! The terminal that standard output is, if it is one, and tables that are shown in it again and again.
+//! The terminal on standard output, if there is one, and tables shown in it repeatedly.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ pub(super) struct TerminalSize {
     pub(super) lines: usize,
 }
 
-/// Returns the size of the terminal that standard output is. COLUMNS and LINES come before what the terminal says.
+/// Returns the size of the terminal on standard output. COLUMNS and LINES have priority over the terminal's answer.
 pub(super) fn size() -> Option<TerminalSize> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -40,8 +40,8 @@ const fn own_size() -> (usize, usize) {
     (usize::MAX, usize::MAX)
 }
 
-/// Prints a text each `interval`, until nobody reads it any more: in a terminal in place of the one before. A
-/// balancer that stops answering is waited for, as it may be restarting.
+/// Prints a text each `interval`, until its output is closed. In a terminal each text replaces the previous one. If the
+/// balancer stops answering, waits for it, because it may be restarting.
 pub(super) fn repeat(interval: Duration, text: impl Fn() -> anyhow::Result<String>) -> anyhow::Result<ExitCode> {
     let mut shown = text()?;
     loop {
@@ -63,7 +63,7 @@ fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Formats a text for a terminal of so many lines: drawn over the one before, so that nothing flickers.
+/// Formats a text for a terminal of this many lines, drawn over the previous one, so that nothing flickers.
 fn picture(text: &str, lines: usize, interval: Duration) -> String {
     const HOME: &str = "\x1b[H";
     const REST_OF_LINE: &str = "\x1b[K";
@@ -71,7 +71,7 @@ fn picture(text: &str, lines: usize, interval: Duration) -> String {
     let now = Zoned::now().strftime("%H:%M:%S").to_string();
     let head = format!("{now}, every {} s; Ctrl-C ends", interval.as_secs_f64());
     let all: Vec<&str> = text.trim_end().lines().collect();
-    // The cursor has the last line.
+    // The cursor needs the last line.
     let room = lines.saturating_sub(2);
     let mut out = format!("{HOME}{head}{REST_OF_LINE}\n");
     let is_whole = all.len() <= room;

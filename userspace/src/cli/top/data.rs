@@ -1,4 +1,4 @@
-//! All that is known of the balancer, from its streams and its answers.
+//! All data of the balancer, from its streams and its answers.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use super::history::{History, HostSeries};
 use super::shares::ShareCounter;
 use super::text::list;
 
-/// Time without a sample after which figures count as stale.
+/// Time without a sample after which the figures count as stale.
 const STALE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Events that are kept.
+/// Number of events to keep.
 const MAX_EVENTS: usize = 500;
 
-/// Answer of the API that is requested again and again.
+/// Answer of the API that is requested repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Topic {
     Status,
@@ -47,18 +47,18 @@ impl Topic {
     }
 }
 
-/// News of the balancer. All text in it is safe for terminals.
+/// News from the balancer. All its text is safe for terminals.
 #[derive(Debug)]
 pub(super) enum Update {
     /// The answer of `/api/v1/history`.
     Past(Value),
-    /// The first words of a stream of samples.
+    /// The first message of a stream of samples.
     Hello(Value),
     Sample(Value),
     /// The stream of samples has ended, or could not be opened.
     Lost(String),
     Answer(Topic, Value),
-    /// An answer that did not come, and why.
+    /// A missing answer, and the reason.
     Failed(Topic, String),
     Event(LoggedEvent),
 }
@@ -66,7 +66,7 @@ pub(super) enum Update {
 /// A change that the balancer has announced.
 #[derive(Clone, Debug)]
 pub(super) struct LoggedEvent {
-    /// Time of day at which it came.
+    /// Time of day at which it arrived.
     pub(super) at: String,
     pub(super) kind: String,
     pub(super) data: String,
@@ -88,16 +88,16 @@ pub(super) struct TopData {
     /// Newest first.
     pub(super) events: VecDeque<LoggedEvent>,
     pub(super) shares: ShareCounter,
-    /// Reason why there are no samples now.
+    /// Reason why there are currently no samples.
     pub(super) lost: Option<String>,
-    /// Places of hosts in the answer of [`Topic::Hosts`], by [`HostSeries::key`].
+    /// Indexes of hosts in the answer of [`Topic::Hosts`], by [`HostSeries::key`].
     host_places: HashMap<String, usize>,
     pid: Option<u64>,
     last_sample: Option<Instant>,
 }
 
 impl TopData {
-    /// Takes news that came at `now`.
+    /// Handles news that arrived at `now`.
     pub(super) fn take(&mut self, update: Update, now: Instant) {
         match update {
             Update::Past(answer) => self.history.load(&answer),
@@ -137,25 +137,25 @@ impl TopData {
         self.pid = pid;
     }
 
-    /// The last answer on a topic; null before there is one.
+    /// The last answer on a topic; null before the first.
     pub(super) fn answer(&self, topic: Topic) -> &Value {
         self.answers.get(&topic).unwrap_or(&Value::Null)
     }
 
-    /// Reason why the last answer on one of these topics did not come.
+    /// Reason why the last answer on one of these topics is missing.
     pub(super) fn failure(&self, topics: &[Topic]) -> Option<&str> {
         topics
             .iter()
             .find_map(|topic| self.failures.get(topic).map(String::as_str))
     }
 
-    /// Seconds since the last sample, once that is long ago.
+    /// Seconds since the last sample, if it is stale.
     pub(super) fn stale_seconds(&self, now: Instant) -> Option<u64> {
         let silent = now.saturating_duration_since(self.last_sample?);
         (silent > STALE_TIMEOUT).then_some(silent.as_secs())
     }
 
-    /// A host as the API shows it, by [`HostSeries::key`].
+    /// A host in the API's form, by [`HostSeries::key`].
     pub(super) fn host_view(&self, key: &str) -> Option<&Value> {
         list(self.answer(Topic::Hosts), "hosts").get(*self.host_places.get(key)?)
     }

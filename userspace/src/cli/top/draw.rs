@@ -1,4 +1,4 @@
-//! Draws the picture.
+//! Draws the view.
 
 mod overview;
 mod table;
@@ -17,7 +17,7 @@ use super::keys::{Mode, Pane, TopState};
 use super::overview::headline;
 use super::text::field;
 
-/// Styles: with colours, or for terminals and people without them.
+/// Styles: with colours, or for terminals and users without them.
 #[derive(Clone, Copy)]
 pub(super) struct Palette {
     pub(super) has_colours: bool,
@@ -80,7 +80,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, address: &str, palet
     }
 }
 
-/// The balancer, its state, and how old the picture is.
+/// The balancer, its state, and the age of the view.
 fn head_line<'a>(state: &TopState, address: &'a str, palette: Palette, now: Instant) -> Line<'a> {
     let data = state.data();
     let version = field(data.answer(Topic::Status), "version").to_owned();
@@ -120,14 +120,14 @@ fn tab_line(state: &TopState, palette: Palette) -> Line<'static> {
     Line::from_iter(Pane::ALL.iter().enumerate().map(tab))
 }
 
-/// Says that nothing has come yet, and why.
+/// Says that no data has arrived yet, and why.
 fn waiting(state: &TopState, address: &str) -> Paragraph<'static> {
     let why = state.latest().lost.as_deref().unwrap_or("connecting");
     let text = format!("{address}\n\n{why}\n\nIt is tried again each second; q quits.");
     Paragraph::new(text).wrap(Wrap { trim: false })
 }
 
-/// The last line: what keys do now, what is typed, or the outcome of what was asked.
+/// The last line: the current keys, the typed text, or the result of a request.
 fn foot_line(state: &TopState, palette: Palette) -> Line<'static> {
     let failure = || state.data().failure(state.pane.topics());
     match &state.mode {
@@ -161,7 +161,7 @@ fn hints(state: &TopState) -> String {
         }
 }
 
-/// A text over the pane.
+/// A text on top of the pane.
 fn reading(frame: &mut Frame<'_>, area: Rect, title: &str, text: &str, top: u16) {
     let block = Block::bordered().title(format!(" {title} "));
     let text = Paragraph::new(text)

@@ -1,4 +1,4 @@
-//! A balancer as tests show it: the same at each run.
+//! An example balancer for tests, the same in each run.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ fn answers() -> Vec<(Topic, Value)> {
     ]
 }
 
-/// News of a minute and a half.
+/// News of 90 seconds.
 pub(super) fn updates() -> Vec<Update> {
     let mut all = vec![Update::Hello(json!({ "pid": 42 })), Update::Past(history())];
     let host = |(cluster, name, address, _)| json!({ "cluster": cluster, "name": name, "address": address });
@@ -142,7 +142,7 @@ pub(super) fn data(now: Instant) -> TopData {
     data
 }
 
-/// A state with this many hosts, all of cluster `east`, of which every tenth is unhealthy.
+/// A state with this many hosts, all of cluster `east`. Every tenth is unhealthy.
 pub(super) fn state_with_hosts(count: u64, now: Instant) -> TopState {
     let health = |n: u64| if n.is_multiple_of(10) { 2 } else { 1 };
     let name = |n: u64| format!("host-{n:03}");

@@ -1,4 +1,4 @@
-//! Reads the balancer: its history and live figures, its changes, and the answers that the pane shows.
+//! Reads from the balancer: history and live figures, changes, and the answers for the current pane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::text::{safe, safe_value};
 use crate::cli::client::follow;
 use crate::source::client::ApiClient;
 
-/// Time until a lost stream is opened again.
+/// Time before a lost stream is opened again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which answers are requested.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest silence of the stream of samples, which come each second.
+/// Maximum silence of the stream of samples, which arrive each second.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest silence of the stream of changes, which has a comment each 15 seconds.
+/// Maximum silence of the stream of changes, which has a comment each 15 seconds.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(40);
 const HISTORY: &str = "/api/v1/history?hosts=all";
 
-/// Starts the readers; they go on until the set is dropped.
+/// Starts the readers. They run until the set is dropped.
 pub(super) fn start(
     client: &Arc<ApiClient>,
     updates: &mpsc::UnboundedSender<Update>,
@@ -39,7 +39,7 @@ pub(super) fn start(
     readers
 }
 
-/// Reads once what the overview shows.
+/// Reads the data of the overview once.
 pub(super) async fn present(client: &ApiClient) -> anyhow::Result<Vec<Update>> {
     let past = Update::Past(read(client, HISTORY).await?);
     let mut all = vec![past];
@@ -74,7 +74,7 @@ async fn samples(client: &ApiClient, updates: &mpsc::UnboundedSender<Update>) ->
         match kind {
             "hello" => updates.send(Update::Hello(serde_json::from_str(data)?))?,
             "sample" => updates.send(Update::Sample(safe_value(serde_json::from_str(data)?)))?,
-            // Figures are cumulative: nothing but a point of the charts is missing.
+            // The figures are cumulative: only a point in the charts is missing.
             _ => {}
         }
         Ok(())
@@ -84,7 +84,7 @@ async fn samples(client: &ApiClient, updates: &mpsc::UnboundedSender<Update>) ->
 
 async fn follow_changes(client: Arc<ApiClient>, updates: mpsc::UnboundedSender<Update>) {
     while !updates.is_closed() {
-        // Why there is none is said by the stream of samples.
+        // The stream of samples reports why there is none.
         let _ = follow(&client, "/api/v1/events", EVENT_TIMEOUT, |kind, data| {
             updates.send(Update::Event(LoggedEvent::now(safe(kind), safe(data))))?;
             Ok(())
@@ -94,7 +94,7 @@ async fn follow_changes(client: Arc<ApiClient>, updates: mpsc::UnboundedSender<U
     }
 }
 
-/// Requests the answers that the pane shows, again and again, and at once when another pane is chosen.
+/// Requests the answers for the current pane repeatedly, and at once when the pane changes.
 async fn poll(client: Arc<ApiClient>, updates: mpsc::UnboundedSender<Update>, mut pane: watch::Receiver<Pane>) {
     loop {
         let topics = pane.borrow_and_update().topics();

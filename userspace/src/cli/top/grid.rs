@@ -1,8 +1,8 @@
-//! A table that can be filtered and sorted, and that is as wide as the terminal lets it be.
+//! A table that can be filtered and sorted, and that fits the terminal's width.
 
 use std::cmp::Ordering;
 
-/// State of a thing: shown as a shape and a colour beside its text.
+/// State of an item: shown as a symbol and a colour beside its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Good,
@@ -26,7 +26,7 @@ impl Look {
 #[derive(Clone, Debug, Default)]
 pub(super) struct GridCell {
     pub(super) text: String,
-    /// The value by which rows are sorted; their text where there is none.
+    /// The value by which rows are sorted. Rows without it are sorted by their text.
     pub(super) number: Option<f64>,
     pub(super) look: Option<Look>,
 }
@@ -59,7 +59,7 @@ impl GridCell {
 /// A line of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GridRow {
-    /// Identifies the row, so that it stays selected when rows come, go or change places.
+    /// Identifies the row, so that it stays selected when rows appear, disappear or move.
     pub(super) id: String,
     pub(super) cells: Vec<GridCell>,
 }
@@ -69,7 +69,7 @@ pub(super) struct GridRow {
 pub(super) struct Grid {
     pub(super) headings: Vec<&'static str>,
     pub(super) rows: Vec<GridRow>,
-    /// Text in the place of rows where there are none.
+    /// Text to show if there are no rows.
     pub(super) empty: &'static str,
     /// Lines below the table.
     pub(super) notes: Vec<String>,
@@ -83,8 +83,8 @@ pub(super) struct SortBy {
 }
 
 impl Grid {
-    /// Keeps the rows that contain `filter`, whatever the case, and sorts them: numbers from the greatest, text from A.
-    /// Without a column the order of the API stays.
+    /// Keeps the rows that contain `filter`, in upper or lower case, and sorts them: numbers from the largest, text
+    /// from A. Without a column, the order of the API stays.
     pub(super) fn arrange(&mut self, filter: &str, sort: Option<SortBy>) {
         let wanted = filter.to_lowercase();
         let has = |row: &GridRow| row.cells.iter().any(|cell| cell.text.to_lowercase().contains(&wanted));
@@ -97,8 +97,8 @@ impl Grid {
         }
     }
 
-    /// Widths of the columns that have room in `width`, from the first on; the last of them gets what is left. A column
-    /// that is too wide for the rest of the line is cut, if it can show something.
+    /// Widths of the columns that fit in `width`, from the first on. The last of them gets the remaining width. A
+    /// column that is too wide for the rest of the line is cut, if a part of it can be shown.
     pub(super) fn widths(&self, width: u16) -> Vec<u16> {
         let mut left = width;
         let mut widths = Vec::new();
@@ -133,11 +133,11 @@ impl Grid {
     }
 }
 
-/// Widest column of a table, and the narrowest to which one is cut.
+/// Maximum width of a table's column, and the minimum to which one is cut.
 const MAX_COLUMN_WIDTH: u16 = 48;
 const MIN_COLUMN_WIDTH: u16 = 10;
 
-/// Columns of a terminal that a text takes.
+/// Number of terminal columns of a text.
 pub(super) fn columns_of(text: &str) -> u16 {
     u16::try_from(ratatui::text::Span::raw(text).width()).unwrap_or(u16::MAX)
 }

@@ -1,4 +1,4 @@
-//! The figures of the last two minutes, kept up to date by samples of `/api/v1/live`.
+//! The figures of the last two minutes, updated by samples of `/api/v1/live`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::text::{field, list, number};
 
-/// Samples that are kept: as many as the balancer keeps.
+/// Number of samples to keep: the same as the balancer keeps.
 pub(super) const MAX_SAMPLES: usize = 120;
 
-/// Places of a host's figures in a sample.
+/// Indexes of a host's figures in a sample.
 #[derive(Clone, Copy)]
 pub(super) enum Figure {
     Active = 0,
@@ -20,7 +20,7 @@ pub(super) enum Figure {
     Health = 5,
 }
 
-/// Figures of a host in one sample; `None` where it was not there.
+/// Figures of a host in one sample; `None` if it did not exist.
 type HostSample = Option<[f64; 6]>;
 
 /// A host with its figures, one for each of [`History::at_ms`].
@@ -32,7 +32,7 @@ pub(super) struct HostSeries {
     samples: VecDeque<HostSample>,
 }
 
-/// All samples: times and overall figures side by side, hosts each with as many figures.
+/// All samples: times and overall figures with equal indexes, and as many figures for each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     at_ms: VecDeque<f64>,
@@ -42,7 +42,7 @@ pub(super) struct History {
     pub(super) left_out_hosts: f64,
 }
 
-/// A list of values, one for each sample; `None` where nothing is known.
+/// A list of values, one per sample; `None` for unknown ones.
 pub(super) type Points = Vec<Option<f64>>;
 
 impl HostSeries {
@@ -55,7 +55,7 @@ impl HostSeries {
         }
     }
 
-    /// Identifies the host among those of one name.
+    /// Identifies the host among those with the same name.
     pub(super) fn key(&self) -> String {
         format!("{}/{}/{}", self.cluster, self.name, self.address)
     }
@@ -73,7 +73,7 @@ impl HostSeries {
 }
 
 impl History {
-    /// Replaces all by an answer of `/api/v1/history?hosts=all`.
+    /// Replaces all samples with an answer of `/api/v1/history?hosts=all`.
     pub(super) fn load(&mut self, answer: &Value) {
         *self = Self {
             at_ms: list(answer, "at").iter().filter_map(Value::as_f64).collect(),
@@ -88,7 +88,7 @@ impl History {
     pub(super) fn add(&mut self, sample: &Value) {
         let at_ms = number(sample, "at");
         let names = sample.get("hosts").and_then(Value::as_array);
-        // The first sample of a stream is the last one of the history, unless a second has passed between them.
+        // The first sample of a stream is the last one of the history, unless a second has passed in between.
         let is_known = names.is_some() && self.at_ms.back() == Some(&at_ms);
         if let Some(names) = names {
             self.rename(names);
@@ -108,7 +108,7 @@ impl History {
         self.trim();
     }
 
-    /// Takes the hosts that a sample names: those that were there keep their figures.
+    /// Sets the hosts of a sample. Those that existed before keep their figures.
     fn rename(&mut self, names: &[Value]) {
         let mut known: HashMap<String, HostSeries> = self.hosts.drain(..).map(|host| (host.key(), host)).collect();
         let samples = self.at_ms.len();
@@ -116,7 +116,7 @@ impl History {
             .iter()
             .map(|name| {
                 let new = HostSeries::named(name);
-                // A host that still drains may have a successor of the same name: each has figures of its own.
+                // A draining host may have a successor of the same name: each has separate figures.
                 known.remove(&new.key()).unwrap_or_else(|| HostSeries {
                     samples: VecDeque::from(vec![None; samples]),
                     ..new
@@ -151,7 +151,7 @@ impl History {
             .collect()
     }
 
-    /// Difference per second of a host's counter in the last sample; 0 where there is none.
+    /// Difference per second of a host's counter in the last sample; 0 if there is none.
     pub(super) fn rate_now(&self, host: &HostSeries, figure: Figure) -> f64 {
         let of = |sample: &HostSample| sample.and_then(|figures| figures.get(figure as usize).copied());
         let mut values = host.samples.iter().rev().map(of);
@@ -167,7 +167,7 @@ impl History {
         }
     }
 
-    /// Differences per second of a cumulative counter; `None` where there is no sample or the counter has begun anew.
+    /// Differences per second of a cumulative counter; `None` without a sample, or if the counter has restarted.
     pub(super) fn rates(&self, values: &[Option<f64>]) -> Points {
         let mut before = None;
         let pairs = self.at_ms.iter().zip(values);
@@ -199,7 +199,7 @@ fn with_samples(view: &Value) -> HostSeries {
     }
 }
 
-/// The last value that is known, 0 where none is.
+/// The last known value, or 0.
 pub(super) fn last(values: &[Option<f64>]) -> f64 {
     values.last().copied().flatten().unwrap_or(0.0)
 }

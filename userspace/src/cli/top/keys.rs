@@ -1,4 +1,4 @@
-//! Keys of `top`: they choose the pane, the filter and the selection, and send requests to the balancer.
+//! Keys of `top`: they select the pane, the filter and a row, and send requests to the balancer.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,12 +9,12 @@ use super::data::{TopData, Topic, Update};
 use super::grid::{Grid, SortBy};
 use super::panes;
 
-/// Longest text that is typed.
+/// Maximum length of typed text.
 const MAX_TYPED_CHARS: usize = 200;
 /// Rows that a page key moves.
 const PAGE_ROWS: isize = 10;
 
-/// A part of the view that is shown by itself.
+/// A part of the view that is shown alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pane {
     Overview,
@@ -52,7 +52,7 @@ impl Pane {
         }
     }
 
-    /// Answers that the pane shows, beside the samples and the status.
+    /// Answers that the pane shows, in addition to the samples and the status.
     pub(super) const fn topics(self) -> &'static [Topic] {
         match self {
             Self::Overview | Self::Hosts => &[Topic::Hosts],
@@ -71,7 +71,7 @@ impl Pane {
     }
 }
 
-/// Something that is asked of the balancer, or the end.
+/// A request to the balancer, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopCommand {
     Quit,
@@ -79,7 +79,7 @@ pub(super) enum TopCommand {
     Rotate(HostRotation),
 }
 
-/// A host that is to be taken out of rotation, or in.
+/// A host to take out of rotation, or back in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostRotation {
     pub(super) cluster: String,
@@ -87,30 +87,30 @@ pub(super) struct HostRotation {
     pub(super) is_out: bool,
 }
 
-/// Meaning of keys now.
+/// Current meaning of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     #[default]
     Browse,
-    /// A filter is typed.
+    /// A filter is being typed.
     Filter,
-    /// The host's name is typed, as a confirmation.
+    /// The host's name is being typed, as a confirmation.
     Confirm { rotation: HostRotation, typed: String },
     /// A text is shown, from this line on.
     Reading { title: String, text: String, top: u16 },
 }
 
-/// The view: its pane, how that is shown, and the data.
+/// The view: its pane, the pane's settings, and the data.
 pub(super) struct TopState {
     pub(super) pane: Pane,
     pub(super) mode: Mode,
     pub(super) filters: HashMap<Pane, String>,
     pub(super) sorts: HashMap<Pane, SortBy>,
     selected: HashMap<Pane, String>,
-    /// The outcome of what was asked last; the next key clears it.
+    /// The result of the last request. The next key clears it.
     pub(super) message: Option<String>,
     latest: TopData,
-    /// The data as it was when the picture was paused.
+    /// The data at the time when the view was paused.
     paused: Option<Box<TopData>>,
 }
 
@@ -140,7 +140,7 @@ impl TopState {
         }
     }
 
-    /// Takes news, which a paused picture does not show.
+    /// Handles news. A paused view does not show them.
     pub(super) fn take(&mut self, update: Update, now: Instant) {
         self.latest.take(update, now);
     }
@@ -154,7 +154,7 @@ impl TopState {
         self.paused.as_deref().unwrap_or(&self.latest)
     }
 
-    /// The newest data, also while the picture is paused.
+    /// The newest data, even while the view is paused.
     pub(super) const fn latest(&self) -> &TopData {
         &self.latest
     }
@@ -163,14 +163,14 @@ impl TopState {
         self.filters.get(&self.pane).map_or("", String::as_str)
     }
 
-    /// The table of the pane, filtered and sorted; `None` of the overview.
+    /// The table of the pane, filtered and sorted; `None` for the overview.
     pub(super) fn grid(&self) -> Option<Grid> {
         let mut grid = panes::grid(self.pane, self.data())?;
         grid.arrange(self.filter(), self.sorts.get(&self.pane).copied());
         Some(grid)
     }
 
-    /// Place of the selected row; the first where it is gone.
+    /// Index of the selected row, or of the first if it no longer exists.
     pub(super) fn selected(&self, grid: &Grid) -> usize {
         let id = self.selected.get(&self.pane);
         grid.rows.iter().position(|row| Some(&row.id) == id).unwrap_or(0)
@@ -181,7 +181,7 @@ impl TopState {
         grid.rows.get(self.selected(&grid)).map(|row| row.id.clone())
     }
 
-    /// Shows a text over the pane.
+    /// Shows a text on top of the pane.
     pub(super) fn read(&mut self, title: impl Into<String>, text: impl Into<String>) {
         self.mode = Mode::Reading {
             title: title.into(),
@@ -190,7 +190,7 @@ impl TopState {
         };
     }
 
-    /// Does what a key says; returns what has to be asked.
+    /// Handles a key. Returns the request to send.
     pub(super) fn press(&mut self, key: KeyEvent) -> Option<TopCommand> {
         if key.kind == KeyEventKind::Release {
             return None;
@@ -281,7 +281,7 @@ impl TopState {
             return None;
         }
         let route = self.selected_id()?;
-        // A wildcard is explained by one of its names.
+        // A wildcard is explained with one of its names.
         let name = route.strip_prefix("*.").map(|rest| format!("any.{rest}"));
         Some(TopCommand::Explain(name.unwrap_or(route)))
     }
@@ -294,7 +294,7 @@ impl TopState {
         let Some(id) = self.selected_id() else {
             return;
         };
-        // The rotation acts on the present state, not on that of a paused picture.
+        // The rotation acts on the current state, not on that of a paused view.
         let latest = self.latest();
         let Some(series) = latest.history.hosts.iter().find(|host| host.key() == id) else {
             self.message = Some("this host is gone".into());
@@ -353,7 +353,7 @@ impl TopState {
             KeyCode::Down | KeyCode::Char('j') => top.saturating_add(1),
             KeyCode::PageUp => top.saturating_sub(10),
             KeyCode::PageDown => top.saturating_add(10),
-            // Any other key ends it.
+            // Any other key ends the mode.
             _ => return,
         };
         let top = top.min(last);

@@ -1,4 +1,4 @@
-//! The overview: what is well and what is not, as lines and as charts of two minutes.
+//! The overview of healthy and unhealthy parts, as lines and as charts of two minutes.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::history::{Points, last};
 use super::panes::host_state;
 use super::text::{bytes, field, list, number, seconds, short};
 
-/// Reasons for not cutting that are shown.
+/// Maximum number of reasons for not cutting that are shown.
 const MAX_REASONS: usize = 3;
 
-/// A figure with its last two minutes.
+/// A number with its last two minutes.
 pub(super) struct TopChart {
     pub(super) title: &'static str,
     pub(super) value: String,
@@ -20,7 +20,7 @@ pub(super) struct TopChart {
     pub(super) format: fn(f64) -> String,
 }
 
-/// Returns the figures of the overview.
+/// Returns the charts of the overview.
 pub(super) fn charts(data: &TopData) -> [TopChart; 4] {
     let history = &data.history;
     let rate = |key| history.rates(&history.overall(key));
@@ -62,7 +62,7 @@ pub(super) fn charts(data: &TopData) -> [TopChart; 4] {
     ]
 }
 
-/// Says what the balancer does, and whether it is ready.
+/// Returns the balancer's state, and whether it is ready.
 pub(super) fn headline(data: &TopData) -> (Look, String) {
     let status = data.answer(Topic::Status);
     let (look, state) = match (field(status, "state"), status["ready"] == true) {
@@ -102,7 +102,7 @@ pub(super) fn counts(data: &TopData) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns what is wrong, each with what says more of it.
+/// Returns the problems, each with the place of more information.
 pub(super) fn troubles(data: &TopData) -> Vec<(Look, String)> {
     let status = data.answer(Topic::Status);
     let mut all = Vec::new();
@@ -128,7 +128,7 @@ pub(super) fn troubles(data: &TopData) -> Vec<(Look, String)> {
     all
 }
 
-/// Hosts that are not healthy, and those that are out of rotation.
+/// Unhealthy hosts, and hosts out of rotation.
 fn unwell_hosts(data: &TopData) -> impl Iterator<Item = (Look, String)> {
     data.history.hosts.iter().filter_map(|host| {
         let view = data.host_view(&host.key());
@@ -155,8 +155,8 @@ pub(super) fn line_of_blocks(values: &[Option<f64>], width: usize) -> String {
     columns.iter().map(block).collect()
 }
 
-/// Shows two minutes in `width` columns: where seconds share a column, the greatest of them, so that a short peak is
-/// seen. Seconds before the first sample are `None`.
+/// Shows two minutes in `width` columns. If several seconds share a column, it shows their maximum, so that a short
+/// peak is visible. Seconds before the first sample are `None`.
 pub(super) fn resampled(values: &[Option<f64>], width: usize) -> Points {
     const SECONDS: usize = super::history::MAX_SAMPLES;
     let missing = SECONDS.saturating_sub(values.len());

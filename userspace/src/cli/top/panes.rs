@@ -10,7 +10,7 @@ use super::keys::Pane;
 use super::text::{bytes, field, list, number, percent, short};
 use crate::cli::{migrate, services, show};
 
-/// Makes the table of a pane; `None` of the overview.
+/// Makes the table of a pane; `None` for the overview.
 pub(super) fn grid(pane: Pane, data: &TopData) -> Option<Grid> {
     Some(match pane {
         Pane::Overview => return None,
@@ -28,7 +28,7 @@ fn count(value: f64) -> GridCell {
     GridCell::number(value, short(value))
 }
 
-/// State of a host: by its last sample, and by what the API says of it.
+/// State of a host, from its last sample and from the API.
 pub(super) fn host_state(host: &HostSeries, view: Option<&Value>) -> (Look, String) {
     let is = |key: &str| view.is_some_and(|view| view[key] == true);
     let health = match host.last(Figure::Health) as u8 {
@@ -91,7 +91,7 @@ fn hosts(data: &TopData) -> Grid {
     }
 }
 
-/// A cluster of a route: its share by weight, and that of the connections of the last minute.
+/// A cluster of a route: its share by weight, and its share of the last minute's connections.
 pub(super) struct ClusterShare {
     pub(super) cluster: String,
     pub(super) weight: f64,
@@ -101,7 +101,7 @@ pub(super) struct ClusterShare {
     pub(super) has_host: bool,
 }
 
-/// Returns the clusters of a route, as `/api/v1/routes` shows it.
+/// Returns the clusters of a route, which is in the form of `/api/v1/routes`.
 pub(super) fn shares(data: &TopData, route: &Value) -> Vec<ClusterShare> {
     let clusters = list(route, "clusters");
     let connections = |cluster: &Value| data.shares.connections(field(route, "host"), field(cluster, "name"));
@@ -148,7 +148,7 @@ fn routes(data: &TopData) -> Grid {
     }
 }
 
-/// Lines about the migrations that go on; where none does, about the last one.
+/// Lines about the running migrations, or about the last one if none is running.
 fn migrations(answer: &Value) -> Vec<String> {
     let all = list(answer, "migrations").iter().cloned();
     let mut all: Vec<Migration> = all.filter_map(|one| serde_json::from_value(one).ok()).collect();
@@ -215,7 +215,7 @@ fn service_rows(data: &TopData) -> Grid {
     let mut service = String::new();
     for line in &mut lines {
         match field(line, "name").strip_prefix("  ") {
-            // The lines of hosts stay beside their service's when they are sorted by name.
+            // The lines of hosts stay next to their service's when sorted by name.
             Some(host) => line["name"] = json!(format!("{service} › {host}")),
             None => field(line, "name").clone_into(&mut service),
         }
@@ -285,7 +285,7 @@ fn ha(data: &TopData) -> Grid {
     grid
 }
 
-/// Says how far another node has this node's flows.
+/// Says to what extent another node has this node's flows.
 fn peer_line(peer: &Value) -> String {
     let node = field(peer, "node");
     let sent = if peer["sending"] == true {
@@ -304,7 +304,7 @@ fn peer_line(peer: &Value) -> String {
     format!("{mark}{node}: {sent}; {state}, {} shadows", number(peer, "shadows"))
 }
 
-/// Fields of an event by name, the explanation last; text that is no JSON as it is.
+/// Fields of an event by name, the explanation last. Text that is not JSON stays unchanged.
 fn event_text(data: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(data) else {
         return data.to_owned();

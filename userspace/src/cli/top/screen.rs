@@ -1,4 +1,4 @@
-//! The terminal: keys and news come in, pictures go out, and whatever ends it, the terminal is as it was before.
+//! The terminal: reads keys and news, draws the view, and always restores the terminal at the end.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use super::text::{safe, safe_value};
 use crate::cli::explain::name_text;
 use crate::source::client::{ApiClient, ClientError, percent_encoded};
 
-/// Interval at which the picture is drawn although nothing comes: it says how old it is.
+/// Interval at which the view is drawn without news, because it shows its age.
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Outcome of what was asked of the balancer.
+/// Result of a request to the balancer.
 enum Reply {
-    /// A text to be read, with its title.
+    /// A text to read, with its title.
     Text(String, String),
     Message(String),
 }
 
-/// Shows the picture until a key or a signal ends it.
+/// Shows the view until a key or a signal ends it.
 pub(super) async fn watch(client: Arc<ApiClient>, address: String) -> anyhow::Result<ExitCode> {
     let mut ends = EndSignals::new()?;
     in_terminal(async |terminal| {
@@ -44,9 +44,9 @@ pub(super) async fn watch(client: Arc<ApiClient>, address: String) -> anyhow::Re
     .await
 }
 
-/// Does `work` in a terminal that shows pictures, and restores it however that ends.
+/// Runs `work` in a terminal that shows the view, and always restores it at the end.
 async fn in_terminal<T>(work: impl AsyncFnOnce(&mut DefaultTerminal) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    // This also has a panic restore the terminal before it is reported.
+    // This also makes a panic restore the terminal before it is reported.
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let ended = work(&mut terminal).await;
     let restored = ratatui::try_restore();
@@ -94,7 +94,7 @@ async fn interact(terminal: &mut DefaultTerminal, client: Arc<ApiClient>, addres
                     Some(TopCommand::Quit) => return Ok(()),
                     Some(command) => {
                         let (client, replies) = (Arc::clone(&client), replies.clone());
-                        // The loop is there as long as the process: a lost reply is one that nobody waits for.
+                        // The loop lives as long as the process, so a lost reply is not needed any more.
                         asked.spawn(async move { drop(replies.send(ask(&client, command).await)) });
                     }
                     None => {
@@ -111,7 +111,7 @@ async fn interact(terminal: &mut DefaultTerminal, client: Arc<ApiClient>, addres
     }
 }
 
-/// Waits for the end of a question. One that has panicked has restored the terminal already: nothing may be drawn then.
+/// Waits for the end of a request. One that panicked has restored the terminal, and the view is not drawn again.
 async fn next_end(asked: &mut JoinSet<()>) -> anyhow::Result<()> {
     match asked.join_next().await {
         Some(Err(error)) => bail!("a question has ended ({error}): this is a mistake in signalbox"),
@@ -119,7 +119,7 @@ async fn next_end(asked: &mut JoinSet<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Takes all news there are before the next picture is drawn.
+/// Handles all pending news before the view is drawn again.
 fn take_all(state: &mut TopState, first: Update, news: &mut mpsc::UnboundedReceiver<Update>) {
     let now = Instant::now();
     state.take(first, now);
@@ -130,14 +130,14 @@ fn take_all(state: &mut TopState, first: Update, news: &mut mpsc::UnboundedRecei
 
 fn show_reply(state: &mut TopState, reply: Reply) {
     match reply {
-        // Nobody who types is interrupted.
+        // A user who is typing is not interrupted.
         Reply::Text(title, text) if state.mode == Mode::Browse => state.read(title, text),
         Reply::Text(..) => {}
         Reply::Message(message) => state.message = Some(message),
     }
 }
 
-/// Asks the balancer, and says what came of it.
+/// Sends a request to the balancer, and returns the result.
 async fn ask(client: &ApiClient, command: TopCommand) -> Reply {
     let asked = match command {
         TopCommand::Quit => return Reply::Message(String::new()),

@@ -1,4 +1,4 @@
-//! Connections of each route and cluster in the last minute: differences of two answers of `/api/v1/figures`.
+//! Connections of each route and cluster in the last minute: differences between two answers of `/api/v1/figures`.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ type Counts = HashMap<(String, String), f64>;
 pub(super) struct ShareCounter(VecDeque<(Instant, Counts)>);
 
 impl ShareCounter {
-    /// Takes an answer that came at `now`.
+    /// Handles an answer that arrived at `now`.
     pub(super) fn add(&mut self, figures: &Value, now: Instant) {
         self.0.push_back((now, counts(figures)));
-        // The newest sample that is older than a minute stays, so that the difference spans the whole minute.
+        // The newest sample older than a minute stays, so that the difference covers the whole minute.
         while self
             .0
             .get(1)

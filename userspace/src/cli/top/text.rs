@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// Shown in the place of a character that a terminal would obey, or that would not be seen.
+/// Replacement for a character that a terminal would obey, or that would be invisible.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Returns whether a character could move the cursor, change colours, turn the direction of text or hide.
+/// Returns whether a character could move the cursor, change colours, turn the direction of text, or be invisible.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{feff}' | '\u{2028}' | '\u{2029}')
@@ -13,7 +13,7 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Makes text safe: ends of lines and tabs become spaces, other such characters a mark.
+/// Makes text safe: line ends and tabs become spaces, other such characters a mark.
 pub(super) fn safe(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -24,7 +24,7 @@ pub(super) fn safe(text: &str) -> String {
         .collect()
 }
 
-/// Makes all text in an answer safe, names of fields too, for these may be names of clusters.
+/// Makes all text in an answer safe, including names of fields, which may be names of clusters.
 pub(super) fn safe_value(value: Value) -> Value {
     match value {
         Value::String(text) if text.chars().any(is_unsafe) => Value::String(safe(&text)),
@@ -81,12 +81,12 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// Text of a field; empty where there is none.
+/// Text of a field; empty if it is missing.
 pub(super) fn field<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Number of a field; 0 where there is none.
+/// Number of a field; 0 if it is missing.
 pub(super) fn number(value: &Value, key: &str) -> f64 {
     value.get(key).and_then(Value::as_f64).unwrap_or(0.0)
 }

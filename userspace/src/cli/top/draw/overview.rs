@@ -11,7 +11,7 @@ use crate::cli::top::data::TopData;
 use crate::cli::top::history::Points;
 use crate::cli::top::overview::{TopChart, charts, counts, resampled, troubles};
 
-/// Greatest value of a bar: sparklines take whole numbers.
+/// Maximum value of a bar: sparklines take whole numbers.
 const BAR_RANGE: f64 = 1_000_000.0;
 /// Lines of a chart: its title and at least two lines of bars.
 const MIN_CHART_HEIGHT: u16 = 3;
@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &TopData, palette: P
     frame.render_widget(text(data, palette), rest);
 }
 
-/// A chart: its title with the present value and the peak, and bars of two minutes.
+/// A chart: its title with the current value and the peak, and bars of two minutes.
 pub(super) fn chart_lines(frame: &mut Frame<'_>, area: Rect, chart: &TopChart, palette: Palette) {
     let [title, bars] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let peak = chart.values.iter().flatten().copied().fold(0.0, f64::max);
@@ -62,7 +62,7 @@ fn sparkline(values: &Points, width: u16, peak: f64) -> Sparkline<'static> {
     Sparkline::default().data(bars).max(BAR_RANGE as u64)
 }
 
-/// Counts, and what is wrong.
+/// Counts, and problems.
 fn text(data: &TopData, palette: Palette) -> Paragraph<'static> {
     let count = |(name, text)| Line::from_iter([Span::styled(format!("{name:<9}"), palette.strong()), Span::raw(text)]);
     let mut lines: Vec<Line<'_>> = counts(data).into_iter().map(count).collect();

@@ -1,4 +1,4 @@
-//! Draws the panes that are tables, with more of the selected row below.
+//! Draws the panes with tables, and details of the selected row below.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -20,7 +20,7 @@ use crate::cli::top::text::{field, list, percent, short};
 const CHARTS_HEIGHT: u16 = 5;
 /// Lines of all fields of a row.
 const FIELDS_HEIGHT: u16 = 3;
-/// Most clusters of a route whose bars are drawn.
+/// Maximum number of a route's clusters whose bars are drawn.
 const MAX_BARS: usize = 6;
 /// Columns of a bar.
 const BAR_WIDTH: usize = 18;
@@ -62,11 +62,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &TopState, palette:
     frame.render_widget(Paragraph::new(grid.notes.iter().map(note).collect::<Vec<_>>()), foot);
 }
 
-/// More of the selected row.
+/// Details of the selected row.
 enum RowDetail<'a> {
     Charts(&'a HostSeries),
     Lines(Vec<Line<'static>>),
-    /// All fields: those too that have no column for want of room.
+    /// All fields, including those whose columns did not fit.
     Fields(String),
 }
 
@@ -154,7 +154,7 @@ fn host_charts(frame: &mut Frame<'_>, area: Rect, data: &TopData, host: &HostSer
     }
 }
 
-/// Two bars for each cluster of a route: its share by weight, and that of the connections of the last minute.
+/// Two bars for each cluster of a route: its share by weight, and its share of the last minute's connections.
 fn route_bars(data: &TopData, id: &str, palette: Palette) -> Vec<Line<'static>> {
     let routes = list(data.answer(Topic::Routes), "routes");
     let Some(route) = routes.iter().find(|route| field(route, "host") == id) else {

@@ -1,4 +1,4 @@
-//! The picture of each pane, compared with files. `SIGNALBOX_WRITE_PICTURES=1` writes them anew.
+//! The view of each pane, compared with files. `SIGNALBOX_WRITE_PICTURES=1` writes them again.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

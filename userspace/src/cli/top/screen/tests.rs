@@ -1,10 +1,10 @@
-//! Replies and orders; the terminal when a part of the picture's program panics.
+//! Replies and requests, and the terminal after a panic in a part of the view.
 
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Runs in a process and a terminal of its own, by the test below.
+/// Runs in a separate process and terminal, started by the test below.
 #[test]
 #[ignore = "it panics on purpose, for another test"]
 fn panics_in_a_picture() {
@@ -24,7 +24,7 @@ fn a_panic_restores_the_terminal_before_it_is_reported() {
         "stty rows 24 cols 80; '{}' --ignored --exact --nocapture {child}; stty -a",
         program.display()
     );
-    // `script` (of every Debian) is the terminal.
+    // `script` (in every Debian) provides the terminal.
     let output = Command::new("script")
         .args(["-qec", &words, "/dev/null"])
         .stdin(Stdio::null())
@@ -41,7 +41,7 @@ fn a_panic_restores_the_terminal_before_it_is_reported() {
     );
     let (hidden, shown) = (at("\u{1b}[?25l"), at("\u{1b}[?25h"));
     assert!(hidden < shown, "the cursor is back: {text}");
-    // Lines and their echo are the terminal's own business again.
+    // The terminal handles lines and their echo itself again.
     let settings = &text[report..];
     assert!(
         settings.contains(" icanon") && settings.contains(" echo "),
