@@ -51,7 +51,7 @@ pub enum SteeringChoice {
     Bind,
 }
 
-/// Options that a signalbox is started with.
+/// Options of a signalbox at its start.
 pub struct Options {
     pub model: Model,
     /// Path and text of the configuration file.
@@ -61,7 +61,7 @@ pub struct Options {
     pub takeover: bool,
     /// Listening sockets that the service manager has kept since an earlier process.
     pub kept: Option<Offer>,
-    /// Command line of a successor that this process starts when it is told to; `None`: it starts none.
+    /// Command line of the successor that this process starts on request; `None`: it starts none.
     pub successor: Option<SuccessorCommand>,
 }
 
@@ -90,7 +90,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         successor,
     } = options;
     let (socket, admin_addr) = (model.admin.socket.clone(), model.admin.listen);
-    // Checked before anything is begun: a mistake in the file must not end a predecessor.
+    // Checked first: an error in the file must not end a predecessor.
     admin::check_socket(&socket)?;
     admin::check_socket(&takeover::path(&socket))?;
     let (predecessor, inherited) = ask_predecessor(&socket, take_over)?;
@@ -180,10 +180,9 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
 
     relieve(predecessor, &control).await?;
     interface_watch::start(&control);
-    // Handlers come before the API is open: a client of it may send a signal, whose default action ends a process at
-    // once.
+    // Handlers come before the API is open: a client of it may send a signal, whose default action ends the process.
     let signals = Signals::listen()?;
-    // The takeover socket, too, is open before the API: a successor that reads `/readyz` may take over at once.
+    // The takeover socket is also open before the API: a successor that reads `/readyz` may take over at once.
     let (relieved_by, relieved) = mpsc::unbounded_channel();
     if let Err(error) = takeover::serve(&socket, events, relieved_by, flow_gc.clone()) {
         tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
@@ -229,8 +228,8 @@ fn start_workers(count: usize, setup: &WorkerSetup) -> anyhow::Result<Vec<Worker
     workers.collect::<std::io::Result<_>>().context("starting the workers")
 }
 
-/// Restores the state of an earlier process. Traffic comes before durable state: without it the process serves, and
-/// refuses changes by API until the file can be used.
+/// Restores the state of an earlier process. Traffic has priority over durable state: without it the process serves,
+/// and refuses changes by API until the file can be used.
 async fn restore(memory: &mut PersistentState, degraded: &mut Vec<(&'static str, String)>) {
     if let Err(error) = memory.restore() {
         let error = crate::sys::error_chain(&error);
@@ -249,7 +248,7 @@ async fn restore(memory: &mut PersistentState, degraded: &mut Vec<(&'static str,
     }
 }
 
-/// Puts the first configuration in force: the one that was set by API in place of the file's, or the file's.
+/// Applies the first configuration: the one set by API that replaces the file's, or the file's.
 async fn apply_first(control: &Control, model: Model, instead: Option<String>) -> anyhow::Result<()> {
     if let Some(instead) = instead {
         match control.apply_override(&instead, "API, before the restart").await {
@@ -279,10 +278,10 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
         .map_err(|error| hint.into_iter().fold(anyhow::Error::msg(error), anyhow::Error::context))
 }
 
-/// Ends the predecessor, and takes over the flows that are there.
+/// Ends the predecessor, and takes over the existing flows.
 async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow::Result<()> {
-    // Clients of a predecessor that has the same flows, or of a program that it has left, may have cookies: from the moment
-    // that it stops somebody else has to believe these.
+    // Clients may have cookies of a predecessor with the same flows, or of a program that it has left. From the moment
+    // when that one stops, this process must accept them.
     let shares_flows = control.cut.as_ref().is_some_and(|(cut, _)| !cut.pins.is_locked());
     let is_orphaned = predecessor.is_none() && peek::has_orphans().unwrap_or_default();
     let starts_early = is_orphaned || predecessor.is_some() && shares_flows;
@@ -322,7 +321,7 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
     Ok(())
 }
 
-/// Detaches programs of the kernel peek that an earlier process has left: this one's stands behind them, if it has one.
+/// Detaches programs of the kernel peek that an earlier process has left: this process' program runs after them.
 fn replace_orphans(control: &Control) {
     let detached = match &control.kernel_peek {
         Some(kernel_peek) => kernel_peek.replace_orphans(),
@@ -353,7 +352,7 @@ async fn start_kernel_peek(control: &Control) -> anyhow::Result<()> {
         .context("starting the kernel peek")
 }
 
-/// Follows what changes while the process serves: jobs of rotation, migrations, the shared table, the configuration file.
+/// Follows changes while the process serves: rotation jobs, migrations, the shared table, the configuration file.
 fn follow_changes(control: &Control, etcd: Option<Arc<Etcd>>) {
     tokio::spawn(control.clone().run_jobs());
     tokio::spawn(control.clone().run_migrations());

@@ -1,4 +1,4 @@
-//! Looks for programs of others that see packets before ours.
+//! Looks for foreign programs that see packets before ours.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::kernel::interfaces::Interface;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Looks from time to time, shows what is there, and logs it when it changes.
+/// Checks at intervals, shows the current programs, and logs changes.
 pub(super) async fn follow(control: Control) {
     loop {
         let found = tokio::task::block_in_place(|| look(&control));

@@ -1,4 +1,4 @@
-//! Has programs attached as soon as an interface comes: until then a service is not served there, and the shield leaves
+//! Attaches programs as soon as an interface appears. Until then a service does not work there, and the shield leaves
 //! clients to userspace, which refuses them.
 
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::kernel::netlink::LinkWatch;
 
-/// Time between two looks: a machine may get hundreds of interfaces at once, of which each look sees all.
+/// Time between two checks: a machine may get hundreds of interfaces at once, and each check sees all of them.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Time that the shield has to stand at an interface before the programs that come after it are attached all the same.
+/// Time for the shield to be attached to an interface. After that, the programs that follow it are attached anyway.
 const SHIELD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Starts the thread. Without it interfaces are found by looks from time to time, which go on in any case.
+/// Starts the thread. Without it, new interfaces are found only by the regular checks.
 pub(super) fn start(control: &Control) {
     let control = control.clone();
     let thread = std::thread::Builder::new().name("interfaces".into());
@@ -27,7 +27,7 @@ fn follow(mut watch: LinkWatch, control: &Control) {
             tracing::warn!(%error, "The kernel does not report new interfaces any more: each gets its programs at the next look.");
             return;
         }
-        // The order of the programs: the kernel peek waits for the shield, and for those of tier `cut`.
+        // The order matters: the kernel peek waits for the shield and for the programs of tier `cut`.
         control.services.look_now(SHIELD_TIMEOUT);
         if let Some(flow_gc) = &control.flow_gc {
             flow_gc.follow_interfaces();

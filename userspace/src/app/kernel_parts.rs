@@ -1,4 +1,4 @@
-//! First phase of a start: programs and maps are loaded, and what the kernel refuses is said.
+//! First phase of a start: loads programs and maps, and reports those that the kernel refuses.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::kernel::steer::Steering;
 use crate::kernel::version::Version;
 use crate::kernel::{Cut, Kernel, Peek};
 
-/// Programs and maps of this process, as far as the kernel has taken them.
+/// Programs and maps of this process, as far as the kernel has accepted them.
 pub(super) struct KernelParts {
     /// Keeps programs and maps loaded.
     pub(super) kernel: Option<Kernel>,
     pub(super) steering: Option<Steering>,
     pub(super) cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub(super) peek: Option<Peek>,
-    /// Features that are not used, and why.
+    /// Features that are not used, with the reasons.
     pub(super) degraded: Vec<(&'static str, String)>,
 }
 
 impl KernelParts {
-    /// Loads what the configuration wants. A process that takes over steers as its predecessor does.
+    /// Loads what the configuration needs. A process that takes over steers in the same way as its predecessor.
     pub(super) fn load(model: &Model, choice: SteeringChoice, inherited: Option<&Offer>) -> anyhow::Result<Self> {
         let mut degraded = Vec::new();
         let mut kernel = match Kernel::load() {
@@ -82,7 +82,7 @@ impl KernelParts {
         self.kernel.as_ref().and_then(|kernel| kernel.sockmap.clone())
     }
 
-    /// Why tier `sockmap` is not used, or only on demand; `None` where it is used.
+    /// Why tier `sockmap` is not used, or only on demand; `None` if it is used.
     pub(super) fn without_sockmap(&self) -> Option<String> {
         let has_none = self.sockmap().is_none();
         let lacks_sockmap = |(feature, _): &&(&str, String)| match *feature {
@@ -113,7 +113,7 @@ fn steer(
     }
 }
 
-/// Loads tier `cut`, where a listener wants it and the kernel has it.
+/// Loads tier `cut` if a listener wants it and the kernel supports it.
 fn load_cut(
     model: &Model,
     take_over: bool,
@@ -143,7 +143,7 @@ fn load_cut(
     }
 }
 
-/// Loads the kernel peek, where a listener wants it and the kernel has it.
+/// Loads the kernel peek if a listener wants it and the kernel supports it.
 fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
     let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
@@ -171,15 +171,15 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
     }
 }
 
-/// Whether the kernel peek with `auto` would leave each connection to userspace: half of the flow table and two MiB for each
-/// CPU are for nothing then.
+/// Whether the kernel peek with `auto` would leave all connections to userspace: it would waste half of the flow table
+/// and two MiB per CPU.
 fn is_left_to_userspace(model: &Model) -> bool {
     let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_none();
     let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
     !model.listeners.iter().any(may_be_routed) || model.connection_log.is_some() || has_filter()
 }
 
-/// Removes the pins of network namespaces that are gone, in a thread of its own: the start does not wait for it.
+/// Removes the pins of removed network namespaces, in a separate thread, so that the start does not wait for it.
 fn collect_stale_pins() {
     let work = || match stale_pins::collect() {
         Ok(cleaned) if cleaned.removed.is_empty() => {}
@@ -194,7 +194,7 @@ fn collect_stale_pins() {
     }
 }
 
-/// Wakes the flow of each credit that is exhausted.
+/// Wakes the flow of each exhausted credit.
 pub(super) fn follow_credit_events(kernel: &mut Kernel, workers: Vec<WorkerHandle>) {
     let Some(ring) = kernel.credit_events.take() else {
         return;

@@ -1,8 +1,8 @@
-//! A restart of the unit: systemd keeps the listening sockets meanwhile (`FDSTORE=1` of `sd_notify(3)`), so that clients
-//! wait in their queues instead of being refused.
+//! A restart of the unit. Until the next process starts, systemd keeps the listening sockets (`FDSTORE=1` of
+//! `sd_notify(3)`), so that clients wait in their queues instead of being refused.
 //!
-//! Sockets are left with systemd only where another process is to come. Behind a stop or a kill an address refuses
-//! connections, so that whoever watches it notices.
+//! Sockets are left with systemd only if another process will follow. After a stop or a kill an address refuses
+//! connections, so that monitoring notices it.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -21,20 +21,20 @@ use crate::control::listener_set::Offer;
 use crate::datapath::worker::ListenSocketKey;
 use crate::sys;
 
-/// Variable in which the unit says its own name (`%n`).
+/// Variable with the unit's own name (`%n`).
 const UNIT: &str = "SIGNALBOX_UNIT";
-/// Variable that is there under a service manager.
+/// Variable that a service manager sets.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Name of all descriptors that systemd keeps for us. A short one: systemd passes the names of all in one variable.
+/// Name of all descriptors that systemd keeps for us. A short one, because systemd passes all names in one variable.
 const NAME: &str = "signalbox";
 
-/// Time that systemd has for an answer.
+/// Time limit for systemd's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause between two looks at what systemd keeps.
+/// Pause between two checks of the sockets that systemd keeps.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Leaves the sockets with systemd, if it ends this process in order to start another one. Returns whether it keeps them.
+/// Leaves the sockets with systemd if it ends this process to start another one. Returns whether it keeps them.
 pub(super) async fn leave_sockets(control: &Control) -> bool {
     let (Ok(unit), true) = (std::env::var(UNIT), std::env::var_os(NOTIFY_SOCKET).is_some()) else {
         return false;
@@ -66,13 +66,13 @@ pub(super) async fn leave_sockets(control: &Control) -> bool {
     }
 }
 
-/// Returns whether systemd stops this unit in order to start it again.
+/// Returns whether systemd stops this unit to start it again.
 async fn is_under_way(unit: &str) -> Result<bool, String> {
     let jobs = ask(&["list-jobs", "--no-legend", "--no-pager", unit]).await?;
     Ok(names_restart(&jobs, unit))
 }
 
-/// Runs `systemctl`; returns what it prints.
+/// Runs `systemctl` and returns its output.
 async fn ask(words: &[&str]) -> Result<String, String> {
     let mut systemctl = Command::new("systemctl");
     systemctl.args(words).kill_on_drop(true);
@@ -84,7 +84,7 @@ async fn ask(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Whether a table of jobs (number, unit, kind, state) has a restart of the unit.
+/// Whether a table of jobs (number, unit, kind, state) contains a restart of the unit.
 fn names_restart(jobs: &str, unit: &str) -> bool {
     let mut jobs = jobs.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     jobs.any(|job| job.get(1..3) == Some(&[unit, "restart"]))
@@ -119,13 +119,13 @@ async fn keep(control: &Control, unit: &str) -> Result<(), String> {
     }
 }
 
-/// Has systemd close what it keeps.
+/// Makes systemd close the sockets that it keeps.
 fn forget() {
     let _ = sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(NAME)]);
 }
 
-/// Takes the sockets that systemd has kept since the last process of the unit; `None` where there are none. From now on
-/// they end with this process.
+/// Takes the sockets that systemd has kept since the unit's last process; `None` if there are none. From now on they
+/// end with this process.
 #[must_use]
 pub fn kept_sockets() -> Option<Offer> {
     let fds = match sys::take_descriptors(NAME) {
@@ -169,8 +169,8 @@ fn offer(sockets: HashMap<ListenSocketKey, Vec<TcpListener>>, link: Option<Owned
     }
 }
 
-/// Leaves of kept sockets those that this process can use: it steers or not, and listens on what its configuration says.
-/// The others are closed, for one would be in the way of another address at the same port.
+/// Returns the kept sockets that this process can use, by its steering and its configured addresses. The others are
+/// closed, because one could block another address on the same port.
 pub(super) fn usable(kept: Offer, model: &Model, steers: bool) -> Option<Offer> {
     if kept.steered != steers {
         return None;
@@ -183,7 +183,7 @@ pub(super) fn usable(kept: Offer, model: &Model, steers: bool) -> Option<Offer> 
     Some(offer(sockets, kept.link))
 }
 
-/// Address that a socket is bound to; an unspecified one stands for all of its family.
+/// Address that a socket is bound to. An unspecified one means all addresses of its family.
 fn bind_of(socket: &TcpListener) -> Option<Bind> {
     let addr = socket.local_addr().ok()?;
     let host = IpNet::from(addr.ip());

@@ -20,7 +20,7 @@ use crate::sync;
 /// Time that the end of the process waits for the connection log to be written.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time behind a restart's last answer to a SYN in which clients send their first data.
+/// Time after a restart's last answer to a SYN in which clients send their first data.
 const COOKIE_GRACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Signals that control the process.
@@ -54,7 +54,7 @@ impl RunningBalancer {
         let mut successor = Successor::new(self.successor);
         let watchdog = sd_notify::watchdog_enabled().map(|period| period / 2);
         let notify = |state: &[sd_notify::NotifyState<'_>]| {
-            // Errors are ignored: there is no systemd, or it has gone.
+            // Errors are ignored: systemd is missing, or has ended.
             let _ = sd_notify::notify(state);
         };
         notify(&[sd_notify::NotifyState::Ready]);
@@ -65,13 +65,13 @@ impl RunningBalancer {
             "Serving."
         );
         let mut relieved = false;
-        // Begins at once, and no other event puts it off: a successor has the rest of its predecessor's time.
+        // Begins at once, and no other event delays it: a successor has only the rest of its predecessor's time.
         let mut heartbeat = tokio::time::interval(watchdog.unwrap_or(Duration::from_secs(3600)));
         loop {
             tokio::select! {
                 _ = hangup.recv() => {
                     notify(&[sd_notify::NotifyState::Reloading, sd_notify::NotifyState::monotonic_usec_now()?]);
-                    // A refusal is logged and counted where it happens.
+                    // A refusal is logged and counted where it occurs.
                     let _ = self.control.reload("SIGHUP").await;
                     self.control.shared.log.reopen();
                     notify(&[sd_notify::NotifyState::Ready]);
@@ -84,7 +84,7 @@ impl RunningBalancer {
                 }
                 Some(pid) = self.taken_over.recv() => {
                     tracing::info!(pid, "A new process has taken over the listening sockets: draining.");
-                    // Before the successor's own messages count: it is the main process from now on.
+                    // Sent before the successor's own messages count: it is the main process from now on.
                     notify(&[sd_notify::NotifyState::MainPid(pid)]);
                     // The flow table belongs to the successor.
                     self.flow_gc = None;
@@ -149,24 +149,24 @@ impl RunningBalancer {
     }
 }
 
-/// Stops listening. What waits in the queues is accepted, or left to the next process where systemd keeps the sockets.
+/// Stops listening. Queued connections are accepted, or left to the next process if systemd keeps the sockets.
 async fn stop_listening(control: &Control, are_kept: bool) {
     let how = if are_kept { StopMode::Leave } else { StopMode::Drain };
     let (done, stopped) = oneshot::channel();
     let _ = control.events.send(StoreEvent::StopListening(how, done));
     let _ = stopped.await;
-    // Clients whose SYN the kernel peek has answered: their first data is passed up by it, and by nobody later.
+    // The kernel peek has answered SYNs of some clients. Their first data is passed up by it, and cannot be later.
     if are_kept && control.kernel_peek.is_some() {
         tokio::time::sleep(COOKIE_GRACE_INTERVAL).await;
     }
 }
 
-/// Has the connections of groups drain here that leave with this process: before their supervisor hears of the end.
+/// Makes the connections of groups that leave with this process drain here, before the supervisor learns of the end.
 async fn hand_groups_over(shared: &Arc<Shared>, period: Duration) {
     let mut all = JoinSet::new();
     for group in shared.ha.owned().iter() {
         let (shared, group) = (Arc::clone(shared), group.clone());
-        // The outcome is logged where it comes about.
+        // The result is logged where it occurs.
         all.spawn(async move { sync::hand_over::request(&shared, &group, period).await });
     }
     let _ = all.join_all().await;

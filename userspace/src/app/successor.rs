@@ -1,9 +1,9 @@
-//! A successor that this process starts itself: the program that is on disk by now, with the same arguments, takes over
-//! the listening sockets, and the service manager is told who the main process is. So a unit of systemd gets another
-//! program without a refused connection (`sd_notify(3)`, `MAINPID=`).
+//! A successor that this process starts itself: the program now on disk, with the same arguments, takes over the
+//! listening sockets, and the service manager is told the new main process. This gives a systemd unit a new program
+//! without a refused connection (`sd_notify(3)`, `MAINPID=`).
 //!
-//! The successor is no child of this process: systemd waits for the end of its own children alone, and kills another main
-//! process at once when the unit stops. A launcher starts it and ends, and whoever started this process inherits it.
+//! The successor is not a child of this process: systemd waits only for the end of its own children, and kills another
+//! main process at once when the unit stops. A launcher starts it and ends, so that this process' parent inherits it.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,13 +15,13 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-/// Variable by which systemd says whose watchdog it is; without it, the watchdog is anybody's who is told of it.
+/// Variable with the process whose watchdog it is. Without it, any process that knows the watchdog may use it.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// First word of a launcher's command line; the successor's words follow.
+/// First word of a launcher's command line. The successor's words follow.
 const LAUNCH: &str = "--launch-successor";
 
-/// Starts a successor and returns at once, if this process is a launcher. `None` if it is none.
+/// Starts a successor and returns at once, if this process is a launcher; otherwise `None`.
 pub fn launch() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     if words.next()? != LAUNCH {
@@ -38,14 +38,14 @@ pub fn launch() -> Option<ExitCode> {
     })
 }
 
-/// Command line that a successor is started with.
+/// Command line of a successor.
 pub struct SuccessorCommand {
     program: PathBuf,
     args: Vec<OsString>,
 }
 
 impl SuccessorCommand {
-    /// Command line of this process, for its program's path as it is now: later another file may be there.
+    /// Command line of this process, with its program's current path: another file may be there later.
     pub fn of_this_process() -> std::io::Result<Self> {
         Ok(Self {
             program: std::env::current_exe()?,
@@ -79,12 +79,12 @@ fn with_takeover(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// A successor that has been started.
 struct StartingSuccessor {
     launcher: Child,
-    /// Ends with the successor, whose standard input the other end is.
+    /// Ends with the successor, whose standard input is the other end.
     link: UnixStream,
 }
 
 impl StartingSuccessor {
-    /// Waits until launcher and successor have ended. May be given up and called again.
+    /// Waits until launcher and successor have ended. May be cancelled and called again.
     async fn ended(&mut self) {
         if let Err(error) = self.launcher.wait().await {
             tracing::warn!(%error, "The launcher of a successor cannot be waited for.");
@@ -128,7 +128,7 @@ impl Successor {
         }
     }
 
-    /// Waits until the starting successor ends, which is never what was meant.
+    /// Waits until the starting successor ends, which is always a failure.
     pub(super) async fn ended(&mut self) {
         match &mut self.starting {
             Some(starting) => starting.ended().await,
