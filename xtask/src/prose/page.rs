@@ -38,9 +38,8 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence> {
         let (number, line) = (at + 1, line.trim());
         let is_fence = line.starts_with("```");
         is_code ^= is_fence;
-        if is_code || is_fence {
-            paragraph.end(&mut found);
-        } else if line.is_empty() || line.starts_with("<!--") || line.starts_with('#') {
+        let is_no_prose = line.is_empty() || line.starts_with("<!--") || line.starts_with('#');
+        if is_code || is_fence || is_no_prose {
             paragraph.end(&mut found);
         } else if line.starts_with('|') {
             paragraph.end(&mut found);

@@ -6,7 +6,8 @@ use serde_json::Value;
 use tungstenite::http::Request;
 use tungstenite::{Error, Message, WebSocket, client};
 
-use super::{Lab, Router, Signalbox, config, eventually, http, lab, lab_test};
+use super::{Lab, Router, Signalbox, config, eventually, http, lab};
+use crate::lab::lab_test;
 
 const API: &str = "127.0.0.1:8089";
 

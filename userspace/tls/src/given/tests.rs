@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::ResolvesServerCert;
@@ -9,6 +10,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use super::*;
 use crate::fixtures::{named, params, rsa_key};
+use crate::verifiers::HostVerifier;
 
 const NAME: &str = "a.test";
 
