@@ -120,7 +120,19 @@ fn date(seconds: u64) -> String {
 fn revision() -> String {
     let root = workspace().to_string_lossy().into_owned();
     let revision = first_line("git", &["-C", &root, "rev-parse", "--short=12", "HEAD"]);
-    let changes = first_line("git", &["-C", &root, "status", "--porcelain", "--untracked-files=no"]);
+    let changes = first_line(
+        "git",
+        &[
+            "-C",
+            &root,
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            ".",
+            ":!bench/results",
+        ],
+    );
     revision + if changes.is_empty() { "" } else { "+" }
 }
 

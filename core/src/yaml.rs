@@ -1,6 +1,6 @@
 //! YAML (and so JSON) as a tree that remembers the place of each node, within limits of depth and size.
 //!
-//! The same code reads configurations and events; their decoders decide what the nodes mean.
+//! Configurations and events are read by this code. Their decoders decide what the nodes mean.
 
 mod anchors;
 mod build;

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn sentences_have_at_most_35_words() {
-        let of = |words: usize| "word ".repeat(words - 1) + "end.\n";
+        let of = |words: usize| "Word ".repeat(words - 1) + "end.\n";
         assert_eq!(check_page("a.md", &(of(10) + &of(10) + &of(35))), [""; 0]);
         let faults = check_page("a.md", &(of(10) + &of(10) + &of(36)));
         assert!(faults.len() == 1 && faults[0].contains("36 words"), "{faults:?}");

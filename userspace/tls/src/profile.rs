@@ -1,4 +1,4 @@
-//! What a profile means to rustls: versions, cipher suites and groups.
+//! Profiles of TLS, as rustls has them: versions, cipher suites and groups.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Sentences of a page in Markdown: those of its paragraphs, items of lists and cells of tables. Headings and code are
-//! left out.
+//! Sentences of a page in Markdown: those of its paragraphs, items of lists and cells of tables. Headings, code and results
+//! of benchmarks are left out.
 
 /// A sentence, and the line where it begins.
 pub(super) struct Sentence {
@@ -34,11 +34,14 @@ impl Sentence {
 pub(super) fn sentences(text: &str) -> Vec<Sentence> {
     let lines: Vec<_> = text.lines().collect();
     let (mut found, mut paragraph, mut is_code) = (Vec::new(), Paragraph::default(), false);
+    let mut is_result = false;
     for (at, line) in lines.iter().enumerate() {
         let (number, line) = (at + 1, line.trim());
+        // A program has written the lines between these marks.
+        is_result = (is_result || line.starts_with("<!-- bench:")) && line != "<!-- end of bench -->";
         let is_fence = line.starts_with("```");
         is_code ^= is_fence;
-        let is_no_prose = line.is_empty() || line.starts_with("<!--") || line.starts_with('#');
+        let is_no_prose = is_result || line.is_empty() || line.starts_with("<!--") || line.starts_with('#');
         if is_code || is_fence || is_no_prose {
             paragraph.end(&mut found);
         } else if line.starts_with('|') {

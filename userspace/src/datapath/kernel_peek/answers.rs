@@ -21,8 +21,8 @@ use signalbox_core::health::Health;
 /// Number of connections of a window that must have begun.
 const MIN_BEGUN: u64 = 20;
 /// Time for which connections are left to userspace, the first time in a row, and the most.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
-const MAX_PAUSE: Duration = Duration::from_secs(960);
+const FIRST_FALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_FALLBACK_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// Figures of one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Default for Answers {
             base: AnswerCounts::default(),
             health: 0,
             silent_since: None,
-            pause: FIRST_PAUSE,
+            pause: FIRST_FALLBACK_TIMEOUT,
             gives_way_until: None,
         }
     }
@@ -72,7 +72,7 @@ impl Answers {
         }
         let is_answered = counts.answered != self.base.answered;
         if is_answered {
-            self.pause = FIRST_PAUSE;
+            self.pause = FIRST_FALLBACK_TIMEOUT;
         }
         let patience = hosts.patience.filter(|_| hosts.health == self.health);
         let (false, None, Some(patience)) = (is_answered, self.gives_way_until.take(), patience) else {
@@ -86,7 +86,7 @@ impl Answers {
             let silent_since = *self.silent_since.get_or_insert(now);
             if begun >= MIN_BEGUN && now.duration_since(silent_since) >= patience {
                 self.gives_way_until = Some(now + self.pause);
-                self.pause = (self.pause * 2).min(MAX_PAUSE);
+                self.pause = (self.pause * 2).min(MAX_FALLBACK_TIMEOUT);
             }
         }
         self.gives_way_until.is_some()
