@@ -185,7 +185,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     // The takeover socket is also open before the API: a successor that reads `/readyz` may take over at once.
     let (relieved_by, relieved) = mpsc::unbounded_channel();
     if let Err(error) = takeover::serve(&socket, events, relieved_by, flow_gc.clone()) {
-        tracing::error!(%error, "The hand-over socket could not be opened: nobody can take over from this process.");
+        tracing::error!(%error, "The hand-over socket could not be opened: no process can take over from this one.");
     }
     let admin = admin::start(&control, admin_addr, &socket, take_over).await?;
     follow_changes(&control, etcd);
@@ -243,7 +243,7 @@ async fn restore(memory: &mut PersistentState, degraded: &mut Vec<(&'static str,
         let error = crate::sys::error_chain(&error);
         tracing::error!(
             error,
-            "The table that balancers share cannot be read: what was known last is in force."
+            "The table that balancers share cannot be read: its last known content is used."
         );
     }
 }
@@ -256,7 +256,7 @@ async fn apply_first(control: &Control, model: Model, instead: Option<String>) -
             Err(refused) => {
                 tracing::error!(
                     error = refused.error,
-                    "The configuration set by API is refused now: the file's is in force."
+                    "The configuration set by API is no longer valid: the file's configuration is used."
                 );
             }
         }

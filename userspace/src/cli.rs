@@ -64,13 +64,14 @@ fn long_version() -> &'static str {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Balance, until told to stop (SIGTERM: drain; twice: at once; SIGHUP: reload; SIGUSR2: start a successor).
+    /// Run the balancer (SIGTERM: drain and stop; a second SIGTERM: stop at once; SIGHUP: reload; SIGUSR2: start a
+    /// successor).
     Run(RunArgs),
-    /// Watch a cluster from inside it, and report to balancers that cannot reach it what it serves.
+    /// Watch a cluster from inside it, and report its hosts and routes to balancers that cannot reach its API server.
     Agent(agent::AgentArgs),
     /// Check a configuration file without using it.
     ///
-    /// Exits with 0 if it is right, 1 if it only has warnings and --strict is given, 2 if it is wrong, 3 if it
+    /// Exits with 0 if the file is valid, 1 if it has only warnings and --strict is given, 2 if it has errors, 3 if it
     /// cannot be read.
     Check(check::CheckArgs),
     /// Show what a running signalbox is doing.
@@ -81,7 +82,7 @@ enum Command {
     Routes {
         #[command(flatten)]
         table: TableArgs,
-        /// Only routes of which a claim has such labels, in Kubernetes' grammar: app=shop,tier!=batch
+        /// Only routes with a claim whose labels match this Kubernetes label selector, such as app=shop,tier!=batch
         #[arg(short = 'l', long)]
         selector: Option<String>,
     },
@@ -89,17 +90,17 @@ enum Command {
     Clusters(TableArgs),
     /// Show the hosts of a running signalbox.
     Hosts(TableArgs),
-    /// Show the certificates of a running signalbox, and when they end, or give it others.
+    /// Show the certificates of a running signalbox and when they expire, or set and remove certificates.
     Certificates {
         #[command(subcommand)]
         what: Option<certificates::CertificateCommand>,
         #[command(flatten)]
         table: TableArgs,
     },
-    /// Show the layer-4 services of a running signalbox, and where their programs stand.
+    /// Show the layer-4 services of a running signalbox, and where their programs are attached.
     Services(TableArgs),
-    /// Show the listeners and services that the shield of a running signalbox guards, with its decisions, or change
-    /// whom it denies.
+    /// Show the listeners and services that the shield of a running signalbox protects, and its decisions; or change
+    /// which clients it denies.
     Shield {
         #[command(subcommand)]
         what: Option<shield::ShieldCommand>,
@@ -111,7 +112,7 @@ enum Command {
         /// Print new samples as they arrive.
         #[arg(long)]
         follow: bool,
-        /// Print at most so many.
+        /// Print at most this many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
@@ -120,7 +121,7 @@ enum Command {
     Flows(flows::FlowsArgs),
     /// Show the applications that routing events have reported to a running signalbox, and where they are exposed.
     Applications {
-        /// Print at most so many.
+        /// Print at most this many.
         #[arg(long, default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
@@ -141,7 +142,7 @@ enum Command {
     },
     /// Show the changes that a configuration file would make in a running signalbox.
     ///
-    /// Exits with 0 if nothing would change, 1 if something would, or if the file is wrong.
+    /// Exits with 0 if nothing would change, 1 if something would change or the file has errors.
     Diff {
         file: PathBuf,
         #[command(flatten)]
@@ -157,30 +158,32 @@ enum Command {
     /// Show, replay or skip OpenShift's routing events.
     #[command(subcommand)]
     Events(events::EventsCommand),
-    /// Write DNS records of the names that are routed, at the addresses where listeners take their connections.
+    /// Write DNS records for the routed names, with the addresses where listeners accept their connections.
     Dns(dns::DnsArgs),
-    /// Write the table in force in the format of another balancer.
+    /// Write the current routing table in the format of another balancer.
     Export(export::ExportArgs),
-    /// Take hosts, clusters, applications or gears out of rotation, or in.
+    /// Take hosts, clusters, applications or gears out of rotation, or back in.
     ///
-    /// A subject that is out gets no new flow until it is taken in again, also after a restart. Established flows go
-    /// on, until a time-out ends them.
+    /// A subject that is out gets no new flow until it is taken in again, even after a restart. Its established flows
+    /// continue until a time-out closes them.
     #[command(subcommand)]
     Rotate(rotate::RotateCommand),
-    /// Set how many of a name's connections each cluster gets, until the weights are taken back.
+    /// Set what share of a name's connections each cluster gets, until the weights are removed.
     ///
     /// Weights that are set here override the configuration file and the clusters' own weights. They survive edits of
     /// the file, restarts and upgrades, and apply to all balancers that share a table.
     Weight(weight::WeightArgs),
-    /// Move names from one cluster to another in steps, each held while guards watch real traffic; go back if one fails.
+    /// Move names from one cluster to another in steps. Guards watch real traffic at each step; if one fails, roll
+    /// back.
     ///
-    /// The running signalbox sees a migration through: it goes on if this command is interrupted, and after a restart.
+    /// The running signalbox carries the migration out: it continues if this command is interrupted, and after a
+    /// restart.
     Migrate(migrate::MigrateArgs),
     /// Share virtual addresses with other nodes.
     #[command(subcommand)]
     Ha(ha::HaCommand),
     HaConfig(Box<ha_config::HaConfigArgs>),
-    /// Examine what this machine can do for signalbox, and what to change.
+    /// Check what signalbox can use on this machine, and what to change.
     ///
     /// Exits with 0 if all is well, 1 if something works less well than it could, 2 if something needed is missing.
     Doctor {
@@ -198,7 +201,7 @@ enum Command {
         /// The interface, such as eth0.
         interface: String,
     },
-    /// Balance between four small servers of its own, on loopback, for a first look.
+    /// Run a demo: a balancer and four small servers, on loopback.
     Demo(demo::DemoArgs),
     /// Remove the pinned programs and maps of tier cut and of services from this network namespace. Their flows end.
     Detach {
@@ -210,7 +213,7 @@ enum Command {
     Completions {
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages, as packages have them.
+    /// Write the manual pages that packages contain.
     #[command(hide = true)]
     Man(man::ManArgs),
 }

@@ -195,7 +195,7 @@ impl Control {
         tracing::error!(
             source,
             error = refused.error,
-            "Configuration refused: the current one stays in force."
+            "Configuration refused: the current one stays active."
         );
         self.shared.reloads.record(source, Some(refused.error.clone()));
         refused

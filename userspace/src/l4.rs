@@ -292,8 +292,8 @@ impl Services {
         }
         if error != work.error {
             match &error {
-                Some(error) => tracing::error!(error, "Layer-4 services or the shield are not in force as configured."),
-                None => tracing::info!("Layer-4 services and the shield are in force as configured."),
+                Some(error) => tracing::error!(error, "Layer-4 services or the shield are not active as configured."),
+                None => tracing::info!("Layer-4 services and the shield are active as configured."),
             }
             work.error = error;
         }
@@ -411,7 +411,7 @@ impl Services {
         if live > 0 {
             tracing::info!(
                 flows = live,
-                "Flows of services go on without us; `signalbox detach` would end them."
+                "Flows of services continue without this process; `signalbox detach` would end them."
             );
         } else if kernel.pins.is_locked()
             && let Err(error) = kernel.remove_all()

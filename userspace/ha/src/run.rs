@@ -144,30 +144,24 @@ async fn reload(options: &Options, told: &watch::Sender<Arc<Settings>>, supervis
         Ok(new) => new,
         Err(error) => {
             let error = format!("{error:#}");
-            tracing::error!(
-                error,
-                "The configuration is not applied: what was in force stays in force."
-            );
+            tracing::error!(error, "The configuration is not applied: the current one stays active.");
             return;
         }
     };
     let before = Arc::clone(&told.borrow());
     if *before != new {
         if before.ha.mode != new.ha.mode {
-            tracing::error!("Another `ha.mode` takes a restart of `signalbox ha run`: nothing is changed.");
+            tracing::error!("Changing `ha.mode` needs a restart of `signalbox ha run`: nothing is changed.");
             return;
         }
         if let Err(error) = supervisor.prepare(&new).await {
             let error = format!("{error:#}");
-            tracing::error!(
-                error,
-                "The configuration is not applied: what was in force stays in force."
-            );
+            tracing::error!(error, "The configuration is not applied: the current one stays active.");
             return;
         }
         told.send_replace(Arc::new(new));
         supervisor.reload(&before).await;
-        tracing::info!("The configuration has been read anew.");
+        tracing::info!("The configuration has been reloaded.");
     }
 }
 

@@ -101,7 +101,7 @@ impl RoutingSpi {
         for (cluster, answer) in answers {
             // A closed channel means that the store does not object.
             if let Ok(Err(reason)) = answer.await {
-                tracing::warn!(cluster, reason, "The store does not take what a routing event says.");
+                tracing::warn!(cluster, reason, "The store refuses the content of a routing event.");
                 self.status.events.inc("refused");
                 outcome.refused.insert(cluster, reason);
             }
@@ -149,7 +149,7 @@ impl RoutingSpi {
         let (spi, reason, text) = (Arc::clone(self), reason.to_owned(), text.to_owned());
         let skip = move || spi.intake().skip(&reason, &text, |kind| spi.status.events.inc(kind));
         let letter = blocking(skip).await;
-        tracing::warn!(reason = letter.reason, "A message was passed over.");
+        tracing::warn!(reason = letter.reason, "A message was skipped.");
         // The operator's request may have been cancelled.
         let _ = request.send(letter);
     }

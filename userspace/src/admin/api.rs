@@ -50,7 +50,7 @@ fn text(id: &'static str, path: &'static str, summary: &'static str) -> Operatio
 /// Adds the operations that show state.
 fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let readyz_query = Operation {
-        query: &[("verbose", "also say what is well")],
+        query: &[("verbose", "also list the checks that succeed")],
         ..text(
             "getReadiness",
             "/readyz",
@@ -59,7 +59,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     };
     let flows_query = Operation {
         query: &[
-            ("limit", "at most so many; 1000 where nothing is said"),
+            ("limit", "at most this many; default 1000"),
             ("host", "only those to this host"),
             ("cluster", "only those to this cluster"),
             ("listener", "only those of this listener"),
@@ -78,11 +78,11 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             ("client", "the client's address, or address and port"),
             ("listener", "at this listener only"),
         ],
-        ..read("explainName", "/api/v1/explain", "Why a name goes where it goes")
+        ..read("explainName", "/api/v1/explain", "How a name is routed, and why")
     };
     let events = Operation {
         response: ResponseKind::Events,
-        ..read("followEvents", "/api/v1/events", "What changes, as it changes")
+        ..read("followEvents", "/api/v1/events", "Changes, as they happen")
     };
     let live = Operation {
         response: ResponseKind::Events,
@@ -96,12 +96,9 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         query: &[
             (
                 "interval",
-                "seconds between two pushes; 1 where nothing is said, and the prototype's is 2",
+                "seconds between two pushes; default 1, the prototype's is 2",
             ),
-            (
-                "ticks",
-                "points of each push; 120 where nothing is said, and the prototype's are 40",
-            ),
+            ("ticks", "points of each push; default 120, the prototype's are 40"),
         ],
         ..read(
             "connectWebSocket",
@@ -123,14 +120,18 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         prometheus,
     )
     .with(
-        &read("getStatus", "/api/v1/status", "The process, and what it can do here"),
+        &read(
+            "getStatus",
+            "/api/v1/status",
+            "The process, and the features that work on this machine",
+        ),
         async |State(c): State<Arc<Control>>| Json(views::status(&c)),
     )
     .with(
         &read(
             "getConfig",
             "/api/v1/config",
-            "The configuration in force, without secrets",
+            "The current configuration, without secrets",
         ),
         async |State(c): State<Arc<Control>>| views::config(&c).map(Json).map_err(|error| not_shown(&error)),
     )
@@ -142,9 +143,9 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &Operation {
             query: &[(
                 "selector",
-                "only routes of which a claim has labels that this selects, in the grammar of Kubernetes",
+                "only routes with a claim whose labels match this Kubernetes label selector",
             )],
-            ..read("listRoutes", "/api/v1/routes", "Routes in force")
+            ..read("listRoutes", "/api/v1/routes", "Active routes")
         },
         route_selection::routes,
     )
@@ -152,7 +153,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "getRoute",
             "/api/v1/routes/{host}",
-            "A route in force, with its figures",
+            "An active route, with its statistics",
         ),
         figures::route,
     )
@@ -160,7 +161,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &Operation {
             query: &[
                 ("cluster", "only routes that have had a connection in this cluster"),
-                ("limit", "at most so many; 1000 where nothing is said"),
+                ("limit", "at most this many; default 1000"),
             ],
             ..read(
                 "listFigures",
@@ -175,20 +176,20 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         async |State(c): State<Arc<Control>>| Json(views::clusters(&c)),
     )
     .with(
-        &read("listHosts", "/api/v1/hosts", "Hosts, those that still drain included"),
+        &read("listHosts", "/api/v1/hosts", "Hosts, including those that still drain"),
         async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
     )
     .with(
         &read(
             "listServices",
             "/api/v1/services",
-            "Layer-4 services, their hosts, and where their programs stand",
+            "Layer-4 services, their hosts, and where their programs are attached",
         ),
         async |State(c): State<Arc<Control>>| Json(views::services(&c)),
     )
     .with(
         &Operation {
-            query: &[("limit", "at most so many; 1000 where nothing is said")],
+            query: &[("limit", "at most this many; default 1000")],
             ..read(
                 "listServiceFlows",
                 "/api/v1/services/{name}/flows",
@@ -201,7 +202,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "getShield",
             "/api/v1/shield",
-            "What is guarded, by which rules, and what has been decided",
+            "Listeners and services that the shield protects, its rules and its decisions",
         ),
         shield::list,
     )
@@ -219,14 +220,14 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             ..read(
                 "explainShield",
                 "/api/v1/shield/explain",
-                "What would become of a client at each listener and service",
+                "How each listener and service would treat a client",
             )
         },
         shield::explain,
     )
     .with(
         &Operation {
-            query: &[("limit", "at most so many; 100 where nothing is said")],
+            query: &[("limit", "at most this many; default 100")],
             ..read(
                 "listDrops",
                 "/api/v1/drops",
@@ -254,13 +255,16 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     .with(
         &Operation {
             query: &[
-                ("seconds", "of so many seconds; 120 where nothing is said"),
-                ("hosts", "figures of these hosts too: all, or names separated by commas"),
+                ("seconds", "of this many seconds; default 120"),
+                (
+                    "hosts",
+                    "also statistics of these hosts: all, or names separated by commas",
+                ),
             ],
             ..read(
                 "getHistory",
                 "/api/v1/history",
-                "Figures of the last two minutes, one sample a second",
+                "Statistics of the last two minutes, one sample a second",
             )
         },
         live::history,
@@ -269,7 +273,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "listSources",
             "/api/v1/sources",
-            "Where routes are discovered, how that is going, what is rejected",
+            "Sources of routes, their status, and rejected objects",
         ),
         discovery::sources,
     )
@@ -282,7 +286,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                     "only those with an endpoint of this type, such as load_balancer",
                 ),
                 ("protocol", "only those with an endpoint of this protocol"),
-                ("limit", "at most so many; 1000 where nothing is said"),
+                ("limit", "at most this many; default 1000"),
             ],
             ..read(
                 "listApplications",
@@ -304,7 +308,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "getRoutingEvents",
             "/api/v1/routing-events",
-            "How routing events are taken, what waits, and what was not understood",
+            "Routing events: the connection to the broker, the message that waits, and dead letters",
         ),
         applications::state,
     )
@@ -315,15 +319,12 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                     "format!",
                     "json, haproxy-map, haproxy-wildcards, haproxy-backends or nginx-map",
                 ),
-                (
-                    "protocol",
-                    "http (where nothing is said) or tls: which of the hosts' ports",
-                ),
+                ("protocol", "which of the hosts' ports: http (default) or tls"),
             ],
             ..text(
                 "exportTable",
                 "/api/v1/export",
-                "The table in force, for other programs",
+                "The current routing table, for other programs",
             )
         },
         export::export,
@@ -340,7 +341,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "listCertificates",
             "/api/v1/certificates",
-            "Certificates in force, and files of certificates that cannot be used",
+            "Active certificates, and certificate files that cannot be used",
         ),
         certificates::list,
     )
@@ -348,7 +349,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "getHighAvailability",
             "/api/v1/ha",
-            "Groups of virtual addresses, and whether this node may have them",
+            "Groups of virtual addresses, and whether this node is eligible for them",
         ),
         ha::show,
     )
@@ -356,18 +357,21 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         &read(
             "listRotations",
             "/api/v1/rotations",
-            "What is out of rotation, and all jobs",
+            "Subjects that are out of rotation, and all jobs",
         ),
         rotations::list,
     )
-    .with(&read("getJob", "/api/v1/jobs/{id}", "How far a job is"), rotations::job)
+    .with(
+        &read("getJob", "/api/v1/jobs/{id}", "Progress of a job"),
+        rotations::job,
+    )
     .with(
         &Operation {
             query: &[("url!", "one of the configuration's balancers")],
             ..read(
                 "getPeerJob",
                 "/api/v1/jobs/{id}/elsewhere",
-                "How far a job of another balancer is",
+                "Progress of a job of another balancer",
             )
         },
         rotations::peer_job,
@@ -444,12 +448,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     let client = match client.transpose() {
         Ok(client) => client,
         Err(error) => {
-            return problem(
-                StatusCode::BAD_REQUEST,
-                "The filter is not understood",
-                &error,
-                &json!({}),
-            );
+            return problem(StatusCode::BAD_REQUEST, "The filter is not valid", &error, &json!({}));
         }
     };
     let filter = FlowFilter {
@@ -466,7 +465,12 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     if total == 0
         && let Some(error) = unknown_name(&control, &filter)
     {
-        return problem(StatusCode::NOT_FOUND, "No flow can be such", &error, &json!({}));
+        return problem(
+            StatusCode::NOT_FOUND,
+            "No flow can match this filter",
+            &error,
+            &json!({}),
+        );
     }
     Json(json!({ "apiVersion": "v1", "total": total, "flows": flows })).into_response()
 }

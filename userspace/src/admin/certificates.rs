@@ -120,7 +120,7 @@ fn refusal(error: &KeepError) -> Response {
     };
     problem(
         status,
-        "The certificate is not taken; what was in force stays in force",
+        "The certificate is refused; the previous one stays active",
         &error.to_string(),
         &json!({}),
     )

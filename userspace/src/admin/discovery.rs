@@ -133,7 +133,7 @@ async fn accept(
             source.record_error(&error);
             return problem(
                 StatusCode::BAD_REQUEST,
-                "The body is not understood; what was reported before stays",
+                "The body is not valid; earlier reports stay",
                 &error,
                 &json!({}),
             );
@@ -186,7 +186,7 @@ async fn submit(
 fn rejected_response(error: &str) -> Response {
     problem(
         StatusCode::SERVICE_UNAVAILABLE,
-        "It could not be taken; what was reported before stays",
+        "The report could not be stored; earlier reports stay",
         error,
         &json!({}),
     )

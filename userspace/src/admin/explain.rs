@@ -395,7 +395,7 @@ pub(super) fn unusable_reason(
     } else if !state.health().0.usable() {
         "its checks fail: `signalbox hosts` says why"
     } else if state.ejected.load(Relaxed) {
-        "it is set aside after failed connects"
+        "it is ejected after failed connects"
     } else if is_backup {
         "it is a backup: other hosts of the cluster take connections"
     } else if place == Some("spare") {

@@ -43,13 +43,13 @@ pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
     let trouble = log.error();
     let trouble = trouble.or_else(|| {
         let late = !log.has_reopened(wish);
-        late.then(|| "the thread that writes is held up by what it writes to: it opens the file when it goes on".into())
+        late.then(|| "the thread that writes is blocked by its output: it opens the file when it can continue".into())
     });
     match trouble {
         None => Json(json!({ "apiVersion": "v1", "log": view(log) })).into_response(),
         Some(error) => problem(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The log of connections cannot be written",
+            "The access log cannot be written",
             &error,
             &json!({}),
         ),

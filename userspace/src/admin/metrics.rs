@@ -185,7 +185,7 @@ impl Scrape {
             ("revision", env!("SIGNALBOX_REVISION")),
             ("abi", abi.as_str()),
         ];
-        out.gauge("build_info", "What is running", [(build, 1.0)])?;
+        out.gauge("build_info", "Version of the running process", [(build, 1.0)])?;
         out.gauge(
             "uptime_seconds",
             "Seconds since the start",
@@ -211,23 +211,23 @@ impl Scrape {
         if let Some(last) = last.filter(|last| last.ok) {
             out.gauge(
                 "config_last_reload_success_timestamp_seconds",
-                "When it was",
+                "Time when the last configuration was applied or refused",
                 [(vec![], last.at as f64)],
             )?;
         }
         out.gauge(
             "routes",
-            "Routes in force",
+            "Active routes",
             [(vec![("state", "admitted")], snapshot.routes.len() as f64)],
         )?;
         out.gauge(
             "connections_current",
-            "Client connections now, cut flows among them",
+            "Open client connections, including cut flows",
             [(vec![], f64::from(shared.totals.current.get()))],
         )?;
         out.counter(
             "connections",
-            "Client connections ever",
+            "Client connections since the start",
             [(vec![], shared.totals.total.get())],
         )?;
         let paused = shared
@@ -236,7 +236,7 @@ impl Scrape {
             .get()
             .into_iter()
             .map(|(why, n)| (vec![("reason", why)], n));
-        out.counter("accept_paused", "Times that accepting paused", paused)?;
+        out.counter("accept_paused", "Times that accepting was paused", paused)?;
         let degraded = facts
             .degraded
             .iter()
@@ -260,7 +260,7 @@ impl Scrape {
         let sources = shared.sources();
         out.gauge(
             "source_connected",
-            "Whether a source of routes is in touch with what it watches",
+            "1 if a source of routes is connected to the system that it watches",
             sources
                 .iter()
                 .map(|s| (source_labels(s), f64::from(u8::from(s.connected())))),
@@ -272,12 +272,12 @@ impl Scrape {
         )?;
         out.counter(
             "source_failures",
-            "Times that a source lost touch, or never got in touch",
+            "Times that a source lost its connection, or could not connect",
             sources.iter().map(|s| (source_labels(s), s.failures.get())),
         )?;
         out.counter(
             "source_events",
-            "What was reported to sources, by kind and outcome",
+            "Reports to sources, by kind and outcome",
             sources
                 .iter()
                 .flat_map(|s| by_label("source", &s.name, "event", &s.events)),
@@ -289,19 +289,19 @@ impl Scrape {
         )?;
         out.seconds(
             "table_swap",
-            "Time that it takes to put what sources have reported in force",
+            "Time from a source's report until it is applied",
             [(Vec::new(), &shared.apply_seconds)],
         )?;
         out.gauge(
             "apply_waiting_seconds",
-            "Time that the oldest report of a source waits to be in force; 0 if none does",
+            "Time that the oldest report of a source has waited to be applied; 0 if none waits",
             [(Vec::new(), shared.apply_waiting.elapsed().as_secs_f64())],
         )?;
         let jobs = self.0.jobs.all();
         let count = |progress| jobs.iter().filter(|job| job.progress == progress).count() as f64;
         out.gauge(
             "rotation_jobs",
-            "Rotation jobs, those that have ended lately included",
+            "Rotation jobs, including those that have ended recently",
             [
                 (vec![("progress", "draining")], count(Progress::Draining)),
                 (vec![("progress", "closing")], count(Progress::Closing)),

@@ -63,19 +63,19 @@ pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &order("pauseMigration", "/api/v1/migrations/{id}/pause",
-            "Stay at the step of a migration; its guards go on",
+            "Pause a migration at its step; its guards stay active",
         ),
         pause,
     )
     .with(
         &order("resumeMigration", "/api/v1/migrations/{id}/resume",
-            "Hold the step of a paused migration anew, and go on",
+            "Resume a paused migration: hold its step again from the beginning, then continue",
         ),
         resume,
     )
     .with(
         &order("abortMigration", "/api/v1/migrations/{id}/abort",
-            "Call a migration off: the weights from before are in force again",
+            "Abort a migration: restore the weights from before",
         ),
         abort,
     )
@@ -196,7 +196,7 @@ impl MigrationBody {
         let has_others = !(self.names.is_empty() && self.namespaces.is_empty() && self.selectors.is_empty());
         if self.all {
             return if has_others {
-                Err("all names are meant: name none beside it".into())
+                Err("this selects all names: give no other names with it".into())
             } else {
                 Ok((Vec::new(), NameChoice::AllFit))
             };

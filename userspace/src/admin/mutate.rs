@@ -69,7 +69,7 @@ pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> Response 
         Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
         Err(refused) => problem(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "The change was refused; what was in force stays in force",
+            "The change was refused; nothing has changed",
             &refused.error,
             &json!({ "errors": refused.errors }),
         ),

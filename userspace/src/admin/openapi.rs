@@ -124,7 +124,7 @@ impl DescribedRouter {
                             "type": { "type": "string" },
                             "title": { "type": "string" },
                             "status": { "type": "integer" },
-                            "detail": { "type": "string", "description": "what is wrong, and the remedy" },
+                            "detail": { "type": "string", "description": "what is wrong, and how to fix it" },
                         },
                     },
                 },

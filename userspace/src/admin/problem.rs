@@ -67,7 +67,7 @@ fn described(
     headers: &HeaderMap,
     said: &str,
 ) -> (&'static str, String) {
-    const LIST: &str = "GET /api/v1/openapi.json lists the paths and what they take";
+    const LIST: &str = "GET /api/v1/openapi.json lists the paths and their parameters";
     match status {
         StatusCode::NOT_FOUND => ("There is no such path", format!("{path} is not known here: {LIST}")),
         StatusCode::METHOD_NOT_ALLOWED => {

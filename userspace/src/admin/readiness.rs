@@ -21,7 +21,7 @@ pub(super) fn unready_reasons(control: &Control) -> Vec<String> {
         reasons.push("stopping".to_owned());
     }
     if snapshot.listeners.is_empty() && !snapshot.model.has_services() {
-        reasons.push("no configuration is in force".to_owned());
+        reasons.push("no configuration is active".to_owned());
     }
     let missing = control.missing_features();
     let missing = missing.iter().filter(|missing| missing.is_required);

@@ -250,7 +250,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         }
         Err(refused) => problem(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The change was refused; what was in force stays in force",
+            "The change was refused; nothing has changed",
             &refused.error,
             &json!({}),
         ),

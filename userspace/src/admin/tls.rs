@@ -49,7 +49,7 @@ impl AdminCertificates {
                     let error = format!("{error:#}");
                     tracing::error!(
                         error,
-                        "The admin API's new certificate cannot be used; the one in force stays."
+                        "The admin API's new certificate cannot be used; the current one stays active."
                     );
                 }
             }

@@ -15,11 +15,11 @@ pub(super) async fn follow(control: Control) {
         let found = tokio::task::block_in_place(|| look(&control));
         if found != **control.shared.foreign_programs.load() {
             if found.is_empty() {
-                tracing::info!("No program of somebody else sees packets before ours any more.");
+                tracing::info!("No other program sees packets before signalbox's any more.");
             } else {
                 tracing::warn!(
                     programs = found.join("; "),
-                    "Programs of others see packets before ours, and may take them."
+                    "Other programs see packets before signalbox's, and may drop or redirect them."
                 );
             }
             control.shared.foreign_programs.store(Arc::new(found));

@@ -17,7 +17,7 @@ pub(super) fn start(control: &Control) {
     let thread = std::thread::Builder::new().name("interfaces".into());
     let begun = LinkWatch::open().and_then(|watch| thread.spawn(move || follow(watch, &control)));
     if let Err(error) = begun {
-        tracing::warn!(%error, "The kernel does not tell of new interfaces: each gets its programs some time later.");
+        tracing::warn!(%error, "The kernel does not report new interfaces: each gets its programs at the next look.");
     }
 }
 

@@ -80,7 +80,7 @@ impl RunningBalancer {
                 _ = interrupt.recv() => break,
                 _ = user2.recv() => successor.start(),
                 () = successor.ended() => {
-                    tracing::error!("The successor has ended before it served: this process goes on.");
+                    tracing::error!("The successor ended before it was serving: this process continues.");
                 }
                 Some(pid) = self.taken_over.recv() => {
                     tracing::info!(pid, "A new process has taken over the listening sockets: draining.");

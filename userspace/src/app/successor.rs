@@ -124,7 +124,7 @@ impl Successor {
                 tracing::info!(%program, "Starting a successor.");
                 self.starting = Some(starting);
             }
-            Err(error) => tracing::error!(%error, %program, "The successor cannot be started: this process goes on."),
+            Err(error) => tracing::error!(%error, %program, "The successor cannot be started: this process continues."),
         }
     }
 

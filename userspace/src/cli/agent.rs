@@ -10,10 +10,11 @@ use crate::source::agent::{self, Agent};
 /// Arguments of the agent: either a file, or all that a file would say.
 #[derive(clap::Args)]
 pub(super) struct AgentArgs {
-    /// The agent's file: version, cluster, kubernetes, balancers.
+    /// The agent's configuration file, with the keys version, cluster, kubernetes and balancers.
     #[arg(short = 'f', long, env = "SIGNALBOX_AGENT_CONFIG", value_name = "FILE", conflicts_with_all = ["cluster", "push"])]
     config: Option<PathBuf>,
-    /// The cluster's name, as balancers know it. It is watched by the service account of the agent's pod.
+    /// The cluster's name in the balancers' configuration. The agent watches the cluster with its pod's service
+    /// account.
     #[arg(long, value_name = "NAME", required_unless_present = "config", requires = "push")]
     cluster: Option<String>,
     /// The admin API of a balancer, such as https://balancer-1:8089; may be given several times.
@@ -22,10 +23,10 @@ pub(super) struct AgentArgs {
     /// File with the balancers' token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// PEM file with the authorities that have signed the balancers' certificates.
+    /// PEM file with the certificate authorities (CAs) of the balancers' certificates.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file with the agent's certificate, in place of a token.
+    /// PEM file with the agent's certificate, instead of a token.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// PEM file with the certificate's key.

@@ -16,11 +16,11 @@ use crate::source::client::percent_encoded;
 /// Changes of the certificates that have come by API.
 #[derive(Subcommand)]
 pub(super) enum CertificateCommand {
-    /// Give it a certificate, now and after restarts, in place of that of the name.
+    /// Set a certificate, which is kept over restarts. It replaces the one that was set under the same name.
     Put {
-        /// Name to remove or replace the certificate by, such as the host's.
+        /// Name under which the certificate is kept, to replace or remove it later; the hostname, for example.
         name: String,
-        /// PEM file with the certificate and its intermediates; may hold the key, too.
+        /// PEM file with the certificate and its intermediates; it may also hold the key.
         #[arg(long, value_name = "FILE")]
         cert: PathBuf,
         /// PEM file with the private key.
@@ -30,7 +30,7 @@ pub(super) enum CertificateCommand {
         #[arg(long, value_name = "FILE")]
         pass: Option<PathBuf>,
     },
-    /// Remove a certificate that was put.
+    /// Remove a certificate that was set with `put`.
     Remove { name: String },
 }
 
@@ -57,7 +57,7 @@ pub(super) fn run(what: Option<CertificateCommand>, args: &TableArgs) -> anyhow:
     } else if answer["in_force"] == true {
         print_text("in force")?;
     } else {
-        print_text("kept; not in force: no listener has `protocol: https`, or the file is not read yet")?;
+        print_text("kept, but not active: no listener has `protocol: https`, or the file has not been read yet")?;
     }
     for warning in answer["warnings"]
         .as_array()

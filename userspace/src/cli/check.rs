@@ -14,10 +14,10 @@ pub(super) struct CheckArgs {
     /// The file; - for standard input.
     #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
     file: Option<PathBuf>,
-    /// The file, as `signalbox run` has it.
+    /// The file, given in the same way as to `signalbox run`.
     #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Take warnings for errors.
+    /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
     #[arg(short, long, default_value = "table")]

@@ -6,8 +6,8 @@ use super::{OutputFormat, ShowArgs, client, show};
 
 #[derive(clap::Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Show the configuration in force, defaults included: the file, or what the API has put in its place, with
-    /// discovered routes and with weights that operators have set.
+    /// Show the current configuration with its defaults: the file or the configuration set by API, discovered routes,
+    /// and weights that operators have set.
     ///
     /// Prints YAML unless `-o json` is given. Secrets are left out.
     Show(ShowArgs),

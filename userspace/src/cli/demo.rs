@@ -24,7 +24,7 @@ pub struct DemoArgs {
     /// Port for the admin API.
     #[arg(long, default_value_t = 8089)]
     pub admin_port: u16,
-    /// End by itself after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u64>,
     /// Show the log.
@@ -139,7 +139,7 @@ fn welcome_text(args: &DemoArgs, socket: &std::path::Path) -> String {
     format!(
         "Two clusters, blue and green, of two hosts each; app.localhost goes to blue : green = 90 : 10.
 
-Watch it in a browser: http://127.0.0.1:{admin}/ui/ (its token, for rotation and migration: {TOKEN})
+Watch it in a browser: http://127.0.0.1:{admin}/ui/ (token for rotation and migration: {TOKEN})
 
 In another terminal, try:
 

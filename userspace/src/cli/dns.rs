@@ -27,23 +27,23 @@ pub(super) struct DnsArgs {
     /// A configuration file to take names and listeners from, instead of the running signalbox.
     #[arg(short = 'f', long, alias = "file", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The form of the records.
+    /// Format of the records.
     #[arg(short, long, default_value = "table")]
     output: DnsFormat,
     /// Time for which resolvers may keep a record, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_TTL)))]
     ttl: u32,
-    /// The zone that all names are to be in; in zone files, names are written relative to it.
+    /// The zone that all names must be in; in zone files, names are written relative to it.
     #[arg(long, value_name = "NAME", value_parser = zone)]
     zone: Option<Hostname>,
     /// Leave out names that are not in the zone.
     #[arg(long, requires = "zone")]
     skip_outside: bool,
-    /// A name server of the zone, for a whole zone file; with its addresses if it is in the zone. The first is the
-    /// primary one.
+    /// A name server of the zone, with its addresses if it is in the zone; needed for a complete zone file. The first
+    /// one is the primary.
     #[arg(long, requires = "zone", value_name = "NAME[=IP,...]", value_parser = name_server)]
     name_server: Vec<NameServer>,
-    /// Serial number of a whole zone file [default: seconds since 1970].
+    /// Serial number of the complete zone file [default: seconds since 1970].
     #[arg(long, requires = "name_server", value_name = "NUMBER")]
     serial: Option<u32>,
     /// An address at which clients reach the listeners, instead of virtual addresses and those of the listeners.
@@ -52,7 +52,7 @@ pub(super) struct DnsArgs {
     /// Only the addresses of this listener.
     #[arg(long, value_name = "NAME")]
     listener: Vec<String>,
-    /// Print the rows of a table alone, without titles.
+    /// Print only the rows of the table, without titles.
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -148,7 +148,7 @@ fn records(args: &DnsArgs, mut routed: RoutedNames) -> anyhow::Result<DnsTable> 
     }
     if !unfit.is_empty() {
         notes.push(format!(
-            "left out, since no host can have such a name in DNS: {}",
+            "left out, because the name is not valid for a host in DNS: {}",
             listed(&unfit)
         ));
     }

@@ -125,7 +125,8 @@ fn kernel_version() -> Finding {
         degraded(
             "kernel",
             version.to_string(),
-            "its socket maps have known defects: tier sockmap is used only where a listener demands it; 6.1.191, 6.12.104 or 6.18 and later have the fixes",
+            "its socket maps have known bugs: tier sockmap is used only where a listener demands it. Fixed in 6.1.191, \
+             6.12.104 and 6.18",
         )
     }
 }
@@ -137,7 +138,7 @@ fn btf() -> Finding {
         degraded(
             "BTF",
             "not there",
-            "the programs work without; bpftool shows less of them",
+            "the programs work without it, but bpftool shows less about them",
         )
     }
 }
@@ -147,7 +148,7 @@ fn jit() -> Finding {
         Some("0") => degraded(
             "BPF JIT",
             "off",
-            "the programs are interpreted, several times slower: sysctl -w net.core.bpf_jit_enable=1",
+            "the programs are interpreted, which is several times slower: sysctl -w net.core.bpf_jit_enable=1",
         ),
         Some(value) => ok("BPF JIT", format!("net.core.bpf_jit_enable = {value}")),
         // Not readable: kernels with CONFIG_BPF_JIT_ALWAYS_ON hide it from containers.
@@ -174,18 +175,19 @@ fn direct_return() -> Option<Finding> {
     }
     let mut wrong = Vec::new();
     if number("net/ipv4/conf/all/arp_ignore").unwrap_or(0) == 0 {
-        wrong.push("it answers ARP for them: net.ipv4.conf.all.arp_ignore=1 and arp_announce=2");
+        wrong.push("it answers ARP for these addresses: set net.ipv4.conf.all.arp_ignore=1 and arp_announce=2");
     }
     if number("net/ipv4/conf/all/rp_filter").unwrap_or(0) == 1 {
-        wrong.push("what a tunnel brings is dropped: net.ipv4.conf.all.rp_filter=0 (dsr-ipip only)");
+        wrong.push("packets from a tunnel are dropped: set net.ipv4.conf.all.rp_filter=0 (dsr-ipip only)");
     }
     if !decapsulates() {
         wrong.push(
-            "nothing decapsulates tunnels: a device of type ipip, or `signalbox unwrap INTERFACE` (dsr-ipip only)",
+            "nothing decapsulates tunnels: add a device of type ipip, or run `signalbox unwrap INTERFACE` (dsr-ipip \
+             only)",
         );
     }
     let found = format!(
-        "{} on lo: as a host of a service has it in modes dsr-l2 and dsr-ipip",
+        "{} on lo, as on a host of a service in mode dsr-l2 or dsr-ipip",
         on_loopback.join(", ")
     );
     Some(if wrong.is_empty() {
@@ -287,7 +289,8 @@ fn ports() -> Finding {
         degraded(
             "source ports",
             range,
-            "few connections to one port of a host at once: sysctl -w net.ipv4.ip_local_port_range='10240 65535'",
+            "only few connections to one port of a host are possible at once: sysctl -w \
+             net.ipv4.ip_local_port_range='10240 65535'",
         )
     }
 }
@@ -297,7 +300,8 @@ fn timewait() -> Finding {
         Some(0) => degraded(
             "TIME_WAIT",
             "net.ipv4.tcp_tw_reuse = 0",
-            "source ports run out sooner at many short connections: sysctl -w net.ipv4.tcp_tw_reuse=2 (loopback) or 1",
+            "source ports run out sooner with many short connections: sysctl -w net.ipv4.tcp_tw_reuse=2 (loopback) or \
+             1",
         ),
         Some(value) => ok("TIME_WAIT", format!("net.ipv4.tcp_tw_reuse = {value}")),
         None => ok("TIME_WAIT", "not readable here"),
@@ -319,7 +323,7 @@ fn socket_memory() -> Finding {
         (Some(read), Some(write)) => ok(
             "socket buffers",
             format!(
-                "up to {} KiB to read and {} KiB to write a socket",
+                "up to {} KiB to read and {} KiB to write for each socket",
                 read / 1024,
                 write / 1024
             ),
@@ -345,7 +349,9 @@ fn conntrack() -> Finding {
                 degraded(
                     "conntrack",
                     found,
-                    "it keeps entries of cut flows for days (nf_conntrack_tcp_timeout_established): nft add rule inet raw prerouting tcp dport { 80, 443 } notrack, and the same for the hosts' ports at output",
+                    "conntrack keeps entries of cut flows for days (nf_conntrack_tcp_timeout_established): nft add \
+                     rule inet raw prerouting tcp dport { 80, 443 } notrack, and the same for the hosts' ports at \
+                     output",
                 )
             }
         }

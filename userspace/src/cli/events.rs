@@ -17,15 +17,15 @@ use documents::{EventDocument, split_documents};
 
 #[derive(clap::Subcommand)]
 pub(super) enum EventsCommand {
-    /// Show how routing events are taken, which message waits, and which messages were set aside.
+    /// Show the connection to the broker, the message that blocks the others, and the dead letters.
     Show(super::ShowArgs),
-    /// Pass over the message that cannot be recorded: it is set aside as a dead letter, and the next one is taken.
+    /// Skip the message that cannot be recorded: it becomes a dead letter, and the next message is processed.
     Skip(SocketArgs),
-    /// Post the events of a file in their order, as if the broker had sent them.
+    /// Post the events of a file in order, as if the broker had sent them.
     ///
-    /// The file has YAML documents as the broker's plugin publishes them, or a JSON object on each line. Events that
-    /// are known already change nothing, so that a replay may be repeated. Exits with 1 if an event was refused; the
-    /// others are taken.
+    /// The file has YAML documents as the broker's plugin publishes them, or one JSON object per line. Events that are
+    /// already known change nothing, so a replay may be repeated. Exits with 1 if an event was refused; the other
+    /// events are processed.
     Replay {
         /// The file; - for standard input.
         file: PathBuf,
@@ -75,8 +75,8 @@ fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(reason) = state["blocked"]["reason"].as_str() {
         let attempts = &state["blocked"]["attempts"];
-        println!("a message waits, and all after it, after {attempts} attempts: {reason}");
-        println!("  `signalbox events skip` passes it over");
+        println!("a message cannot be recorded and blocks all after it ({attempts} attempts): {reason}");
+        println!("  to skip it: `signalbox events skip`");
     }
     for letter in state["dead_letters"].as_array().into_iter().flatten() {
         println!("set aside: {}", letter["reason"].as_str().unwrap_or_default());
@@ -134,7 +134,7 @@ fn replay(file: &Path, dry_run: bool, args: &super::ShowArgs) -> anyhow::Result<
     }
     let (would, changed) = (if dry_run { "would be " } else { "" }, stats.changed.len());
     println!(
-        "{} events {would}taken, {changed} applications {would}changed, {} events {would}refused",
+        "{} events {would}processed, {changed} applications {would}changed, {} events {would}refused",
         stats.taken, stats.refused
     );
     Ok(ExitCode::from(u8::from(stats.refused > 0)))
@@ -167,7 +167,7 @@ fn count_answer(stats: &mut ReplayStats, answer: &Value) {
         .extend(changed.filter_map(Value::as_str).map(str::to_owned));
     for (cluster, why) in outcome["refused"].as_object().into_iter().flatten() {
         eprintln!(
-            "{cluster}: recorded, but not in force: {}",
+            "{cluster}: recorded, but not applied: {}",
             why.as_str().unwrap_or_default()
         );
     }
@@ -188,7 +188,7 @@ fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Res
         _ => {
             let line = some.first().map_or(1, |piece| piece.first_line);
             bail!(
-                "line {line} and what follows it were not posted: {}; replay again",
+                "events from line {line} on were not posted: {}; replay the file again",
                 detail()
             );
         }

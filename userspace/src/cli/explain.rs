@@ -45,8 +45,12 @@ fn address_text(answer: &Value) -> String {
     let at = text(&answer["address"]);
     let _ = match (answer["service"].as_str(), answer["listener"].as_str()) {
         (Some(service), _) => writeln!(out, "{at}: service {service}"),
-        (None, Some(listener)) => writeln!(out, "{at}: listener {listener}; ask for a name to learn where it goes"),
-        (None, None) => writeln!(out, "{at}: neither a listener nor a layer-4 service has it"),
+        (None, Some(listener)) => writeln!(
+            out,
+            "{at}: listener {listener}; to learn where its connections go, explain \
+                                                 a name"
+        ),
+        (None, None) => writeln!(out, "{at}: no listener and no layer-4 service has this address"),
     };
     if let Some(clash) = answer["clash"].as_str() {
         let _ = writeln!(out, "  {clash}");
@@ -74,7 +78,7 @@ pub(super) fn name_text(answer: &Value) -> String {
     let mut out = String::new();
     let route = &answer["route"];
     if route.is_null() {
-        let _ = write!(out, "{}: no route has the name", text(&answer["host"]));
+        let _ = write!(out, "{}: no route has this name", text(&answer["host"]));
         let _ = match answer["did_you_mean"].as_str() {
             Some(other) => writeln!(out, "; did you mean {other}?"),
             None => writeln!(out),
@@ -130,10 +134,7 @@ pub(super) fn name_text(answer: &Value) -> String {
             let _ = match (termination, listener["tls"]["certificate"].as_str()) {
                 ("passthrough", _) => writeln!(out, "  TLS passes through to the host"),
                 (_, Some(certificate)) => writeln!(out, "  TLS ends here ({termination}), certificate {certificate}"),
-                (_, None) => writeln!(
-                    out,
-                    "  TLS ends here ({termination}), but no certificate names the host"
-                ),
+                (_, None) => writeln!(out, "  TLS ends here ({termination}), but no certificate has this name"),
             };
         }
         let shield = &listener["shield"];
@@ -179,10 +180,7 @@ pub(super) fn name_text(answer: &Value) -> String {
             }
         }
         if let Some(cluster) = listener["preferred_cluster"].as_str() {
-            let _ = writeln!(
-                out,
-                "  this client gets cluster {cluster} before all others (`prefer` of the route)"
-            );
+            let _ = writeln!(out, "  this client prefers cluster {cluster} (`prefer` of the route)");
         }
         if let Some(next) = listener["next_host"].as_str() {
             let _ = writeln!(out, "  next: {next}");

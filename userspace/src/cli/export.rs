@@ -10,7 +10,7 @@ use super::client::{self, SocketArgs};
 
 #[derive(clap::Args)]
 pub(super) struct ExportArgs {
-    /// The form of the table.
+    /// Format of the table.
     #[arg(long)]
     format: ExportFormat,
     /// Whether the hosts' http ports or their https ports (tls) are exported.

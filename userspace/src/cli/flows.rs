@@ -10,7 +10,7 @@ use crate::source::client::percent_encoded;
 pub(super) struct FlowsArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Print at most so many.
+    /// Print at most this many.
     #[arg(long, default_value_t = 100)]
     limit: usize,
     /// Only flows to this host.

@@ -28,7 +28,7 @@ const MAX_BEHIND_MS: u64 = 50;
 
 #[derive(clap::Subcommand)]
 pub(super) enum HaCommand {
-    /// Give virtual addresses to this node while it is well, until told to stop (SIGTERM: give them up; SIGHUP:
+    /// Give virtual addresses to this node while it is eligible, until told to stop (SIGTERM: give them up; SIGHUP:
     /// reload).
     Run {
         /// The configuration file; reloaded when it changes.
@@ -36,13 +36,14 @@ pub(super) enum HaCommand {
         config: PathBuf,
         #[command(flatten)]
         directory: DirectoryArgs,
-        /// The admin socket of signalbox, in place of the configuration's.
+        /// The admin socket of signalbox, instead of the one in the configuration.
         #[arg(long, env = "SIGNALBOX_SOCKET", value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// Check whether this node may have virtual addresses: whether signalbox is ready, and port or script say yes.
+    /// Check whether this node is eligible for virtual addresses: signalbox is ready, and the check by port or script
+    /// succeeds.
     ///
-    /// Exits with 0 if so, 1 if not: for `vrrp_script` in a keepalived.conf of your own.
+    /// Exits with 0 if it is, 1 if it is not. For `vrrp_script` in a hand-written keepalived.conf.
     Check {
         /// The configuration file.
         #[arg(short = 'f', long, env = "SIGNALBOX_CONFIG", value_name = "FILE")]
@@ -52,17 +53,17 @@ pub(super) enum HaCommand {
     Status(TableArgs),
     /// Show the other nodes with which flows are replicated.
     Sync(TableArgs),
-    /// Give a group up to another node, or all of them, until they are reclaimed.
+    /// Give a group, or all groups, up to another node until they are reclaimed.
     ///
-    /// Waits until the other nodes have this node's flows, and fails where they do not get them.
+    /// Waits until the other nodes have this node's flows, and fails if they do not get them.
     Release {
         #[command(flatten)]
         group: GroupArgs,
-        /// Release also where flows are lost by it.
+        /// Release even if flows are lost.
         #[arg(long)]
         force: bool,
     },
-    /// Let this node have a group again, or all of them.
+    /// Let this node have a group, or all groups, again.
     Reclaim(GroupArgs),
 }
 
@@ -75,7 +76,7 @@ pub(super) struct DirectoryArgs {
 
 #[derive(clap::Args)]
 pub(super) struct GroupArgs {
-    /// The group; all of them where none is named.
+    /// The group [default: all groups].
     group: Option<String>,
     #[command(flatten)]
     directory: DirectoryArgs,
@@ -162,7 +163,7 @@ fn status_text(answer: &Value, form: TableForm) -> String {
     let is = |key: &str| answer.get(key) == Some(&Value::Bool(true));
     let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
     if !is("configured") {
-        return "the configuration has no section `ha`: there are no addresses to share".to_owned();
+        return "the configuration has no section `ha`: no addresses are shared".to_owned();
     }
     let groups = show::table("ha_groups", &json!({ "ha_groups": answer.get("groups") }), form);
     let mut notes = vec![format!("{} on {}, mode {}", text("name"), text("node"), text("mode"))];
@@ -208,7 +209,7 @@ fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
         }
         if Instant::now() >= deadline {
             bail!(
-                "nothing is released, for flows would be lost: {} (--force: release all the same)",
+                "nothing is released, because flows would be lost: {} (--force releases anyway)",
                 behind.join("; ")
             );
         }

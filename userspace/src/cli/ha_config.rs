@@ -52,7 +52,7 @@ fn add_own_node(args: &mut HaConfigArgs) -> anyhow::Result<()> {
     let interface = args.interface.clone().map_or_else(signalbox_ha::of_default_route, Ok)?;
     let vips = ranges::parse(args.virtual_ips.as_deref().unwrap_or_default()).unwrap_or_default();
     let Some(own) = signalbox_ha::own_address(&interface, |address| vips.contains(address)) else {
-        bail!("OPENSHIFT_HA_UNICAST_PEERS: {interface} has no address to add this node by: give --nodes and --node");
+        bail!("OPENSHIFT_HA_UNICAST_PEERS: {interface} has no address to add this node with: give --nodes and --node");
     };
     let mut nodes: Vec<_> = args.named_nodes()?.into_iter().map(|(_, address)| address).collect();
     nodes.push(own);
@@ -170,5 +170,5 @@ fn apply(manifest: &str) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    bail!("neither `oc` nor `kubectl` is here: leave --create out, and apply what is printed")
+    bail!("neither `oc` nor `kubectl` is installed: leave --create out, and apply the printed manifest")
 }

@@ -11,7 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub fn init(filter: &str) -> Result<(), String> {
     let filter: Targets = filter
         .parse()
-        .map_err(|error| format!("the log filter {filter:?} is wrong: {error}"))?;
+        .map_err(|error| format!("the log filter {filter:?} is not valid: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = if std::io::stderr().is_terminal() {
         registry

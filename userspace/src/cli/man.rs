@@ -17,11 +17,11 @@ const FILES: [(&str, &str); 4] = [
     ),
     (
         "/run/signalbox/admin.sock",
-        "The admin socket, by which the other commands reach the running process.",
+        "The admin socket, through which the other commands reach the running process.",
     ),
     (
         "/var/lib/signalbox",
-        "What survives a restart: weights and rotations that were set, and discovered routes.",
+        "State that is kept over restarts: weights and rotations that were set, and discovered routes.",
     ),
     (
         "/sys/fs/bpf/signalbox",
@@ -32,7 +32,7 @@ const FILES: [(&str, &str); 4] = [
 const SIGNALS: [(&str, &str); 3] = [
     (
         "SIGTERM",
-        "Stop: no new connections, and time for the others to finish. The second one ends at once.",
+        "Stop: accept no new connections, and let open connections finish. A second SIGTERM ends the process at once.",
     ),
     ("SIGHUP", "Read the configuration again."),
     (

@@ -27,27 +27,27 @@ const NOT_MOVED: u8 = 4;
 #[command(group(clap::ArgGroup::new("which").multiple(true).args(["names", "namespace", "selector", "file", "all"])))]
 #[command(group(clap::ArgGroup::new("order").args(["list", "show", "pause", "resume", "abort"]).conflicts_with_all(["which", "from", "to"])))]
 pub(super) struct MigrateArgs {
-    /// Names of routes that are to move
+    /// Names of the routes to move
     names: Vec<String>,
     /// Cluster that serves the names now
     #[arg(long, value_name = "CLUSTER", requires = "to", requires = "which")]
     from: Option<String>,
-    /// Cluster that is to serve them
+    /// Cluster that will serve them
     #[arg(long, value_name = "CLUSTER", requires = "from")]
     to: Option<String>,
     /// All names that objects of this namespace (or application) claim, in addition to names
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// All names of which a claim has such labels now, in Kubernetes' grammar, in addition to names
+    /// All names with a claim whose labels now match this Kubernetes label selector, in addition to names
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Vec<String>,
     /// File with further names, separated by white space or lines; # begins a comment
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// All names of which the old cluster has traffic and that the new one serves too
+    /// All names that have traffic on the old cluster and that the new cluster also serves
     #[arg(long, conflicts_with_all = ["names", "namespace", "selector", "file"])]
     all: bool,
-    /// Clients that get the new cluster first, at a step of their own: addresses or prefixes
+    /// Clients that get the new cluster first, in a step before all others: addresses or prefixes
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
     testers: Vec<String>,
     /// Shares of the new cluster in percent, one after the other
@@ -64,22 +64,22 @@ pub(super) struct MigrateArgs {
     /// Percentage by which failed connects, broken connections or 5xx may exceed those of the old cluster
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     max_errors: f64,
-    /// Multiple of the old cluster's mean latency that the new one's may reach; 0: any
+    /// Highest mean latency of the new cluster, as a multiple of the old cluster's; 0: no limit
     #[arg(long, value_name = "FACTOR", default_value_t = 3.0)]
     max_latency: f64,
-    /// Connections or requests of the new cluster below which no rate is judged and no step ends
+    /// Connections or requests that the new cluster must have had before a rate is judged or a step ends
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     min_samples: u64,
-    /// Leave the other balancers of the configuration's `balancers` alone
+    /// Migrate on this balancer only, not on the others of the configuration's `balancers`
     #[arg(long, requires = "from")]
     only_here: bool,
     /// Show which names would move and in which steps, and change nothing
     #[arg(long, requires = "from")]
     dry_run: bool,
-    /// Return at once with the migration's number, instead of when it has ended
+    /// Return at once with the migration's number; do not wait until it has ended
     #[arg(long, requires = "from")]
     no_wait: bool,
-    /// Form of the report at the end
+    /// Format of the report at the end
     #[arg(long, value_enum, default_value_t = ReportFormat::Markdown)]
     report: ReportFormat,
     /// List the migrations of the running signalbox
@@ -88,13 +88,13 @@ pub(super) struct MigrateArgs {
     /// Show the report of a migration
     #[arg(long, value_name = "NUMBER")]
     show: Option<u64>,
-    /// Stay at the step that a migration has reached; its guards go on
+    /// Pause a migration at the step that it has reached; its guards stay active
     #[arg(long, value_name = "NUMBER")]
     pause: Option<u64>,
-    /// Hold the step of a paused migration anew, and go on
+    /// Resume a paused migration: hold its step again from the beginning, then continue
     #[arg(long, value_name = "NUMBER")]
     resume: Option<u64>,
-    /// Call a migration off: the weights from before are in force again
+    /// Abort a migration: restore the weights from before
     #[arg(long, value_name = "NUMBER")]
     abort: Option<u64>,
     #[command(flatten)]
@@ -161,7 +161,7 @@ pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         return print(&args, &begun, |begun| format!("migration {}", begun.id));
     }
     eprintln!(
-        "migration {}: {} from {} to {}; it goes on without this command (--pause, --abort {0})",
+        "migration {}: {} from {} to {}; it continues without this command (--pause, --abort {0})",
         begun.id,
         names_text(&begun),
         begun.plan.from,
@@ -195,7 +195,7 @@ fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
         let before = names.len();
         names.extend(lines.flat_map(str::split_whitespace).map(str::to_owned));
         if names.len() == before {
-            bail!("{}: there is no name in it", path.display());
+            bail!("{}: the file has no names", path.display());
         }
     }
     Ok(json!({
@@ -243,7 +243,7 @@ fn wait(socket: &Path, id: u64) -> anyhow::Result<Migration> {
             Err(error) => {
                 let since = *silent_since.get_or_insert_with(std::time::Instant::now);
                 if since.elapsed() >= RESTART_TIMEOUT {
-                    return Err(error.context(format!("migration {id} goes on with the next start of signalbox")));
+                    return Err(error.context(format!("migration {id} continues at the next start of signalbox")));
                 }
             }
         }

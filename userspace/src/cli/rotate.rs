@@ -19,32 +19,30 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Subcommand)]
 pub(super) enum RotateCommand {
-    /// Take subjects out of rotation: they get no new flows; flows that have not ended by themselves in time are
-    /// closed.
+    /// Take subjects out of rotation: they get no new flows, and flows that are still open at the time-out are closed.
     Out {
-        /// Hosts (east-1, or east/east-1), clusters, applications (app.example.com) or gears. Where a name could mean
-        /// several things, its kind goes in front: host:east/east-1, cluster:east, application:app.example.com,
-        /// gear:ID.
+        /// Hosts (east-1, or east/east-1), clusters, applications (app.example.com) or gears. If a name is ambiguous,
+        /// put its kind in front: host:east/east-1, cluster:east, application:app.example.com, gear:ID.
         #[arg(required_unless_present = "machine")]
         names: Vec<String>,
-        /// Every host at this IP address in every cluster, those that are discovered later included. May be given
-        /// again.
+        /// Every host at this IP address in every cluster, including hosts discovered later. May be given several
+        /// times.
         #[arg(long, value_name = "ADDRESS")]
         machine: Vec<IpAddr>,
         /// Reason, for others to read in `rotate list`.
         #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         reason: String,
-        /// Close the remaining flows after so many seconds [default: the configuration's `drain`, 120 where it says
-        /// nothing].
+        /// Close the remaining flows after this many seconds [default: the configuration's `drain`, or 120 if it is not
+        /// set].
         #[arg(long, value_name = "SECONDS")]
         timeout: Option<f64>,
-        /// Go on even if an application is left without a host, or no host is at a machine's address yet.
+        /// Proceed even if an application is left without a host, or if no host has a machine's address yet.
         #[arg(long)]
         force: bool,
-        /// Rotate on every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        /// Also rotate on every balancer of the configuration's `balancers`; succeeds only if all have done it.
         #[arg(long)]
         all_balancers: bool,
-        /// Return at once with the job's number, instead of when no flow is left.
+        /// Return at once with the job's number; do not wait until no flow is left.
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
@@ -54,10 +52,10 @@ pub(super) enum RotateCommand {
     In {
         #[arg(required_unless_present = "machine")]
         names: Vec<String>,
-        /// Hosts that were taken out by this IP address. May be given again.
+        /// Hosts that were taken out by this IP address. May be given several times.
         #[arg(long, value_name = "ADDRESS")]
         machine: Vec<IpAddr>,
-        /// Rotate on every balancer of the configuration's `balancers`, too; succeeds when all have done it.
+        /// Also rotate on every balancer of the configuration's `balancers`; succeeds only if all have done it.
         #[arg(long)]
         all_balancers: bool,
         #[command(flatten)]
@@ -67,7 +65,7 @@ pub(super) enum RotateCommand {
     List(TableArgs),
     /// Show the jobs: their progress, and the flows that they wait for.
     Jobs(TableArgs),
-    /// Cancel a job: its subjects are in again, their flows go on.
+    /// Cancel a job: its subjects are back in rotation, and their flows continue.
     Cancel {
         job: u64,
         #[command(flatten)]

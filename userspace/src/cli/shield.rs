@@ -20,19 +20,19 @@ pub(super) enum ShieldCommand {
     Deny(PrefixArgs),
     /// Allow addresses or prefixes although a shorter prefix is denied.
     Allow(PrefixArgs),
-    /// Forget what was denied or allowed by this command.
+    /// Remove prefixes that were denied or allowed with `signalbox shield`.
     Forget(PrefixArgs),
-    /// Replace all prefixes that were denied by this command with those of a file, one a line.
+    /// Replace all prefixes that were denied with `signalbox shield` by those of a file, one per line.
     Load {
         file: PathBuf,
-        /// Name of the listener or service; all without it.
+        /// Name of the listener or service [default: all].
         #[arg(long, value_name = "NAME")]
         on: Option<String>,
-        /// Deny even most of the clients that are connected, or more than a /8 (IPv6: a /16).
+        /// Proceed even if this denies most of the connected clients, or more than a /8 (IPv6: a /16).
         #[arg(long)]
         force: bool,
     },
-    /// Show what was denied and allowed by this command.
+    /// Show the prefixes that were denied and allowed with `signalbox shield`.
     List,
     /// Explain how each listener and service treats a client.
     Explain {
@@ -46,10 +46,10 @@ pub(super) struct PrefixArgs {
     /// Address or prefix, such as 192.0.2.7 or 2001:db8::/32.
     #[arg(required = true, value_parser = net)]
     prefixes: Vec<IpNet>,
-    /// Name of the listener or service; all without it.
+    /// Name of the listener or service [default: all].
     #[arg(long, value_name = "NAME")]
     on: Option<String>,
-    /// Deny even most of the clients that are connected, or more than a /8 (IPv6: a /16).
+    /// Proceed even if this denies most of the connected clients, or more than a /8 (IPv6: a /16).
     #[arg(long)]
     force: bool,
 }

@@ -23,10 +23,10 @@ use super::{OutputFormat, ShowArgs, client};
 pub(super) struct TableArgs {
     #[command(flatten)]
     pub(super) show: ShowArgs,
-    /// Print the rows alone: no titles, and no notes below.
+    /// Print only the rows: no titles, and no notes below.
     #[arg(long)]
     no_headers: bool,
-    /// Show the table again each so many seconds [default: 2], until Ctrl-C.
+    /// Repeat the table at this interval in seconds [default: 2], until Ctrl-C.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = interval)]
     watch: Option<Duration>,
 }
@@ -89,7 +89,10 @@ pub(super) fn print_table(
     let form = || TableForm::of_output().with_headers(!args.no_headers);
     match (args.show.output, args.watch) {
         (OutputFormat::Table, Some(interval)) => terminal::repeat(interval, || Ok(text(&ask()?, form()))),
-        (_, Some(_)) => bail!("--watch repeats tables: leave --output out, or ask again for each document"),
+        (_, Some(_)) => bail!(
+            "--watch repeats tables only: leave --output out, or run the command again for each \
+                               document"
+        ),
         (OutputFormat::Table, None) => {
             print_text(&text(&ask()?, form()))?;
             Ok(ExitCode::SUCCESS)
@@ -177,7 +180,7 @@ pub fn table(what: &str, answer: &Value, form: TableForm) -> String {
     let titles: Vec<_> = left_out.map(|((title, _), _)| *title).collect();
     let mut notes = Vec::new();
     if !titles.is_empty() {
-        notes.push(format!("no room for {}; `| cat` shows all", titles.join(", ")));
+        notes.push(format!("no room for {}; `| cat` shows all columns", titles.join(", ")));
     }
     if let Some(total) = answer
         .get("total")
@@ -289,7 +292,7 @@ mod tests {
         ] });
         let text = table("hosts", &answer, WHOLE);
         for expected in [
-            "healthy, set aside",
+            "healthy, ejected",
             "1.5 KiB",
             "5 B",
             "HTTP 200; TLS: its certificate has expired",

@@ -28,7 +28,7 @@ use super::client::{SocketArgs, block_on};
 use super::show;
 use crate::source::client::ApiClient;
 
-/// Watch a running signalbox in the terminal: connections, hosts, routes, flows, as they change.
+/// Watch a running signalbox in the terminal: connections, hosts, routes and flows as they change.
 ///
 /// ? shows the keys. Without a terminal, --once prints the overview. NO_COLOR is honoured.
 #[derive(clap::Args)]
@@ -38,10 +38,10 @@ pub(super) struct TopArgs {
     /// Watch the signalbox whose admin API has this URL, such as http://127.0.0.1:8089, instead of one on this machine.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// File with the token of the API at --url: without it nothing can be rotated there.
+    /// File with the token of the API at --url. Without it, hosts cannot be rotated there.
     #[arg(long, value_name = "FILE", requires = "url")]
     token_file: Option<PathBuf>,
-    /// PEM file with the authorities that have signed the certificate at --url.
+    /// PEM file with the certificate authorities (CAs) of the certificate at --url.
     #[arg(long, value_name = "FILE", requires = "url")]
     ca: Option<PathBuf>,
     /// Print the overview once, as text.
@@ -81,7 +81,7 @@ pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     }
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if !std::io::stdout().is_terminal() || is_dumb {
-        bail!("this is no terminal that can show a picture: --once prints the overview as text");
+        bail!("standard output is not a terminal that can show this view: --once prints the overview as text");
     }
     block_on(screen::watch(Arc::new(client), text::safe(&address)))
 }

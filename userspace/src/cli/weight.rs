@@ -17,11 +17,11 @@ pub(super) struct WeightArgs {
     /// that is left out gets nothing.
     #[arg(value_name = "NAME|CLUSTER=WEIGHT")]
     words: Vec<String>,
-    /// All names that objects of this namespace (or application) claim, in whatever cluster, in addition to names
+    /// All names that objects of this namespace (or application) claim, in any cluster, in addition to names
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// All names of which a claim has such labels now, in Kubernetes' grammar, in addition to names:
-    /// app=shop,tier!=batch
+    /// All names with a claim whose labels now match this Kubernetes label selector, such as app=shop,tier!=batch, in
+    /// addition to names
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Vec<String>,
     /// File with further names: a name and its weights on each line, # begins a comment
@@ -36,7 +36,7 @@ pub(super) struct WeightArgs {
     /// Set the weights even if a name is left without a host that takes connections
     #[arg(long)]
     force: bool,
-    /// Print the rows of what would change alone, without titles.
+    /// Print only the rows of the changes, without titles.
     #[arg(long, requires = "dry_run")]
     no_headers: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
     let (names, clusters) = words(weight.words.iter().map(String::as_str))?;
     let has_names = !(names.is_empty() && weight.namespace.is_empty() && weight.selector.is_empty());
     if weight.clear && !clusters.is_empty() {
-        bail!("--clear takes weights back: name no weights beside it");
+        bail!("--clear removes weights: give no weights with it");
     }
     if has_names && clusters.is_empty() && !weight.clear {
         bail!("which weights? For example: signalbox weight app.example.com east=20 west=80");
@@ -83,10 +83,13 @@ fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
             let line = line.split('#').next().unwrap_or_default();
             let (names, clusters) = words(line.split_whitespace()).with_context(place)?;
             if !names.is_empty() && clusters.is_empty() && !weight.clear {
-                bail!("{}: no weights, as in: app.example.com east=20 west=80", place());
+                bail!(
+                    "{}: no weights; write, for example: app.example.com east=20 west=80",
+                    place()
+                );
             }
             if names.is_empty() && !clusters.is_empty() {
-                bail!("{}: no name in front of the weights", place());
+                bail!("{}: no name before the weights", place());
             }
             routes.extend(
                 names

@@ -197,7 +197,8 @@ impl Etcd {
                         tracing::warn!(
                             revision = records.revision,
                             before = last,
-                            "The shared table's revision has gone back: etcd was restored from a backup, or made anew."
+                            "The shared table's revision has gone back: etcd was restored from a backup, or created \
+                             again."
                         );
                     }
                     last = records.revision;
@@ -211,7 +212,7 @@ impl Etcd {
                 Err(error) => {
                     tracing::warn!(
                         error = crate::sys::error_chain(&error),
-                        "The shared table in etcd cannot be read: its last known content stays in force."
+                        "The shared table in etcd cannot be read: its last known content stays active."
                     );
                     tokio::time::sleep(backoff.pause()).await;
                 }

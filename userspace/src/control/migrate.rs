@@ -201,7 +201,7 @@ impl Control {
             migration = id,
             state = migration.state.as_str(),
             by,
-            "Migration ordered otherwise."
+            "Migration paused, resumed or aborted by request."
         );
         Some(saved.map(|()| migration))
     }
@@ -220,7 +220,7 @@ impl Control {
     pub async fn run_migrations(self) {
         loop {
             if let Err(error) = self.update_testers().await {
-                tracing::error!(error, "The testers of migrations could not be put in force.");
+                tracing::error!(error, "The testers of migrations could not be applied.");
             }
             for known in self.migrations.running() {
                 self.tend_migration(known).await;
@@ -317,7 +317,7 @@ impl Control {
                 "A guard has failed: the migration is rolled back."
             );
         } else {
-            tracing::info!(migration = id, state, percent, reason, "Migration goes on.");
+            tracing::info!(migration = id, state, percent, reason, "Migration continues.");
         }
         self.migrations.count(migration);
         // The decision is on disk before the weights: if the process is killed in between, the next one carries it out.
@@ -330,11 +330,7 @@ impl Control {
             return;
         }
         if let Err(error) = self.update_testers().await {
-            tracing::error!(
-                migration = id,
-                error,
-                "Testers still get the new cluster: it is tried again."
-            );
+            tracing::error!(migration = id, error, "Testers still get the new cluster: retrying.");
         }
         if !migration.plan.only_here {
             // Other balancers roll back in the same round. Those that do not answer are asked again.
@@ -360,7 +356,7 @@ impl Control {
             tracing::error!(
                 migration = migration.id,
                 error = refused.error,
-                "The weights of a migration could not be set: it is tried again."
+                "The weights of a migration could not be set: retrying."
             );
             return;
         }
@@ -373,7 +369,11 @@ impl Control {
 
     async fn save_or_log(&self, id: u64) {
         if let Err(error) = self.save_migration(id).await {
-            tracing::error!(migration = id, error, "How far a migration is could not be written.");
+            tracing::error!(
+                migration = id,
+                error,
+                "The progress of a migration could not be written."
+            );
         }
     }
 }

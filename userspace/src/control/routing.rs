@@ -94,7 +94,7 @@ impl RoutingSupervisor {
                 self.failed = None;
             }
             Err(error) if self.failed.as_ref() != Some(settings) => {
-                tracing::error!(error, "Routing events are not taken.");
+                tracing::error!(error, "Routing events are not received.");
                 self.failed = Some(settings.clone());
             }
             Err(_) => {}

@@ -224,7 +224,7 @@ impl Store {
                         "Configuration applied."
                     ),
                     Err(error) => {
-                        tracing::error!(source, error, "Configuration refused: the current one stays in force.");
+                        tracing::error!(source, error, "Configuration refused: the current one stays active.");
                     }
                 }
                 let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
@@ -429,7 +429,7 @@ impl Store {
                 if !is_settled {
                     tracing::error!(
                         waited_s = SHIELD_TIMEOUT.as_secs(),
-                        "The shield is neither in force nor refused: listeners open without it."
+                        "The shield is neither active nor refused: listeners open without it."
                     );
                 }
             }

@@ -179,7 +179,7 @@ pub fn serve(
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "The takeover failed: this process goes on.");
+                    tracing::warn!(%error, "The takeover failed: this process continues.");
                     let _ = events.send(StoreEvent::HandOverFailed);
                 }
             }

@@ -200,7 +200,7 @@ impl KernelPeek {
             ..self.config()
         };
         if let Err(error) = gone.and_then(|()| self.peek.set_config(config)) {
-            tracing::warn!(%error, "The kernel peek could not be told to stop.");
+            tracing::warn!(%error, "The kernel peek could not be stopped.");
         }
     }
 

@@ -77,7 +77,7 @@ fn reread(path: &Path, seen: Option<FileStamp>, known: Option<File>) -> File {
         Some(error) if known.as_ref().is_none_or(|known| known.error != trouble) => {
             tracing::error!(
                 error,
-                "A file of prefixes cannot be used; the prefixes last read from it stay in force."
+                "A file of prefixes cannot be used; the prefixes last read from it stay active."
             );
         }
         None => tracing::info!(file = %path.display(), "A file of prefixes has been read."),

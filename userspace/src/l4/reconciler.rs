@@ -66,7 +66,7 @@ impl Reconciler {
     pub(super) fn reload_larger(&mut self, snapshot: &crate::state::Snapshot) -> bool {
         let made = self.load_programs(snapshot, true);
         if made {
-            tracing::info!("There was no room for so many prefixes or sources: the shield's maps are made anew.");
+            tracing::info!("The shield's maps were too small for the prefixes or sources: larger ones are created.");
         }
         made
     }
@@ -93,7 +93,7 @@ impl Reconciler {
                     if kernel.missing & part != 0 {
                         tracing::error!(
                             what,
-                            "The kernel refuses a part of the layer-4 programs; the rest is in force."
+                            "The kernel refuses some of the layer-4 programs; the others are active."
                         );
                     }
                 }

@@ -125,18 +125,18 @@ impl Sweeper {
                     if counts.closed > 0 {
                         tracing::warn!(
                             flows = counts.closed,
-                            "Flows of hosts that have been out for long are closed."
+                            "Flows of hosts that have long been out of rotation are closed."
                         );
                     }
                     let listener = |name: &str, source| shared.connections_of(name, from_words(source));
                     if let Err(error) = guard_view::write_conn_counts(&kernel, &limited, &counts.conn_counts, listener)
                     {
-                        tracing::warn!(%error, "Connections of sources could not be counted.");
+                        tracing::warn!(%error, "Connections per source address could not be counted.");
                     }
                     let before = self.counts.load_full();
                     self.counts.store(Arc::new(counts.with_previous(&before)));
                 }
-                Err(error) => tracing::warn!(%error, "The flows of services could not be gone through."),
+                Err(error) => tracing::warn!(%error, "The flows of services could not be listed."),
             }
             pause = interval.max(began.elapsed() * MIN_PAUSE_FACTOR);
         }

@@ -162,7 +162,8 @@ impl ConnectionLog {
                     let _ = self.queue.set(sender);
                 }
                 Err(error) => {
-                    tracing::error!(%error, "The thread of the log of connections could not be started: nothing is logged.");
+                    tracing::error!(%error, "The thread of the access log could not be started: no connection is \
+                                             logged.");
                 }
             }
         }

@@ -320,7 +320,7 @@ async fn sweep_when_asked(node: Rc<Node>) {
     loop {
         node.sweeps.notified().await;
         if let Err(error) = sweep(&node).await {
-            tracing::warn!(%error, "Addresses that have moved could not be looked after; it is tried again.");
+            tracing::warn!(%error, "Addresses that have moved could not be maintained; retrying.");
         }
     }
 }
@@ -405,10 +405,7 @@ fn end(cut: &Cut, addresses: &[IpAddr]) -> std::io::Result<()> {
     let has_left = |address: &IpAddr| interfaces::name_of_address(*address).is_none();
     let left: Vec<_> = addresses.iter().copied().filter(has_left).collect();
     match cut.reset_connections(&left) {
-        Ok(connections) => tracing::info!(
-            connections,
-            "A drain is over: connections that are left have been reset."
-        ),
+        Ok(connections) => tracing::info!(connections, "A drain is over: remaining connections have been reset."),
         Err(error) => tracing::warn!(%error, "Connections that are left at the end of a drain could not be reset."),
     }
     cut.end_draining(addresses)

@@ -45,7 +45,7 @@ impl Receivers {
         if *self.last_error.borrow() == text {
             tracing::debug!(%from, %error, "A node is refused.");
         } else {
-            tracing::warn!(%from, %error, "A node is refused: likewise whenever it comes with the same mistake.");
+            tracing::warn!(%from, %error, "A node is refused. Further refusals for the same reason are not logged.");
             *self.last_error.borrow_mut() = text;
         }
     }

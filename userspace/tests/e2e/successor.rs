@@ -127,7 +127,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
         let said = || {
             old.proc
                 .log()
-                .matches("The successor has ended before it served")
+                .matches("The successor ended before it was serving")
                 .count()
                 == times
         };

@@ -40,7 +40,7 @@ export function Shield() {
   return html`<h1>Shield</h1>
     <p class="about">What the kernel drops before any socket sees it.</p>
     <${Failure} error=${error} /><${Troubles} list=${data?.troubles} />
-    <${Records} caption="Guarded listeners and services" rows=${data?.guards ?? []} empty="Nothing is shielded: write shield: {} into a listener or service." />
+    <${Records} caption="Guarded listeners and services" rows=${data?.guards ?? []} empty="Nothing is shielded: add shield: {} to a listener or service." />
     <${Deny} />
     <h2>Dropped packets <small>samples, live</small></h2>
     <${Table} caption="Dropped packets" rows=${drops} empty="None so far."

@@ -155,7 +155,7 @@ impl Supervisor {
                 is_well,
                 may_preempt = condition.may_preempt,
                 reasons = condition.reasons.join("; "),
-                "Whether this node may have addresses has been decided."
+                "This node's eligibility for addresses has changed."
             );
             if is_eligible && planned::reclaims(&settings.ha) {
                 self.reclaim(&settings).await;
@@ -310,7 +310,7 @@ impl Supervisor {
             Ok(chains) => tracing::info!(chains, "The firewall lets VRRP in."),
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "The firewall could not be told to let VRRP in.");
+                tracing::warn!(error, "The firewall rules that let VRRP in could not be added.");
             }
         }
     }

@@ -113,7 +113,7 @@ impl CutHooks {
             if !all {
                 tracing::warn!(
                     interface = interface.name,
-                    "Somebody has removed a cut-through program from an interface: it is attached again."
+                    "A cut-through program was removed from an interface by another process: it is attached again."
                 );
             }
             all

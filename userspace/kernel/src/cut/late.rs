@@ -85,7 +85,7 @@ impl Cut {
         };
         if let Err(error) = segment.send() {
             // The host asks on its own when its persist timer expires (RFC 9293, section 3.8.6.1).
-            tracing::debug!(%error, "A host could not be told of its client's window.");
+            tracing::debug!(%error, "A host could not be informed of its client's window.");
         }
     }
 

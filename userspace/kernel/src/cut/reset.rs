@@ -73,7 +73,8 @@ pub(super) fn log_failure(error: &std::io::Error) {
     } else {
         tracing::warn!(
             %error,
-            "A reset could not be sent: client and host of an ended flow wait in vain. It takes CAP_NET_RAW. Further ones are logged at level debug."
+            "A reset could not be sent: client and host of an ended flow wait until their time-outs. It needs \
+             CAP_NET_RAW. Further failures are logged at level debug."
         );
     }
 }

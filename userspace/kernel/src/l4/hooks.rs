@@ -182,7 +182,7 @@ impl L4Hooks {
                 tracing::warn!(
                     interface = on.interface,
                     hook = on.hook,
-                    "Somebody has removed a layer-4 program from an interface: it is attached again."
+                    "A layer-4 program was removed from an interface by another process: it is attached again."
                 );
             }
             is_there

@@ -22,12 +22,12 @@ impl Pins {
             Ok(names) => tracing::warn!(
                 ?names,
                 directory = %self.dir.display(),
-                "Somebody has removed pins of maps: they are pinned again."
+                "Pins of maps were removed by another process: they are restored."
             ),
             Err(error) => tracing::warn!(
                 %error,
                 directory = %self.dir.display(),
-                "Somebody has removed pins of maps, and they could not be made again."
+                "Pins of maps were removed by another process, and could not be restored."
             ),
         }
     }

@@ -192,7 +192,7 @@ impl Hub {
         self.status
             .mark_heard_at(listed.map(|feed| feed.heard_ms).min().unwrap_or_else(unix_ms));
         if !std::mem::take(&mut self.logged).is_empty() {
-            tracing::info!(source = %self.source, "The API server is heard again.");
+            tracing::info!(source = %self.source, "The API server answers again.");
         }
     }
 

@@ -51,7 +51,7 @@ impl MalformedObjects {
                 feed = self.feed,
                 object = key,
                 error,
-                "An object is left out: it makes no sense."
+                "An object is left out: it is not valid."
             );
         }
         if self.present.len() < MAX_REMEMBERED || self.present.contains_key(&key) {

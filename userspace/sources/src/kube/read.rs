@@ -209,7 +209,7 @@ impl Reader {
                 feed,
                 now,
                 known,
-                "The API server has got an older past: everything is listed again."
+                "The API server has gone back to an older state: everything is listed again."
             );
         }
         Ok(now < known)

@@ -63,7 +63,7 @@ pub(super) async fn run(spi: Arc<RoutingSpi>) -> Infallible {
             let error = format!("{broker}: {error}");
             // Logged once for each error: an attempt that fails again is no change of state.
             if said.insert(error.clone()) {
-                tracing::warn!(error, "The broker of routing events is out of reach.");
+                tracing::warn!(error, "The broker of routing events cannot be reached.");
             }
             if took || said.len() >= MAX_ERROR_CHARS {
                 said.clear();
@@ -84,7 +84,7 @@ async fn serve(spi: &Arc<RoutingSpi>, session: &mut Session, took: &mut bool) ->
     loop {
         match session.next_event().await? {
             BrokerEvent::Subscribed => {
-                tracing::info!("Routing events are coming in.");
+                tracing::info!("Routing events are received.");
                 subscribed = true;
                 spi.status.mark_heard();
             }
@@ -134,7 +134,7 @@ async fn take(spi: &Arc<RoutingSpi>, session: &mut Session, message: &Message) -
             Err((reason, text)) => add_dead_letter(spi, session, &reason, &text).await?,
         };
         let Err(error) = result else { return Ok(()) };
-        tracing::warn!(%error, "A routing event waits.");
+        tracing::warn!(%error, "A routing event cannot be recorded and waits.");
         spi.status.events.inc("waiting");
         let error = error.to_string();
         let text = String::from_utf8_lossy(&message.body);
@@ -163,7 +163,7 @@ async fn add_dead_letter(
 ) -> Result<Result<(), EventsError>, String> {
     let result = session.run_with_heart_beats(spi.add_dead_letter(reason, text)).await?;
     if result.is_ok() {
-        tracing::warn!(reason, "A message is no routing event: it was set aside.");
+        tracing::warn!(reason, "A message is not a routing event: it is kept as a dead letter.");
     }
     Ok(result)
 }

@@ -177,7 +177,7 @@ impl Intake {
         if let Err(error) = self.ledger.record(&self.dead.record_of(&letter)) {
             tracing::warn!(
                 error,
-                "A message that was skipped is known until this process ends, and no longer."
+                "A skipped message could not be recorded: it is remembered only until this process ends."
             );
         }
         self.dead.add(letter.clone());

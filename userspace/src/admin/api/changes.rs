@@ -7,7 +7,8 @@ use crate::admin::{applications, certificates, discovery, explain, ha, log, muta
 /// Adds the operations that change state.
 pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     api.with(
-        &change("diffConfig", POST, "/api/v1/diff", "What a configuration would change", RequestKind::Configuration),
+        &change("diffConfig", POST, "/api/v1/diff", "Changes that a configuration would make",
+                 RequestKind::Configuration),
         explain::diff_config,
     )
     .with(
@@ -19,13 +20,13 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "reopenLog",
             POST,
             "/api/v1/log/reopen",
-            "Open the file of the log of connections anew: it has been renamed",
+            "Reopen the file of the access log after it has been renamed",
             RequestKind::Nothing,
         ),
         log::reopen,
     )
     .with(
-        &change("putConfig", PUT, "/api/v1/config", "Put a configuration in force", RequestKind::Configuration),
+        &change("putConfig", PUT, "/api/v1/config", "Apply a configuration", RequestKind::Configuration),
         mutate::config,
     )
     .with(
@@ -33,7 +34,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "putRouteWeights",
             PUT,
             "/api/v1/routes/{host}",
-            "Weights of a route, until they are taken back",
+            "Set weights of a route, until they are removed",
             RequestKind::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
         ),
         weights::put_one,
@@ -43,8 +44,8 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "putWeights",
             PUT,
             "/api/v1/weights",
-            "Weights of many routes, by name, namespace or label selector, all or none; null takes them back; dry_run shows what \
-             would change",
+            "Set weights of many routes, by name, namespace or label selector, all or none; null removes them; dry_run \
+             shows what would change",
             RequestKind::Json(
                 r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } },
                      "selectors": { "app=shop,tier!=batch": { "east": 50, "west": 50 } }, "dry_run": true }"#,
@@ -57,7 +58,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "replaceShieldPrefixes",
             PUT,
             "/api/v1/shield/prefixes/{name}",
-            "Prefixes of a listener or a service, or of all (*), in place of those before",
+            "Replace the prefixes of a listener or a service, or of all (*)",
             RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
         ),
         shield::replace,
@@ -67,7 +68,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "editShieldPrefixes",
             POST,
             "/api/v1/shield/prefixes/{name}",
-            "More prefixes, or fewer",
+            "Add or remove prefixes",
             RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
         ),
         shield::edit,
@@ -77,7 +78,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "putCertificate",
             PUT,
             "/api/v1/certificates/{name}",
-            "Keep a certificate, in place of that of the name; PEM texts, of which one may hold both",
+            "Set or replace the certificate of a name; PEM texts, of which one may hold both",
             RequestKind::Json(
                 r#"{ "certificate": "-----BEGIN CERTIFICATE-----...", "key": "-----BEGIN PRIVATE KEY-----...",
                      "pass_phrase": null }"#,
@@ -90,7 +91,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "deleteCertificate",
             DELETE,
             "/api/v1/certificates/{name}",
-            "Forget a certificate that has come by API",
+            "Remove a certificate that was set by API",
             RequestKind::Nothing,
         ),
         certificates::delete,
@@ -134,7 +135,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
                 "followEligibility",
                 POST,
                 "/api/v1/ha/follow",
-                "Whether this node may have virtual addresses, as it changes; for the supervisor alone",
+                "Whether this node is eligible for virtual addresses, as it changes; only for the supervisor",
                 RequestKind::Nothing,
             )
         },
@@ -145,7 +146,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "startRotation",
             POST,
             "/api/v1/rotations",
-            "Take something out of rotation, or in; timeout is in seconds",
+            "Take a subject out of rotation, or back in; timeout is in seconds",
             RequestKind::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
         ),
         rotations::start,
@@ -155,7 +156,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "cancelJob",
             DELETE,
             "/api/v1/jobs/{id}",
-            "Call a job off: what it took out is in again",
+            "Cancel a job: its subjects are back in rotation",
             RequestKind::Nothing,
         ),
         rotations::cancel,
@@ -165,7 +166,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "putDiscovery",
             PUT,
             "/api/v1/clusters/{cluster}/learned",
-            "All that an agent knows of a cluster",
+            "Everything that an agent knows about a cluster",
             RequestKind::Json(
                 r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
                      "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web", "labels": { "app": "shop" } }] }"#,
@@ -204,7 +205,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "skipRoutingEvent",
             POST,
             "/api/v1/routing-events/skip",
-            "Pass over the message from the broker that cannot be recorded; it is one of the dead letters then",
+            "Skip the message from the broker that cannot be recorded; it becomes a dead letter",
             RequestKind::Nothing,
         ),
         applications::skip,
@@ -214,7 +215,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "forgetDiscovery",
             DELETE,
             "/api/v1/sources/{source}/clusters/{cluster}",
-            "Forget what a source has reported of a cluster",
+            "Remove everything that a source has reported about a cluster",
             RequestKind::Nothing,
         ),
         discovery::forget,

@@ -77,7 +77,7 @@ impl Scrape {
         )?;
         out.counter(
             "ha_sync_flows",
-            "Flows of this node that another one was told of",
+            "Flows of this node that were reported to another node",
             counts(|peer| peer.flows_sent.get()),
         )?;
         out.counter(
@@ -123,7 +123,7 @@ impl Scrape {
         let unprotected = Unprotected::LABELS.iter().zip(&sync.unprotected);
         out.counter(
             "ha_unprotected",
-            "Connections to virtual addresses that no other node can carry on",
+            "Connections to virtual addresses that no other node can continue",
             unprotected.map(|(reason, count)| (vec![("reason", *reason)], count.get())),
         )?;
         let ends = sync.refused.get();

@@ -47,7 +47,7 @@ impl Scrape {
         )?;
         out.seconds(
             "migration_going_back",
-            "Time from a failed guard or an abort until the weights from before were in force",
+            "Time from a failed guard or an abort until the weights from before were restored",
             [(Vec::new(), &counters.going_back)],
         )
     }

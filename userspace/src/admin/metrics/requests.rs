@@ -38,7 +38,7 @@ impl Scrape {
             .map(|l| (vec![("listener", l.name.as_str())], l.bytes_behind_request.get()));
         out.counter(
             "bytes_behind_request",
-            "Bytes that clients had sent behind a request that was cut, dropped with their socket",
+            "Bytes that clients had sent after a request that was cut, dropped with their socket",
             behind,
         )?;
         let late = snapshot

@@ -68,7 +68,7 @@ impl Scrape {
         let log = &self.0.shared.log;
         out.counter(
             "connection_log_lines",
-            "Lines written to the log of connections",
+            "Lines written to the access log",
             [(Vec::new(), log.written.get())],
         )?;
         let dropped = log
@@ -77,7 +77,7 @@ impl Scrape {
             .map(|(reason, n)| (vec![("reason", reason)], n));
         out.counter(
             "connection_log_dropped",
-            "Lines of the log of connections that were not written",
+            "Lines of the access log that were not written",
             dropped,
         )
     }

@@ -68,7 +68,7 @@ impl Scrape {
         let troubles = self.0.services.problems().len();
         out.gauge(
             "service_troubles",
-            "What of layer-4 services is not as it should be; `signalbox services` says what",
+            "Problems of layer-4 services; `signalbox services` lists them",
             [(Vec::new(), troubles as f64)],
         )?;
         self.exposed(out)

@@ -81,7 +81,7 @@ impl Scrape {
         ];
         out.gauge(
             "certificates",
-            "Certificates in force, and files of certificates that cannot be used",
+            "Active certificates, and certificate files that cannot be used",
             states.map(|(state, n)| (vec![("state", state)], n as f64)),
         )
     }

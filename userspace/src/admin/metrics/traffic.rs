@@ -52,7 +52,7 @@ impl Scrape {
             });
         out.counter(
             "peek",
-            "What the first bytes of connections said",
+            "Connections by the protocol that their first bytes showed",
             peeks.collect::<Vec<_>>(),
         )?;
         let refused = snapshot
@@ -74,7 +74,7 @@ impl Scrape {
         let peeking = peeking.filter(|(listener, _)| listener.protocol != Protocol::Tcp);
         out.seconds(
             "peek_duration",
-            "Time until a connection said where it wants to go",
+            "Time until a connection's destination was known",
             peeking.map(|(_, (l, labels))| (labels, &l.peek_seconds)),
         )?;
         if let Some(counters) = &self.0.counters {
@@ -174,11 +174,11 @@ impl Scrape {
                 .map(|h| (h, vec![("cluster", h.cluster.as_str()), ("host", h.name.as_str())]))
         };
         let up = all().map(|(h, labels)| (labels, f64::from(u8::from(h.health().0 == Health::Healthy))));
-        out.gauge("backend_up", "1 if the last checks call the host healthy", up)?;
+        out.gauge("backend_up", "1 if the host is healthy by its last checks", up)?;
         let ejected = all().map(|(h, labels)| (labels, f64::from(u8::from(h.ejected.load(Relaxed)))));
         out.gauge(
             "backend_ejected",
-            "1 if the host is set aside after failed connects",
+            "1 if the host is ejected after failed connects",
             ejected,
         )?;
         out.gauge(

@@ -60,7 +60,7 @@ pub(super) fn in_file(model: &Model) -> RoutedNames {
     let groups = model.ha.iter().flat_map(|ha| &ha.groups);
     let routes = model.routes.iter().filter(|route| !route.is_discovered());
     let learns = model.clusters.iter().any(Cluster::accepts_discovery) || model.routing_events.is_some();
-    let note = "names that clusters tell are not in the file: a running signalbox knows them (without -f)";
+    let note = "names discovered from clusters are not in the file; without -f, the running signalbox adds them";
     RoutedNames {
         names: routes.map(|route| route.hostname.clone()).collect(),
         binds: binds.collect(),
@@ -74,7 +74,10 @@ pub(super) fn in_force(socket: &Path) -> anyhow::Result<RoutedNames> {
     let routes = client::get(socket, "/api/v1/routes")?;
     let listeners = client::get(socket, "/api/v1/listeners")?;
     let ha = client::get(socket, "/api/v1/ha")?;
-    decode(&routes, &listeners, &ha).context("the running signalbox answers as none of this version does")
+    decode(&routes, &listeners, &ha).context(
+        "the running signalbox gives an answer that this version does not \
+                                              understand: are both of the same version?",
+    )
 }
 
 fn decode(routes: &Value, listeners: &Value, ha: &Value) -> Option<RoutedNames> {

@@ -43,12 +43,15 @@ fn keepalived(is_needed: bool, line: &str) -> Finding {
         .split_once(" v")
         .map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
     let Some(version) = version else {
-        let mut finding = ok(what, "not here: nothing but `ha` needs it");
+        let mut finding = ok(what, "not installed: only `ha` needs it");
         if is_needed {
             finding.standing = CheckStatus::Missing;
             finding.found = "not here".to_owned();
-            finding.advice =
-                Some("`signalbox ha run` cannot give addresses to this node: install the package".to_owned());
+            finding.advice = Some(
+                "`signalbox ha run` cannot give addresses to this node: install the package \
+                      keepalived"
+                    .to_owned(),
+            );
         }
         return finding;
     };
@@ -56,7 +59,10 @@ fn keepalived(is_needed: bool, line: &str) -> Finding {
     let release = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if release < OLDEST_KEEPALIVED {
         let (major, minor) = OLDEST_KEEPALIVED;
-        let advice = format!("releases before {major}.{minor} have not been tried with what signalbox writes");
+        let advice = format!(
+            "releases before {major}.{minor} have not been tested with the configuration that \
+                              signalbox writes"
+        );
         return degraded(what, version, advice);
     }
     ok(what, version)
@@ -76,12 +82,19 @@ fn availability(ha: &Value) -> Finding {
     }
     if ha["ready"] != true {
         let reasons: Vec<_> = list(&ha["reasons"]).iter().map(text).collect();
-        wrong.push(format!("this node may have no addresses: {}", reasons.join(", ")));
+        wrong.push(format!(
+            "this node is not eligible for addresses: {}",
+            reasons.join(", ")
+        ));
     }
     let peers = list(&ha["sync"]["peers"]);
     wrong.extend(peers.iter().filter_map(peer_problem));
     if wrong.is_empty() && ha["may_preempt"] != true {
-        wrong.push("this node does not know all flows of the others yet: it takes nothing from them".to_owned());
+        wrong.push(
+            "this node does not know all flows of the other nodes yet: it takes no group over from \
+                    them"
+                .to_owned(),
+        );
     }
     let names: Vec<_> = peers.iter().map(|peer| text(&peer["node"])).collect();
     let flows = if names.is_empty() {
@@ -113,7 +126,7 @@ fn peer_problem(peer: &Value) -> Option<String> {
     }
     if peer["receiving"] != true {
         return Some(format!(
-            "{node} does not tell of its flows: its log, and `signalbox ha sync` there, say why"
+            "{node} does not report its flows: see its log and `signalbox ha sync` there"
         ));
     }
     if peer["rejected"]["no_room"].as_u64().unwrap_or_default() > 0 {

@@ -15,32 +15,26 @@ use super::{Finding, degraded, ok};
 const LOST_FEATURES: [(&str, &str); 8] = [
     (
         "steer",
-        "each address is bound by itself, and prefixes cannot be listened on",
+        "each address is bound separately, and listening on prefixes does not work",
     ),
-    (
-        "sockmap_verdict",
-        "there is no tier sockmap: flows go by splice and copy",
-    ),
+    ("sockmap_verdict", "there is no tier sockmap: flows use splice and copy"),
     (
         "cut_in",
-        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+        "there is no cut-through: flows use splice and copy, which is slower, and they end with the process",
     ),
     (
         "cut_out",
-        "there is no cut-through: flows go by splice and copy, which is slower, and they end with the process",
+        "there is no cut-through: flows use splice and copy, which is slower, and they end with the process",
     ),
     (
         "l4_tc",
-        "layer-4 services and the shield stand in drivers with XDP only, and nowhere on a machine without",
+        "layer-4 services and the shield work only at interfaces whose driver supports XDP",
     ),
     (
         "l4_tc_ip",
         "the shield has no program at interfaces without Ethernet: connections of denied sources are accepted, and reset",
     ),
-    (
-        "l4_xdp",
-        "layer-4 services and the shield stand in TC, behind the driver",
-    ),
+    ("l4_xdp", "layer-4 services and the shield run in TC, after the driver"),
     (
         "l4_decap",
         "there is no `signalbox unwrap`: hosts of services in mode dsr-ipip need a tunnel device",
@@ -53,8 +47,8 @@ pub(super) fn examine() -> (Vec<Finding>, Vec<ProgramVerdict>) {
     let verdicts: Vec<_> = match verdicts.into_iter().collect::<Result<Vec<_>, _>>() {
         Ok(verdicts) => verdicts.into_iter().flatten().collect(),
         Err(error) => {
-            let advice = "addresses are bound one by one, flows go by splice and copy; there are no layer-4 services and no \
-                          shield. It takes root, or the capabilities above";
+            let advice = "addresses are bound one by one, flows use splice and copy, and there are no layer-4 services \
+                          and no shield. Run as root, or with the capabilities above";
             return (vec![degraded("eBPF programs", error.to_string(), advice)], Vec::new());
         }
     };
@@ -106,23 +100,24 @@ fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
     if let Some(why) = refusal {
         return ok(
             what,
-            format!("not here: new connections have sockets, and are routed in userspace: {why}"),
+            format!("not available, so new connections get sockets and are routed in userspace: {why}"),
         );
     }
     match PacketFilter::default().has_rules() {
         Ok(false) => ok(
             what,
-            "connections are routed without a socket where their first data says all",
+            "connections are routed without a socket if their first data is sufficient",
         ),
         Ok(true) => ok(
             what,
-            "the kernel takes peek_in, but a packet filter has rules: only listeners with `datapath: { peek: kernel }` pass \
-             them by",
+            "the kernel accepts peek_in, but a packet filter has rules: only listeners with \
+             `datapath: { peek: kernel }` bypass them",
         ),
         Err(error) => ok(
             what,
             format!(
-                "the kernel takes peek_in, but does not say whether a packet filter has rules, which counts as some: {error}"
+                "the kernel accepts peek_in, but it is unknown whether a packet filter has rules, so rules are \
+                 assumed: {error}"
             ),
         ),
     }
@@ -155,13 +150,13 @@ fn summary(verdicts: &[ProgramVerdict]) -> Finding {
         .map(|verdict| verdict.program.as_str())
         .partition(|program| is_accepted(verdicts, program));
     if refused.is_empty() {
-        return ok("eBPF programs", format!("the kernel takes {}", taken.join(", ")));
+        return ok("eBPF programs", format!("the kernel accepts {}", taken.join(", ")));
     }
-    let found = format!("the kernel takes {} of {}", taken.len(), verdicts.len());
+    let found = format!("the kernel accepts {} of {}", taken.len(), verdicts.len());
     degraded(
         "eBPF programs",
         found,
-        format!("it refuses {}: see below", refused.join(", ")),
+        format!("it rejects {}: see below", refused.join(", ")),
     )
 }
 
@@ -176,7 +171,7 @@ fn refusal(verdict: &ProgramVerdict) -> Option<Finding> {
         .then(|| capabilities::missing_for(CapabilityUse::Rewriting))
         .flatten();
     let remedy = lacking.map_or_else(crate::kernel::version::remedy, |capability| {
-        format!("it takes {capability}")
+        format!("it needs {capability}")
     });
     Some(degraded(name, found, format!("{lost}; {remedy}")))
 }
@@ -187,23 +182,26 @@ fn attached() -> Vec<Finding> {
         Ok(kernel) => kernel,
         Err(error) => {
             let why = crate::sys::error_chain(&error);
-            let advice = "addresses are bound one by one, and flows go by splice and copy";
+            let advice = "addresses are bound one by one, and flows use splice and copy";
             return vec![degraded("eBPF object", why, advice)];
         }
     };
     let steering = match kernel.steer() {
         Ok(_) => ok(
             "sk_lookup",
-            "attaches: one set of sockets serves every address and prefix",
+            "can be attached: one set of sockets serves every address and prefix",
         ),
         Err(error) => degraded(
             "sk_lookup",
             crate::sys::error_chain(&error),
-            "each address is bound; prefixes cannot be",
+            "each address is bound separately, and listening on prefixes does not work",
         ),
     };
     let sockmap = match kernel.degraded.iter().find(|(feature, _)| *feature == "sockmap") {
-        None => ok("sockmap", "attaches; used only where `tier: sockmap` is configured"),
+        None => ok(
+            "sockmap",
+            "can be attached; used only where `tier: sockmap` is configured",
+        ),
         Some((_, why)) => degraded("sockmap", why.clone(), "flows go by splice and copy"),
     };
     vec![steering, sockmap]
@@ -211,7 +209,7 @@ fn attached() -> Vec<Finding> {
 
 /// Finds the interfaces to which tier `cut` would be attached, and by which hook.
 fn cut(verdicts: &[ProgramVerdict]) -> Finding {
-    let advice = "flows go by splice and copy: slower, and they end with the process";
+    let advice = "flows use splice and copy, which is slower, and they end with the process";
     if !is_accepted(verdicts, "cut_in") || !is_accepted(verdicts, "cut_out") {
         return degraded(
             "cut-through",
@@ -225,7 +223,7 @@ fn cut(verdicts: &[ProgramVerdict]) -> Finding {
         .map(|i| i.name)
         .collect();
     if names.is_empty() {
-        return degraded("cut-through", "no Ethernet interface that a route goes by", advice);
+        return degraded("cut-through", "no route leads through an Ethernet interface", advice);
     }
     let how = if has_tcx() {
         "tcx links"
@@ -241,13 +239,13 @@ fn first_place() -> Finding {
     let used: Vec<_> = used.into_iter().flatten().flatten().collect();
     let found: Vec<_> = foreign::before_ours(&used).iter().map(ToString::to_string).collect();
     if found.is_empty() {
-        return ok("first place", "no program of somebody else sees packets before ours");
+        return ok("first place", "no other program sees packets before signalbox's");
     }
     degraded(
         "first place",
         found.join("; "),
-        "what such a program drops or accepts never reaches ours: have it attached after ours, or let it pass packets on \
-         (TC_ACT_UNSPEC)",
+        "packets that such a program drops or accepts never reach signalbox's: attach it after them, or have it pass \
+         packets on (TC_ACT_UNSPEC)",
     )
 }
 
@@ -258,12 +256,12 @@ fn layer4(verdicts: &[ProgramVerdict]) -> Finding {
         (false, false) => degraded(
             what,
             "their programs are refused: see l4_tc and l4_xdp",
-            "`services` of the configuration and the shield of listeners cannot be had; listeners can, without it",
+            "`services` of the configuration do not work, and listeners work without a shield",
         ),
         (false, true) => degraded(
             what,
-            "l4_tc is refused: see there",
-            "they stand on interfaces whose driver has XDP, and on no other",
+            "l4_tc is refused: see l4_tc",
+            "they work only at interfaces whose driver supports XDP",
         ),
         (true, false) => ok(what, l4::hooks::planned_hook_in_tc("l4_xdp is refused")),
         _ => ok(what, l4::hooks::planned_hook()),

@@ -37,7 +37,7 @@ pub(super) fn pins() -> Finding {
     let what = "pinned maps";
     if let Err(error) = pins::test_pinning() {
         let advice =
-            "there is no cut-through, and there are no services: what they use is pinned to outlive the process";
+            "there is no cut-through, and there are no services: both need pinned maps, which outlive the process";
         return degraded(what, format!("nothing can be pinned: {error}"), advice);
     }
     match bpffs::private_reason() {

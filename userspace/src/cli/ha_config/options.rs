@@ -10,7 +10,7 @@ const TEMPLATES: [&str; 4] = ["template", "templatefile", "go-template", "go-tem
 
 /// Show a configuration of virtual addresses, as OpenShift's `ha-config` and `oc adm ipfailover` did.
 ///
-/// Without --create it is only shown.
+/// Without --create, the configuration is only shown.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(verbatim_doc_comment)]
 pub(in crate::cli) struct HaConfigArgs {
@@ -30,25 +30,25 @@ pub(in crate::cli) struct HaConfigArgs {
         default_value = "/etc/signalbox/signalbox.yaml"
     )]
     pub(super) into: PathBuf,
-    /// Read what no option says from OPENSHIFT_HA_... in the environment.
+    /// Read settings that no option gives from OPENSHIFT_HA_... variables in the environment.
     #[arg(long)]
     pub(super) from_env: bool,
     /// Leave the headers of a table out.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub(super) no_headers: bool,
-    /// The form of output: table, json, yaml, keepalived, systemd or kubernetes.
+    /// The format of the output: table, json, yaml, keepalived, systemd or kubernetes.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(super) output: String,
     /// The version of the output: v1.
     #[arg(long, value_name = "VERSION")]
     pub(super) output_version: Option<String>,
-    /// A template in Go's language: refused, see -o json.
+    /// A Go template: not supported, use -o json.
     #[arg(short, long, value_name = "TEMPLATE")]
     pub(super) template: Option<String>,
     /// The image of `-o kubernetes`; ${component} and ${version} are filled in.
     #[arg(long, value_name = "IMAGE")]
     pub(super) images: Option<String>,
-    /// Take the image `latest` rather than that of this version.
+    /// Use the image `latest` rather than the one of this version.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub(super) latest_images: bool,
     /// Labels of the nodes of `-o kubernetes` [default: ipfailover=NAME].
@@ -57,43 +57,43 @@ pub(in crate::cli) struct HaConfigArgs {
     /// The service account of `-o kubernetes`.
     #[arg(long, value_name = "NAME")]
     pub(super) service_account: Option<String>,
-    /// The number of nodes; a DaemonSet runs on each node that the selector means.
+    /// The number of nodes; a DaemonSet runs on each node that the selector matches.
     #[arg(short, long, value_name = "COUNT")]
     pub(super) replicas: Option<u32>,
-    /// The virtual addresses: addresses and ranges with commas between them, such as 10.1.1.5-8,42.42.42.42.
+    /// The virtual addresses: addresses and ranges, separated by commas, such as 10.1.1.5-8,42.42.42.42.
     #[arg(long, value_name = "RANGES")]
     pub(super) virtual_ips: Option<String>,
-    /// The number of groups that they are divided into [default: a group for each].
+    /// The number of groups that the virtual addresses are divided into [default: a group for each].
     #[arg(long, value_name = "COUNT")]
     pub(super) virtual_ip_groups: Option<String>,
     /// The interface [default: that of the default route].
     #[arg(short, long, value_name = "INTERFACE")]
     pub(super) interface: Option<String>,
-    /// The port to watch; 0: none [default: 80].
+    /// The port to check; 0: none [default: 80].
     #[arg(short, long, value_name = "PORT")]
     pub(super) watch_port: Option<String>,
     /// Send adverts to each node rather than to a multicast group.
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) unicast: Option<bool>,
-    /// The addresses of the nodes, with commas between them; with names as NAME=ADDRESS. Unicast needs them.
+    /// The addresses of the nodes, separated by commas; with names as NAME=ADDRESS. Needed for unicast.
     #[arg(long, value_name = "NODES")]
     pub(super) nodes: Option<String>,
     /// The name of this node among --nodes [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(super) node: Option<String>,
-    /// A program that must succeed, in place of the port.
+    /// A program that must succeed, instead of a check of the port.
     #[arg(long, value_name = "FILE")]
     pub(super) check_script: Option<String>,
     /// Seconds between two checks [default: 2].
     #[arg(long, value_name = "SECONDS")]
     pub(super) check_interval: Option<String>,
-    /// A program that is called with each change of state.
+    /// A program that is called at each change of state.
     #[arg(long, value_name = "FILE")]
     pub(super) notify_script: Option<String>,
     /// When a node takes over from another: `preempt_delay SECONDS`, nopreempt or when-synced.
     #[arg(long, value_name = "STRATEGY")]
     pub(super) preemption_strategy: Option<String>,
-    /// Let VRRP in through the firewall: any chain's name does, an empty one lets nothing in.
+    /// Let VRRP in through the firewall: any chain name has this effect; an empty one lets nothing in.
     #[arg(long, value_name = "CHAIN")]
     pub(super) iptables_chain: Option<String>,
     /// The number before the first virtual router id: 0 to 254.
@@ -134,10 +134,10 @@ impl HaConfigArgs {
             bail!("--type: `{}` is not known: it is always keepalived", self.kind);
         }
         if self.template.is_some() || TEMPLATES.contains(&self.output.as_str()) {
-            bail!("templates of Go are not understood: take `-o json`, and a program such as jq");
+            bail!("Go templates are not supported: use `-o json` and a program such as jq");
         }
         if let Some(version) = self.output_version.as_deref().filter(|version| *version != "v1") {
-            bail!("--output-version: `{version}` is not known: there is only v1");
+            bail!("--output-version: `{version}` is not known: the only version is v1");
         }
         if self.replicas == Some(0) {
             bail!("--replicas: at least one node must have the addresses");

@@ -76,14 +76,14 @@ pub(super) fn read(file: &Path) -> anyhow::Result<(Value, HighAvailability)> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => bail!(
-            "--virtual-ips is missing, and there is nothing to view: {}: {error}",
+            "--virtual-ips is missing, and there is nothing to show: {}: {error}",
             file.display()
         ),
     };
     let parsed = config::parse(&text).map_err(|errors| anyhow::Error::msg(errors.with_file(file).to_string()))?;
     let Some(ha) = parsed.model.ha else {
         bail!(
-            "--virtual-ips is missing, and there is nothing to view: {} has no section `ha`",
+            "--virtual-ips is missing, and there is nothing to show: {} has no section `ha`",
             file.display()
         );
     };

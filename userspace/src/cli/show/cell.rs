@@ -11,7 +11,7 @@ pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
             let standing = if row.get("out_of_rotation").is_some_and(Value::is_string) {
                 ", out of rotation"
             } else if flag("ejected") {
-                ", set aside"
+                ", ejected"
             } else {
                 ""
             };

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn silence_is_stale_and_a_sample_ends_it() {
         let (mut data, start) = (TopData::default(), Instant::now());
-        assert_eq!(data.stale_seconds(start), None, "nothing has come yet");
+        assert_eq!(data.stale_seconds(start), None, "nothing received yet");
         let sample = || Update::Sample(json!({ "at": 1000, "hosts": [], "overall": {} }));
         data.take(sample(), start);
         data.take(Update::Lost("gone".into()), start);

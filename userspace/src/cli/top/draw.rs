@@ -123,7 +123,7 @@ fn tab_line(state: &TopState, palette: Palette) -> Line<'static> {
 /// Says that no data has arrived yet, and why.
 fn waiting(state: &TopState, address: &str) -> Paragraph<'static> {
     let why = state.latest().lost.as_deref().unwrap_or("connecting");
-    let text = format!("{address}\n\n{why}\n\nIt is tried again each second; q quits.");
+    let text = format!("{address}\n\n{why}\n\nRetrying every second; q quits.");
     Paragraph::new(text).wrap(Wrap { trim: false })
 }
 

@@ -118,10 +118,10 @@ pub(super) const KEYS: &str = "\
 1 to 8, Tab, ← →    the panes
 ↑ ↓ j k PgUp PgDn   select a row; Home, End
 /                   filter rows by text; Enter keeps it, Esc clears it
-s                   sort by the next column; S turns the order round
+s                   sort by the next column; S reverses the order
 e                   explain the selected route: where its connections go, and why
 o                   take the selected host out of rotation, or in again: type its name to confirm
-p                   pause the picture, and go on
+p                   pause and resume
 ?                   this help
 q, Ctrl-C           quit
 ";
@@ -301,7 +301,7 @@ impl TopState {
             return;
         };
         let Some(view) = latest.host_view(&id) else {
-            self.message = Some("nothing is known yet of this host's rotation".into());
+            self.message = Some("this host's rotation is not known yet".into());
             return;
         };
         let rotation = HostRotation {

@@ -232,7 +232,7 @@ fn shield(data: &TopData) -> Grid {
     let mut grid = as_shown(
         "guards",
         list(answer, "guards"),
-        "Nothing is shielded: write `shield: {}` into a listener or service.",
+        "Nothing is shielded: add `shield: {}` to a listener or service.",
     );
     let troubles = list(answer, "troubles").iter().filter_map(Value::as_str);
     grid.notes.extend(troubles.map(|trouble| format!("! {trouble}")));

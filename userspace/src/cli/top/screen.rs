@@ -106,7 +106,7 @@ async fn interact(terminal: &mut DefaultTerminal, client: Arc<ApiClient>, addres
             Some(reply) = answered.recv() => show_reply(&mut state, reply),
             _ = seconds.tick() => {}
             ended = next_end(&mut asked), if !asked.is_empty() => ended?,
-            _ = readers.join_next() => bail!("a reader has ended: this is a mistake in signalbox"),
+            _ = readers.join_next() => bail!("a reader has ended: this is a bug in signalbox"),
         }
     }
 }
@@ -114,7 +114,7 @@ async fn interact(terminal: &mut DefaultTerminal, client: Arc<ApiClient>, addres
 /// Waits for the end of a request. One that panicked has restored the terminal, and the view is not drawn again.
 async fn next_end(asked: &mut JoinSet<()>) -> anyhow::Result<()> {
     match asked.join_next().await {
-        Some(Err(error)) => bail!("a question has ended ({error}): this is a mistake in signalbox"),
+        Some(Err(error)) => bail!("a question has ended ({error}): this is a bug in signalbox"),
         _ => Ok(()),
     }
 }

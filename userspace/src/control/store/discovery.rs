@@ -103,7 +103,7 @@ impl Store {
             Err(error) => {
                 tracing::warn!(
                     error,
-                    "The shared secret of session tickets is not in use yet: the next reload tries it again."
+                    "The shared secret of session tickets is not in use yet: the next reload tries again."
                 );
             }
         }
@@ -185,7 +185,7 @@ impl Store {
                     source,
                     cluster,
                     error,
-                    "The knowledge of a source is not taken: it could not be written."
+                    "The report of a source is not applied: it could not be written to disk."
                 );
                 if let Some(done) = done {
                     let _ = done.send(Err(error));
@@ -202,7 +202,7 @@ impl Store {
         match &outcome {
             Ok(()) => self.shared.apply_waiting.end(),
             // The wait continues in the metrics until a model can be applied.
-            Err(error) => tracing::error!(error, "The knowledge of sources could not be put in force."),
+            Err(error) => tracing::error!(error, "The reports of sources could not be applied."),
         }
         for done in std::mem::take(&mut self.discovery_replies) {
             let _ = done.send(outcome.clone());

@@ -49,7 +49,7 @@ impl Store {
             .keys()
             .filter(|name| !self.exposure.entries.contains_key(*name))
         {
-            tracing::info!(service, "Endpoints of an application are exposed no more.");
+            tracing::info!(service, "Endpoints of an application are no longer exposed.");
             self.shared
                 .announce("exposed", json!({ "service": service, "listen": [], "reason": null }));
         }

@@ -108,7 +108,7 @@ impl Store {
                 cluster = host.cluster,
                 host = host.name,
                 error,
-                "Host is set aside after failed connects."
+                "Host is ejected after failed connects."
             );
             let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
             self.shared.announce("ejection", data);
@@ -128,7 +128,7 @@ impl Store {
                 host = host.name,
                 reason,
                 asked,
-                "Host is not trusted or cannot be spoken to in TLS: this reason is not logged again."
+                "Host is not trusted, or TLS to it fails: this reason is not logged again."
             );
         }
         host.set_tls_fault(Some(reason));

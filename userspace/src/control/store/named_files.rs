@@ -99,7 +99,7 @@ impl Store {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "A file that the configuration names cannot be used: what was read of it before stays in force."
+                    "A file that the configuration names cannot be used: its last good content stays active."
                 );
             }
         }

@@ -285,7 +285,7 @@ impl PersistentState {
         if let Err(error) = self.put(&records) {
             tracing::warn!(
                 error = crate::sys::error_chain(&error),
-                "Discovered hosts and routes could not be written; the next start discovers them anew."
+                "Discovered hosts and routes could not be written; the next start has to discover them again."
             );
         }
     }
@@ -343,7 +343,7 @@ impl PersistentState {
             tracing::warn!(
                 job = job.id,
                 error = crate::sys::error_chain(&error),
-                "How far a job is could not be written."
+                "The progress of a job could not be written."
             );
         }
     }

@@ -189,7 +189,7 @@ impl Store {
         rotation.0.retain(|_, out| out.job != id);
         (job.progress, job.ended) = (Progress::Cancelled, Some(unix_ms()));
         self.rotate_to(rotation, &job)?;
-        tracing::info!(job = id, "A rotation was called off.");
+        tracing::info!(job = id, "A rotation was cancelled.");
         Ok(job)
     }
 

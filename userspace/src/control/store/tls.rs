@@ -66,7 +66,8 @@ impl TlsSetup {
             for directory in cluster_certificates::directories(model) {
                 if let Err(error) = private_directory(&directory) {
                     let path = directory.display();
-                    tracing::warn!(%error, %path, "Certificates of a cluster cannot be taken: the directory cannot be made.");
+                    tracing::warn!(%error, %path, "Certificates of a cluster cannot be used: their directory cannot be \
+                                                   created.");
                 }
             }
         }
@@ -267,11 +268,11 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
         let (now, certificates) = (now(), found.store.certificates());
         let warnings: BTreeSet<_> = certificates.iter().flat_map(|one| warnings_of(one, now)).collect();
         for warning in warnings.difference(&told) {
-            tracing::warn!(warning, "A certificate is used in spite of a mistake.");
+            tracing::warn!(warning, "A certificate is used although it has a fault.");
         }
         told = warnings;
         for error in &found.errors {
-            tracing::error!(%error, "A certificate cannot be used: the one of before stays, if there was one.");
+            tracing::error!(%error, "A certificate cannot be used: the previous one stays active, if there was one.");
         }
         tracing::info!(
             certificates = found.store.certificates().len(),
@@ -323,7 +324,7 @@ fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
 fn make_directory(kept: &KeptCertificates) {
     if let Err(error) = kept.make() {
         let path = kept.path().display().to_string();
-        tracing::warn!(%error, path, "Certificates cannot be taken by API: the directory cannot be made.");
+        tracing::warn!(%error, path, "Certificates cannot be set by API: their directory cannot be created.");
     }
 }
 

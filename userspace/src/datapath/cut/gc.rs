@@ -200,7 +200,7 @@ impl FlowGc {
         if live > 0 {
             tracing::info!(
                 flows = live,
-                "Cut flows go on without us; `signalbox detach` would end them."
+                "Cut flows continue without this process; `signalbox detach` would end them."
             );
         } else if self.cut.pins.is_locked()
             && let Err(error) = self.cut.remove_all()

@@ -57,7 +57,7 @@ fn who_is_denied_is_not_served_at_a_new_interface() {
         assert_eq!(served.load(Relaxed), 0, "round {round}");
     }
     let log = scene.sb.proc.log();
-    assert!(!log.contains("The kernel does not tell of new interfaces"), "{log}");
+    assert!(!log.contains("The kernel does not report new interfaces"), "{log}");
 }
 
 /// Joins the namespace to the balancer, and checks which clients are served from there.

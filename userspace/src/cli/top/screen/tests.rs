@@ -58,7 +58,7 @@ fn a_panic_while_the_balancer_is_asked_ends_the_picture() {
         next_end(&mut asked).await
     });
     let error = ended.unwrap_err().to_string();
-    assert!(error.contains("this is a mistake in signalbox"), "{error}");
+    assert!(error.contains("this is a bug in signalbox"), "{error}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl PersistentState {
         {
             tracing::warn!(
                 error = crate::sys::error_chain(&error),
-                "Weights of an earlier version could not be written anew; the next start tries it again."
+                "Weights of an earlier version could not be converted; the next start tries again."
             );
         }
         Ok(true)
