@@ -289,6 +289,7 @@ fn add_service(model: &mut Model, rule: &ExposeRule, name: &str, group: &Endpoin
         protocol: Transport::Tcp,
         listen,
         cluster: model.clusters.len(),
+        backup: None,
         mode: rule.mode,
         affinity: rule.affinity,
         idle: rule.idle,

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 pub use admin::{Admin, AdminTls, Balancer, DEFAULT_ADMIN_CONNECTIONS, EtcdStore};
-pub use cluster::{Balance, Cluster, Host};
+pub use cluster::{Balance, Cluster, ClusterWithBackup, Host};
 pub use datapath::{Datapath, PeekPlace, Tier};
 pub use discovered::JoinPolicy;
 pub use expose::ExposeRule;

@@ -29,7 +29,7 @@ fn rewrite(value: &mut Value, key: &str, names: &[&str]) {
         return;
     }
     match value {
-        Value::Number(index) if key == "cluster" => *value = cluster(index.as_u64(), names).into(),
+        Value::Number(index) if matches!(key, "cluster" | "backup") => *value = cluster(index.as_u64(), names).into(),
         Value::Array(shares) if key == "clusters" && shares.iter().all(Value::is_array) => {
             let share = |share: &Value| (cluster(share[0].as_u64(), names), share[1].clone());
             *value = Value::Object(shares.iter().map(share).collect());
@@ -82,6 +82,7 @@ mod tests {
         let mut value = serde_json::json!({
             "routes": [{ "host": "a.test", "clusters": [[1, 20], [0, 80]], "drain": null }],
             "unmatched": { "cluster": 1 },
+            "services": [{ "cluster": 0, "backup": 1 }],
             "timeouts": { "drain": { "secs": 120, "nanos": 0 } },
             "shares": { "clusters": [] },
         });
@@ -89,6 +90,7 @@ mod tests {
         let expected = serde_json::json!({
             "routes": [{ "host": "a.test", "clusters": { "west": 20, "east": 80 } }],
             "unmatched": { "cluster": "west" },
+            "services": [{ "cluster": "east", "backup": "west" }],
             "timeouts": { "drain": "2m" },
             "shares": { "clusters": {} },
         });

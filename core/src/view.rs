@@ -8,7 +8,7 @@ use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
 use crate::balance::{HostPicker, HostTurns, PickContext};
 use crate::hostname::Hostname;
 use crate::http::path::PathTable;
-use crate::model::{Balance, Model, Protocol, Route, Unmatched, ipv4_mapped};
+use crate::model::{Balance, ClusterWithBackup, Model, Protocol, Route, Unmatched, ipv4_mapped};
 use crate::route_table::{RouteId, RouteTable};
 use crate::schedule::Schedule;
 use crate::subset::HostOrder;
@@ -35,6 +35,8 @@ pub struct RoutingView {
     used_hosts: [Vec<(usize, u16, u32)>; 3],
     /// Hosts of each cluster that may get new flows of any kind, in order; backups too, whether or not they are used.
     eligible: Vec<Vec<u16>>,
+    /// Whether the hosts of each cluster are eligible only because all of them are ejected.
+    all_ejected: Vec<bool>,
     /// Backups that are usable and not used, by cluster and protocol: a client's cookie may name them.
     spared_backups: HashMap<(usize, Protocol), Vec<u16>, FixedState>,
 }
@@ -47,7 +49,7 @@ pub enum Destination {
     /// Path of a route, by the indices of both.
     Path(RouteId, usize),
     /// Cluster without a route: a `tcp` listener's, or the one for unmatched names.
-    Cluster(usize),
+    Cluster(ClusterWithBackup),
     /// Any healthy host of any cluster.
     Any,
     /// Route that is out of rotation.
@@ -100,11 +102,13 @@ impl RoutingView {
         let mut balanced = HashMap::default();
         let mut clusters = Vec::with_capacity(model.clusters.len());
         let mut in_rotation = Vec::with_capacity(model.clusters.len());
+        let mut all_ejected = Vec::with_capacity(model.clusters.len());
         for (c, cluster) in model.clusters.iter().enumerate() {
             let up = |&h: &usize| eligibility(c, h).usable && !eligibility(c, h).rotated_out;
             let up: Vec<_> = (0..cluster.hosts.len()).filter(up).collect();
             let kept: Vec<_> = up.iter().copied().filter(|&h| !eligibility(c, h).ejected).collect();
             // Fail open: ejection alone never leaves a cluster without a host that the checks call good.
+            all_ejected.push(kept.is_empty() && !up.is_empty());
             let usable = if kept.is_empty() { up } else { kept };
             // Layer-4 services use all hosts: their tables are equal on every balancer.
             in_rotation.push(usable.iter().map(|&h| h as u16).collect());
@@ -184,13 +188,14 @@ impl RoutingView {
             unmatched: model.unmatched,
             used_hosts,
             eligible: in_rotation,
+            all_ejected,
             spared_backups,
         }
     }
 
     /// Destination of a name; `fallback` is the listener's own cluster.
     #[must_use]
-    pub fn destination(&self, name: Option<&Hostname>, fallback: Option<usize>) -> Destination {
+    pub fn destination(&self, name: Option<&Hostname>, fallback: Option<ClusterWithBackup>) -> Destination {
         if let Some(route) = name.and_then(|name| self.table.find(name)) {
             return match self.paths.get(&route) {
                 _ if self.closed.contains(&route) => Destination::Closed,
@@ -199,7 +204,8 @@ impl RoutingView {
             };
         }
         match (fallback, self.unmatched) {
-            (Some(cluster), _) | (None, Unmatched::Cluster(cluster)) => Destination::Cluster(cluster),
+            (Some(clusters), _) => Destination::Cluster(clusters),
+            (None, Unmatched::Cluster(cluster)) => Destination::Cluster(ClusterWithBackup { cluster, backup: None }),
             (None, Unmatched::Any) => Destination::Any,
             (None, Unmatched::Reject) => Destination::NoRoute,
         }
@@ -207,7 +213,12 @@ impl RoutingView {
 
     /// Destination of a request, by its name and path.
     #[must_use]
-    pub fn request_destination(&self, name: Option<&Hostname>, path: &[u8], fallback: Option<usize>) -> Destination {
+    pub fn request_destination(
+        &self,
+        name: Option<&Hostname>,
+        path: &[u8],
+        fallback: Option<ClusterWithBackup>,
+    ) -> Destination {
         if !self.paths.is_empty()
             && let Some(route) = name.and_then(|name| self.table.find(name))
             && let Some(paths) = self.paths.get(&route)
@@ -219,7 +230,28 @@ impl RoutingView {
         self.destination(name, fallback)
     }
 
-    /// Cluster of a destination that takes this ticket; `None` where none has a usable host.
+    /// Which of two clusters gets new connections for a protocol.
+    #[must_use]
+    pub fn taking(&self, clusters: ClusterWithBackup, protocol: Protocol) -> usize {
+        self.taking_by(clusters, |cluster| !self.usable(cluster, protocol).is_empty())
+    }
+
+    /// Which of two clusters gets new connections: the backup if it has a host and the other has none, or only ejected
+    /// ones.
+    pub fn taking_by(&self, clusters: ClusterWithBackup, has_host: impl Fn(usize) -> bool) -> usize {
+        let ClusterWithBackup { cluster, backup } = clusters;
+        let Some(backup) = backup.filter(|backup| has_host(*backup)) else {
+            return cluster;
+        };
+        let is_ejected = |cluster: usize| self.all_ejected.get(cluster).copied().unwrap_or(false);
+        if has_host(cluster) && (!is_ejected(cluster) || is_ejected(backup)) {
+            cluster
+        } else {
+            backup
+        }
+    }
+
+    /// Cluster of a route that takes this ticket; `None` where none has a usable host.
     #[must_use]
     pub fn cluster(&self, to: Destination, ticket: u64) -> Option<usize> {
         match to {
@@ -228,8 +260,7 @@ impl RoutingView {
                 let schedule = self.paths.get(&route)?.schedules.get(path)?;
                 schedule.draw(ticket).map(usize::from)
             }
-            Destination::Cluster(cluster) => Some(cluster),
-            Destination::Any | Destination::Closed | Destination::NoRoute => None,
+            Destination::Cluster(_) | Destination::Any | Destination::Closed | Destination::NoRoute => None,
         }
     }
 

@@ -9,6 +9,7 @@ mod asked_url;
 mod auth;
 mod body;
 mod certificates;
+mod config_diff;
 mod connection_limit;
 mod discovery;
 mod events;

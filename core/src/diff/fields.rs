@@ -51,7 +51,8 @@ fn add(all: &mut FieldTexts, at: &str, value: &Value, names: &[&str]) {
     let key = at.rsplit('.').next().unwrap_or_default();
     let leaf = match value {
         Value::Null => return,
-        Value::Number(index) if key == "cluster" => cluster(index.as_u64(), names),
+        // A host's `backup` is no number.
+        Value::Number(index) if matches!(key, "cluster" | "backup") => cluster(index.as_u64(), names),
         Value::Array(shares) if key == "clusters" => shares_text(shares, names),
         Value::Array(items) if items.iter().any(|item| item.is_object() && short(item).is_none()) => {
             for (n, item) in items.iter().enumerate() {

@@ -158,6 +158,7 @@ fn what_the_configuration_has_is_not_given_away() {
             port: 80,
         }],
         cluster: None,
+        backup: None,
         trusted_proxies: Vec::new(),
         routing: crate::model::Routing::Connection,
         datapath: crate::model::Datapath {
@@ -178,6 +179,7 @@ fn what_the_configuration_has_is_not_given_away() {
             ports: 3306..=3310,
         }],
         cluster: 0,
+        backup: None,
         mode: Mode::Nat,
         affinity: Affinity::Flow,
         idle: std::time::Duration::from_secs(60),

@@ -65,6 +65,28 @@ impl Cluster {
     }
 }
 
+/// Cluster of a listener or service, and the cluster that takes over while it cannot serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterWithBackup {
+    /// Index of the cluster.
+    pub cluster: usize,
+    /// Index of the backup, which is another cluster; `None`: there is none.
+    pub backup: Option<usize>,
+}
+
+impl ClusterWithBackup {
+    /// Both clusters, the backup last.
+    pub fn both(self) -> impl Iterator<Item = usize> {
+        [self.cluster].into_iter().chain(self.backup)
+    }
+
+    /// The one of both that a given one is not.
+    #[must_use]
+    pub fn other(self, than: usize) -> Option<usize> {
+        self.both().find(|cluster| *cluster != than)
+    }
+}
+
 /// Host: a router host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {

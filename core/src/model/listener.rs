@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::tls::{ListenerTls, Termination};
-use super::{Datapath, Route, http, shield};
+use super::{ClusterWithBackup, Datapath, Route, http, shield};
 
 /// Protocol that a listener expects clients to speak first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -75,6 +75,8 @@ pub struct Listener {
     pub listen: Vec<Bind>,
     /// Cluster of a `tcp` listener; of another listener, the cluster for names without a route.
     pub cluster: Option<usize>,
+    /// Cluster that takes new connections while no host of [`Self::cluster`] can; `None`: there is none.
+    pub backup: Option<usize>,
     /// Prefixes whose PROXY headers are believed; empty for none.
     #[serde(rename = "proxy_protocol_trusted")]
     pub trusted_proxies: Vec<IpNet>,
@@ -98,6 +100,13 @@ impl Listener {
             Some(_) => "https",
             None => self.protocol.as_str(),
         }
+    }
+
+    /// Cluster of connections without a route, with its backup.
+    #[must_use]
+    pub fn fallback(&self) -> Option<ClusterWithBackup> {
+        let backup = self.backup;
+        self.cluster.map(|cluster| ClusterWithBackup { cluster, backup })
     }
 
     /// Place where TLS ends at this listener for a name with this route.

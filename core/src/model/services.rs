@@ -7,6 +7,8 @@ use std::time::Duration;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use super::ClusterWithBackup;
+
 /// Service: addresses and ports whose packets go to the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
@@ -18,6 +20,8 @@ pub struct Service {
     pub listen: Vec<ServiceBind>,
     /// Cluster whose hosts take the service's flows.
     pub cluster: usize,
+    /// Cluster whose hosts take new flows while no host of [`Self::cluster`] can; `None`: there is none.
+    pub backup: Option<usize>,
     /// Forwarding mode of packets to a host.
     pub mode: Mode,
     /// Affinity of clients to hosts.
@@ -29,6 +33,15 @@ pub struct Service {
 }
 
 impl Service {
+    /// Cluster of the service, with its backup.
+    #[must_use]
+    pub const fn clusters(&self) -> ClusterWithBackup {
+        ClusterWithBackup {
+            cluster: self.cluster,
+            backup: self.backup,
+        }
+    }
+
     /// Whether the service, `NAMESPACE/APP:PORTNAME`, comes from routing events: no other name has a slash.
     #[must_use]
     pub fn is_exposed(&self) -> bool {

@@ -207,8 +207,12 @@ fn what_is_out_of_rotation_gets_nothing_even_if_nothing_else_is_left() {
     assert_eq!(out(0, 0).usable(0, Protocol::Http), [(1, 1)]);
     let app = Hostname::parse(b"app.test").unwrap();
     let closed = RoutingView::new(&model(), |_, _| GOOD, |route| route.hostname.to_string() == "app.test");
-    assert_eq!(closed.destination(Some(&app), Some(1)), Destination::Closed);
+    assert_eq!(closed.destination(Some(&app), only(1)), Destination::Closed);
     assert_eq!(closed.cluster(Destination::Closed, 0), None);
+}
+
+fn only(cluster: usize) -> Option<ClusterWithBackup> {
+    Some(ClusterWithBackup { cluster, backup: None })
 }
 
 #[test]
@@ -277,6 +281,40 @@ fn a_backup_is_used_while_nothing_else_of_its_cluster_is() {
 }
 
 #[test]
+fn a_backup_cluster_takes_over_while_no_host_of_the_other_can() {
+    let mut model = model();
+    model.clusters[0].hosts[1].https = None;
+    let clusters = ClusterWithBackup {
+        cluster: 0,
+        backup: Some(1),
+    };
+    let with = |first: Eligibility, second: Eligibility, backup: Eligibility| {
+        let standing = move |c, h| match (c, h) {
+            (0, 0) => first,
+            (0, _) => second,
+            _ => backup,
+        };
+        RoutingView::new(&model, standing, |_| false)
+    };
+    let taking = |first, second, backup| with(first, second, backup).taking(clusters, Protocol::Http);
+    let down = Eligibility { usable: false, ..GOOD };
+    let ejected = Eligibility { ejected: true, ..GOOD };
+    let out = Eligibility {
+        rotated_out: true,
+        ..GOOD
+    };
+    assert_eq!(taking(GOOD, GOOD, GOOD), 0);
+    assert_eq!(taking(down, GOOD, GOOD), 0);
+    for gone in [down, ejected, out] {
+        assert_eq!(taking(gone, gone, GOOD), 1, "{gone:?}");
+    }
+    assert_eq!(taking(down, out, ejected), 1, "ejection fails open");
+    assert_eq!(taking(ejected, ejected, ejected), 0, "ejection fails open");
+    assert_eq!(taking(down, down, down), 0);
+    assert_eq!(with(down, GOOD, GOOD).taking(clusters, Protocol::Tls), 1, "no port");
+}
+
+#[test]
 fn a_client_whose_cookie_names_a_backup_stays_there() {
     use crate::affinity::{CookieAffinity, cookie_value};
     use crate::http::cookie::StickyCookie;
@@ -324,9 +362,12 @@ fn unmatched_goes_where_the_listener_or_the_configuration_says() {
     let view = RoutingView::new(&model(), |_, _| GOOD, |_| false);
     let name = Hostname::parse(b"other.test").unwrap();
     assert_eq!(view.destination(Some(&name), None), Destination::Any);
-    assert_eq!(view.destination(Some(&name), Some(1)), Destination::Cluster(1));
     assert_eq!(
-        view.destination(Some(&Hostname::parse(b"app.test").unwrap()), Some(1)),
+        Some(view.destination(Some(&name), only(1))),
+        only(1).map(Destination::Cluster)
+    );
+    assert_eq!(
+        view.destination(Some(&Hostname::parse(b"app.test").unwrap()), only(1)),
         Destination::Route(0)
     );
     assert_eq!(view.any_host(Protocol::Http, 0, &[], |c, _| 5 - c as u32), Some((1, 0)));

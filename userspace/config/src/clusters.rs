@@ -124,6 +124,15 @@ impl ClusterNames {
     }
 }
 
+/// A backup that `place` names, which must be another cluster than the one that it takes over from.
+pub(super) fn as_backup(backup: usize, of: Option<usize>, place: &NodeRef<'_>, report: &mut Report) -> Option<usize> {
+    if of == Some(backup) {
+        place.error(report, "a cluster cannot be its own backup: name another cluster");
+        return None;
+    }
+    Some(backup)
+}
+
 /// Decodes all clusters with their places; returns the names even where there are mistakes.
 pub(super) fn decode_all(
     place: Option<&NodeRef<'_>>,

@@ -6,7 +6,7 @@ use signalbox_core::model::tls::CertificateFields;
 use signalbox_core::model::{Bind, Datapath, Listener, Protocol, Routing};
 
 use super::address::{self, BindOwners};
-use super::clusters::ClusterNames;
+use super::clusters::{ClusterNames, as_backup};
 use super::http::HttpKeys;
 use super::map::MapDecoder;
 use super::node::{NodeRef, Position};
@@ -87,6 +87,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let protocol = map.require("protocol");
     let listen = map.require("listen");
     let cluster = map.take("cluster");
+    let backup = map.take("backup");
     let proxy_protocol = map.take("proxy_protocol");
     let routing = map.take("routing");
     let datapath = map.take("datapath");
@@ -115,6 +116,16 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         place.error(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
     }
     let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
+    if let (Some(place), Some(None)) = (&backup, cluster)
+        && known
+        && protocol != Some(Protocol::Tcp)
+    {
+        place.error(report, "`backup` needs a `cluster` beside it, from which it takes over");
+    }
+    let backup = optional_value(backup.as_ref(), |place| {
+        let found = context.names.find_at(place, report)?;
+        as_backup(found, cluster.flatten(), place, report)
+    });
     let trusted_proxies = proxy_protocol.map_or(Some(Vec::new()), |place| trusted_proxies(&place, report));
     let is_https = tls.as_ref().is_some_and(Option::is_some);
     let routing = optional_value(routing.as_ref(), |place| {
@@ -129,6 +140,7 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
         protocol: protocol?,
         listen: listen?,
         cluster: cluster?,
+        backup: backup?,
         trusted_proxies: trusted_proxies?,
         routing: routing?.unwrap_or_default(),
         datapath,

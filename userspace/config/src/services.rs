@@ -11,7 +11,7 @@ use signalbox_core::model::shield::ShieldPolicy;
 use signalbox_core::model::{Bind, Layer4, Service};
 
 use super::address::BindOwners;
-use super::clusters::ClusterNames;
+use super::clusters::{ClusterNames, as_backup};
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, quote};
@@ -71,6 +71,7 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
     let protocol = map.require("protocol");
     let listen = map.require("listen");
     let cluster = map.require("cluster");
+    let backup = map.take("backup");
     let mode = map.take("mode");
     let affinity = map.take("affinity");
     let idle = map.take("idle");
@@ -84,7 +85,11 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
     let name = name.and_then(|name| context.unique.name(&name, "service", report));
     let protocol = protocol.and_then(|place| self::protocol(&place, report));
     let listen = listen.and_then(|place| addresses(&place, &label, protocol, context, report));
-    let cluster = optional_value(cluster.as_ref(), |place| cluster_of(place, context.names, report));
+    let cluster = cluster.and_then(|place| cluster_of(&place, context.names, report));
+    let backup = optional_value(backup.as_ref(), |place| {
+        let found = cluster_of(place, context.names, report)?;
+        as_backup(found, cluster, place, report)
+    });
     let mode = or_default(mode.as_ref(), Mode::Nat, |place| {
         place.keyword("a mode", &Mode::ALL, report)
     });
@@ -102,7 +107,8 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
         name: name?,
         protocol: protocol?,
         listen: listen?,
-        cluster: cluster??,
+        cluster: cluster?,
+        backup: backup?,
         mode,
         affinity,
         idle,

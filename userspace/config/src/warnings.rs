@@ -267,10 +267,19 @@ fn listener_leads_nowhere(listener: &Listener, model: &Model, routed: &RoutedPro
         Protocol::Tls => "https",
         Protocol::Tcp => "tcp",
     };
-    if let Some((index, cluster)) = listener.cluster.and_then(|at| Some((at, model.clusters.get(at)?))) {
-        let cluster = quote(&cluster.name);
-        let message = format!("no host of {cluster}, the cluster of listener {name}, has the port `{key}`");
-        return (!has_port(model, index, listener.protocol)).then_some(message);
+    let without_port = |at: usize, what| {
+        let cluster = model
+            .clusters
+            .get(at)
+            .filter(|_| !has_port(model, at, listener.protocol));
+        cluster.map(|cluster| {
+            let cluster = quote(&cluster.name);
+            format!("no host of {cluster}, the {what} of listener {name}, has the port `{key}`")
+        })
+    };
+    if let Some(cluster) = listener.cluster {
+        let of_backup = || listener.backup.and_then(|backup| without_port(backup, "backup"));
+        return without_port(cluster, "cluster").or_else(of_backup);
     }
     let reachable = match listener.protocol {
         Protocol::Http => routed.http,

@@ -12,12 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use signalbox_common::hash;
 use signalbox_core::balance::PickContext;
-use signalbox_core::diff::diff;
-use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
-use signalbox_core::merge::{add_testers, unserved_claims};
+use signalbox_core::merge::unserved_claims;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Cluster, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::{Cluster, ClusterWithBackup, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use super::asked_url::AskedUrl;
@@ -222,8 +220,8 @@ fn at_listener(
     let to = match path.filter(|_| is_per_request) {
         Some(path) => snapshot
             .view
-            .request_destination(asked, path.as_bytes(), listener.cluster),
-        None => snapshot.view.destination(asked, listener.cluster),
+            .request_destination(asked, path.as_bytes(), listener.fallback()),
+        None => snapshot.view.destination(asked, listener.fallback()),
     };
     let path = is_per_request.then_some(path.unwrap_or("/"));
     let (verdict, shares) = match to {
@@ -235,7 +233,11 @@ fn at_listener(
             let route = snapshot.model.routes.get(at).and_then(|route| route.paths.get(path));
             ("path", route.map(|path| path.clusters.clone()).unwrap_or_default())
         }
-        Destination::Cluster(cluster) => ("the listener's or the unmatched cluster", vec![(cluster, 1)]),
+        Destination::Cluster(clusters) => {
+            let taking = snapshot.view.taking(clusters, protocol);
+            let shares = clusters.both().map(|at| (at, u32::from(at == taking)));
+            (without_route(clusters, taking), shares.collect())
+        }
         Destination::Any => ("any usable host of all clusters", Vec::new()),
         Destination::Closed => ("refused: the application is out of rotation", Vec::new()),
         Destination::NoRoute => ("refused: no route has the name", Vec::new()),
@@ -250,6 +252,11 @@ fn at_listener(
         .iter()
         .map(|&(at, weight)| {
             let mut view = cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 });
+            if let Destination::Cluster(clusters) = to
+                && clusters.backup == Some(at)
+            {
+                mark_backup(&mut view, weight > 0);
+            }
             if let Some(cluster) = snapshot.model.clusters.get(at).filter(|_| is_per_request) {
                 view["http"] = http_text(cluster, protocol).into();
             }
@@ -313,6 +320,27 @@ fn at_listener(
         "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
         "datapath": tier,
     })
+}
+
+/// Returns how connections without a route get to a listener's cluster, or to its backup.
+fn without_route(clusters: ClusterWithBackup, taking: usize) -> &'static str {
+    match clusters.backup {
+        None => "the listener's or the unmatched cluster",
+        Some(backup) if backup == taking => {
+            "the backup of the listener's cluster, of which no host can take a connection"
+        }
+        Some(_) => "the listener's cluster",
+    }
+}
+
+/// Shows a cluster as a backup. Unless it takes connections, neither do its hosts.
+fn mark_backup(cluster: &mut Value, takes: bool) {
+    cluster["backup"] = true.into();
+    let hosts = cluster["hosts"].as_array_mut().filter(|_| !takes);
+    for host in hosts.into_iter().flatten().filter(|host| host["takes_connections"] == true) {
+        host["takes_connections"] = false.into();
+        host["reason"] = STANDS_BY.into();
+    }
 }
 
 /// Returns the HTTP versions used with the hosts of a cluster.
@@ -381,6 +409,9 @@ fn unresolved(cluster: &Cluster) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} not resolved: `signalbox hosts` says why", names.join(", ")))
 }
 
+/// Reason why a usable host of a backup cluster gets nothing.
+pub(super) const STANDS_BY: &str = "its cluster is a backup: hosts of the other cluster take connections";
+
 pub(super) fn unusable_reason(
     snapshot: &Snapshot,
     state: &HostState,
@@ -418,7 +449,7 @@ fn next_host(
             .and_then(|client| snapshot.preferred(route, protocol, client))
             .or_else(|| snapshot.view.cluster(to, snapshot.routes.get(route)?.total.get())),
         Destination::Path(..) => snapshot.view.cluster(to, 0),
-        Destination::Cluster(cluster) => Some(cluster),
+        Destination::Cluster(clusters) => Some(snapshot.view.taking(clusters, protocol)),
         Destination::Any | Destination::Closed | Destination::NoRoute => None,
     }?;
     let ticket = snapshot.clusters.get(cluster)?.ticket.get();
@@ -434,47 +465,4 @@ fn next_host(
     let load = |host: u16| hosts.get(usize::from(host)).map_or(0, |host| host.active.get());
     let host = snapshot.view.host_to(to, cluster, protocol, draw, &[], load)?;
     hosts.get(usize::from(host)).cloned()
-}
-
-/// `POST /api/v1/diff`: reports what a configuration would change.
-pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: String) -> Response {
-    let parsed = match config::parse(&body) {
-        Ok(parsed) => parsed,
-        Err(errors) => {
-            let listed: Vec<_> = errors.iter().cloned().collect();
-            return problem(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "The configuration is wrong",
-                &errors.to_string(),
-                &json!({ "errors": listed }),
-            );
-        }
-    };
-    let snapshot = control.shared.snapshot.load_full();
-    let (mut after, _) = effective_model(
-        &parsed.model,
-        &snapshot.discovered,
-        &snapshot.weights,
-        &snapshot.exposure.ports,
-    );
-    add_testers(&mut after, &snapshot.testers);
-    let changes = match diff(&snapshot.model, &after) {
-        Ok(changes) => changes,
-        Err(error) => return super::problem::not_shown(&error),
-    };
-    // Weights set by operators override the file's weights of these routes.
-    let overridden: Vec<_> = parsed
-        .model
-        .routes
-        .iter()
-        .map(|route| route.hostname.to_string())
-        .filter(|host| snapshot.weights.contains_key(host))
-        .collect();
-    Json(json!({
-        "apiVersion": "v1",
-        "changes": changes,
-        "warnings": parsed.warnings,
-        "weights_set_by_api": overridden,
-    }))
-    .into_response()
 }

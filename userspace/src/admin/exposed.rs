@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 use signalbox_core::expose::ExposedEntry;
+use signalbox_core::model::Service;
 use signalbox_core::model::services::Transport;
-use signalbox_core::model::{Model, Service};
 
-use super::explain::unusable_reason;
+use super::explain::{STANDS_BY, unusable_reason};
 use super::views;
 use crate::control::Control;
 use crate::l4::guards::GuardKind;
+use crate::l4::members::takers;
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that could not be created, with the reason.
@@ -57,7 +58,7 @@ pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: Socket
         "left_out": application.map(|entry| &entry.left_out),
         "clash": port_conflict(snapshot, at),
         "shield": shield,
-        "hosts": service.map(|service| hosts(snapshot, model, service)),
+        "hosts": service.map(|service| hosts(snapshot, service, at)),
     })
 }
 
@@ -80,27 +81,32 @@ fn port_conflict(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
     ))
 }
 
-fn hosts(snapshot: &Snapshot, model: &Model, service: &Service) -> Vec<Value> {
-    let Some((cluster, states)) = model
-        .clusters
-        .get(service.cluster)
-        .zip(snapshot.hosts.get(service.cluster))
-    else {
-        return Vec::new();
+fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<Value> {
+    let takers = takers(snapshot, service, at.ip());
+    let of_cluster = |c: usize| {
+        let found = snapshot.model.clusters.get(c).zip(snapshot.hosts.get(c));
+        let places = views::subset_roles(snapshot, c);
+        let hosts = found
+            .into_iter()
+            .flat_map(|(cluster, states)| cluster.hosts.iter().zip(states));
+        let views = (0u16..).zip(hosts).map(|(index, (host, state))| {
+            let takes = takers.contains(&(c, index));
+            let place = places.get(usize::from(index)).copied();
+            let reason = match service.backup {
+                _ if takes => "",
+                Some(backup) if backup == c && takers.iter().any(|(taking, _)| *taking != c) => STANDS_BY,
+                _ => unusable_reason(snapshot, state, true, place, host.backup),
+            };
+            json!({
+                "name": host.name,
+                "cluster": state.cluster,
+                "address": host.address,
+                "port": host.ports.get(&service.name),
+                "takes_connections": takes,
+                "reason": reason,
+            })
+        });
+        views.collect::<Vec<_>>()
     };
-    let standing = snapshot.view.eligible_hosts(service.cluster);
-    let places = views::subset_roles(snapshot, service.cluster);
-    let hosts = (0u16..).zip(cluster.hosts.iter().zip(states));
-    let views = hosts.map(|(index, (host, state))| {
-        let takes = standing.contains(&index);
-        let place = places.get(usize::from(index)).copied();
-        json!({
-            "name": host.name,
-            "address": host.address,
-            "port": host.ports.get(&service.name),
-            "takes_connections": takes,
-            "reason": if takes { "" } else { unusable_reason(snapshot, state, true, place, false) },
-        })
-    });
-    views.collect()
+    service.clusters().both().flat_map(of_cluster).collect()
 }

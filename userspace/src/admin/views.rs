@@ -66,6 +66,7 @@ pub fn listeners(control: &Control) -> Value {
                 "routing": listener.routing,
                 "listen": listener.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "cluster": listener.cluster.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
+                "backup": listener.backup.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
                 "tier": listener.datapath.tier.map_or("auto", signalbox_core::model::Tier::as_str),
                 "trusted_proxies": listener.trusted_proxies,
                 "active_connections": state.active.get(),

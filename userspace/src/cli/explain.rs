@@ -150,9 +150,10 @@ pub(super) fn name_text(answer: &Value) -> String {
             let _ = writeln!(out, "  {}", text(said));
         }
         for cluster in list(&listener["clusters"]) {
+            let backup = if cluster["backup"] == true { "backup, " } else { "" };
             let _ = writeln!(
                 out,
-                "  cluster {}: weight {}, {} % now, {}",
+                "  cluster {}: {backup}weight {}, {} % now, {}",
                 text(&cluster["name"]),
                 cluster["weight"],
                 cluster["share_percent"],

@@ -22,7 +22,11 @@ pub(super) fn lines(answer: &Value) -> Vec<Value> {
     let mut lines = Vec::new();
     for service in list(answer, "services") {
         let hosts = list(&service, "hosts");
-        lines.push(service);
+        let mut line = service;
+        if let (Some(cluster), Some(backup)) = (line["cluster"].as_str(), line["backup"].as_str()) {
+            line["cluster"] = format!("{cluster}, backup {backup}").into();
+        }
+        lines.push(line);
         for host in hosts {
             let share = host.get("share").and_then(Value::as_f64).unwrap_or(0.0);
             lines.push(json!({

@@ -7,7 +7,7 @@ use signalbox_common::hash;
 use signalbox_core::affinity::Stickiness;
 use signalbox_core::balance::PickContext;
 use signalbox_core::model::claimed::{ClusterAllow, is_served};
-use signalbox_core::model::{Protocol, ipv4_mapped};
+use signalbox_core::model::{ClusterWithBackup, Protocol, ipv4_mapped};
 use signalbox_core::view::Destination;
 
 use crate::state::route_stats::RouteClusterStats;
@@ -215,7 +215,7 @@ impl<'a> Chooser<'a> {
         match self.to {
             Destination::Closed | Destination::NoRoute => None,
             Destination::Any => self.choose_any(),
-            Destination::Cluster(cluster) => self.choose_in_cluster(cluster),
+            Destination::Cluster(clusters) => self.choose_without_route(clusters),
             Destination::Route(_) | Destination::Path(..) => {
                 let drawn = self
                     .preferred
@@ -225,6 +225,15 @@ impl<'a> Chooser<'a> {
                     .or_else(|| self.choose_in_other_cluster(drawn))
             }
         }
+    }
+
+    /// Returns a host of a cluster or, if no host of it can take the connection, of its backup. The client waits for
+    /// hosts that have no room, as it would without a backup.
+    fn choose_without_route(&self, clusters: ClusterWithBackup) -> Option<(usize, u16)> {
+        let first = self.snapshot.view.taking(clusters, self.protocol);
+        let waits = || self.full.iter().any(|(cluster, _)| *cluster == first);
+        self.choose_in_cluster(first)
+            .or_else(|| self.choose_in_cluster(clusters.other(first).filter(|_| !waits())?))
     }
 
     /// Hosts that are not to be chosen.

@@ -90,7 +90,7 @@ impl Arrival<'_> {
         let fallback = snapshot
             .binds
             .find(self.local)
-            .and_then(|at| snapshot.model.listeners[at].cluster);
+            .and_then(|at| snapshot.model.listeners[at].fallback());
         let to = snapshot.view.destination(request.hostname.as_ref(), fallback);
         if let Some(route) = snapshot
             .route(request.hostname.as_ref())

@@ -5,21 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
-use std::time::Duration;
 
 use signalbox_common::l4::abi::{MAX_SERVICES, MAX_TABLES, service};
 use signalbox_common::l4::{Host, Service, mode};
 use signalbox_common::net::Target;
 use signalbox_common::net::target::{PORT_BITMAP_WORDS, PortBit};
-use signalbox_core::health::Health;
 use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
 use super::host_numbers::{HostId, HostNumbers, kernel_name};
-use super::members::{SlotTable, TableFamily, family, members};
+use super::members::{SlotTable, TableFamily, clusters_of, family, members, taking};
 use super::services_error::ServicesError;
-use super::sweep::{FlowCounts, ServiceHostPair};
+use super::sweep::FlowCounts;
 use crate::datapath::cut::{FLOATING_SERVICE_PORTS, service_ports};
 use crate::kernel::address::to_words;
 use crate::kernel::l4::L4Kernel as Kernel;
@@ -40,7 +38,7 @@ struct DesiredServices {
 /// Content of the kernel's maps, as far as this process has written it.
 #[derive(Default)]
 pub(super) struct Tables {
-    host_numbers: HostNumbers,
+    pub(super) host_numbers: HostNumbers,
     pub(super) hosts: BTreeMap<u32, Host>,
     /// Cluster, name and number of each host that a service can send to.
     named_hosts: Vec<(String, String, u32)>,
@@ -143,7 +141,11 @@ impl Tables {
     pub(super) fn number_hosts(&mut self, model: &Model) -> Result<Option<ServicesError>, ServicesError> {
         let mut trouble = None;
         // Clusters of the configuration come before applications, so they get the first numbers.
-        let used: BTreeSet<usize> = model.services.iter().map(|service| service.cluster).collect();
+        let used: BTreeSet<usize> = model
+            .services
+            .iter()
+            .flat_map(|service| service.clusters().both())
+            .collect();
         self.named_hosts.clear();
         for cluster in used.iter().filter_map(|index| model.clusters.get(*index)) {
             for host in &cluster.hosts {
@@ -174,11 +176,10 @@ impl Tables {
         service: &Configured,
         all: &mut DesiredServices,
     ) -> Result<(), ServicesError> {
-        let Some(cluster) = model.clusters.get(service.cluster) else {
-            return Ok(());
-        };
         let number = self.service_number(kernel, service)?;
-        for host in &cluster.hosts {
+        let hosts =
+            clusters_of(model, service).flat_map(|cluster| cluster.hosts.iter().map(move |host| (cluster, host)));
+        for (cluster, host) in hosts {
             let at = self.host_numbers.get(&HostId::of(cluster, host));
             if let (Some(&port), Some(at)) = (host.ports.get(&service.name), at) {
                 let key = (number, at);
@@ -202,24 +203,21 @@ impl Tables {
         service: &Configured,
         all: &mut DesiredServices,
     ) -> Result<(), ServicesError> {
-        let Some(cluster) = snapshot.model.clusters.get(service.cluster) else {
-            return Ok(());
-        };
         let number = self.service_number(kernel, service)?;
+        let mut hosts = clusters_of(&snapshot.model, service).flat_map(|cluster| &cluster.hosts);
+        let has_ports = hosts.any(|host| host.ports.contains_key(&service.name));
         for bind in &service.listen {
             let family = family(service.mode, bind.address);
+            let taking = taking(snapshot, service, family);
+            let Some(cluster) = snapshot.model.clusters.get(taking) else {
+                continue;
+            };
             let key = (cluster.name.clone(), family);
             if !all.tables.contains(&key) {
-                self.build(
-                    kernel,
-                    key.clone(),
-                    cluster,
-                    snapshot.view.eligible_hosts(service.cluster),
-                )?;
+                self.build(kernel, key.clone(), cluster, snapshot.view.eligible_hosts(taking))?;
                 all.tables.insert(key.clone());
             }
             let table = self.tables.get(&key).map_or(u32::MAX, |table| table.index);
-            let has_ports = cluster.hosts.iter().any(|host| host.ports.contains_key(&service.name));
             let mut value = value(service, number, table, has_ports);
             let group = snapshot.floating.group_of(bind.address);
             value.group = group.map_or(0, |group| group as u32 + 1);
@@ -283,7 +281,7 @@ impl Tables {
         let mut of: Vec<(u32, u32)> = Vec::new();
         let mut stands = HashSet::new();
         let mut identities = HashMap::new();
-        for (host, is_standing) in members(cluster, key.1, standing) {
+        for (_, host, is_standing) in members(cluster, key.1, standing) {
             let place = HostId::of(cluster, host);
             let number = self.host_numbers.number(place)?;
             if identities.insert(number, place.identity()).is_none() {
@@ -382,61 +380,13 @@ impl Tables {
         known.map(|(number, _)| *number).collect()
     }
 
-    /// Returns the services of each cluster.
-    pub(super) fn services_of_clusters(&self, snapshot: &Snapshot) -> HashMap<String, Vec<u16>> {
-        let mut all: HashMap<String, Vec<u16>> = HashMap::new();
-        for service in &snapshot.model.services {
-            let cluster = snapshot.model.clusters.get(service.cluster);
-            if let (Some(cluster), Some(number)) = (cluster, self.service_numbers.get(&service.name)) {
-                all.entry(cluster.name.clone()).or_default().push(*number);
-            }
-        }
-        all
-    }
-
-    /// Returns every service with every host that it may send to. Also returns the pairs without new flows for a reason
-    /// other than rotation, with the time for which their flows may continue.
-    pub(super) fn service_hosts(
-        &self,
-        snapshot: &Snapshot,
-    ) -> (HashSet<ServiceHostPair>, HashMap<ServiceHostPair, Duration>) {
-        let (mut all, mut out) = (HashSet::new(), HashMap::new());
-        for service in &snapshot.model.services {
-            let number = self.service_numbers.get(&service.name).copied();
-            let cluster = snapshot.model.clusters.get(service.cluster);
-            let (Some(number), Some(cluster)) = (number, cluster) else {
-                continue;
-            };
-            let standing = snapshot.view.eligible_hosts(service.cluster);
-            for (at, host) in (0u16..).zip(&cluster.hosts) {
-                let Some(host_number) = self.host_numbers.get(&HostId::of(cluster, host)) else {
-                    continue;
-                };
-                let pair = (number, host_number);
-                all.insert(pair);
-                let is_rotated = || snapshot.rotation.is_out(&cluster.name, &host.name, host.address);
-                if standing.binary_search(&at).is_err() && !is_rotated() {
-                    let drain = cluster.drain.unwrap_or(snapshot.model.timeouts.drain);
-                    let is_dead = || {
-                        let states = snapshot.hosts.get(service.cluster);
-                        let state = states.and_then(|states| states.get(usize::from(at)));
-                        state.is_some_and(|host| host.health().0 == Health::Unhealthy)
-                    };
-                    // A dead host answers no client: the next datagram begins a flow to a live one.
-                    let moves_at_once = service.protocol == Transport::Udp && !standing.is_empty() && is_dead();
-                    out.insert(pair, if moves_at_once { Duration::ZERO } else { drain });
-                }
-            }
-        }
-        (all, out)
-    }
-
     /// Returns each host's share of the table, in percent, for the service's first address.
     pub(super) fn shares(&self, snapshot: &Snapshot, service: &Configured) -> HashMap<u32, f64> {
-        let cluster = snapshot.model.clusters.get(service.cluster);
         let mut all = HashMap::new();
         for bind in service.listen.iter().rev() {
-            let key = cluster.map(|cluster| (cluster.name.clone(), family(service.mode, bind.address)));
+            let family = family(service.mode, bind.address);
+            let cluster = snapshot.model.clusters.get(taking(snapshot, service, family));
+            let key = cluster.map(|cluster| (cluster.name.clone(), family));
             if let Some(table) = key.and_then(|key| self.tables.get(&key)) {
                 all.extend(&table.shares);
             }

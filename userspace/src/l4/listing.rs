@@ -21,6 +21,8 @@ pub struct ServiceView {
     pub protocol: &'static str,
     pub listen: Vec<String>,
     pub cluster: String,
+    /// Cluster whose hosts get flows while no host of `cluster` can.
+    pub backup: Option<String>,
     /// Application, `NAMESPACE/APP`, whose endpoints the service exposes.
     pub application: Option<String>,
     pub mode: signalbox_core::model::services::Mode,
@@ -39,12 +41,13 @@ pub struct ServiceView {
 #[derive(Debug, Serialize)]
 pub struct HostView {
     pub name: String,
+    pub cluster: String,
     pub address: IpAddr,
     /// Port of the host, if it differs from the service's port.
     pub port: Option<u16>,
     /// Share of the table's slots that currently lead to the host, in percent.
     pub share: f64,
-    /// True if the host gets flows only while no other host can.
+    /// True if the host, or its cluster, gets flows only while no other can.
     pub backup: bool,
     pub flows: u32,
     /// True if the host's Ethernet address is known.
@@ -80,17 +83,21 @@ impl Services {
                 (Some(kernel), Some(number)) => kernel.service_stats(number),
                 _ => ServiceStats::default(),
             };
-            let cluster = snapshot.model.clusters.get(service.cluster);
+            let find = |at: usize| snapshot.model.clusters.get(at);
+            let (cluster, backup) = (find(service.cluster), service.backup.and_then(find));
             let shares = picture.shares.get(&service.name);
-            let hosts = cluster.into_iter().flat_map(|cluster| &cluster.hosts).map(|host| {
-                let at = cluster.and_then(|cluster| picture.hosts.get(&HostId::of(cluster, host)).copied());
+            let clusters = cluster.into_iter().chain(backup);
+            let hosts = clusters.flat_map(|cluster| cluster.hosts.iter().map(move |host| (cluster, host)));
+            let hosts = hosts.map(|(of_cluster, host)| {
+                let at = picture.hosts.get(&HostId::of(of_cluster, host)).copied();
                 let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
                 HostView {
                     name: host.name.clone(),
+                    cluster: of_cluster.name.clone(),
                     address: host.address,
                     port: host.ports.get(&service.name).copied(),
                     share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
-                    backup: host.backup,
+                    backup: host.backup || backup.is_some_and(|backup| backup.name == of_cluster.name),
                     flows: number.zip(at).map_or(0, of),
                     reachable: at.is_some_and(|at| picture.reachable.contains(&at)),
                 }
@@ -100,6 +107,7 @@ impl Services {
                 protocol: protocol(u32::from(service.protocol.number())),
                 listen: service.listen.iter().map(ToString::to_string).collect(),
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+                backup: backup.map(|backup| backup.name.clone()),
                 application: cluster.and_then(|cluster| cluster.application_name().map(str::to_owned)),
                 mode: service.mode,
                 affinity: service.affinity,

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use signalbox_core::model::services::Mode;
-use signalbox_core::model::{Cluster, Host};
+use signalbox_core::model::{Cluster, Host, Model, Service};
+
+use crate::state::Snapshot;
 
 /// Address family of a table's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,17 +46,50 @@ pub(super) fn family(mode: Mode, address: IpAddr) -> TableFamily {
     }
 }
 
-/// Returns the hosts for a cluster's table, each with whether it is eligible: all hosts that are not backups, or the
-/// backups if only they are eligible.
-pub(super) fn members<'a>(cluster: &'a Cluster, family: TableFamily, standing: &[u16]) -> Vec<(&'a Host, bool)> {
-    let of_family = (0u16..)
-        .zip(&cluster.hosts)
-        .filter(|(_, host)| family.has(host.address));
-    let mut hosts: Vec<_> = of_family
-        .map(|(at, host)| (host, standing.binary_search(&at).is_ok()))
-        .collect();
-    let any_stands = |backup| hosts.iter().any(|(host, stands)| *stands && host.backup == backup);
-    let by_backups = !any_stands(false) && any_stands(true);
-    hosts.retain(|(host, _)| host.backup == by_backups);
+/// Returns the clusters whose hosts a service can send to: its own, and the backup.
+pub(super) fn clusters_of<'a>(model: &'a Model, service: &Service) -> impl Iterator<Item = &'a Cluster> {
+    let clusters = service.clusters().both();
+    clusters.filter_map(|at| model.clusters.get(at))
+}
+
+/// Returns the hosts of a family, by their places in the cluster, each with whether it is eligible.
+fn of_family<'a>(
+    cluster: &'a Cluster,
+    family: TableFamily,
+    standing: &[u16],
+) -> impl Iterator<Item = (u16, &'a Host, bool)> {
+    let hosts = (0u16..).zip(&cluster.hosts);
     hosts
+        .filter(move |(_, host)| family.has(host.address))
+        .map(move |(at, host)| (at, host, standing.binary_search(&at).is_ok()))
+}
+
+/// Returns the hosts for a cluster's table, by their places in the cluster, each with whether it is eligible: all hosts
+/// that are not backups, or the backups if only they are eligible.
+pub(super) fn members<'a>(cluster: &'a Cluster, family: TableFamily, standing: &[u16]) -> Vec<(u16, &'a Host, bool)> {
+    let mut hosts: Vec<_> = of_family(cluster, family, standing).collect();
+    let any_stands = |backup| hosts.iter().any(|(_, host, stands)| *stands && host.backup == backup);
+    let by_backups = !any_stands(false) && any_stands(true);
+    hosts.retain(|(_, host, _)| host.backup == by_backups);
+    hosts
+}
+
+/// Returns which of a service's clusters gets new flows that need hosts of a family.
+pub(super) fn taking(snapshot: &Snapshot, service: &Service, family: TableFamily) -> usize {
+    let view = &snapshot.view;
+    view.taking_by(service.clusters(), |at| {
+        let cluster = snapshot.model.clusters.get(at);
+        let stands = |cluster| of_family(cluster, family, view.eligible_hosts(at)).any(|(_, _, stands)| stands);
+        cluster.is_some_and(stands)
+    })
+}
+
+/// Returns the hosts that get new flows for an address of a service, as places of cluster and host.
+pub fn takers(snapshot: &Snapshot, service: &Service, address: IpAddr) -> HashSet<(usize, u16)> {
+    let family = family(service.mode, address);
+    let at = taking(snapshot, service, family);
+    let cluster = snapshot.model.clusters.get(at);
+    let hosts = cluster.map(|cluster| members(cluster, family, snapshot.view.eligible_hosts(at)));
+    let standing = hosts.into_iter().flatten().filter(|(_, _, stands)| *stands);
+    standing.map(|(host, ..)| (at, host)).collect()
 }

@@ -21,7 +21,7 @@ fn east() -> String {
     )
 }
 
-fn wait_health(sb: &Signalbox, host: &str, health: &str) {
+pub(crate) fn wait_health(sb: &Signalbox, host: &str, health: &str) {
     assert!(
         eventually(SOON, || sb.host(host)["health"] == health),
         "{}\n{}",
@@ -30,13 +30,13 @@ fn wait_health(sb: &Signalbox, host: &str, health: &str) {
     );
 }
 
-fn connect(lab: &Lab) -> (TcpStream, String) {
+pub(crate) fn connect(lab: &Lab) -> (TcpStream, String) {
     let stream = lab.client.connect("10.1.0.1:3306");
     let name = greeting(&stream);
     (stream, name)
 }
 
-fn start_greeter(lab: &Lab, name: &str) -> Server {
+pub(crate) fn start_greeter(lab: &Lab, name: &str) -> Server {
     greeter(lab.host(name), "[::]:3306", name)
 }
 

@@ -15,6 +15,7 @@ mod api;
 mod apiserver;
 mod applications;
 mod backup;
+mod backup_cluster;
 mod coming_from;
 mod connection_log;
 mod crowd;

@@ -34,6 +34,7 @@ fn offer(
         protocol: Protocol::Tls,
         listen: Vec::new(),
         cluster: None,
+        backup: None,
         trusted_proxies: Vec::new(),
         routing: Routing::default(),
         datapath: Datapath {

@@ -41,7 +41,7 @@ routes:
 "#;
 
 /// A part of the file, its replacement, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 46] = [
+const EDITS: [(&str, &str, &str); 48] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -83,6 +83,8 @@ const EDITS: [(&str, &str, &str); 46] = [
     ),
     ("cluster: east, idle: 1h", "cluster: west, idle: 1h", "db cluster"),
     ("cluster: east, idle: 1h", "cluster: east, idle: 2h", "db idle"),
+    ("idle: 1h }", "idle: 1h, backup: west }", "db backup"),
+    ("redirect_port: 443", "cluster: east, backup: west", "web backup"),
     ("round-robin", "maglev", "east balance"),
     ("interval: 5s", "interval: 6s", "east health.interval"),
     ("path: /healthz", "path: /health", "east health"),

@@ -62,6 +62,21 @@ fn listeners() {
         "did you mean `cluster`?",
     );
     only_mistake(
+        &bent("cluster: east", "cluster: east, backup: wset"),
+        "listeners[2].backup",
+        "no cluster `wset`; did you mean `west`?",
+    );
+    only_mistake(
+        &bent("cluster: east", "cluster: east, backup: east"),
+        "listeners[2].backup",
+        "a cluster cannot be its own backup: name another cluster",
+    );
+    only_mistake(
+        &bent("protocol: http", "protocol: http, backup: east"),
+        "listeners[0].backup",
+        "`backup` needs a `cluster` beside it",
+    );
+    only_mistake(
         &bent("[\"10.1.0.1:3306\"]", "[]"),
         "listeners[2].listen",
         "a listener needs at least one address",

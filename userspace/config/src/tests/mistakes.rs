@@ -10,7 +10,7 @@ fn five_mistakes_give_five_errors_at_their_places() {
         .replace("weight: 2", "weight: 0")
         .replace("{ east: 10, west: 80 }", "{ eats: 10, west: 80 }")
         .replace("unmatched: reject", "unmatched: rejcet");
-    let allowed = "name, protocol, listen, cluster, proxy_protocol, routing, datapath, shield, termination, strict_sni, client_certificates, forwarded, request_id, ambiguous_paths or redirect_port";
+    let allowed = "name, protocol, listen, cluster, backup, proxy_protocol, routing, datapath, shield, termination, strict_sni, client_certificates, forwarded, request_id, ambiguous_paths or redirect_port";
     assert_eq!(
         mistakes_of(&text),
         [

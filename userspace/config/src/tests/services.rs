@@ -110,6 +110,13 @@ fn words_and_keys() {
         "services[2].cluster",
         "did you mean `west`?",
     );
+    let backup = |name: &str| format!("cluster: west, backup: {name}");
+    let path = "services[2].backup";
+    wrong("cluster: west", &backup("eats"), path, "did you mean `east`?");
+    wrong("cluster: west", &backup("west"), path, "cannot be its own backup");
+    wrong("cluster: west", &backup("shop/db"), path, "`shop/db` is an application");
+    let both = right(&example().replacen("cluster: west", &backup("east"), 1)).model;
+    assert_eq!((both.services[2].cluster, both.services[2].backup), (1, Some(0)));
     wrong("name: game", "name: dns", "services[2].name", "dns");
     wrong("idle: 30s", "idle: 30", "services[1].idle", "has no unit");
     wrong("name: game, ", "", "services[2]", "the key `name` is missing");

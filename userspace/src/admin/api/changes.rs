@@ -2,14 +2,14 @@
 
 use super::{DELETE, POST, PUT};
 use crate::admin::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change};
-use crate::admin::{applications, certificates, discovery, explain, ha, log, mutate, rotations, shield, weights};
+use crate::admin::{applications, certificates, config_diff, discovery, ha, log, mutate, rotations, shield, weights};
 
 /// Adds the operations that change state.
 pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
     api.with(
         &change("diffConfig", POST, "/api/v1/diff", "Changes that a configuration would make",
                  RequestKind::Configuration),
-        explain::diff_config,
+        config_diff::diff_config,
     )
     .with(
         &change("reloadConfig", POST, "/api/v1/reload", "Read the configuration file again", RequestKind::Nothing),

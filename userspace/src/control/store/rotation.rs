@@ -276,8 +276,9 @@ impl Store {
             .map(|(_, route)| route.hostname.to_string())
             .collect();
         for listener in &model.listeners {
-            let Some(cluster) = listener.cluster else { continue };
-            let has = |view: &RoutingView| !view.usable(cluster, listener.protocol).is_empty();
+            let Some(clusters) = listener.fallback() else { continue };
+            let protocol = listener.protocol;
+            let has = |view: &RoutingView| !view.usable(view.taking(clusters, protocol), protocol).is_empty();
             if has(before) && !has(&after) {
                 lost.push(format!("listener {}", listener.name));
             }

@@ -273,7 +273,7 @@ impl HttpConnection<'_> {
         let has_body = !matches!(length, BodyLength::None | BodyLength::Known(0));
         let is_kept = head.is_persistent() && head.version == Version::Http11;
         let name = request.name();
-        let fallback = listener.and_then(|listener| listener.cluster);
+        let fallback = listener.and_then(Listener::fallback);
         let to = snapshot.view.request_destination(name, head.path(bytes), fallback);
         let route = RequestRoute::find(snapshot, to, head.path(bytes));
         let mut fields = listener.map_or_else(Vec::new, |listener| {

@@ -32,7 +32,7 @@ impl Request {
         let Some(route) = route.filter(|_| treatment != AmbiguousPaths::Pass) else {
             return Ok(());
         };
-        let fallback = listener.and_then(|listener| listener.cluster);
+        let fallback = listener.and_then(Listener::fallback);
         let place = |path: &[u8]| {
             let to = snapshot.view.request_destination(name, path, fallback);
             (to, route.path_policy(path).map(|claimed| &*claimed.path))

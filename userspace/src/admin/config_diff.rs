@@ -1,0 +1,58 @@
+//! Changes that a configuration would make.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::json;
+use signalbox_core::diff::diff;
+use signalbox_core::expose::effective_model;
+use signalbox_core::merge::add_testers;
+
+use super::problem::{not_shown, problem};
+use crate::config;
+use crate::control::Control;
+
+/// `POST /api/v1/diff`: reports what a configuration would change.
+pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: String) -> Response {
+    let parsed = match config::parse(&body) {
+        Ok(parsed) => parsed,
+        Err(errors) => {
+            let listed: Vec<_> = errors.iter().cloned().collect();
+            return problem(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The configuration is wrong",
+                &errors.to_string(),
+                &json!({ "errors": listed }),
+            );
+        }
+    };
+    let snapshot = control.shared.snapshot.load_full();
+    let (mut after, _) = effective_model(
+        &parsed.model,
+        &snapshot.discovered,
+        &snapshot.weights,
+        &snapshot.exposure.ports,
+    );
+    add_testers(&mut after, &snapshot.testers);
+    let changes = match diff(&snapshot.model, &after) {
+        Ok(changes) => changes,
+        Err(error) => return not_shown(&error),
+    };
+    // Weights set by operators override the file's weights of these routes.
+    let overridden: Vec<_> = parsed
+        .model
+        .routes
+        .iter()
+        .map(|route| route.hostname.to_string())
+        .filter(|host| snapshot.weights.contains_key(host))
+        .collect();
+    Json(json!({
+        "apiVersion": "v1",
+        "changes": changes,
+        "warnings": parsed.warnings,
+        "weights_set_by_api": overridden,
+    }))
+    .into_response()
+}
