@@ -12,7 +12,7 @@ use super::ClusterWithBackup;
 /// Service: addresses and ports whose packets go to the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
-    /// Name of the service.
+    /// Name of the service, unique among all: [`Service::with_further_protocol`] may have extended the configured one.
     pub name: String,
     /// Transport protocol of the service's packets.
     pub protocol: Transport,
@@ -42,10 +42,37 @@ impl Service {
         }
     }
 
+    /// Copy of the service for a further protocol, as `NAME:PROTOCOL`: no name in the configuration has a colon. So a
+    /// service keeps its name and its flows when another protocol joins it.
+    #[must_use]
+    pub fn with_further_protocol(&self, protocol: Transport, idle: Duration) -> Self {
+        Self {
+            name: format!("{}:{}", self.name, protocol.as_str()),
+            protocol,
+            idle,
+            ..self.clone()
+        }
+    }
+
+    /// Name of the service in the configuration.
+    #[must_use]
+    pub fn configured_name(&self) -> &str {
+        configured_name(&self.name)
+    }
+
     /// Whether the service, `NAMESPACE/APP:PORTNAME`, comes from routing events: no other name has a slash.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.name.contains('/')
+    }
+}
+
+/// Name in the configuration of the service with a unique name.
+#[must_use]
+pub fn configured_name(unique: &str) -> &str {
+    match unique.split_once(':') {
+        Some((name, _)) if !name.contains('/') => name,
+        _ => unique,
     }
 }
 
@@ -91,6 +118,15 @@ pub enum Transport {
 impl Transport {
     /// All protocols, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("tcp", Self::Tcp), ("udp", Self::Udp)];
+
+    /// Name of the protocol in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
 
     /// Number of the protocol in an IP header.
     #[must_use]

@@ -23,6 +23,9 @@ use super::unique::UniqueNames;
 const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// Most services. One with two protocols counts twice.
+const MOST_SERVICES: usize = MAX_SERVICES as usize - 1;
+
 /// Range of the number of flows: fewer are useless, and more hardly fit into the kernel's memory.
 const FLOWS_RANGE: RangeInclusive<u32> = 1024..=16_777_216;
 
@@ -56,16 +59,24 @@ pub(super) fn decode_all(
         unique: UniqueNames::default(),
     };
     let mut services = Some(Vec::new());
-    for item in place.items("services", MAX_SERVICES as usize - 1, report)? {
+    for item in place.items("services", MOST_SERVICES, report)? {
         match (service(&item, &mut around, report), &mut services) {
-            (Some(service), Some(services)) => services.push((item.position(), service)),
+            (Some(ones), Some(services)) => services.extend(ones.into_iter().map(|one| (item.position(), one))),
             _ => services = None,
         }
+    }
+    if services.as_ref().is_some_and(|services| services.len() > MOST_SERVICES) {
+        place.error(
+            report,
+            format!("there are more than {MOST_SERVICES} services: one with two protocols counts twice"),
+        );
+        return None;
     }
     services
 }
 
-fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut Report) -> Option<Service> {
+/// Decodes an entry: a service for each of its protocols.
+fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut Report) -> Option<Vec<Service>> {
     let mut map = MapDecoder::open(place, report)?;
     let name = map.require("name");
     let protocol = map.require("protocol");
@@ -83,8 +94,9 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
         .and_then(NodeRef::plain)
         .map_or_else(|| "a service".to_owned(), |name| format!("service {}", quote(name)));
     let name = name.and_then(|name| context.unique.name(&name, "service", report));
-    let protocol = protocol.and_then(|place| self::protocol(&place, report));
-    let listen = listen.and_then(|place| addresses(&place, &label, protocol, context, report));
+    let protocols = protocol.and_then(|place| self::protocols(&place, report));
+    let known = protocols.as_deref().unwrap_or_default();
+    let listen = listen.and_then(|place| addresses(&place, &label, known, context, report));
     let cluster = cluster.and_then(|place| cluster_of(&place, context.names, report));
     let backup = optional_value(backup.as_ref(), |place| {
         let found = cluster_of(place, context.names, report)?;
@@ -96,35 +108,57 @@ fn service(place: &NodeRef<'_>, context: &mut ServiceContext<'_>, report: &mut R
     let affinity = or_default(affinity.as_ref(), Affinity::Flow, |place| {
         place.keyword("an affinity", &Affinity::ALL, report)
     });
-    let default = if protocol == Some(Transport::Udp) {
-        UDP_IDLE_TIMEOUT
-    } else {
-        TCP_IDLE_TIMEOUT
-    };
-    let idle = or_default(idle.as_ref(), default, |place| place.duration(report));
+    let idle = idle.as_ref().and_then(|place| place.duration(report));
+    let idle_of = |protocol| idle.unwrap_or_else(|| default_idle(protocol));
     let shield = shield::decode(shield.as_ref(), context.default_shield, report);
-    Some(Service {
+    let (&protocol, further) = known.split_first()?;
+    let first = Service {
         name: name?,
-        protocol: protocol?,
+        protocol,
         listen: listen?,
         cluster: cluster?,
         backup: backup?,
         mode,
         affinity,
-        idle,
+        idle: idle_of(protocol),
         shield,
-    })
+    };
+    let further = further
+        .iter()
+        .map(|protocol| first.with_further_protocol(*protocol, idle_of(*protocol)));
+    let mut all: Vec<_> = further.collect();
+    all.insert(0, first);
+    Some(all)
 }
 
-fn protocol(place: &NodeRef<'_>, report: &mut Report) -> Option<Transport> {
-    if matches!(place.node.kind, NodeKind::List(_)) {
-        place.error(
-            report,
-            "a service has one protocol, tcp or udp: write a service for each",
-        );
+const fn default_idle(protocol: Transport) -> Duration {
+    match protocol {
+        Transport::Tcp => TCP_IDLE_TIMEOUT,
+        Transport::Udp => UDP_IDLE_TIMEOUT,
+    }
+}
+
+/// Decodes one protocol, or a list of both.
+fn protocols(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<Transport>> {
+    let word =
+        |place: &NodeRef<'_>, report: &mut Report| place.keyword("a protocol of services", &Transport::ALL, report);
+    if !matches!(place.node.kind, NodeKind::List(_)) {
+        return word(place, report).map(|protocol| vec![protocol]);
+    }
+    let mut all = Vec::new();
+    for item in place.items("protocols", Transport::ALL.len(), report)? {
+        let protocol = word(&item, report)?;
+        if all.contains(&protocol) {
+            item.error(report, "the protocol is already in the list: write each once");
+            return None;
+        }
+        all.push(protocol);
+    }
+    if all.is_empty() {
+        place.error(report, "a service needs a protocol: tcp, udp or [tcp, udp]");
         return None;
     }
-    place.keyword("a protocol of services", &Transport::ALL, report)
+    Some(all)
 }
 
 /// Decodes the cluster of a service, which cannot be an application: its endpoints have different ports, a service one.
@@ -143,7 +177,7 @@ fn cluster_of(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) ->
 fn addresses(
     place: &NodeRef<'_>,
     owner: &str,
-    protocol: Option<Transport>,
+    protocols: &[Transport],
     around: &mut ServiceContext<'_>,
     report: &mut Report,
 ) -> Option<Vec<ServiceBind>> {
@@ -156,7 +190,10 @@ fn addresses(
     for item in &items {
         let Some(text) = item.text(report) else { continue };
         let bind = self::parse_bind(text).and_then(|bind| {
-            claim_listen(&bind, owner, item.position(), protocol, around)?;
+            let mut claims = protocols
+                .iter()
+                .map(|protocol| claim_listen(&bind, owner, item.position(), *protocol, around));
+            claims.try_for_each(|claim| claim)?;
             Ok(bind)
         });
         match bind {
@@ -215,19 +252,19 @@ fn claim_listen(
     bind: &ServiceBind,
     owner: &str,
     spot: Position,
-    protocol: Option<Transport>,
+    protocol: Transport,
     around: &mut ServiceContext<'_>,
 ) -> Result<(), String> {
     let overlaps = |other: &&(ServiceBind, Transport, String, Position)| {
         other.0.address == bind.address
-            && Some(other.1) == protocol
+            && other.1 == protocol
             && other.0.ports.start() <= bind.ports.end()
             && bind.ports.start() <= other.0.ports.end()
     };
     if let Some((other, _, who, at)) = around.targets.iter().find(overlaps) {
         return Err(format!("{bind} is already used by {who} on line {} ({other})", at.line));
     }
-    if protocol == Some(Transport::Tcp) {
+    if protocol == Transport::Tcp {
         for port in bind.ports.clone() {
             let prefix = IpNet::from(bind.address);
             around.bind_owners.claim(Bind { prefix, port }, owner, Some(spot))?;
@@ -237,9 +274,7 @@ fn claim_listen(
     if around.ports > MAX_TARGETS as usize {
         return Err(format!("services listen on more than {MAX_TARGETS} ports in all"));
     }
-    if let Some(protocol) = protocol {
-        around.targets.push((bind.clone(), protocol, owner.to_owned(), spot));
-    }
+    around.targets.push((bind.clone(), protocol, owner.to_owned(), spot));
     Ok(())
 }
 

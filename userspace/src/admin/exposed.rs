@@ -40,8 +40,13 @@ fn view(service: &str, entry: &ExposedEntry) -> Value {
 /// have the address too, and which hosts of the service accept connections.
 pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
     let model = &snapshot.model;
-    let service = model.services.iter().find(|service| listens(service, at));
+    let services: Vec<_> = model.services.iter().filter(|service| listens(service, at)).collect();
+    let of = |protocol| services.iter().find(|service| service.protocol == protocol);
     let listener = snapshot.binds.find(at).and_then(|index| model.listeners.get(index));
+    // A listener's connections are TCP.
+    let service = of(Transport::Tcp)
+        .or_else(|| of(Transport::Udp).filter(|_| listener.is_none()))
+        .copied();
     let name = service.map(|service| &service.name);
     let application = name.and_then(|name| snapshot.exposure.entries.get(name));
     let shield = match (service, client) {
@@ -52,7 +57,8 @@ pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: Socket
         "apiVersion": "v1",
         "address": at,
         "client": client,
-        "service": name,
+        "service": service.map(Service::configured_name),
+        "protocols": services.iter().map(|service| service.protocol).collect::<Vec<_>>(),
         "listener": listener.filter(|_| service.is_none()).map(|listener| &listener.name),
         "application": application.map(|entry| &entry.application),
         "left_out": application.map(|entry| &entry.left_out),
@@ -63,10 +69,8 @@ pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: Socket
 }
 
 fn listens(service: &Service, at: SocketAddr) -> bool {
-    let has = |bind: &signalbox_core::model::services::ServiceBind| {
-        bind.address == at.ip() && bind.ports.contains(&at.port())
-    };
-    service.protocol == Transport::Tcp && service.listen.iter().any(has)
+    let mut binds = service.listen.iter();
+    binds.any(|bind| bind.address == at.ip() && bind.ports.contains(&at.port()))
 }
 
 /// Returns why no application gets a port in a range of `expose`.
@@ -101,7 +105,7 @@ fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<Value> {
                 "name": host.name,
                 "cluster": state.cluster,
                 "address": host.address,
-                "port": host.ports.get(&service.name),
+                "port": host.ports.get(service.configured_name()),
                 "takes_connections": takes,
                 "reason": reason,
             })

@@ -189,8 +189,8 @@ fn bad_body(error: &serde_json::Error) -> Response {
 /// Error for a name that is no listener or service, or that is not shielded. An empty name means all.
 fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Option<Response> {
     let model = Arc::clone(&control.shared.snapshot.load().model);
-    let listeners = model.listeners.iter().map(|l| (&l.name, l.shield.is_some()));
-    let services = model.services.iter().map(|s| (&s.name, s.shield.is_some()));
+    let listeners = model.listeners.iter().map(|l| (l.name.as_str(), l.shield.is_some()));
+    let services = model.services.iter().map(|s| (s.configured_name(), s.shield.is_some()));
     let mut of: Vec<bool> = listeners
         .chain(services)
         .filter(|(known, _)| name.is_empty() || *known == name)

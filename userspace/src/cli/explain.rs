@@ -44,12 +44,11 @@ fn address_text(answer: &Value) -> String {
     let mut out = String::new();
     let at = text(&answer["address"]);
     let _ = match (answer["service"].as_str(), answer["listener"].as_str()) {
-        (Some(service), _) => writeln!(out, "{at}: service {service}"),
-        (None, Some(listener)) => writeln!(
-            out,
-            "{at}: listener {listener}; to learn where its connections go, explain \
-                                                 a name"
-        ),
+        (Some(service), _) => {
+            let protocols: Vec<_> = list(&answer["protocols"]).map(text).collect();
+            writeln!(out, "{at}: service {service}, {}", protocols.join(" and "))
+        }
+        (None, Some(listener)) => writeln!(out, "{at}: listener {listener}; explain a name to learn its hosts"),
         (None, None) => writeln!(out, "{at}: no listener and no layer-4 service has this address"),
     };
     if let Some(clash) = answer["clash"].as_str() {

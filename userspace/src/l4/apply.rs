@@ -181,7 +181,7 @@ impl Tables {
             clusters_of(model, service).flat_map(|cluster| cluster.hosts.iter().map(move |host| (cluster, host)));
         for (cluster, host) in hosts {
             let at = self.host_numbers.get(&HostId::of(cluster, host));
-            if let (Some(&port), Some(at)) = (host.ports.get(&service.name), at) {
+            if let (Some(&port), Some(at)) = (host.ports.get(service.configured_name()), at) {
                 let key = (number, at);
                 if self.ports.get(&key) != Some(&port) {
                     kernel
@@ -205,7 +205,7 @@ impl Tables {
     ) -> Result<(), ServicesError> {
         let number = self.service_number(kernel, service)?;
         let mut hosts = clusters_of(&snapshot.model, service).flat_map(|cluster| &cluster.hosts);
-        let has_ports = hosts.any(|host| host.ports.contains_key(&service.name));
+        let has_ports = hosts.any(|host| host.ports.contains_key(service.configured_name()));
         for bind in &service.listen {
             let family = family(service.mode, bind.address);
             let taking = taking(snapshot, service, family);

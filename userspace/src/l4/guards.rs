@@ -12,6 +12,7 @@ use signalbox_common::shield::prefixes::{DIRECT_NODES, Node};
 use signalbox_common::shield::source::{mask_v4, mask_v6};
 use signalbox_common::shield::{Guard, Limit, Settings};
 use signalbox_common::steer::SteerKey;
+use signalbox_core::model::services::configured_name;
 use signalbox_core::model::shield::{RateLimit, ShieldPolicy};
 use signalbox_core::model::{Model, ipv4_mapped};
 
@@ -115,7 +116,7 @@ impl Guards {
         self.shared_prefixes(snapshot) != self.shared
             || policies(model).any(|(kind, name, policy)| {
                 let number = self.numbers.get(&(kind, name.clone()));
-                let source = PrefixSet::new(&policy.lists, snapshot.shield.get(name), &self.files);
+                let source = PrefixSet::new(&policy.lists, snapshot.shield.get(configured_name(name)), &self.files);
                 number.is_none_or(|number| self.own.get(number).cloned().unwrap_or_default() != source)
             })
     }
@@ -132,7 +133,7 @@ impl Guards {
     pub(super) fn changed_denials(&mut self, snapshot: &Snapshot) -> Option<DeniedSources> {
         let listeners = policies(&snapshot.model).filter(|(kind, ..)| *kind == GuardKind::Listener);
         let own = |(_, name, policy): (_, &String, &ShieldPolicy)| {
-            let prefixes = PrefixSet::new(&policy.lists, snapshot.shield.get(name), &self.files);
+            let prefixes = PrefixSet::new(&policy.lists, snapshot.shield.get(configured_name(name)), &self.files);
             (name.clone(), prefixes)
         };
         let wanted = ListenerPrefixes {
@@ -327,7 +328,7 @@ impl Guards {
         name: &str,
         flags: u32,
     ) {
-        let source = PrefixSet::new(&policy.lists, snapshot.shield.get(name), &self.files);
+        let source = PrefixSet::new(&policy.lists, snapshot.shield.get(configured_name(name)), &self.files);
         let mut guard = guard(policy, flags);
         if source != PrefixSet::default() {
             guard.flags |= flag::PREFIXES;

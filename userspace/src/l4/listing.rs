@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use signalbox_common::l4::{L4Flow, ServiceStats, mode};
 use signalbox_common::net::Key;
+use signalbox_core::model::services::configured_name;
 
 use super::Services;
 use super::host_numbers::HostId;
@@ -95,7 +96,7 @@ impl Services {
                     name: host.name.clone(),
                     cluster: of_cluster.name.clone(),
                     address: host.address,
-                    port: host.ports.get(&service.name).copied(),
+                    port: host.ports.get(service.configured_name()).copied(),
                     share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
                     backup: host.backup || backup.is_some_and(|backup| backup.name == of_cluster.name),
                     flows: number.zip(at).map_or(0, of),
@@ -103,8 +104,8 @@ impl Services {
                 }
             });
             ServiceView {
-                name: service.name.clone(),
-                protocol: protocol(u32::from(service.protocol.number())),
+                name: service.configured_name().to_owned(),
+                protocol: service.protocol.as_str(),
                 listen: service.listen.iter().map(ToString::to_string).collect(),
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
                 backup: backup.map(|backup| backup.name.clone()),
@@ -134,7 +135,7 @@ impl Services {
         let ownership = Ownership::new(&self.shared, &mut OwnedSince::new());
         let mut all = Vec::new();
         let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
-            let name = names.get(&flow.service).map_or("", |name| name.as_str());
+            let name = names.get(&flow.service).map_or("", |name| configured_name(name));
             let is_wanted = service.is_none_or(|wanted| wanted == name);
             let is_listed = is_wanted && !is_reply(flow) && ownership.owner(key, flow) != FlowOwner::Other;
             if all.len() < most && is_listed {

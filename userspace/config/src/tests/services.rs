@@ -129,6 +129,44 @@ fn words_and_keys() {
     wrong(", tcp: 7000", "", "clusters[1].hosts[0]", "the host has no port");
 }
 
+#[test]
+fn a_service_of_two_protocols_is_two() {
+    let model = right(&example().replacen("protocol: udp", "protocol: [udp, tcp]", 1)).model;
+    let [_, udp, tcp, game] = &model.services[..] else {
+        panic!("{:?}", model.services)
+    };
+    // The first protocol keeps the name, and with it the flows of a service that gets a second one.
+    assert_eq!((&*udp.name, udp.protocol), ("dns", Transport::Udp));
+    assert_eq!((&*tcp.name, tcp.protocol), ("dns:tcp", Transport::Tcp));
+    assert_eq!((tcp.configured_name(), &tcp.listen), ("dns", &udp.listen));
+    assert_eq!(tcp.idle, Duration::from_secs(30), "the entry says so");
+    assert_eq!(game.name, "game");
+    let defaults = right(&example().replacen("protocol: tcp", "protocol: [tcp, udp]", 1)).model;
+    let idle: Vec<_> = defaults.services[..2].iter().map(|one| one.idle.as_secs()).collect();
+    assert_eq!(idle, [3600, 30]);
+    let wrong = |protocol: &str, path: &str, part: &str| wrong("protocol: udp", protocol, path, part);
+    let path = "services[1].protocol";
+    wrong("protocol: []", path, "a service needs a protocol");
+    wrong("protocol: [udp, udp]", "services[1].protocol[1]", "write each once");
+    wrong(
+        "protocol: [udp, sctp]",
+        "services[1].protocol[1]",
+        "allowed: tcp or udp",
+    );
+    // The port may be another's for one of both.
+    let taken = example().replacen("10.1.0.9:7000-7100", "10.1.0.1:3306", 1);
+    let part = "10.1.0.1:3306 is already used by service `mysql`";
+    only_mistake(
+        &taken.replacen(
+            "protocol: udp, listen: [\"10.1.0.1:3306",
+            "protocol: [udp, tcp], listen: [\"10.1.0.1:3306",
+            1,
+        ),
+        "services[2].listen[0]",
+        part,
+    );
+}
+
 /// A tcp listener connects to each endpoint's own port; a service has one port for all hosts.
 #[test]
 fn an_application_is_behind_a_tcp_listener_and_no_service() {

@@ -1,6 +1,6 @@
 //! Slips of users who come from other balancers, and of files that were written for other programs.
 
-use super::{bent, mistakes_of, only_mistake, plus};
+use super::{bent, mistakes_of, only_mistake};
 
 /// Replaces the address of a host of the example.
 fn host(address: &str) -> String {
@@ -56,8 +56,6 @@ fn words_of_other_balancers_lead_to_ours() {
         "admin.token",
         "did you mean `token_file`?",
     );
-    let service = "services:\n  - { name: dns, protocol: [tcp, udp], listen: [\"10.1.0.9:53\"], cluster: west }";
-    only_mistake(&plus(service), "services[0].protocol", "write a service for each");
     only_mistake(
         &bent("protocol: tcp", "protocol: [tcp]"),
         "listeners[2].protocol",

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use ipnet::IpNet;
 use signalbox_core::model::shield::PrefixLists;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{Admin, Cluster, Host, Listener, Model};
+use signalbox_core::model::{Admin, Cluster, Host, Listener, Model, Service};
 
 use super::Positions;
 use crate::error::ConfigError;
@@ -16,7 +16,7 @@ use crate::report::quote;
 /// All such warnings.
 pub(super) fn find(model: &Model, spots: &Positions<'_>) -> Vec<ConfigError> {
     let mut found = Vec::new();
-    let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
+    let services: HashSet<&str> = model.services.iter().map(Service::configured_name).collect();
     let root = NodePath::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
         let own = cluster.hosts.iter().filter_map(|host| own_listener(host, model));

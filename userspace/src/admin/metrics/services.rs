@@ -6,6 +6,11 @@ use super::{MetricWriter, Scrape};
 use crate::l4::guards::GuardKind;
 use crate::l4::listing::ServiceView;
 
+/// Labels of a service's series.
+fn labels_of(service: &ServiceView) -> Vec<(&'static str, &str)> {
+    vec![("service", service.name.as_str()), ("protocol", service.protocol)]
+}
+
 impl Scrape {
     pub(super) fn services(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let (services, hooks) = (self.0.services.list(), self.0.services.hooks());
@@ -13,7 +18,7 @@ impl Scrape {
             let one = move |service: &'_ ServiceView| get(service);
             services
                 .iter()
-                .map(|service| (vec![("service", service.name.as_str())], one(service)))
+                .map(|service| (labels_of(service), one(service)))
                 .collect::<Vec<_>>()
         };
         let live = of(|service| u64::from(service.flows));
@@ -32,8 +37,11 @@ impl Scrape {
                 [("in", client(service)), ("out", host(service))].map(|(direction, n)| (service, direction, n))
             };
             let all = services.iter().flat_map(both);
-            let labelled = all
-                .map(|(service, direction, n)| (vec![("service", service.name.as_str()), ("direction", direction)], n));
+            let labelled = all.map(|(service, direction, n)| {
+                let mut labels = labels_of(service);
+                labels.push(("direction", direction));
+                (labels, n)
+            });
             labelled.collect::<Vec<_>>()
         };
         out.counter(
@@ -53,7 +61,8 @@ impl Scrape {
             "service_host_share",
             "The part of new flows of a layer-4 service that a host gets now",
             hosts.map(|(service, host)| {
-                let labels = vec![("service", service.name.as_str()), ("host", host.name.as_str())];
+                let mut labels = labels_of(service);
+                labels.push(("host", host.name.as_str()));
                 (labels, host.share / 100.0)
             }),
         )?;

@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::east::{self, ALL, rotate, wait_shares};
-use crate::lab::{Lab, Ns, Proc, Signalbox, available, privileged};
+use crate::lab::{Lab, Ns, Proc, SOON, Signalbox, available, eventually, lab_test, privileged};
 
 const PROGRAMS: [(&str, &str); 2] = [("dnsmasq", "dnsmasq-base"), ("dig", "bind9-dnsutils")];
 const VIPS: [&str; 2] = ["10.1.0.1", "fd00:1::1"];
 /// Strings of the large answer: three packets of Ethernet.
 const STRINGS: usize = 12;
 
-/// Says who it is (`who.test`), and much (`large.test`).
 fn server(lab: &Lab, host: &str) -> Proc {
+    server_on(lab, host, 53)
+}
+
+/// Says who it is (`who.test`), and much (`large.test`).
+fn server_on(lab: &Lab, host: &str, port: u16) -> Proc {
     let mut command = lab.host(host).command("dnsmasq");
     command.args([
         "--keep-in-foreground",
@@ -22,6 +26,7 @@ fn server(lab: &Lab, host: &str) -> Proc {
     ]);
     command.args(["--pid-file=", "--no-resolv", "--no-hosts", "--edns-packet-max=4096"]);
     command.arg(format!("--txt-record=who.test,{host}"));
+    command.arg(format!("--port={port}"));
     for number in 0..STRINGS {
         command.arg(format!("--txt-record=large.test,{}", string(number)));
     }
@@ -100,6 +105,55 @@ fn all_name_servers_answer_over_udp_and_tcp() {
         ));
         assert_eq!(opened as u64, 120, "{service}");
     }
+}
+
+#[lab_test]
+fn one_service_answers_over_udp_and_tcp() {
+    if !available("one_service_answers_over_udp_and_tcp", &PROGRAMS) {
+        return;
+    }
+    let lab = Lab::new();
+    let _server = server_on(&lab, "east-1", 5300);
+    let body = |protocol: &str| {
+        format!(
+            "{}clusters:\n  - name: east\n    health: {{ tcp: {{ port: 5300 }}, interval: 1s, timeout: 1s }}\n    \
+             hosts: [{{ name: east-1, address: 10.2.0.2, ports: {{ dns: 5300 }} }}]\n",
+            format_args!("services:\n{}", east::service("dns", protocol, 53, ""))
+        )
+    };
+    let sb = Signalbox::start(&lab, &body("udp"));
+    sb.wait_healthy(&["east-1"]);
+    let services = || sb.json("/api/v1/services")["services"].clone();
+    let is_served = |at: usize| {
+        services()[at]["hosts"][0]["share"]
+            .as_f64()
+            .is_some_and(|share| share > 99.0)
+    };
+    let opened = |protocol: &str| {
+        let labels = format!("service=\"dns\",protocol=\"{protocol}\"");
+        sb.metric(&format!("signalbox_service_flows_opened_total{{{labels}}}")) as u64
+    };
+    let ask = |how: &str| assert_eq!(askers(&lab, VIPS[0], how, 20), ["east-1".to_owned()].into());
+    assert!(eventually(SOON, || is_served(0)), "{}", services());
+    ask("+notcp");
+    // The service of the first protocol goes on.
+    sb.reload(&body("[udp, tcp]"));
+    assert!(eventually(SOON, || is_served(0) && is_served(1)), "{}", services());
+    for how in ["+notcp", "+tcp"] {
+        ask(how);
+    }
+    assert_eq!((opened("udp"), opened("tcp")), (40, 20));
+    let run = |words: &[&str]| String::from_utf8(sb.cli(words).stdout).unwrap();
+    let table = run(&["services"]);
+    for protocol in ["udp", "tcp"] {
+        let has = |line: &str| line.split_whitespace().take(2).eq(["dns", protocol]);
+        assert!(table.lines().any(has), "{protocol}: {table}");
+    }
+    let explained = run(&["explain", "10.1.0.1:53"]);
+    assert!(
+        explained.contains("10.1.0.1:53: service dns, udp and tcp"),
+        "{explained}"
+    );
 }
 
 #[test]
