@@ -113,6 +113,9 @@ fn hosts_follow_their_hostname_and_stay_when_it_dies() {
     assert!(eventually(SOON, no_name), "{}", sb.host("later"));
     let table = String::from_utf8(sb.cli(&["hosts"]).stdout).unwrap();
     assert!(table.contains("later.test") && table.contains("unresolved"), "{table}");
+    let top = || String::from_utf8(sb.cli(&["top", "--once"]).stdout).unwrap();
+    let reason = "east/later is unresolved (10.3.0.3 says that there is no such name)";
+    assert!(eventually(SOON, || top().contains(reason)), "{}", top());
 
     // One address goes, another comes: the host of the third stays as it was, and keeps its connections.
     let kept = std::iter::repeat_with(|| dns.connect());

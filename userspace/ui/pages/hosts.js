@@ -27,12 +27,25 @@ function OnScreen({ children }) {
   return html`<div ref=${box} style=${{ minHeight: `${seen ? 0 : height.current}px` }}>${seen ? children() : null}</div>`;
 }
 
-/** A host's state from its last figures and what the API says of it. */
-function stateOf(host, detail) {
+const isUnresolved = (detail) => detail?.health === "unresolved";
+
+function healthOf(host, detail) {
+  if (isUnresolved(detail)) return ["bad", "unresolved"];
   if (detail?.out_of_rotation) return ["warn", `out of rotation (${detail.out_of_rotation})`];
   if (detail?.ejected) return ["bad", "ejected"];
   const health = host.figures.at(-1)?.[FIGURE.health];
   return [["idle", "unknown"], ["good", "healthy"], ["bad", "unhealthy"]][health ?? 0];
+}
+
+/** A host's state from its last figures and what the API says of it. */
+function stateOf(host, detail) {
+  let [is, text] = healthOf(host, detail);
+  if (detail?.backup) text += ", backup";
+  if (detail?.not_resolved && !isUnresolved(detail)) {
+    text += ", name not resolved";
+    if (is !== "bad") is = "warn";
+  }
+  return [is, text];
 }
 
 /** The three charts of a host: total, active and refused connections; and its traffic. */
@@ -58,7 +71,9 @@ export function Hosts() {
   const [open, setOpen] = useState(new Set());
   const [all, setAll] = useState(false);
   const details = new Map((data?.hosts ?? []).map((host) => [keyOf(host), host]));
-  const rows = live.hosts.filter((host) => keyOf(host).includes(wanted.trim().toLowerCase()));
+  // Hostnames without an address have no figures.
+  const unresolved = (data?.hosts ?? []).filter(isUnresolved).map(({ cluster, name, address }) => ({ cluster, name, address, figures: [] }));
+  const rows = [...live.hosts, ...unresolved].filter((host) => keyOf(host).includes(wanted.trim().toLowerCase()));
   const toggle = (key) => setOpen((before) => {
     const after = new Set(before);
     if (!after.delete(key)) after.add(key);
@@ -79,6 +94,7 @@ export function Hosts() {
     ["Total", (host) => short(last(host, FIGURE.total) - (baseline.hosts.get(keyOf(host))?.[FIGURE.total] ?? 0)), { number: true }],
     ["Refused", (host) => short(last(host, FIGURE.refused) - (baseline.hosts.get(keyOf(host))?.[FIGURE.refused] ?? 0)), { number: true }],
     ["", (host) => {
+      if (isUnresolved(detail(host))) return null;
       const out = detail(host)?.out_of_rotation;
       return html`<${Action} label=${out ? "Into rotation" : "Out of rotation"} method="POST" path="/api/v1/rotations"
         body=${{ action: out ? "in" : "out", names: [`${host.cluster}/${host.name}`] }} />`;
@@ -93,5 +109,5 @@ export function Hosts() {
     <${Failure} error=${error} />
     ${live.leftOut ? html`<p class="trouble warn">${live.leftOut} more hosts are not sampled.</p>` : null}
     <${Table} caption="Hosts" rows=${rows} columns=${columns} keyOf=${keyOf} empty="No host here."
-      after=${(host) => (all || open.has(keyOf(host)) ? html`<tr class="detail" key=${`${keyOf(host)}#charts`}><td colspan=${columns.length}><${OnScreen}>${() => html`<${Charts} host=${host} live=${live} />`}<//></td></tr>` : null)} />`;
+      after=${(host) => ((all || open.has(keyOf(host))) && host.figures.length ? html`<tr class="detail" key=${`${keyOf(host)}#charts`}><td colspan=${columns.length}><${OnScreen}>${() => html`<${Charts} host=${host} live=${live} />`}<//></td></tr>` : null)} />`;
 }

@@ -155,6 +155,14 @@ impl TopData {
         (silent > STALE_TIMEOUT).then_some(silent.as_secs())
     }
 
+    /// Hostnames that have had no address yet. They have no samples.
+    pub(super) fn unresolved(&self) -> impl Iterator<Item = HostSeries> {
+        let hosts = list(self.answer(Topic::Hosts), "hosts").iter();
+        hosts
+            .filter(|host| host["health"] == "unresolved")
+            .map(HostSeries::named)
+    }
+
     /// A host in the API's form, by [`HostSeries::key`].
     pub(super) fn host_view(&self, key: &str) -> Option<&Value> {
         list(self.answer(Topic::Hosts), "hosts").get(*self.host_places.get(key)?)

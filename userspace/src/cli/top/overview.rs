@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::data::{TopData, Topic};
 use super::grid::Look;
-use super::history::{Points, last};
+use super::history::{HostSeries, Points, last};
 use super::panes::host_state;
 use super::text::{bytes, field, list, number, seconds, short};
 
@@ -128,9 +128,9 @@ pub(super) fn troubles(data: &TopData) -> Vec<(Look, String)> {
     all
 }
 
-/// Unhealthy hosts, and hosts out of rotation.
+/// Unhealthy hosts, hosts out of rotation, and hosts whose name is not resolved.
 fn unwell_hosts(data: &TopData) -> impl Iterator<Item = (Look, String)> {
-    data.history.hosts.iter().filter_map(|host| {
+    let line = |host: &HostSeries| {
         let view = data.host_view(&host.key());
         let (look, state) = host_state(host, view);
         let check = view.and_then(|view| view["last_check"]["detail"].as_str());
@@ -139,7 +139,9 @@ fn unwell_hosts(data: &TopData) -> impl Iterator<Item = (Look, String)> {
             .map_or_else(String::new, |check| format!(" ({check})"));
         matches!(look, Look::Warn | Look::Bad)
             .then(|| (look, format!("{}/{} is {state}{check}", host.cluster, host.name)))
-    })
+    };
+    let unresolved = data.unresolved().filter_map(move |host| line(&host));
+    data.history.hosts.iter().filter_map(line).chain(unresolved)
 }
 
 /// Draws values as one line of blocks, at most `width` of them, the newest last.

@@ -31,6 +31,7 @@ fn count(value: f64) -> GridCell {
 /// State of a host, from its last sample and from the API.
 pub(super) fn host_state(host: &HostSeries, view: Option<&Value>) -> (Look, String) {
     let is = |key: &str| view.is_some_and(|view| view[key] == true);
+    let has = |key: &str| view.is_some_and(|view| view[key].is_string());
     let health = match host.last(Figure::Health) as u8 {
         1 => (Look::Good, "healthy"),
         2 => (Look::Bad, "unhealthy"),
@@ -39,13 +40,22 @@ pub(super) fn host_state(host: &HostSeries, view: Option<&Value>) -> (Look, Stri
     if is("draining") {
         return (Look::Warn, "draining".to_owned());
     }
-    if view.is_some_and(|view| view["out_of_rotation"].is_string()) {
-        return (Look::Warn, format!("{}, out of rotation", health.1));
+    let (mut look, mut state) = match health {
+        _ if view.is_some_and(|view| view["health"] == "unresolved") => (Look::Bad, "unresolved".to_owned()),
+        (_, health) if has("out_of_rotation") => (Look::Warn, format!("{health}, out of rotation")),
+        _ if is("ejected") => (Look::Bad, "ejected".to_owned()),
+        (look, health) => (look, health.to_owned()),
+    };
+    if is("backup") {
+        state.push_str(", backup");
     }
-    if is("ejected") {
-        return (Look::Bad, "ejected".to_owned());
+    if has("not_resolved") && !state.starts_with("unresolved") {
+        state.push_str(", name not resolved");
+        if look != Look::Bad {
+            look = Look::Warn;
+        }
     }
-    (health.0, health.1.to_owned())
+    (look, state)
 }
 
 fn hosts(data: &TopData) -> Grid {
@@ -85,7 +95,13 @@ fn hosts(data: &TopData) -> Grid {
             "WEIGHT",
             "LAST CHECK",
         ],
-        rows: data.history.hosts.iter().map(row).collect(),
+        rows: data
+            .history
+            .hosts
+            .iter()
+            .map(row)
+            .chain(data.unresolved().map(|host| row(&host)))
+            .collect(),
         empty: "There is no host.",
         notes: note.into_iter().collect(),
     }
@@ -341,6 +357,7 @@ mod tests {
     use signalbox_core::migration::guard::GuardLimits;
 
     use super::*;
+    use crate::cli::top::data::Update;
 
     #[test]
     fn migrations_that_go_on_are_shown_or_else_the_last_one() {
@@ -362,6 +379,43 @@ mod tests {
         assert_eq!(lines(&all).len(), 2, "{:?}", lines(&all));
         assert!(lines(&all)[0].starts_with("migration 4:"), "{:?}", lines(&all));
         assert!(lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn backups_and_names_that_are_not_resolved_are_shown() {
+        let host = |name: &str, more: &Value| {
+            let mut view = json!({ "cluster": "east", "name": name, "address": name, "health": "unknown" });
+            for (key, value) in more.as_object().unwrap() {
+                view[key] = value.clone();
+            }
+            view
+        };
+        let views = [
+            host("a", &json!({ "backup": true })),
+            host(
+                "b",
+                &json!({ "not_resolved": "no answer", "out_of_rotation": "host:east/b" }),
+            ),
+            host(
+                "c",
+                &json!({ "not_resolved": "no answer", "health": "unresolved", "backup": true }),
+            ),
+        ];
+        let mut data = TopData::default();
+        data.history
+            .load(&json!({ "at": [1000], "overall": [{}], "hosts": views[..2] }));
+        let answer = json!({ "hosts": views });
+        data.take(Update::Answer(Topic::Hosts, answer), std::time::Instant::now());
+        let rows = hosts(&data).rows;
+        let shown: Vec<_> = rows.iter().map(|row| row.cells[1].text.as_str()).collect();
+        assert_eq!(rows.len(), 3);
+        for (text, wanted) in shown.iter().zip([
+            "unknown, backup",
+            "unknown, out of rotation, name not resolved",
+            "unresolved, backup",
+        ]) {
+            assert!(text.ends_with(wanted), "{text}");
+        }
     }
 
     #[test]

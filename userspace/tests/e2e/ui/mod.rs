@@ -14,7 +14,7 @@ use crate::lab;
 
 use lab::browser::{self, Browser};
 use lab::signalbox::write_config;
-use lab::{Lab, Router, Signalbox, available, config, eventually, http, privileged};
+use lab::{Lab, Router, Signalbox, available, config, eventually, http, lab_test, privileged};
 
 const UI: &str = "http://127.0.0.1:8089/ui/";
 const TOKEN: &str = "a-token-of-this-test";
@@ -106,6 +106,30 @@ fn a_stopped_router_host_is_shown_unhealthy_without_a_reload() {
     browser.expect(&row_has("west-1", "● healthy"));
     routers[0].restart();
     browser.expect(&row_has("east-1", "● healthy"));
+}
+
+#[lab_test]
+fn backups_and_names_without_an_address_are_shown() {
+    if !available("backups_and_names_without_an_address_are_shown", &browser::PROGRAMS) {
+        return;
+    }
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    // No name server can be reached from here.
+    let hosts = [
+        config::host_with("east-1", "backup: true"),
+        "{ name: later, address: later.test, http: 80 }".to_owned(),
+    ];
+    let cluster = config::cluster_of("east", &[], &hosts);
+    let sb = Signalbox::start(&lab, &format!("{}clusters:\n{cluster}", config::WEB_LISTENERS));
+    sb.wait_healthy(&["east-1"]);
+    let browser = Browser::start(&lab);
+    browser.open(&format!("{UI}#hosts"));
+    browser.expect(&row_has("east-1", "● healthy, backup"));
+    browser.expect(&row_has("later", "unresolved"));
+    browser.press("All charts");
+    browser.expect("document.querySelectorAll('figure.chart canvas').length >= 4");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]
