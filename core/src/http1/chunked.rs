@@ -39,7 +39,8 @@ const NOT_BEGUN_IN_TRAILERS: [&str; 2] = ["x-forwarded-", "x-ssl"];
 pub struct ChunkScan {
     /// Bytes that are sent on unchanged: chunks up to and with the line of the last one.
     pub pass: usize,
-    /// Bytes that belong to the body. Those after `pass` are the trailer section, which the scanner holds.
+    /// Bytes that belong to the body. Those after `pass` are the trailer section, which the scanner holds, or white space
+    /// that a lenient scanner leaves out.
     pub used: usize,
     /// Whether the body has ended: bytes after `used` are not its own, and the trailer section must be sent.
     pub is_done: bool,
@@ -52,6 +53,9 @@ pub struct ChunkedBody {
     limits: MessageLimits,
     trailers: Vec<u8>,
     trailer_fields: FieldSection,
+    /// Whether white space before the size of a chunk is left out, rather than malformed.
+    is_lenient: bool,
+    is_repaired: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +79,28 @@ impl ChunkedBody {
             limits: *limits,
             trailers: Vec::new(),
             trailer_fields: FieldSection::default(),
+            is_lenient: false,
+            is_repaired: false,
         }
     }
 
-    /// Scans the bytes that follow those of the last scan. All bytes are used unless the body ends in them.
+    /// Scanner at the start of an answer's body that may be repaired ([`crate::http1::repair`]).
+    #[must_use]
+    pub fn lenient(limits: &MessageLimits) -> Self {
+        Self {
+            is_lenient: true,
+            ..Self::new(limits)
+        }
+    }
+
+    /// Whether bytes have been left out that are malformed.
+    #[must_use]
+    pub const fn is_repaired(&self) -> bool {
+        self.is_repaired
+    }
+
+    /// Scans the bytes that follow those of the last scan. All bytes are used unless the body ends in them. A lenient
+    /// scanner also stops after white space that it leaves out: it is to scan the rest again.
     ///
     /// # Errors
     ///
@@ -86,6 +108,14 @@ impl ChunkedBody {
     pub fn scan(&mut self, bytes: &[u8]) -> Result<ChunkScan, ChunkedError> {
         let (mut at, mut pass) = (0, 0);
         while at < bytes.len() && self.state != ScanState::Done {
+            let left_out = self.leave_out(&bytes[at..])?;
+            if left_out > 0 {
+                return Ok(ChunkScan {
+                    pass: at,
+                    used: at + left_out,
+                    is_done: false,
+                });
+            }
             if let ScanState::Data(left) = self.state {
                 at += self.take_data(left, bytes.len() - at);
             } else {
@@ -160,6 +190,20 @@ impl ChunkedBody {
     #[must_use]
     pub const fn trailer_fields(&self) -> &FieldSection {
         &self.trailer_fields
+    }
+
+    /// Counts white space before the size of a chunk, if it is to be left out.
+    fn leave_out(&mut self, bytes: &[u8]) -> Result<usize, ChunkedError> {
+        let ScanState::Size(line) = &mut self.state else {
+            return Ok(0);
+        };
+        if !self.is_lenient || line.has_size() {
+            return Ok(0);
+        }
+        let count = bytes.iter().take_while(|byte| is_ows(**byte)).count();
+        line.pad(count, self.limits.chunk_extension_bytes)?;
+        self.is_repaired |= count > 0;
+        Ok(count)
     }
 
     fn take_data(&mut self, left: u64, available: usize) -> usize {

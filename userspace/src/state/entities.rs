@@ -154,6 +154,8 @@ pub struct ClusterState {
     pub connect_seconds: Histogram,
     /// Requests that were sent again, because the host's connection ended without a byte of an answer.
     pub retries: Counter,
+    /// Answers that were repaired (`answers: lenient`).
+    pub repaired_answers: Counter,
     /// Duration of requests, from the end of their heads to the end of their answers.
     pub request_seconds: Histogram,
     /// Connections to hosts that wait for a request (`routing: request`).

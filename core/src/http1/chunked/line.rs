@@ -11,7 +11,7 @@ const MAX_DIGITS: u8 = 64;
 pub(super) struct SizeLine {
     size: u64,
     digits: u8,
-    /// Bytes after the digits.
+    /// Bytes that are no digits, without the line's end.
     extension: usize,
     place: LinePlace,
 }
@@ -27,6 +27,20 @@ enum LinePlace {
 }
 
 impl SizeLine {
+    /// Whether a digit has come.
+    pub(super) const fn has_size(&self) -> bool {
+        self.digits > 0
+    }
+
+    /// Counts white space before the digits.
+    pub(super) const fn pad(&mut self, bytes: usize, max_extension: usize) -> Result<(), ChunkedError> {
+        self.extension += bytes;
+        if self.extension > max_extension {
+            return Err(ChunkedError::ExtensionTooLong);
+        }
+        Ok(())
+    }
+
     /// Takes the next byte. Returns the chunk's size when the line has ended.
     pub(super) fn step(&mut self, byte: u8, max_extension: usize) -> Result<Option<u64>, ChunkedError> {
         match (self.place, byte) {

@@ -82,6 +82,49 @@ fn sizes_that_are_padded_are_taken() {
     }
 }
 
+/// Scans a body leniently that comes in pieces of a size. Returns the bytes sent on.
+fn lenient(body: &[u8], piece: usize) -> Result<Vec<u8>, ChunkedError> {
+    let mut scanner = ChunkedBody::lenient(&MessageLimits::default());
+    let mut passed = Vec::new();
+    for mut bytes in body.chunks(piece) {
+        while !bytes.is_empty() && !scanner.is_done() {
+            let scan = scanner.scan(bytes)?;
+            passed.extend_from_slice(&bytes[..scan.pass]);
+            bytes = &bytes[scan.used..];
+        }
+    }
+    assert!(scanner.is_done() && scanner.is_repaired(), "{body:?}");
+    passed.extend_from_slice(scanner.trailers());
+    Ok(passed)
+}
+
+#[test]
+fn a_lenient_scanner_leaves_out_white_space_before_sizes() {
+    let body = b" 5\r\nhello\r\n\t \t2;x\r\n  \r\n \t0 \r\n A: b\r\n\r\n".as_slice();
+    assert!(lenient(body, 64).is_err(), "a field has none");
+    let body = b" 5\r\nhello\r\n\t \t2;x\r\n  \r\n \t0 \r\nA: b\r\n\r\n".as_slice();
+    for piece in [1, 2, 3, 7, 64] {
+        let passed = lenient(body, piece).unwrap();
+        let expected = "5\r\nhello\r\n2;x\r\n  \r\n0 \r\nA: b\r\n\r\n";
+        assert_eq!(String::from_utf8(passed).unwrap(), expected, "{piece}");
+    }
+    let mut data = Vec::new();
+    let mut scanner = ChunkedBody::lenient(&MessageLimits::default());
+    assert_eq!(scanner.take_apart(body, &mut data), Ok(body.len()));
+    assert_eq!((data.as_slice(), scanner.is_repaired()), (b"hello  ".as_slice(), true));
+    // All others refuse it, and no scanner takes it within a size or without one.
+    assert_eq!(whole(b" 5\r\n"), Err(ChunkedError::Size));
+    for (body, fault) in [
+        ("5 5\r\n", ChunkedError::Extension),
+        (" \r\n", ChunkedError::Size),
+        ("5\r\nhello \r\n", ChunkedError::DataEnd),
+    ] {
+        assert_eq!(lenient(body.as_bytes(), 64), Err(fault), "{body:?}");
+    }
+    let padded = [" ".repeat(100_000).as_bytes(), b"5\r\n"].concat();
+    assert_eq!(lenient(&padded, 1000), Err(ChunkedError::ExtensionTooLong));
+}
+
 #[test]
 fn what_another_recipient_could_read_in_another_way_is_refused() {
     for (body, fault) in [

@@ -63,6 +63,11 @@ impl Scrape {
             "Requests sent again over another connection",
             clusters().map(|(c, name)| (vec![("cluster", name)], c.retries.get())),
         )?;
+        out.counter(
+            "repaired_answers",
+            "Malformed answers of hosts passed on in correct form",
+            clusters().map(|(c, name)| (vec![("cluster", name)], c.repaired_answers.get())),
+        )?;
         let pools = clusters().flat_map(|(c, name)| {
             [("idle", &c.pool_idle), ("active", &c.pool_active)]
                 .map(|(state, count)| (vec![("cluster", name), ("state", state)], f64::from(count.get())))

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use h2::Reason;
@@ -27,6 +28,7 @@ use super::request::ClientSide;
 use super::upstream::authenticates_connection;
 use super::websocket;
 use crate::datapath::scratch::with_scratch;
+use crate::state::ClusterState;
 use crate::state::outcome::Ineligible;
 
 /// Minimum length of an answer whose rest is cut: the pause costs as much time as some MiB on a fast network.
@@ -76,8 +78,10 @@ pub(super) struct HostSide {
     pub(super) status: Option<u16>,
     /// Whether the connection belongs to this client alone, because the answer asks it to authenticate the connection.
     pub(super) is_personal: bool,
-    /// Whether heads are repaired when they break rules that other software ignores.
-    pub(super) repairs: bool,
+    /// The host's cluster, if an answer is repaired that breaks rules which other software ignores.
+    pub(super) repairs: Option<Arc<ClusterState>>,
+    /// Whether the answer has been repaired.
+    is_repaired: bool,
     /// Changes of the answer's fields.
     fields: Vec<FieldEdit>,
     /// Bytes of an incomplete head; after a 101, the first bytes of the tunnel.
@@ -103,7 +107,8 @@ impl HostSide {
             fields,
             status: None,
             is_personal: false,
-            repairs: false,
+            repairs: None,
+            is_repaired: false,
             bytes: Vec::new(),
             arrival: HeadArrival::default(),
             body: None,
@@ -263,6 +268,9 @@ impl HostSide {
                 turn.on(TurnEvent::HostMalformed);
                 return;
             }
+            if used.is_some_and(|used| *text != bytes[..used]) {
+                self.note_repair();
+            }
             self.note_length(kind, client, turn);
             match turn.answer_head(AnswerFacts::new(&head, kind)) {
                 AnswerAction::Refuse => return,
@@ -284,7 +292,7 @@ impl HostSide {
                 AnswerKind::Interim => {}
                 AnswerKind::Final(length) => {
                     self.status = Some(head.status);
-                    self.body = Some(Body::new(length, &asked.limits));
+                    self.body = Some(Body::of_answer(length, &asked.limits, self.repairs.is_some()));
                     return self.pass(bytes, client, turn, asked);
                 }
                 AnswerKind::SwitchingProtocols | AnswerKind::Tunnel => {
@@ -298,7 +306,7 @@ impl HostSide {
 
     /// Text of the next head at the start of some bytes. If it was repaired, also how many of the bytes it replaces.
     fn next_text<'b>(&self, bytes: &'b [u8], limits: &MessageLimits) -> (Cow<'b, [u8]>, Option<usize>) {
-        match self.repairs.then(|| repair::answer_head(bytes)) {
+        match self.repairs.as_ref().map(|_| repair::answer_head(bytes)) {
             Some(Some((text, used))) => (text.into(), Some(used)),
             // The line to repair may not have arrived yet.
             Some(None) if bytes.len() < limits.head_bytes => (Cow::default(), None),
@@ -324,23 +332,44 @@ impl HostSide {
         }
     }
 
+    /// Counts the answer as repaired, once.
+    fn note_repair(&mut self) {
+        if let Some(cluster) = self.repairs.as_ref().filter(|_| !self.is_repaired) {
+            cluster.repaired_answers.inc();
+            self.is_repaired = true;
+        }
+    }
+
     /// Passes bytes of the body on.
-    fn pass(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
-        let Some(body) = &mut self.body else { return };
+    fn pass(&mut self, mut bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) {
         if turn.takes_chunks_apart() {
             return self.pass_apart(bytes, client, turn);
         }
+        while let Some(used) = self.pass_piece(bytes, client, turn, asked) {
+            bytes = &bytes[used..];
+            if bytes.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Passes the next bytes of the body on. Returns how many belong to it if it goes on after them.
+    fn pass_piece(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn, asked: &Asked) -> Option<usize> {
+        let body = self.body.as_mut()?;
         let Ok(piece) = body.take(bytes) else {
             turn.on(TurnEvent::HostMalformed);
-            return;
+            return None;
         };
-        if piece.used < bytes.len() {
+        let is_ended = body.is_ended();
+        if is_ended && piece.used < bytes.len() {
             turn.on(TurnEvent::HostExtraBytes);
         }
-        let is_ended = body.is_ended();
+        if piece.is_repaired {
+            self.note_repair();
+        }
         if is_ended && self.pass_trailers(&mut client.stream).is_err() {
             turn.on(TurnEvent::HostMalformed);
-            return;
+            return None;
         }
         if client.to_client.send(&bytes[..piece.pass], &mut client.stream).is_err() {
             turn.on(TurnEvent::ClientFailed);
@@ -349,18 +378,22 @@ impl HostSide {
             let wanted: &[u8] = if asked.takes_trailers { &trailers } else { NO_TRAILERS };
             client.to_client.push(wanted);
         }
+        (!is_ended).then_some(piece.used)
     }
 
     /// Passes on the data of a chunked body.
     fn pass_apart(&mut self, bytes: &[u8], client: &mut ClientSide, turn: &mut Turn) {
         let Some(body) = &mut self.body else { return };
         let mut data = Vec::with_capacity(bytes.len());
-        let Ok(used) = body.take_apart(bytes, &mut data) else {
+        let Ok(piece) = body.take_apart(bytes, &mut data) else {
             turn.on(TurnEvent::HostMalformed);
             return;
         };
-        if used < bytes.len() {
+        if piece.used < bytes.len() {
             turn.on(TurnEvent::HostExtraBytes);
+        }
+        if piece.is_repaired {
+            self.note_repair();
         }
         if client.to_client.send(&data, &mut client.stream).is_err() {
             turn.on(TurnEvent::ClientFailed);

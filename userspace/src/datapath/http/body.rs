@@ -25,6 +25,8 @@ pub(super) struct Piece {
     pub(super) used: usize,
     /// Trailer section, which follows the passed-on bytes at the end of a chunked body.
     pub(super) trailers: Option<Vec<u8>>,
+    /// Whether malformed bytes of the body have been left out.
+    pub(super) is_repaired: bool,
 }
 
 impl Body {
@@ -34,6 +36,14 @@ impl Body {
             BodyLength::Known(bytes) => Self::Known(bytes),
             BodyLength::Chunked => Self::Chunked(Box::new(ChunkedBody::new(limits))),
             BodyLength::UntilClose => Self::UntilClose,
+        }
+    }
+
+    /// Body of a host's answer, whose chunks may be repaired.
+    pub(super) fn of_answer(length: BodyLength, limits: &MessageLimits, repairs: bool) -> Self {
+        match length {
+            BodyLength::Chunked if repairs => Self::Chunked(Box::new(ChunkedBody::lenient(limits))),
+            length => Self::new(length, limits),
         }
     }
 
@@ -67,22 +77,32 @@ impl Body {
         }
     }
 
-    /// Decodes the next bytes of a chunked body, as [`ChunkedBody::take_apart`] does.
-    pub(super) fn take_apart(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<usize, ChunkedError> {
-        let Self::Chunked(body) = self else { return Ok(0) };
-        let used = body.take_apart(bytes, data)?;
-        if body.is_done() {
-            *self = Self::Ended;
+    /// Decodes the next bytes of a chunked body, as [`ChunkedBody::take_apart`] does. Nothing of it is passed on
+    /// unchanged.
+    pub(super) fn take_apart(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<Piece, ChunkedError> {
+        let mut piece = Piece {
+            pass: 0,
+            used: 0,
+            trailers: None,
+            is_repaired: false,
+        };
+        if let Self::Chunked(body) = self {
+            piece.used = body.take_apart(bytes, data)?;
+            piece.is_repaired = body.is_repaired();
+            if body.is_done() {
+                *self = Self::Ended;
+            }
         }
-        Ok(used)
+        Ok(piece)
     }
 
-    /// Takes the next bytes.
+    /// Takes the next bytes: all of them, unless the body ends in them or some are left out.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Piece, ChunkedError> {
         let plain = |taken| Piece {
             pass: taken,
             used: taken,
             trailers: None,
+            is_repaired: false,
         };
         match self {
             Self::Ended => Ok(plain(0)),
@@ -98,6 +118,7 @@ impl Body {
             Self::Chunked(body) => {
                 let scan = body.scan(bytes)?;
                 let trailers = scan.is_done.then(|| body.trailers().to_vec());
+                let is_repaired = body.is_repaired();
                 if scan.is_done {
                     *self = Self::Ended;
                 }
@@ -105,6 +126,7 @@ impl Body {
                     pass: scan.pass,
                     used: scan.used,
                     trailers,
+                    is_repaired,
                 })
             }
         }

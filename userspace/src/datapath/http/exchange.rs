@@ -380,7 +380,8 @@ impl HttpConnection<'_> {
                                     held: host.held.ok(),
                                 },
                             };
-                            begun.host.repairs = upstream.leased.lease.repairs_answers;
+                            let lease = &upstream.leased.lease;
+                            begun.host.repairs = lease.repairs_answers.then(|| Arc::clone(&lease.cluster));
                             begun.host.long_cut = long_cut;
                             let mut head = host.preamble;
                             plan.write_head(request, &turn, &mut head);

@@ -14,6 +14,9 @@ pub(super) fn unsafe_answer(path: &str) -> Option<&'static str> {
         "/unsafe/twice" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
         "/unsafe/folded" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Long: one\r\n\ttwo\r\n\r\nhello",
         "/unsafe/lf" => "HTTP/1.1 103 Early Hints\nLink: </a.css>\n\nHTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+        "/unsafe/padded" => {
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n 3\r\nhel\r\n\t 2 \r\nlo\r\n 0\r\n\r\n"
+        }
         "/unsafe/differs" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         _ => return None,
     })
@@ -63,12 +66,18 @@ fn answers_are_repaired_where_that_is_wanted() {
             assert_eq!(field(&answer.head, "x-long"), Some("one two"));
         }
     }
+    let repaired = || sb.metric("signalbox_repaired_answers_total{cluster=\"east-1\"}") as usize;
+    assert_eq!(repaired(), KINDS.len(), "an interim answer counts with its final one");
+    let padded = client.get("a.test", "/unsafe/padded");
+    assert_eq!((padded.status, padded.body.length), (200, 5));
+    assert_eq!(repaired(), KINDS.len() + 1);
     assert_eq!(
         client.get("a.test", "/chunked/70000").body.length,
         70_000,
         "right answers stay as they are"
     );
     assert_eq!(client.get("a.test", "/unsafe/differs").status, 502, "what leaves doubt");
+    assert_eq!(repaired(), KINDS.len() + 1);
     // Never requests.
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\nX: a\r\n b\r\n\r\n");
     assert_eq!(client.answer("GET").status, 400);
