@@ -8,6 +8,7 @@ use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
 use crate::balance::{HostPicker, HostTurns, PickContext};
 use crate::hostname::Hostname;
 use crate::http::path::PathTable;
+use crate::http::path_reading::readings;
 use crate::model::{Balance, ClusterWithBackup, Model, Protocol, Route, Unmatched, ipv4_mapped};
 use crate::route_table::{RouteId, RouteTable};
 use crate::schedule::Schedule;
@@ -228,6 +229,21 @@ impl RoutingView {
             return Destination::Path(route, *at);
         }
         self.destination(name, fallback)
+    }
+
+    /// Whether a request's path, as some host may read it, belongs to another route of its name than its bytes do.
+    #[must_use]
+    pub fn is_ambiguous(&self, name: &Hostname, route: &Route, path: &[u8]) -> bool {
+        let claimed = route.claimed.as_ref().map_or(&[][..], |claimed| &claimed.paths);
+        if route.paths.is_empty() && claimed.is_empty() {
+            return false;
+        }
+        let place = |path: &[u8]| {
+            let to = self.request_destination(Some(name), path, None);
+            (to, route.path_policy(path).map(|claimed| &*claimed.path))
+        };
+        let own = place(path);
+        readings(path).any(|other| place(&other) != own)
     }
 
     /// Which of two clusters gets new connections for a protocol.

@@ -5,6 +5,7 @@
 
 pub mod api;
 mod applications;
+mod asked_path;
 mod asked_url;
 mod auth;
 mod body;

@@ -137,6 +137,9 @@ enum Command {
         /// Explain for this listener only.
         #[arg(long)]
         listener: Option<String>,
+        /// Explain a request with this path.
+        #[arg(long)]
+        path: Option<String>,
         #[command(flatten)]
         show: ShowArgs,
     },
@@ -355,8 +358,12 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             host,
             client,
             listener,
+            path,
             show,
-        } => explain::explain(&host, client.as_deref(), listener.as_deref(), &show.socket, show.output),
+        } => {
+            let details = [("client", client), ("listener", listener), ("path", path)];
+            explain::explain(&host, &details, &show.socket, show.output)
+        }
         Command::Diff { file, show } => explain::diff(&file, &show.socket, show.output),
         Command::Config(config::ConfigCommand::Show(show)) => config::show(&show),
         Command::Certificates { what, table } => certificates::run(what, &table),

@@ -31,3 +31,5 @@ pub mod sockmap;
 pub mod sockmap_watch;
 pub mod worker;
 pub mod worker_state;
+
+pub use http::AMBIGUOUS_PATH;

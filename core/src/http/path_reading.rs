@@ -165,6 +165,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn escapes_are_decoded_once() {
+        let twice = b"/x/%252e%252e/login".as_slice();
+        assert_eq!(normalize(twice), None);
+        let all: Vec<_> = readings(twice).collect();
+        assert!(all.contains(&b"/x/%2e%2e/login".to_vec()) && !all.contains(&b"/login".to_vec()));
+    }
+
     proptest! {
         #[test]
         fn what_is_normalized_has_no_dot_segment_and_no_slash_twice(path in "(/|[a.;%]|%2[eEfF]|%6c){0,12}") {

@@ -77,6 +77,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             ),
             ("client", "the client's address, or address and port"),
             ("listener", "at this listener only"),
+            ("path", "the path of a request, such as /api"),
         ],
         ..read("explainName", "/api/v1/explain", "How a name is routed, and why")
     };

@@ -36,4 +36,15 @@ impl AskedUrl {
             protocol,
         })
     }
+
+    /// The question with another path, which may have a query.
+    pub(super) fn with_path(mut self, path: Option<&str>) -> Result<Self, String> {
+        if let Some(path) = path {
+            if !path.starts_with('/') {
+                return Err(format!("path: {path:?} does not begin with a slash"));
+            }
+            self.path = path.split(['?', '#']).next().map(str::to_owned);
+        }
+        Ok(self)
+    }
 }

@@ -18,11 +18,13 @@ use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Cluster, ClusterWithBackup, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
 use signalbox_core::view::Destination;
 
+use super::asked_path::{AMBIGUOUS, AskedPath};
 use super::asked_url::AskedUrl;
 use super::problem::problem;
 use super::{exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
+use crate::datapath::AMBIGUOUS_PATH;
 use crate::datapath::kernel_peek::PeekObstacle;
 use crate::datapath::refuse::RefuseReason;
 use crate::l4::guards::GuardKind;
@@ -34,6 +36,8 @@ pub(super) struct ExplainQuery {
     /// Client address: IP, or IP:PORT.
     client: Option<String>,
     listener: Option<String>,
+    /// Path of a request, in place of that of a URL.
+    path: Option<String>,
 }
 
 pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<ExplainQuery>) -> Response {
@@ -54,7 +58,7 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
     if let Ok(at) = question.host.parse() {
         return Ok(exposed::explain_address(control, &snapshot, at, client));
     }
-    let asked = AskedUrl::parse(&question.host)?;
+    let asked = AskedUrl::parse(&question.host)?.with_path(question.path.as_deref())?;
     let name = asked.name.clone();
     let listeners: Vec<_> = snapshot
         .model
@@ -216,8 +220,11 @@ fn at_listener(
     };
     let asked = (protocol != Protocol::Tcp).then_some(name);
     let is_per_request = listener.routes_requests(route) || termination != Termination::Passthrough;
-    let path = question.path.as_deref();
-    let to = match path.filter(|_| is_per_request) {
+    let asked_path = question.path.as_deref().filter(|_| is_per_request);
+    let asked_path = asked_path.map(|path| AskedPath::read(snapshot, listener, name, path));
+    let is_refused = asked_path.as_ref().is_some_and(|asked| asked.is_refused);
+    let path = asked_path.as_ref().map(|asked| &*asked.path);
+    let to = match path {
         Some(path) => snapshot
             .view
             .request_destination(asked, path.as_bytes(), listener.fallback()),
@@ -225,6 +232,7 @@ fn at_listener(
     };
     let path = is_per_request.then_some(path.unwrap_or("/"));
     let (verdict, shares) = match to {
+        _ if is_refused => (AMBIGUOUS, Vec::new()),
         Destination::Route(at) => {
             let route = snapshot.model.routes.get(at);
             ("route", route.map(|route| route.clusters.clone()).unwrap_or_default())
@@ -263,7 +271,7 @@ fn at_listener(
             view
         })
         .collect();
-    let next = next_host(control, snapshot, to, protocol, client);
+    let next = next_host(control, snapshot, to, protocol, client).filter(|_| !is_refused);
     let refused = match to {
         Destination::NoRoute => Some(RefuseReason::NoRoute),
         Destination::Closed => Some(RefuseReason::NoHost),
@@ -306,6 +314,8 @@ fn at_listener(
             }),
         });
     }
+    let refused_path = is_refused.then(|| format!("HTTP 400: {AMBIGUOUS_PATH}"));
+    let changed_path = asked_path.as_ref().and_then(AskedPath::change);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
     json!({
         "listener": listener.name,
@@ -313,8 +323,8 @@ fn at_listener(
         "protocol": listener.protocol_name(),
         "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
         "verdict": verdict,
-        "client_gets": refused.map(|reason| reason.seen_by(said_in)),
-        "requests": route_policy::policy_texts(snapshot, to, path, client),
+        "client_gets": refused_path.or_else(|| refused.map(|reason| reason.seen_by(said_in))),
+        "requests": changed_path.into_iter().chain(route_policy::policy_texts(snapshot, to, path, client)).collect::<Vec<_>>(),
         "clusters": clusters,
         "preferred_cluster": preferred,
         "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
@@ -337,7 +347,11 @@ fn without_route(clusters: ClusterWithBackup, taking: usize) -> &'static str {
 fn mark_backup(cluster: &mut Value, takes: bool) {
     cluster["backup"] = true.into();
     let hosts = cluster["hosts"].as_array_mut().filter(|_| !takes);
-    for host in hosts.into_iter().flatten().filter(|host| host["takes_connections"] == true) {
+    for host in hosts
+        .into_iter()
+        .flatten()
+        .filter(|host| host["takes_connections"] == true)
+    {
         host["takes_connections"] = false.into();
         host["reason"] = STANDS_BY.into();
     }

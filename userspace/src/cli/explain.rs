@@ -12,13 +12,12 @@ use crate::source::client::percent_encoded;
 
 pub(super) fn explain(
     host: &str,
-    from: Option<&str>,
-    listener: Option<&str>,
+    details: &[(&str, Option<String>)],
     socket: &Path,
     output: OutputFormat,
 ) -> anyhow::Result<ExitCode> {
     let mut path = format!("/api/v1/explain?host={}", percent_encoded(host));
-    for (key, value) in [("client", from), ("listener", listener)] {
+    for (key, value) in details {
         if let Some(value) = value {
             let _ = write!(path, "&{key}={}", percent_encoded(value));
         }

@@ -56,3 +56,4 @@ mod websocket;
 pub(super) use conn::{serve, serve_http};
 pub(super) use handshake::serve_https;
 pub(super) use http2::is_not_http2;
+pub use request_path::AMBIGUOUS_PATH;

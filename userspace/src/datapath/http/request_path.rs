@@ -1,14 +1,17 @@
 //! Paths of requests that hosts may read differently from the route lookup: they are normalized or refused.
 
-use signalbox_core::http::path_reading::{normalize, readings};
+use signalbox_core::http::path_reading::normalize;
 use signalbox_core::http1::limits::MessageLimits;
 use signalbox_core::http1::parse::{self, ParsedRequest};
+use signalbox_core::model::Listener;
 use signalbox_core::model::http::AmbiguousPaths;
-use signalbox_core::model::{Listener, Route};
 
 use super::attempt::Request;
 use super::refusal::Refusal;
 use crate::state::Snapshot;
+
+/// Text of the page with which such a request is refused.
+pub const AMBIGUOUS_PATH: &str = "The request's path can be read in more than one way.";
 
 impl Request {
     /// Replaces the path with the normalized one.
@@ -28,26 +31,12 @@ impl Request {
     pub(super) fn check_path(&self, listener: Option<&Listener>, snapshot: &Snapshot) -> Result<(), Refusal> {
         let treatment = listener.map_or_else(Default::default, |listener| listener.http.ambiguous_paths);
         let (name, path) = (self.name(), self.head.path(&self.bytes));
-        let route = snapshot.route(name).filter(|route| has_paths(route));
-        let Some(route) = route.filter(|_| treatment != AmbiguousPaths::Pass) else {
-            return Ok(());
-        };
-        let fallback = listener.and_then(Listener::fallback);
-        let place = |path: &[u8]| {
-            let to = snapshot.view.request_destination(name, path, fallback);
-            (to, route.path_policy(path).map(|claimed| &*claimed.path))
-        };
-        let own = place(path);
-        if readings(path).all(|other| place(&other) == own) {
+        let named = name
+            .zip(snapshot.route(name))
+            .filter(|_| treatment != AmbiguousPaths::Pass);
+        if !named.is_some_and(|(name, route)| snapshot.view.is_ambiguous(name, route, path)) {
             return Ok(());
         }
-        let text = "The request's path can be read in more than one way.";
-        Err(Refusal::new(400, "ambiguous_path", text))
+        Err(Refusal::new(400, "ambiguous_path", AMBIGUOUS_PATH))
     }
-}
-
-/// Whether the paths of a name's requests matter.
-fn has_paths(route: &Route) -> bool {
-    let claimed = route.claimed.as_ref().map_or(&[][..], |claimed| &claimed.paths);
-    !(route.paths.is_empty() && claimed.is_empty())
 }

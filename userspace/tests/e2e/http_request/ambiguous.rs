@@ -63,6 +63,10 @@ fn a_path_that_may_be_another_routes_is_refused() {
                 .all(|head| head.starts_with(&format!("GET {path} ")))
         );
     }
+    // Escapes are decoded once, as RFC 3986, 2.4, requires: a host that decodes twice reads /login here.
+    let twice = "/x/%252e%252e/login";
+    assert_eq!(ask(&lab, twice), (200, "east-1".to_owned()));
+    assert!(east_1.take()[0].starts_with(&format!("GET {twice} ")));
     // The connection stays open.
     let mut client = Client::connect(&lab);
     assert_eq!(client.get("a.test", "//login").status, 400);
@@ -123,4 +127,34 @@ fn paths_pass_by_their_bytes_where_that_is_wanted() {
                 .all(|head| head.starts_with(&format!("GET {path} ")))
         );
     }
+}
+
+#[lab_test]
+fn explain_says_which_paths_are_refused() {
+    let lab = Lab::new();
+    let (_hosts, sb, text) = start(&lab);
+    let explained = |path: &str| {
+        let output = sb.cli(&["explain", "http://a.test/", "--path", path]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expect = |path: &str, parts: &[&str]| {
+        let text = explained(path);
+        parts
+            .iter()
+            .for_each(|part| assert!(text.contains(part), "{path}: {part}: {text}"));
+    };
+    let refused = [
+        "hosts may read the path as that of another route",
+        "the client gets HTTP 400",
+    ];
+    expect("/login", &["next: east-2/east-2"]);
+    expect("/x/../login?a=b", &refused);
+    expect("/x/%252e%252e/login", &["next: east-1/east-1"]);
+    sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: normalize,"));
+    expect("/x/../login", &["the path becomes /login", "next: east-2/east-2"]);
+    expect("/x%2f..%2flogin", &refused);
+    sb.reload(&text.replace("routing: request,", "routing: request, ambiguous_paths: pass,"));
+    expect("/x/../login", &["next: east-1/east-1"]);
+    let wrong = sb.cli(&["explain", "a.test", "--path", "login"]);
+    assert!(!wrong.status.success(), "{wrong:?}");
 }
