@@ -11,8 +11,8 @@ const MASK: &str = "***";
 /// Parts of the names of fields whose values are secrets.
 const SECRET_FIELDS: [&str; 6] = ["authorization", "cookie", "token", "secret", "password", "key"];
 
-/// Serializes a model for a person. Absent values are left out; values of headers that are secrets are masked. Other
-/// secrets are in files; the model has only their names.
+/// Serializes a model for a person. Absent values are left out; values of headers that are secrets and queries of paths
+/// are masked. Other secrets are in files; the model has only their names.
 ///
 /// # Errors
 /// The model cannot be serialized.
@@ -41,12 +41,22 @@ fn rewrite(value: &mut Value, key: &str, names: &[&str]) {
                 rewrite(value, key, names);
             }
         }
+        Value::String(path) if key == "path" => *path = without_query(path),
         Value::String(text) => {
             if let Some(masked) = masked_edit(text) {
                 *text = masked;
             }
         }
         _ => {}
+    }
+}
+
+/// Path of a health check for a person. Its query may have a secret, such as a token.
+#[must_use]
+pub fn without_query(path: &str) -> String {
+    match path.split_once('?') {
+        Some((path, _)) => format!("{path}?..."),
+        None => path.to_owned(),
     }
 }
 
@@ -75,6 +85,15 @@ mod tests {
         );
         assert_eq!(masked_edit("set X-Team: blue"), None);
         assert_eq!(masked_edit("remove Authorization"), None);
+    }
+
+    #[test]
+    fn queries_of_checks_are_masked() {
+        let mut value = serde_json::json!({ "probe": { "http": { "path": "/healthz?token=abc", "port": 80 } } });
+        rewrite(&mut value, "", &[]);
+        let expected = serde_json::json!({ "probe": { "http": { "path": "/healthz?...", "port": 80 } } });
+        assert_eq!(value, expected);
+        assert_eq!(without_query("/healthz"), "/healthz");
     }
 
     #[test]

@@ -110,3 +110,20 @@ fn a_check_speaks_proxy_where_the_router_expects_it() {
         sb.host("east-1")
     );
 }
+
+#[lab_test]
+fn the_query_of_a_check_is_shown_nowhere() {
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let health = "health: { http: { path: \"/ready?token=open-sesame\" }, interval: 2s }";
+    let sb = Signalbox::start(&lab, &body(&[config::cluster("east", &[health], &["east-1"])]));
+    sb.wait_healthy(&["east-1"]);
+    let run = |words: &[&str]| String::from_utf8(sb.cli(words).stdout).unwrap();
+    for text in [run(&["config", "show"]), sb.get("/api/v1/config").1] {
+        assert!(text.contains("/ready?...") && !text.contains("open-sesame"), "{text}");
+    }
+    for path in ["/api/v1/clusters", "/api/v1/hosts", "/metrics"] {
+        assert!(!sb.get(path).1.contains("open-sesame"), "{path}");
+    }
+    assert!(!sb.proc.log().contains("open-sesame"), "{}", sb.proc.log());
+}

@@ -8,6 +8,7 @@ use rustls::ClientConfig;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
 use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe, UdpProbe, UdpQuestion};
+use signalbox_core::shown::without_query;
 use signalbox_tls::client::{AnyCertificate, host_verifier};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -168,7 +169,7 @@ fn page_description(http: &HttpProbe) -> String {
         .host_header
         .as_ref()
         .map_or_else(String::new, |host| format!(" of {host}"));
-    format!(" for {}{host}", http.path)
+    format!(" for {}{host}", without_query(&http.path))
 }
 
 /// Returns the check of a cluster for one host: an endpoint of an application has a page of its own, or speaks no

@@ -109,6 +109,17 @@ async fn a_check_sends_a_local_proxy_header_where_the_port_expects_it() {
     }
 }
 
+#[test]
+fn a_description_has_no_query() {
+    let mut host = host(80);
+    host.health_page = Some(HealthPage {
+        path: "/ready?token=open-sesame".into(),
+        host_header: None,
+    });
+    let described = Prober::new(&Probe::Endpoint, CheckProxyHeader::Never, &host).description();
+    assert_eq!(described, "HTTP on port 80 for /ready?...");
+}
+
 #[tokio::test]
 async fn two_and_three_hundreds_are_well_and_the_rest_is_not() {
     for (status, well) in [
