@@ -11,8 +11,8 @@ export function Services() {
     <${Failure} error=${error} /><${Troubles} list=${data?.troubles} />
     <${Records} caption="Services" rows=${services} hide=${["hosts", "backends"]} empty="No layer-4 service is configured." />
     ${services.filter((service) => (service.hosts ?? service.backends ?? []).length).map((service) => html`
-      <h2>${service.name}</h2>
-      <${Records} caption=${`Hosts of ${service.name}`} rows=${service.hosts ?? service.backends} empty="No host." />`)}
+      <h2>${service.name}, ${service.protocol}</h2>
+      <${Records} caption=${`Hosts of ${service.name}, ${service.protocol}`} rows=${service.hosts ?? service.backends} empty="No host." />`)}
     ${data?.hooks.length ? html`<h2>Programs</h2><${Records} caption="Programs on interfaces" rows=${data.hooks} empty="" />` : null}
     ${data?.not_exposed.length ? html`<h2>Not exposed</h2><${Records} caption="Applications that are not exposed" rows=${data.not_exposed} empty="" />` : null}`;
 }

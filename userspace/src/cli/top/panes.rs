@@ -228,12 +228,18 @@ fn flows(data: &TopData) -> Grid {
 fn service_rows(data: &TopData) -> Grid {
     let answer = data.answer(Topic::Services);
     let mut lines = services::lines(answer);
-    let mut service = String::new();
+    let (mut service, mut protocol) = (String::new(), Value::Null);
     for line in &mut lines {
         match field(line, "name").strip_prefix("  ") {
             // The lines of hosts stay next to their service's when sorted by name.
-            Some(host) => line["name"] = json!(format!("{service} › {host}")),
-            None => field(line, "name").clone_into(&mut service),
+            Some(host) => {
+                line["name"] = json!(format!("{service} › {host}"));
+                line["protocol"] = protocol.clone();
+            }
+            None => {
+                field(line, "name").clone_into(&mut service);
+                protocol = line["protocol"].clone();
+            }
         }
     }
     let mut grid = as_shown("services", &lines, "There is no layer-4 service.");
