@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn whatever_is_wrong_is_said() {
         assert!(advice(&answer(false, true, 0)).contains("node-b does not get this node's flows (connection refused)"));
-        assert!(advice(&answer(true, false, 0)).contains("node-b does not tell"));
+        assert!(advice(&answer(true, false, 0)).contains("node-b does not report"));
         assert!(advice(&answer(true, true, 3)).contains("raise `ha.sync.flows`"));
         let mut ha = answer(true, true, 0);
         (ha["supervised"], ha["ready"], ha["reasons"]) = (false.into(), false.into(), json!(["starting"]));
