@@ -180,7 +180,7 @@ mod tests {
         (ha["supervised"], ha["ready"], ha["reasons"]) = (false.into(), false.into(), json!(["starting"]));
         let advice = advice(&ha);
         assert!(
-            advice.contains("no `signalbox ha run`") && advice.contains("no addresses: starting"),
+            advice.contains("no `signalbox ha run`") && advice.contains("not eligible for addresses: starting"),
             "{advice}"
         );
     }
