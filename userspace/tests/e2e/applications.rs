@@ -358,14 +358,14 @@ fn a_dump_is_replayed_where_events_are_only_posted() {
     };
     let (code, stdout, stderr) = replay(&["--dry-run"]);
     assert_eq!(
-        stdout, "2 events would be taken, 1 applications would be changed, 1 events would be refused\n",
+        stdout, "2 events would be processed, 1 applications would be changed, 1 events would be refused\n",
         "{stderr}"
     );
     assert_eq!((code, &sb.json("/api/v1/applications")["total"]), (Some(1), &json!(0)));
     let (code, stdout, stderr) = replay(&[]);
     assert_eq!(
         (code, stdout.as_str()),
-        (Some(1), "2 events taken, 1 applications changed, 1 events refused\n")
+        (Some(1), "2 events processed, 1 applications changed, 1 events refused\n")
     );
     assert!(
         stderr.starts_with(&format!(
@@ -377,7 +377,7 @@ fn a_dump_is_replayed_where_events_are_only_posted() {
     assert!(eventually(SOON, || http::ask(&lab, HTTP, "shop.test").field("host") == "east-1"));
     let (_, stdout, _) = replay(&[]);
     assert_eq!(
-        stdout, "2 events taken, 0 applications changed, 1 events refused\n",
+        stdout, "2 events processed, 0 applications changed, 1 events refused\n",
         "again it changes nothing"
     );
 }
