@@ -70,7 +70,7 @@ fn explain_says_what_a_refused_client_gets() {
     };
     let unknown = explain("ap.a.test");
     for part in [
-        "no route has the name; did you mean app.a.test?",
+        "no route has this name; did you mean app.a.test?",
         "the client gets HTTP 404",
         "the client gets the TLS alert unrecognized_name",
     ] {
