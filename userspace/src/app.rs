@@ -165,6 +165,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         events: events.clone(),
         file: file.as_ref().map(|(path, _)| path.clone()),
         last_text: Arc::new(Mutex::new(file.map(|(_, text)| text))),
+        file_turn: Arc::default(),
         cut: parts.cut,
         flow_gc: flow_gc.clone(),
         kernel_peek,

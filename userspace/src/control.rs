@@ -73,6 +73,8 @@ pub struct Control {
     pub file: Option<PathBuf>,
     /// Text of that file when it was last read, accepted or not.
     pub last_text: Arc<Mutex<Option<String>>>,
+    /// Held while that file is read and applied: texts are applied in the order in which they were read.
+    pub file_turn: Arc<tokio::sync::Mutex<()>>,
     /// Tier `cut`, if it is in use.
     pub cut: Option<(Arc<Cut>, Arc<Registry>)>,
     pub flow_gc: Option<Arc<FlowGc>>,
@@ -110,6 +112,7 @@ impl Control {
                 "this signalbox was started without a configuration file",
             ));
         };
+        let _turn = self.file_turn.lock().await;
         match tokio::fs::read_to_string(file).await {
             Ok(text) => {
                 self.remember_text(&text);
@@ -126,6 +129,7 @@ impl Control {
     /// would be undone. A file that is missing for the moment is ignored.
     pub async fn reload_if_changed(&self, source: &str) {
         let Some(file) = &self.file else { return };
+        let _turn = self.file_turn.lock().await;
         if let Ok(text) = tokio::fs::read_to_string(file).await
             && self.remember_text(&text)
         {
