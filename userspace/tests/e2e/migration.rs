@@ -111,7 +111,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
             }
             let explained = cli(&sb, &["explain", APP, "--client", TESTER]);
             assert!(
-                explained.contains("gets cluster v2 before all others") && explained.contains("next: v2/west-1"),
+                explained.contains("this client prefers cluster v2") && explained.contains("next: v2/west-1"),
                 "{explained}"
             );
 

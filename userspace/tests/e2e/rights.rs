@@ -144,7 +144,7 @@ fn a_missing_capability_is_named_with_what_follows_by_the_start_by_readyz_and_by
         assert!(said.contains(&format!("\"found\":\"without {missing}\"")), "{said}");
         if missing == "CAP_PERFMON" {
             let said = doctor(&lab, &under, "cut_in");
-            assert!(said.contains("it takes CAP_PERFMON"), "{said}");
+            assert!(said.contains("it needs CAP_PERFMON"), "{said}");
         }
     }
     // Without the right to low ports there is no start, and the error says why.
