@@ -365,7 +365,10 @@ fn a_dump_is_replayed_where_events_are_only_posted() {
     let (code, stdout, stderr) = replay(&[]);
     assert_eq!(
         (code, stdout.as_str()),
-        (Some(1), "2 events processed, 1 applications changed, 1 events refused\n")
+        (
+            Some(1),
+            "2 events processed, 1 applications changed, 1 events refused\n"
+        )
     );
     assert!(
         stderr.starts_with(&format!(
