@@ -1,5 +1,5 @@
 //! Watches that the configuration requires: one for each cluster with `kubernetes`, and one for each hostname of hosts.
-//! They start and end with the configuration.
+//! These watches start and end with the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -200,7 +200,7 @@ impl<'a> Sender<'a> {
         W: AsyncWrite + Unpin,
     {
         self.wait_for_take_over().await;
-        // These messages are outdated.
+        // Messages queued before the takeover are outdated.
         self.peer.queue.moves.borrow_mut().clear();
         self.begin_full_pass();
         let answered = Notify::new();

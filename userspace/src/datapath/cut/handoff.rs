@@ -2,8 +2,8 @@
 //!
 //! Every byte that leg A's socket has acknowledged was in its receive queue before the flow was cut, because the
 //! programs hold back later acknowledgements. So reading that queue once after the cut finds all bytes to hand off.
-//! They are sent on leg B's socket, in their place in the stream, and it retransmits them until the host has
-//! acknowledged them. Then both sockets are reset, and the programs drop these RSTs.
+//! Leg B's socket sends these bytes, in their place in the stream, and retransmits them until the host has acknowledged
+//! them. Then both sockets are reset, and the programs drop these RSTs.
 
 use std::io;
 use std::os::fd::AsRawFd as _;

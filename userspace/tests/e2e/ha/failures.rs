@@ -36,7 +36,7 @@ fn addresses_leave_a_signalbox_that_is_killed_and_come_back() {
     wait_all(&lab, 1);
     lab.nodes[1].wait_state("g1", "master");
     lab.nodes[0].start_signalbox();
-    // It is preferred, and has nothing to learn first.
+    // The first node is preferred, and has nothing to learn first.
     wait_all(&lab, 0);
     lab.nodes[0].wait_state("g1", "master");
     let metrics = lab.nodes[1].ask("GET", "/metrics", "").body;
