@@ -1,5 +1,5 @@
-//! The monotonic clock, as fine as the kernel's tick: asked once for each tick, because a call of a helper costs as
-//! much as reading a packet's headers.
+//! The monotonic clock, as fine as the kernel's tick. It is read once for each tick, because a call of a helper costs
+//! as much as reading a packet's headers.
 
 use aya_ebpf::{
     helpers::{bpf_jiffies64, bpf_ktime_get_coarse_ns},
@@ -46,8 +46,8 @@ pub fn coarse_ns() -> u64 {
     }
 }
 
-/// Whether a message may be logged now: one a second on each CPU, so that a flood does not fill the log. The message is
-/// taken for logged.
+/// Whether a message may be logged now: one a second on each CPU, so that a flood does not fill the log. The message
+/// then counts as logged.
 #[inline(always)]
 pub fn may_log() -> bool {
     let second = coarse_ns() / 1_000_000_000;

@@ -1,7 +1,7 @@
 //! Object `decap`: `l4_decap` (XDP) runs on the hosts of services in mode `dsr-ipip`, where there is no tunnel device,
-//! and takes the tunnel's header off. Loaded by `signalbox unwrap`; stays until `signalbox detach`.
+//! and removes the tunnel's header. Loaded by `signalbox unwrap`; stays until `signalbox detach`.
 //!
-//! The program logs nothing: no process is left that would read its messages.
+//! The program logs nothing: no process is left to read its messages.
 #![no_std]
 #![no_main]
 // For one compiler barrier, in `packet_view`; aya-ebpf uses the same feature.
@@ -26,7 +26,7 @@ use count::count;
 use frame::{ETH_HEADER, IPV4, IPV6, TUNNEL_PROTOCOLS, ethertype};
 use packet_view::PacketView;
 
-/// Whether counters are pinned. Nobody reads this object's after a restart.
+/// Whether counters are pinned. Nothing reads this object's after a restart.
 const OUTLIVES_PROCESS: bool = false;
 /// Loops over parts of a packet, of which this program has none.
 use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;
@@ -39,7 +39,7 @@ pub fn l4_decap(ctx: XdpContext) -> u32 {
     }
 }
 
-/// Length of a tunnel's outer header, and IP version of the inner packet; `None` without a tunnel.
+/// Length of a tunnel's outer header, and the inner packet's address family; `None` without a tunnel.
 #[inline(always)]
 fn tunnel_header(ctx: &XdpContext) -> Option<(u32, u32)> {
     let packet = PacketView::from_bounds(ctx.data(), ctx.data_end(), 0);
@@ -67,7 +67,7 @@ fn decapsulate(ctx: &XdpContext, outer: u32, version: u32) -> Option<u32> {
     let c = packet.u32(8)?;
     let b = packet.u32(4)?;
     let a = packet.u32(0)?;
-    // SAFETY: the helper checks that there is so much. Nothing that points into the packet is used again.
+    // SAFETY: the helper checks the packet's length. No pointer into the packet is used again.
     if unsafe { bpf_xdp_adjust_head(ctx.ctx, outer as i32) } != 0 {
         return None;
     }

@@ -22,7 +22,7 @@ pub fn reply_macs<B: Buffer>(packet: &B) -> Option<[u32; 3]> {
     Some([b << 16 | c >> 16, c << 16 | a >> 16, a << 16 | b >> 16])
 }
 
-/// EtherType of an IP version.
+/// EtherType of an address family.
 #[inline(always)]
 pub fn ethertype(version: u32) -> u16 {
     if version == 4 { IPV4 } else { IPV6 }
@@ -54,7 +54,7 @@ pub fn outer_v4(seen: &ParsedHeaders, out: &SendInfo) -> [u32; 5] {
     words
 }
 
-/// First two words of a tunnel's outer IPv6 header (RFC 2473); the flow label varies with the flow.
+/// First two words of a tunnel's outer IPv6 header (RFC 2473). The flow label varies with the flow.
 #[inline(always)]
 pub fn outer_v6(seen: &ParsedHeaders, out: &SendInfo) -> [u32; 2] {
     let protocol = if seen.version == 4 {

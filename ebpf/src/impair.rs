@@ -1,9 +1,9 @@
 //! TC program `impair`: a bad link for tests and labs. Drops, duplicates and reorders TCP packets; signalbox itself
 //! never attaches it.
 //!
-//! A program cannot hold a packet back. A packet that is to be overtaken takes a detour: out of a second veth with a
-//! slow queue (`tbf`), whose peer sends it home by [`impair_return`]. A queue lets the first packet after a pause go at
-//! once, so a copy goes ahead of it and ends at the peer.
+//! A program cannot hold a packet back. A packet that is to be overtaken makes a detour: it leaves by a second veth
+//! with a slow queue (`tbf`), whose peer sends it home by [`impair_return`]. A queue sends the first packet after a
+//! pause at once, so a copy goes ahead of it and ends at the peer.
 
 use aya_ebpf::{
     bindings::{TC_ACT_OK, TC_ACT_SHOT},
@@ -36,9 +36,9 @@ const HOME: u32 = 5;
 const IMPAIRED: u32 = 6;
 const SEEN: u32 = 7;
 
-/// Mark of a packet that has been decided about. Veth pairs within one namespace leave the mark alone.
+/// Mark of a packet that has been decided about. Veth pairs within one namespace keep the mark.
 const MARK_DONE: u32 = 0x1bad_0000;
-/// Mark of a packet that is dropped at the detour's far end.
+/// Mark of a packet that is dropped at the detour's peer.
 const MARK_LOST: u32 = 0x2bad_0000;
 
 const ETH_HEADER: usize = 14;
@@ -57,7 +57,7 @@ pub fn impair(ctx: TcContext) -> i32 {
     let detour = setting(DETOUR);
     if is_drawn(DROP) {
         bump(IMPAIRED);
-        // Not TC_ACT_SHOT: a sender on this host would be told, and nobody is told of a loss on a wire.
+        // Not TC_ACT_SHOT: the sender on this host would see that, and a loss on a wire is silent.
         ctx.set_mark(MARK_LOST);
         // SAFETY: a helper without memory arguments.
         return unsafe { bpf_redirect(detour, 0) as i32 };
@@ -80,7 +80,7 @@ pub fn impair(ctx: TcContext) -> i32 {
     TC_ACT_OK
 }
 
-/// Sends packets at the detour's far end home. Lost ones end here, and so does the interface's own chatter.
+/// Sends packets at the detour's peer home. Lost packets end here, and so does the interface's own traffic.
 #[classifier]
 pub fn impair_return(ctx: TcContext) -> i32 {
     // SAFETY: the context is the kernel's, valid for the time of the call.
@@ -113,7 +113,7 @@ fn setting(slot: u32) -> u32 {
     IMPAIR.get(slot).copied().unwrap_or(0)
 }
 
-/// Counts a packet. Two CPUs may lose a count between them; nobody needs it exact.
+/// Counts a packet. Two CPUs may lose a count between them; it need not be exact.
 #[inline(always)]
 fn bump(slot: u32) {
     if let Some(count) = IMPAIR.get_ptr_mut(slot) {

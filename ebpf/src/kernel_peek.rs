@@ -1,5 +1,5 @@
 //! Object `kernel_peek`: `peek_in` (TC) routes connections by their first data, without a socket. Loaded by
-//! `signalbox::kernel::Peek`, behind `cut_in` at the same interfaces; ends with the process.
+//! `signalbox::kernel::Peek`; runs after `cut_in` at the same interfaces and ends with the process.
 #![no_std]
 #![no_main]
 // For compiler barriers and atomic instructions; aya-ebpf uses the same feature.

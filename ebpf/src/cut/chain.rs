@@ -1,5 +1,5 @@
 //! Addresses that are moving between nodes by plan. The new owner sends packets of connections that it does not know to
-//! the former owner, where these drain; the former owner does not answer for the addresses any more.
+//! the former owner, where they drain. The former owner no longer answers for the addresses.
 
 use aya_ebpf::{
     bindings::{bpf_sock, bpf_sock_tuple},
@@ -31,7 +31,7 @@ const ARP_REQUEST: u16 = 1;
 /// Length of the TCP header without options, in words.
 const TCP_WORDS: usize = 5;
 
-/// Entry of an address that moves. While none does, which is nearly always, this is one read of an array.
+/// Entry of an address that moves. While no address moves, which is nearly always, this is one read of an array.
 #[inline(always)]
 fn moving_address(address: &[u32; 4]) -> Option<MovingAddress> {
     if CUT_CONFIG.get(0)?.has_moving_addresses == 0 {
@@ -41,8 +41,8 @@ fn moving_address(address: &[u32; 4]) -> Option<MovingAddress> {
     unsafe { CUT_CHAIN.get(address) }.copied()
 }
 
-/// Sends a packet of no cut flow, which is no SYN, to the former owner of its destination, if the connection is not
-/// known to any socket here.
+/// Sends a packet to the former owner of its destination. The packet belongs to no cut flow and is no SYN, and no
+/// socket here knows its connection.
 #[inline(never)]
 pub fn send_to_former_owner<F: Family>(ctx: &TcContext, tuple: &Tuple) -> Verdict {
     try_send::<F>(ctx, tuple).unwrap_or(Verdict::new(Reason::CutMiss, PASS))
@@ -62,11 +62,11 @@ fn try_send<F: Family>(ctx: &TcContext, tuple: &Tuple) -> Option<Verdict> {
     }
     let [m0, m1, m2, m3, m4, m5] = entry.mac;
     let former = (u16::from_be_bytes([m0, m1]), u32::from_be_bytes([m2, m3, m4, m5]));
-    // Not back to where it comes from: that node is the former owner of its former owner.
+    // Not back to the node that it came from: that node is the former owner of its former owner.
     if (view.u16(6)?, view.u32(8)?) == former {
         return None;
     }
-    // Switches learn from source addresses where a machine is: the packet leaves with this machine's own.
+    // Switches learn from source addresses where a machine is, so the packet leaves with this machine's own address.
     let own = (view.u16(0)?, view.u32(2)?);
     view.set_u16(0, former.0)?;
     view.set_u32(2, former.1)?;
@@ -154,8 +154,8 @@ fn network_order<const N: usize>(mut words: [u32; N]) -> [u32; N] {
     words
 }
 
-/// Drops ARP requests for addresses that have left this machine: they are local for the connections that drain, and the
-/// kernel would answer.
+/// Drops ARP requests for addresses that have left this machine. The addresses are still local for the connections that
+/// drain, and the kernel would answer.
 #[inline(never)]
 pub fn on_arp(ctx: &TcContext) -> Verdict {
     should_ignore(ctx).map_or(Verdict::UNHANDLED, |()| Verdict::new(Reason::CutArpIgnored, DROP))

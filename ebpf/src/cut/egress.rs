@@ -90,12 +90,12 @@ fn parse<F: Family>(ctx: &TcContext, learn: bool) -> Option<Verdict> {
         return Some(Verdict::new(Reason::CutNextHopLearned, PASS));
     }
     if tcp.has(SYN) && entry.dir == 1 && !tcp.has(ACK) {
-        // The ports of a flow that is over: free for whoever wants them, unless they are being freed at this moment.
+        // The ports of a flow that is over: free for another connection, unless they are being freed at this moment.
         if flow.ended() && flow.dirs[1].supersede() {
             let _ = CUT_CT.remove(&arriving);
             return Some(rewrite_leg_b_syn::<F>(ctx, &view, &arriving, &tcp));
         }
-        // Another connection was given the ports of a live flow: it must try again with others.
+        // Another connection was given the ports of a live flow: it must try again with other ports.
         return Some(refuse_port(&tcp));
     }
     if entry.dir == 0 && tcp.has(SYN | ACK) && flow.dirs[0].flags & SYN_ON_LIVE_FLOW != 0 {
@@ -139,10 +139,10 @@ fn on_socket_packet<F: Family>(
             (&raw const flow.handoff_state).read_volatile(),
         )
     };
-    // A reset is put at the number that the other end expects: it would be asked back elsewhere (RFC 5961).
+    // A reset gets the number that the other end expects: at any other the receiver would send a challenge (RFC 5961).
     let expected = flow.dirs[(entry.dir & 1) as usize].ack;
     if now == state::CLOSING && flow.dirs[(entry.dir & 1) as usize].flags & RESYNC != 0 {
-        // Nobody knows that number yet. Userspace, which sends this, has the other end say it.
+        // That number is not known yet. Userspace, which sends this packet, makes the other end say it.
         let asks = tcp.flags & (SYN | FIN | RST) == 0 && handoff_state == SOCKETS_CLOSED;
         return if asks {
             Verdict::new(Reason::CutReset, PASS)
@@ -156,7 +156,7 @@ fn on_socket_packet<F: Family>(
             None => silenced,
         };
     }
-    // The host of a long answer was made to pause: userspace tells it of the client's window, when the sockets are gone.
+    // The host of a long answer was made to pause: userspace sends it the client's window once the sockets are gone.
     let waits = entry.dir == 1 && flow.dirs[0].flags & LAST_REQUEST != 0;
     if waits && now == state::CUT && handoff_state == SOCKETS_CLOSED && tcp.flags & (SYN | FIN | RST) == 0 {
         return Verdict::new(Reason::CutHandoff, PASS);
@@ -168,11 +168,11 @@ fn on_socket_packet<F: Family>(
         return silenced;
     };
     let end = tcp.end(all.wrapping_sub(tcp.length));
-    // The client's own FIN, which came before the flow was cut, is handed off with the rest.
+    // The client's own FIN, which came before the flow was cut, is handed off with the other bytes.
     let is_early_fin = entry.dir == 1 && handoff_state == HANDOFF_KNOWN && end == flow.handoff_end;
     if tcp.flags & RST != 0 || tcp.flags & FIN != 0 && !is_early_fin {
-        // Sockets are closed when all is handed off, not before: their process has died. Both ends must know, since
-        // what was to be handed off is lost.
+        // Sockets are closed when all is handed off. A socket that is closed earlier has lost its process, and with it
+        // the bytes that were to be handed off: both ends must know.
         atomic::set(&mut flow.dirs[(entry.dir & 1) as usize].flags, ORPHANED);
         if flow.dirs[0].flags & flow.dirs[1].flags & ORPHANED != 0 {
             flow.state = state::CLOSING;
@@ -184,12 +184,12 @@ fn on_socket_packet<F: Family>(
         };
     }
     if entry.dir == 0 {
-        // Leg A's socket has nothing to say: acknowledgements come from the host now.
+        // Leg A's socket has nothing to send: acknowledgements come from the host now.
         return silenced;
     }
     flow.snd_nxt_b = seq::later(end, flow.snd_nxt_b);
-    // The client has acknowledged what the socket has never seen; the host drops what acknowledges too much less (RFC
-    // 5961, section 5.2).
+    // The client has acknowledged bytes that the socket has never seen. The host drops a packet whose acknowledgement
+    // is much too old (RFC 5961, section 5.2).
     let ack = seq::later(flow.dirs[0].ack.wrapping_sub(flow.seq_delta_out), tcp.ack);
     let stamp = if flow.dirs[0].flags & TS_DELTA_KNOWN != 0 {
         Some(flow.dirs[0].ts_val)
@@ -200,7 +200,7 @@ fn on_socket_packet<F: Family>(
     Verdict::new(Reason::CutHandoff, PASS)
 }
 
-/// Rewrites the acknowledgement number and the TSval of leg B's socket: the client's clock goes on where the socket's
+/// Rewrites the acknowledgement number and the TSval of leg B's socket. The client's clock goes on where the socket's
 /// stopped, and the host must not see it run backwards (RFC 7323, PAWS).
 #[inline(always)]
 fn rewrite_ack_and_ts<F: Family>(ctx: &TcContext, tcp: &Tcp, ack: u32, stamp: Option<u32>) {
@@ -267,7 +267,7 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
         update_checksum::<F>(ctx, diff);
     }
     let isn_vip = tcp.seq.wrapping_add(1);
-    // A repeated SYN-ACK does not undo what the client has said since.
+    // A repeated SYN-ACK must not undo what the client's packets have recorded since.
     let kept = if handshake.isn_vip == isn_vip {
         MAY_FRAGMENT | CLIENT_FIN_SEEN
     } else {
@@ -285,7 +285,7 @@ fn try_record_syn_ack<F: Family>(ctx: &TcContext, view: &PacketView, arriving: &
     Some(Verdict::new(Reason::CutSynAckRecorded, PASS))
 }
 
-/// MSS that all interfaces that carry legs can take.
+/// MSS that fits all interfaces that carry legs.
 #[inline(always)]
 fn mss_limit<F: Family>() -> u16 {
     let limit = CUT_CONFIG.get(0).map_or(0, |config| config.mss);
@@ -317,7 +317,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
     let (_, flow) = pending_flow(u32::from(tcp.source))?;
     // SAFETY: a non-null element of the array; until it is cut, only packets of leg B's handshake write it.
     let flow = unsafe { &mut *flow };
-    // SAFETY: aligned, whole. Userspace and other CPUs change it: nothing is done to a flow that is not in this state any more.
+    // SAFETY: aligned, whole. Userspace and other CPUs change the state: a flow in another state is left alone.
     let seen = unsafe { (&raw const flow.state).read_volatile() };
     let first = seen == state::REQUESTED;
     if !first && seen != state::CONNECTING || flow.tuple(1) != *arriving {
@@ -336,7 +336,7 @@ fn try_rewrite_leg_b_syn<F: Family>(
     if handshake.progress & MAY_FRAGMENT != 0 {
         return refused(flow, ineligible::FRAGMENTS);
     }
-    // SAFETY: only looked whether it is there.
+    // SAFETY: only its presence is checked.
     if unsafe { CUT_CT.get(&client) }.is_some() {
         return refused(flow, ineligible::PORT_BUSY);
     }
@@ -351,11 +351,11 @@ fn try_rewrite_leg_b_syn<F: Family>(
     let Some((ours, offsets)) = handshake::find_options(&mut packet, F::TCP, tcp) else {
         return refused(flow, ineligible::MALFORMED);
     };
-    // Userspace has asked for the client's scale: what the client takes can then be told exactly.
+    // Userspace has asked for the client's scale: the client's window can then be announced exactly.
     if handshake.agreed & ours.offered & OFFERED_SCALE != 0 && ours.scale > handshake.scale_client {
         return refused(flow, ineligible::WINDOW_SCALE);
     }
-    // Options that this machine does not offer at all cannot be had: the host's answer will show it.
+    // Options that this machine does not offer at all cannot be agreed on: the host's answer will show it.
     let Some(mut diff) = handshake::limit_options(&mut packet, &offsets, handshake.agreed, mss) else {
         return refused(flow, ineligible::MALFORMED);
     };
@@ -367,8 +367,8 @@ fn try_rewrite_leg_b_syn<F: Family>(
         flow.isn_vip = handshake.isn_vip;
         flow.isn_b = tcp.seq.wrapping_add(1);
         flow.ts_clock_b = ours.ts_val.wrapping_sub(monotonic_ms());
-        // The clock of leg A's socket may be later than its SYN-ACK, if that had a cookie; it can be told to a
-        // millisecond or two, and a smaller difference is none.
+        // With a SYN cookie the clock of leg A's socket may be later than its SYN-ACK. The clock is known to a
+        // millisecond or two, so a smaller difference counts as none.
         let late = flow.ts_clock_a.wrapping_sub(handshake.ts_clock);
         if !(2..=MAX_COOKIE_TS_LAG_MS + 2).contains(&late) {
             flow.ts_clock_a = handshake.ts_clock;

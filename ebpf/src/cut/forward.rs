@@ -57,7 +57,7 @@ pub fn forward_packet<F: Family>(
         _ => return dropped,
     };
     let from_client = entry.dir == 0;
-    // The request that the host gets is another than the client has sent: not a byte of the client's fits its place.
+    // The host gets another request than the client has sent: none of the client's bytes fits its place.
     if from_client && length > 0 && flow.dirs[0].flags & LAST_REQUEST != 0 {
         return Verdict::new(Reason::CutBehindRequest, DROP);
     }
@@ -109,7 +109,7 @@ pub fn forward_packet<F: Family>(
         TimestampRewrite {
             val_delta: t1,
             is_known: fixed,
-            // Of several packets at once each may find that nothing is fixed yet: all come to nearly the same.
+            // Several packets at once may each find that nothing is fixed yet: all compute nearly the same offset.
             first_val: if fixed {
                 0
             } else {
@@ -158,7 +158,7 @@ pub fn forward_packet<F: Family>(
     if from_client {
         if let Some(written) = stamps.written {
             if fixed {
-                // Packets overtake each other. What leg B's socket sends must not seem older than any of them.
+                // Packets overtake each other. The packets of leg B's socket must not seem older than any of them.
                 dir.ts_val = seq::later(written, dir.ts_val);
             } else {
                 dir.ts_val = written;
@@ -167,7 +167,7 @@ pub fn forward_packet<F: Family>(
             }
         }
     } else if !host_fixed && stamps.written.is_some() {
-        // The offset first: who finds the flag gone uses it.
+        // The offset first: a CPU that finds the flag cleared uses the offset.
         flow.ts_delta_out = stamps.val_delta;
         atomic::clear(&mut dir.flags, TS_DELTA_UNKNOWN);
     }
@@ -184,15 +184,15 @@ pub fn forward_packet<F: Family>(
     }
 }
 
-/// Distance of a client's bare acknowledgement from the host's `RCV.NXT`. While userspace still delivers, and behind
-/// bytes that the host does not get, it may be beyond the host's window, and a host drops such a segment,
-/// acknowledgement and all (RFC 9293, section 3.4); at `RCV.NXT` it is always acceptable.
+/// Distance of a client's bare acknowledgement from the host's `RCV.NXT`. It may be beyond the host's window while
+/// userspace still delivers, and after bytes that the host does not get. A host drops such a segment together with its
+/// acknowledgement (RFC 9293, section 3.4). At `RCV.NXT` it is always acceptable.
 #[inline(always)]
 fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
     let handoff_state = unsafe { (&raw const flow.handoff_state).read_volatile() };
     let expected = flow.dirs[1].ack;
-    // Until a packet of the host's has said it, its number is not known of a flow that another balancer has carried.
+    // Another balancer has carried this flow: the number is unknown until a packet of the host says it.
     let is_behind_request = flow.dirs[0].flags & LAST_REQUEST != 0 && flow.dirs[1].flags & RESYNC == 0;
     if (handoff_state < HANDED_OFF || is_behind_request) && seq::after(seq, expected) {
         seq.wrapping_sub(expected)
@@ -201,7 +201,7 @@ fn seq_beyond_window(seq: u32, flow: &CutFlow) -> u32 {
     }
 }
 
-/// Bytes of the client's stream that userspace answers for and the host has not acknowledged. Leg A's socket has
+/// Bytes of the client's stream that userspace has to deliver and the host has not acknowledged. Leg A's socket has
 /// acknowledged them, and a client drops an acknowledgement that is too old (RFC 5961, section 5.2; `tcp_ack`,
 /// "TOO_OLD_ACK").
 #[inline(always)]
@@ -220,8 +220,8 @@ fn ack_ahead(tcp: &Tcp, flow: &CutFlow) -> u32 {
     }
 }
 
-/// Writes the IP addresses of the other leg and takes one hop away; without a `source` the sender stays. Updates an
-/// IPv4 header's checksum, and returns the difference to the TCP pseudo-header: `Some(None)` where no hop is left.
+/// Writes the IP addresses of the other leg and decrements the hop limit. Without a `source` the sender stays. Updates
+/// an IPv4 header's checksum, and returns the difference to the TCP pseudo-header: `Some(None)` where no hop is left.
 #[inline(always)]
 pub fn write_addresses<F: Family>(
     view: &mut PacketView,
@@ -236,8 +236,8 @@ pub fn write_addresses<F: Family>(
     addresses::write_addresses(view, ETH_HEADER, u32::from(F::VERSION), source, destination, 1).map(Some)
 }
 
-/// Clears the DF bit of an IPv4 packet. A packet with DF may have no identification, and its fragments need one; false
-/// for a super-packet without: its segments would all get the same, or be refused (`inet_gso_segment`,
+/// Clears the DF bit of an IPv4 packet. A packet with DF may have no identification, and its fragments need one. False
+/// for a super-packet without one: its segments would all get the same, or be refused (`inet_gso_segment`,
 /// net/ipv4/af_inet.c).
 #[inline(always)]
 fn clear_df(view: &mut PacketView, seq: u32, is_super: bool) -> Option<bool> {
@@ -262,7 +262,7 @@ fn clear_df(view: &mut PacketView, seq: u32, is_super: bool) -> Option<bool> {
     Some(true)
 }
 
-/// Next hop of a direction, while it is still good: its interface alone otherwise.
+/// Next hop of a direction while it is valid; otherwise its interface alone.
 #[inline(always)]
 pub fn cached_next_hop(dir: &DirState, now: u32) -> NextHop {
     let known = (now.wrapping_sub(dir.hop_expires) as i32) < 0;
@@ -272,9 +272,9 @@ pub fn cached_next_hop(dir: &DirState, now: u32) -> NextHop {
     }
 }
 
-/// Looks the next hop of a direction up again, if it has expired, and returns its interface then. Without a neighbour,
-/// or where the machine does not forward (the lookup is refused), it stays expired: the kernel's output path finds the
-/// neighbour, and `cut_out` reads the address off the packet.
+/// Looks up the next hop of a direction again if it has expired, and returns its interface then. Without a neighbour,
+/// or where the machine does not forward (the lookup is refused), the next hop stays expired. The kernel's output path
+/// then finds the neighbour, and `cut_out` reads the address from the packet.
 #[inline(always)]
 pub fn refresh_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, dir: u32) -> Option<u32> {
     let now = tick();
@@ -327,8 +327,8 @@ fn look_up_next_hop<F: Family>(ctx: &TcContext, flow: &mut CutFlow, dir: u32, no
     }
 }
 
-/// Redirects the packet to the next hop. `l3` and `l4` are the differences, of the pseudo-header and of the rest, to
-/// the checksum at `checksum`: one that hardware is to complete holds only the former yet.
+/// Redirects the packet to the next hop. `l3` and `l4` are differences to the checksum at `checksum`: of the
+/// pseudo-header, and of the rest. A checksum that hardware is to complete holds only the pseudo-header so far.
 #[inline(always)]
 pub fn redirect<F: Family>(
     ctx: &TcContext,
@@ -345,15 +345,15 @@ pub fn redirect<F: Family>(
     }
     let skb = ctx.skb.skb;
     if F::VERSION == 6 {
-        // An IPv6 header has no checksum that would make up for its changes in the sum that a network card has left
-        // with the packet (CHECKSUM_COMPLETE). For those of addresses the pseudo-header's helper corrects that sum, as
-        // is right for IPv4 alone; the hop limit is one less.
+        // A network card may have left a sum with the packet (CHECKSUM_COMPLETE). An IPv6 header has no checksum of its
+        // own that makes up for its changes in that sum. The pseudo-header's helper corrects the sum for addresses,
+        // which is right for IPv4 alone; the hop limit is one less.
         let mut header = l3;
         header.u16(1, 0);
         // SAFETY: a helper on the context's own packet; a packet without such a sum is left alone.
         unsafe { bpf_csum_update(skb, header.for_kernel() as u32) };
     }
-    // SAFETY: helpers on the context's own packet, which is not looked at any more; `tc_index` is a writable field.
+    // SAFETY: helpers on the context's own packet, which is not read any more; `tc_index` is a writable field.
     let action = unsafe {
         bpf_l4_csum_replace(skb, checksum, 0, l4.for_kernel(), 0);
         bpf_l4_csum_replace(skb, checksum, 0, l3.for_kernel(), BPF_F_PSEUDO_HDR);

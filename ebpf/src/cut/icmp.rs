@@ -22,8 +22,8 @@ use super::{
     skb::{ETH_HEADER, Family, PacketView, TCP, read_address, tick},
 };
 
-/// Handles "packet too big" from the way to a client. The host would lower the path MTU of the balancer's address, and
-/// so of all clients, for ten minutes: instead routers may fragment this client's packets. `seq` is the packet's
+/// Handles "packet too big" from the path to a client. The host would lower the path MTU of the balancer's address, and
+/// so of all clients, for ten minutes. Instead, routers may fragment this client's packets. `seq` is the packet's
 /// number.
 #[inline(always)]
 fn note_path_mtu(flow: &mut CutFlow, seq: u32) -> Verdict {
@@ -43,7 +43,7 @@ pub fn on_icmp_error<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Verdi
 fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdict> {
     let kind = view.u8(F::TCP)?;
     let version = u32::from(F::VERSION);
-    // The quoted IP header, and behind it the first eight bytes of the TCP header.
+    // The quoted IP header, and after it the first eight bytes of the TCP header.
     let inner = F::TCP + ICMP_HEADER;
     let inner_tcp = inner + F::TCP - ETH_HEADER;
     if !is_error(version, kind) || view.u8(inner + F::PROTOCOL - ETH_HEADER)? != TCP {
@@ -76,7 +76,7 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let handoff_state = unsafe { (&raw const flow.handoff_state).read_volatile() };
     if entry.dir == 1 && handoff_state < HANDED_OFF && !share::is_clone(ctx) {
-        // The error may be about a packet of leg B's socket, which must hear of it, too.
+        // The error may be about a packet of leg B's socket, which must get it, too.
         share::loop_clone(ctx);
         return Some(Verdict::new(Reason::CutShared, PASS));
     }
@@ -115,7 +115,7 @@ fn translate<F: Family>(ctx: &TcContext, view: &mut PacketView) -> Option<Verdic
     if F::VERSION == 6 {
         diff.merge(outer);
     }
-    // Always computed by its sender, never left to hardware: so it is kept here.
+    // Its sender always computes it and never leaves it to hardware, so it is updated here.
     let checksum = view.u16(F::TCP + AT_CHECKSUM)?;
     view.set_u16(F::TCP + AT_CHECKSUM, diff.apply_to(checksum))?;
     let dir = &flow.dirs[(entry.dir & 1) as usize];

@@ -56,7 +56,7 @@ fn decide_family<F: Family>(ctx: &TcContext) -> Verdict {
 
 #[inline(always)]
 fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
-    // No more bytes than every packet's decision needs: the part that is not linear yet has to be copied.
+    // No more bytes than every packet's decision needs: the part that is not linear yet must be copied.
     let mut view = PacketView::new(ctx, F::TCP + TCP_HEADER);
     let protocol = view.u8(F::PROTOCOL)?;
     if F::VERSION == 4 {
@@ -76,8 +76,8 @@ fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
             return Some(drop_if_cut::<F>(&view, ports, reason));
         }
     } else if matches!(protocol, 0 | 43 | 44 | 60) {
-        // Hop-by-hop, routing, fragment or destination options, then TCP: what a connection of ours could be hidden in.
-        // A long one, or a second, is the kernel's business, as a packet of no flow: its reset is kept in by `cut_out`.
+        // Hop-by-hop, routing, fragment or destination options, then TCP: a connection of ours could be hidden there. A
+        // long header, or a second one, is left to the kernel, whose reset `cut_out` keeps in.
         view = PacketView::new(ctx, F::TCP + MAX_TCP_HEADER);
         if view.u8(F::TCP)? != TCP {
             return None;
@@ -102,8 +102,8 @@ fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
             && let Some(handshake) = CUT_HANDSHAKES.get_ptr_mut(&tuple)
         {
             let ack = view.u32(F::TCP + AT_ACK)?;
-            // We have said nothing yet that it could acknowledge: whoever does not know our number is not the client.
-            // SAFETY: a non-null element; one byte is written, which nobody else writes by now.
+            // We have said nothing yet that it could acknowledge: a sender without our number is not the client.
+            // SAFETY: a non-null element; one byte is written, which nothing else writes by now.
             unsafe {
                 if (*handshake).isn_vip == ack {
                     (*handshake).progress |= CLIENT_FIN_SEEN;
@@ -132,14 +132,14 @@ fn parse<F: Family>(ctx: &TcContext) -> Option<Verdict> {
     Some(on_cut_packet::<F>(ctx, &mut view, &tuple, &tcp, &entry, flow))
 }
 
-/// Verdict on a packet that cannot be rewritten: dropped if it belongs to a cut flow, since the kernel would answer it
-/// with a reset.
+/// Verdict on a packet that cannot be rewritten. It is dropped if it belongs to a cut flow, since the kernel would
+/// answer it with a reset.
 #[inline(always)]
 fn drop_if_cut<F: Family>(view: &PacketView, ports: u32, reason: Reason) -> Verdict {
     let Some(tuple) = read_tuple::<F, _>(view, ports) else {
         return Verdict::new(Reason::CutMiss, PASS);
     };
-    // SAFETY: only looked whether it is there.
+    // SAFETY: only its presence is checked.
     if unsafe { CUT_CT.get(&tuple) }.is_some() {
         Verdict::new(reason, DROP)
     } else {
@@ -158,12 +158,12 @@ fn on_cut_packet<F: Family>(
 ) -> Verdict {
     // SAFETY: aligned, whole; userspace changes it through its mapping.
     let mut now = unsafe { (&raw const flow.state).read_volatile() };
-    // A packet that is dropped comes again, and finds the entry gone.
+    // A packet that is dropped is sent again, and finds the entry gone.
     let closing = Verdict::new(Reason::CutClosing, DROP);
     if now == state::SHADOW {
         now = promote(ctx, entry, flow);
     }
-    // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it, past every route.
+    // Never forwarded: a host that keeps the old connection in TIME_WAIT would accept it without a routing decision.
     if entry.dir == 0 && tcp.has(SYN) && (now == state::CLOSING || now == state::CUT && flow.ended()) {
         if !supersede(tuple, flow) {
             return closing;
@@ -196,7 +196,7 @@ fn on_cut_packet<F: Family>(
         if entry.dir == 1 {
             return share::on_host_syn::<F>(ctx, tcp, flow);
         }
-        // A stray SYN does no harm to a listening socket. A client in earnest confirms the answer.
+        // A stray SYN does no harm to a listening socket. A real client confirms the answer.
         atomic::set(&mut flow.dirs[0].flags, SYN_ON_LIVE_FLOW);
         record_syn::<F>(ctx, view, tuple);
         return Verdict::new(Reason::CutSynOnLiveFlow, PASS);
@@ -213,7 +213,7 @@ fn on_cut_packet<F: Family>(
     if entry.dir == 1 && share::socket_needs(ctx, tcp, flow) {
         return share::send_ack_to_socket::<F>(ctx, tcp, flow);
     }
-    // A link's MTU is asked no more often than its neighbour's address: what is dropped until then comes again.
+    // A link's MTU is looked up no more often than its neighbour's address. A packet dropped until then is sent again.
     if let Some(ifindex) = forward::refresh_next_hop::<F>(ctx, flow, entry.dir)
         && let Some(mtu) = too_big::exceeded_mtu(ctx, ifindex)
         && too_big::accepts_too_big::<F>(view, flow)
@@ -241,7 +241,7 @@ fn promote(ctx: &TcContext, entry: &FlowRef, flow: &mut CutFlow) -> u32 {
     if context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type }) != PACKET_HOST {
         return state::SHADOW;
     }
-    // Its idle time begins now: what its former owner has seen since is not known.
+    // Its idle time begins now: the packets that its former owner has seen since are not known.
     let now = tick();
     (flow.dirs[0].last_seen, flow.dirs[1].last_seen) = (now, now);
     if atomic::exchange(&mut flow.state, state::SHADOW, state::CUT) {
@@ -253,9 +253,9 @@ fn promote(ctx: &TcContext, entry: &FlowRef, flow: &mut CutFlow) -> u32 {
     unsafe { (&raw const flow.state).read_volatile() }
 }
 
-/// Whether a packet confirms a new connection on the tuple of a flow that is over, whose SYN was answered by a cookie
-/// before this program could see it. The kernel knows the cookie. Initial sequence numbers of one tuple go on by the
-/// clock (RFC 6528), and so do cookies: both may lie in the old connection's windows, but behind its end.
+/// Whether a packet confirms a new connection on the tuple of a flow that is over. The new SYN was answered by a cookie
+/// before this program could see it; the kernel knows the cookie. Initial sequence numbers of one tuple follow the
+/// clock (RFC 6528), and so do cookies: both may lie in the old connection's windows, but after its end.
 #[inline(always)]
 fn is_of_new_connection(tcp: &Tcp, flow: &CutFlow) -> bool {
     // SAFETY: aligned, whole; userspace writes it through its mapping.
@@ -272,7 +272,7 @@ fn is_of_new_connection(tcp: &Tcp, flow: &CutFlow) -> bool {
         )
 }
 
-/// Removes the client's entry of `CUT_CT`: free for another flow. False where that is being done elsewhere.
+/// Removes the client's entry of `CUT_CT`, which is then free for another flow. False where another CPU is doing that.
 #[inline(always)]
 fn supersede(tuple: &Tuple, flow: &mut CutFlow) -> bool {
     let is_ours = flow.dirs[0].supersede();
@@ -282,9 +282,9 @@ fn supersede(tuple: &Tuple, flow: &mut CutFlow) -> bool {
     is_ours
 }
 
-/// Closes leg A's socket, which userspace is about to close and which would take the SYN for a stray one: the packet
-/// becomes a reset at `expected`, the number of the first byte that the socket has not received, and the SYN comes
-/// again behind it.
+/// Closes leg A's socket, which userspace is about to close and which would treat the SYN as a stray one. The packet
+/// becomes a reset at `expected`, the number of the first byte that the socket has not received. The SYN is injected
+/// again after it.
 #[inline(never)]
 fn reset_stale_socket<F: Family>(ctx: &TcContext, tcp: &Tcp, expected: u32) -> Verdict {
     share::loop_clone(ctx);

@@ -1,8 +1,8 @@
-//! TC programs of tier `cut`: packets of a cut flow are rewritten from one leg into the other and sent on; all others
+//! TC programs of tier `cut`: packets of a cut flow are rewritten from one leg to the other and sent on. All others
 //! pass as if there were no program.
 //!
-//! `cut_in` stands at the ingress of every interface that carries legs, `cut_out` at its egress. Their decisions stand
-//! in `signalbox_common::cut`. Minimum kernel: 5.14.
+//! `cut_in` is at the ingress of every interface that carries legs, `cut_out` at its egress. Their decisions are in
+//! `signalbox_common::cut`. Minimum kernel: 5.14.
 
 mod chain;
 mod egress;
@@ -31,7 +31,7 @@ const DROP: i32 = 2;
 struct Verdict(u64);
 
 impl Verdict {
-    /// Verdict on a packet that this program has nothing to do with.
+    /// Verdict on a packet that this program does not handle.
     const UNHANDLED: Self = Self(u64::MAX);
 
     const fn new(reason: Reason, action: i32) -> Self {

@@ -42,8 +42,8 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if !is_answered || pending.tuple(1) != *tuple || tcp.ack != pending.isn_b {
         return miss;
     }
-    // Whoever claims the flow completes it. Another CPU with a copy of this packet would undo what the flow's next packets
-    // have changed by then; and the kernel must not see the answer before the flow is complete.
+    // The CPU that claims the flow completes it. Another CPU with a copy of this packet would undo changes by the
+    // flow's next packets. And the kernel must not see the answer before the flow is complete.
     if !atomic::exchange(&mut pending.state, state::CONNECTING, state::PAIRING) {
         return Verdict::new(Reason::CutStray, DROP);
     }
@@ -83,7 +83,7 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     }
     flow.seq_delta_in = seq_delta_in;
     flow.seq_delta_out = isn_vip.wrapping_sub(isn_host);
-    // The first packet of the client says which clock leg B's host has to see.
+    // The first packet of the client shows which clock leg B's host must see.
     flow.ts_delta_in = 0;
     flow.ts_delta_out = ts_clock_a.wrapping_add(monotonic_ms()).wrapping_sub(offer.ts_val);
     // A program's flow has no sockets.
@@ -112,7 +112,7 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     if let Err(errno) = CUT_CT.insert(&b, &FlowRef::new(index, 1), BPF_NOEXIST) {
         return no_room(flow, state::PAIRING, errno);
     }
-    // Before the client's tuple leads here: its packets are not dropped. Userspace has given up the flow, or not.
+    // Before the client's tuple leads here: its packets are not dropped. Userspace may have given up the flow.
     if !atomic::exchange(&mut flow.state, state::PAIRING, state::CUT) {
         let _ = CUT_CT.remove(&b);
         return miss;
@@ -121,15 +121,15 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
         let _ = CUT_CT.remove(&b);
         return no_room(flow, state::CUT, errno);
     }
-    // Read last: a FIN that comes later finds the entry, and is forwarded. One that another CPU handles at this moment
-    // goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
+    // Read last: a FIN that comes later finds the entry, and is forwarded. A FIN that another CPU handles at this
+    // moment goes to leg A's socket, unknown here: userspace finds it there, or its sender repeats it.
     let progress = CUT_HANDSHAKES
         .get_ptr(&a)
         .map_or(0, |handshake| unsafe { (*handshake).progress });
     if progress & CLIENT_FIN_SEEN != 0 {
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN);
     } else if progress & SYN_ACK_SEEN == 0 {
-        // The handshake was evicted, or begun anew by a SYN.
+        // The handshake was evicted, or another SYN has replaced it.
         atomic::set(&mut flow.dirs[0].flags, EARLY_FIN_UNKNOWN);
     }
     // Last of all: before this, userspace must neither read leg A's queue nor close a socket, and the kernel peek must not

@@ -1,7 +1,7 @@
 //! Sharing of the host's packets with leg B's socket, which needs the host's acknowledgements until all is handed off.
 //!
-//! The host's packet goes on to the client whole; the socket gets a copy of its header, which acknowledges no more than
-//! the socket has sent and carries nothing. So the socket never acknowledges a byte that it does not own.
+//! The host's packet goes on to the client whole. The socket gets a copy of its header without data, which acknowledges
+//! no more than the socket has sent. So the socket never acknowledges a byte that it does not own.
 
 use aya_ebpf::{
     helpers::{bpf_clone_redirect, bpf_l4_csum_replace, bpf_skb_change_tail, bpf_skb_store_bytes},
@@ -46,7 +46,7 @@ pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
     if !tcp.has(ACK) {
         return false;
     }
-    // The client's FIN that came before the cut is the last that is to be handed off.
+    // The client's FIN that came before the cut is the last item to hand off.
     if flow.dirs[0].flags & EARLY_FIN != 0
         && flow.dirs[1].flags & PEER_FIN_ACKED == 0
         && handoff_state != HANDOFF_UNKNOWN
@@ -74,14 +74,14 @@ pub fn socket_needs(ctx: &TcContext, tcp: &Tcp, flow: &mut CutFlow) -> bool {
 }
 
 /// Whether `handoff_end` is the current [`CutFlow::handoff_end`]. CPUs that reorder loads (Arm) may have read it before
-/// the word beside it, and so before userspace wrote either; an exchange is a barrier there, and asked once in a
+/// the word beside it, and so before userspace wrote either. An exchange is a barrier there, and is needed once in a
 /// flow's life.
 #[inline(always)]
 fn is_handoff_current(flow: &mut CutFlow, handoff_end: u32) -> bool {
     atomic::exchange(&mut flow.handoff_end, handoff_end, handoff_end)
 }
 
-/// Whether a packet can be from the host, by its numbers. Asked only while leg B's socket has something to deliver.
+/// Whether a packet can be from the host, by its numbers. Checked only while leg B's socket has something to deliver.
 #[inline(always)]
 fn is_from_host(tcp: &Tcp, flow: &CutFlow) -> bool {
     track::is_in_window(
@@ -111,12 +111,12 @@ pub fn is_clone(ctx: &TcContext) -> bool {
     context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_CLONE
 }
 
-/// Verdict on a host's SYN or SYN-ACK of a cut flow. A host that repeats its SYN-ACK has not seen the socket's answer;
-/// once the socket is closed, the client has to give it.
+/// Verdict on a host's SYN or SYN-ACK of a cut flow. A host that repeats its SYN-ACK has not seen the socket's answer.
+/// Once the socket is closed, the client must send that answer.
 #[inline(never)]
 pub fn on_host_syn<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &CutFlow) -> Verdict {
     let is_ours = tcp.ack == flow.isn_b && tcp.seq.wrapping_add(1) == flow.isn_host;
-    // Without a socket, it is the kernel peek's, which still has the first data.
+    // Without a socket, the kernel peek handles it: it still has the first data.
     if tcp.has(ACK) && (flow.handoff_state < HANDED_OFF || flow.dirs[0].flags & FIRST_DATA_HELD != 0) {
         return Verdict::new(Reason::CutToSocket, PASS);
     }
@@ -126,7 +126,7 @@ pub fn on_host_syn<F: Family>(ctx: &TcContext, tcp: &Tcp, flow: &CutFlow) -> Ver
     Verdict::new(Reason::CutStray, DROP)
 }
 
-/// Makes a SYN-ACK a keep-alive probe (RFC 9293, section 3.8.4): the client has that number already, and its answer is
+/// Makes a SYN-ACK a keep-alive probe (RFC 9293, section 3.8.4). The client has that number already, and its answer is
 /// the acknowledgement that the host waits for.
 #[inline(always)]
 fn clear_syn<F: Family>(ctx: &TcContext, tcp: &Tcp) -> bool {

@@ -16,17 +16,17 @@ pub const ARP: u32 = 0x0806_u16.to_be() as u32;
 pub const ETH_HEADER: u32 = 14;
 pub const TCP: u8 = 6;
 
-/// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps: exact, for the receiver refuses a clock that runs back by
-/// more than one of them (PAWS).
+/// Milliseconds of `CLOCK_MONOTONIC`, for TCP timestamps. They are exact: the receiver refuses a clock that runs back
+/// by more than one of them (PAWS).
 #[inline(always)]
 pub fn monotonic_ms() -> u32 {
     // SAFETY: reads a clock.
     (unsafe { bpf_ktime_get_ns() } / 1_000_000) as u32
 }
 
-/// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that will send it
-/// again, and a program that writes in place would make the kernel copy each of them: so this type writes by a helper,
-/// for the few that are edited.
+/// Access to a packet that this machine sends. Its buffer is nearly always shared with the socket that may send it
+/// again. A program that writes in place would make the kernel copy each buffer, so this type writes by a helper, for
+/// the few packets that are edited.
 pub struct SocketPacket<'a>(pub &'a TcContext);
 
 impl SocketPacket<'_> {

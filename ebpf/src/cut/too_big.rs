@@ -1,7 +1,7 @@
-//! "Packet too big": the sender of a packet that exceeds the next link's MTU is told, as a router would tell it.
+//! "Packet too big": the program informs the sender of a packet that exceeds the next link's MTU, as a router would.
 //!
-//! The kernel tells the senders of packets that it routes. Packets of a cut flow are redirected, and a link whose MTU
-//! was lowered under the flow would swallow them.
+//! The kernel informs the senders of packets that it routes. Packets of a cut flow are redirected, and would be lost at
+//! a link whose MTU was lowered during the flow.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -27,7 +27,7 @@ use super::{
 /// Flag of `bpf_check_mtu`: measures a super-packet by the segments that it will be cut into.
 const BPF_MTU_CHK_SEGS: u64 = 1;
 
-/// MTU of the interface that a packet is to leave by, if that is too small for it.
+/// MTU of the interface that a packet leaves by, if the packet is larger.
 #[inline(always)]
 pub fn exceeded_mtu(ctx: &TcContext, ifindex: u32) -> Option<u32> {
     let mut mtu = 0u32;
@@ -36,7 +36,7 @@ pub fn exceeded_mtu(ctx: &TcContext, ifindex: u32) -> Option<u32> {
     (outcome > 0).then_some(mtu)
 }
 
-/// Whether the sender wants to be told: an IPv4 packet that routers may fragment is simply lost.
+/// Whether the sender wants the message: an IPv4 packet that routers may fragment is simply lost.
 #[inline(always)]
 pub fn accepts_too_big<F: Family>(view: &PacketView, flow: &CutFlow) -> bool {
     F::VERSION == 6 || (flow.dirs[1].flags & MTU_EXCEEDED == 0 && may_be_fragmented::<F>(view) == Some(false))
