@@ -18,8 +18,8 @@ mod shield;
 
 /// Whether counters are pinned: services and shield go on, and are counted, without a process.
 const OUTLIVES_PROCESS: bool = true;
-/// Whether this object's programs record handshakes. Object `cut_through` does; userspace puts its map in the place of
-/// this object's, where tier `cut` is loaded.
+/// Whether this object's programs record handshakes. Object `cut_through` does. Where tier `cut` is loaded, userspace
+/// replaces this object's map by that one's.
 const RECORDS_HANDSHAKES: bool = false;
 /// Loops over parts of a packet: these programs run on kernels without `bpf_iter_num` (6.4).
 use signalbox_common::net::bounded_loop::CountedLoop as PacketLoop;

@@ -9,7 +9,7 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 ///
 /// - Entry: number -> text, parts separated by NUL
 /// - Writer: datapath/cut/registry.rs, l4/apply.rs; kernel/src/cut/carry_over.rs, kernel/src/l4/carry_over.rs
-/// - Reader: the same of the next process; no program
-/// - Size: 65536; pinned by cut_through and by layer4: another process has to know what numbers in flows stand for
+/// - Reader: the same files in the next process; no program
+/// - Size: 65536; pinned by cut_through and by layer4: another process must know the meaning of numbers in flows
 #[map]
 pub static ID_NAMES: HashMap<u32, Name> = HashMap::pinned(MAX_NAMES, BPF_F_NO_PREALLOC);

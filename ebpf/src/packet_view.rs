@@ -11,7 +11,7 @@ use signalbox_common::net::Buffer;
 pub const IPV4: u32 = 0x0800_u16.to_be() as u32;
 pub const IPV6: u32 = 0x86dd_u16.to_be() as u32;
 
-/// The linear part of a packet, read and written in place. Void after any helper that may move the packet.
+/// The linear part of a packet, read and written in place. Invalid after any helper that may move the packet.
 #[derive(Clone, Copy)]
 pub struct PacketView {
     data: usize,
@@ -47,15 +47,15 @@ impl PacketView {
         Self { data, end, unknown }
     }
 
-    /// Pointer to the `T` at offset `at`, checked as the verifier wants it: the very pointer that was compared with the
-    /// packet's end. At the machine level packets may be read at any alignment, where the kernel says that this is
-    /// efficient (x86-64, arm64).
+    /// Pointer to the `T` at offset `at`, checked in the form that the verifier needs: it must be the pointer that was
+    /// compared with the packet's end. The machine may read packets at any alignment, where the kernel says that this
+    /// is efficient (x86-64, arm64).
     #[inline(always)]
     fn pointer_at<T>(&self, at: u32) -> Option<*mut T> {
         let start = self.data + (at & 0xff) as usize;
         let mut stop = start + size_of::<T>();
-        // SAFETY: does nothing. Without it the compiler would compare `start` with `end - size`, and the verifier learns
-        // from nothing but a comparison of `start + size` with `end` (`find_good_pkt_pointers`, kernel/bpf/verifier.c).
+        // SAFETY: does nothing. Without it the compiler would compare `start` with `end - size`. The verifier learns
+        // only from a comparison of `start + size` with `end` (`find_good_pkt_pointers`, kernel/bpf/verifier.c).
         unsafe { core::arch::asm!("/* {0} */", inout(reg) stop, options(nomem, nostack, preserves_flags)) };
         if stop > self.end {
             return None;
@@ -64,11 +64,11 @@ impl PacketView {
     }
 }
 
-/// Hides a number from compiler and verifier, behind one that neither knows: see [`Buffer::hide_from_verifier`].
+/// Hides a number from compiler and verifier, by means of one that neither knows: see [`Buffer::hide_from_verifier`].
 #[inline(always)]
 pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
     let mut hidden = value ^ unknown;
-    // SAFETY: does nothing, but that the compiler must not undo this.
+    // SAFETY: does nothing, except that the compiler must not undo this.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };
     hidden ^ unknown
 }
@@ -76,7 +76,7 @@ pub fn hide_from_verifier(value: u32, unknown: u32) -> u32 {
 /// Hides a number from the compiler alone: see [`Buffer::hide_from_compiler`].
 #[inline(always)]
 pub fn hide_from_compiler(mut value: u32) -> u32 {
-    // SAFETY: does nothing, but that the compiler must not undo this.
+    // SAFETY: does nothing, except that the compiler must not undo this.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }
@@ -159,13 +159,13 @@ impl Buffer for PacketView {
     }
 }
 
-/// Whether a packet has the tag of a VLAN: it comes again, untagged, at the interface of that VLAN. A tag of VLAN 0 says a
-/// priority and no VLAN (IEEE 802.1Q, 9.6), and the kernel takes the packet for untagged (`check_vlan_id`, net/core/dev.c):
-/// such a tag is removed here, or it would leave with the packet.
+/// Whether a packet has the tag of a VLAN: it arrives again, untagged, at the interface of that VLAN. A tag of VLAN 0
+/// names a priority and no VLAN (IEEE 802.1Q, 9.6), and the kernel treats the packet as untagged (`check_vlan_id`,
+/// net/core/dev.c). Such a tag is removed here, or it would leave with the packet.
 #[inline(always)]
 pub fn is_of_vlan(ctx: &TcContext) -> bool {
     if has_priority_tag(ctx) {
-        // SAFETY: the context's own packet. A failure leaves the tag, as another tag behind it is one.
+        // SAFETY: the context's own packet. A failure leaves the tag, as another tag after it is one.
         unsafe { bpf_skb_vlan_pop(ctx.skb.skb) };
     }
     context_field(ctx, |skb| unsafe { &raw const (*skb).vlan_present }) != 0

@@ -1,6 +1,6 @@
-//! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, as far as the credit reaches.
+//! `sk_skb` stream verdict: moves received bytes of one leg to the other leg's socket, within the credit.
 //!
-//! Keyed by socket cookie. Bytes are not dropped: they are acknowledged already (`net/core/skmsg.c`).
+//! Keyed by socket cookie. Bytes are never dropped: they are acknowledged already (`net/core/skmsg.c`).
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -70,14 +70,14 @@ static SOCKMAP_CREDIT_EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 pub fn sockmap_verdict(ctx: SkBuffContext) -> u32 {
     let reason = decide(&ctx);
     count(reason as u32);
-    // A FIN without bytes is dropped: TCP has acted on it already. Passed, it would be queued behind whatever this
-    // socket has yet to send, be taken for a failed transmission of 0 bytes there, and end with EPIPE and that data
-    // lost (`net/core/skmsg.c`, `sk_psock_backlog`).
-    // Bytes of a flow that is about to be reset are dropped, too.
+    // A FIN without bytes is dropped: TCP has acted on it already. If passed, it would be queued after the bytes that
+    // this socket has yet to send. It would count as a failed transmission of 0 bytes there, and end with EPIPE and the
+    // loss of that data (`net/core/skmsg.c`, `sk_psock_backlog`). Bytes of a flow that is about to be reset are
+    // dropped, too.
     if reason as u32 == Reason::SockmapEmpty as u32 || reason as u32 == Reason::SockmapFailed as u32 {
         return sk_action::SK_DROP;
     }
-    // A redirect has been noted by the helper; the verdict is "pass" either way.
+    // The helper has recorded a redirect; the verdict is "pass" either way.
     sk_action::SK_PASS
 }
 
@@ -139,7 +139,7 @@ fn decide(ctx: &SkBuffContext) -> Reason {
     }
 }
 
-/// Returns the sequence numbers of a packet and of what follows it: TCP keeps them where programs see `cb`
+/// Returns the sequence numbers of a packet and of the bytes after it: TCP keeps them where programs see `cb`
 /// (`include/net/tcp.h`, `struct tcp_skb_cb`; `include/net/strparser.h`, `struct sk_skb_cb`).
 #[inline(always)]
 fn tcp_numbers(ctx: &SkBuffContext) -> [u32; 2] {
@@ -147,12 +147,12 @@ fn tcp_numbers(ctx: &SkBuffContext) -> [u32; 2] {
     unsafe { [(*ctx.skb.skb).cb[0], (*ctx.skb.skb).cb[1]] }
 }
 
-/// Takes bytes off a packet's start, as many as `less` is below zero (`sk_skb_adjust_room`, 5.10+; 4095 at a time).
-/// Fails for want of memory.
+/// Removes bytes from a packet's start, as many as `less` is below zero (`sk_skb_adjust_room`, 5.10+; 4095 at a time).
+/// Fails if there is no memory.
 #[inline(always)]
 fn take_off_start(ctx: &SkBuffContext, mut less: i32) -> Result<(), ()> {
     const MAX_SHRINK_BYTES: i32 = 0xfff;
-    /// More than a packet of 512 KiB (BIG TCP) holds.
+    /// More than the largest packet (512 KiB, BIG TCP).
     const MAX_SHRINKS: u32 = 129;
     for _ in 0..MAX_SHRINKS {
         if less == 0 {
@@ -169,8 +169,8 @@ fn take_off_start(ctx: &SkBuffContext, mut less: i32) -> Result<(), ()> {
     if less == 0 { Ok(()) } else { Err(()) }
 }
 
-/// Tells userspace that a credit is exhausted or has failed, and wakes it. A full ring loses the event; userspace's
-/// sweep finds the direction all the same.
+/// Reports to userspace that a credit is exhausted or has failed, and wakes it. A full ring loses the event;
+/// userspace's sweep finds the direction all the same.
 #[inline(always)]
 fn notify_blocked(credit: u32) {
     let _ = SOCKMAP_CREDIT_EVENTS.output::<CreditEvent>(CreditEvent { credit, _pad: 0 }, 0);

@@ -1,9 +1,9 @@
 //! `sk_lookup`: assigns a new connection to a bound address:port or prefix:port to our listening sockets.
 //!
-//! Runs where the kernel looks for a listening socket (`Documentation/bpf/prog_sk_lookup.rst`): for SYNs, and for
-//! packets of no connection, such as the last one of a handshake with a cookie. An unbound destination goes on as if we
-//! were not there: the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process
-//! gets it.
+//! It runs where the kernel looks for a listening socket (`Documentation/bpf/prog_sk_lookup.rst`): for SYNs, and for
+//! packets of no connection, such as the last one of a handshake with a cookie. An unbound destination is left to the
+//! kernel: the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process gets
+//! it.
 
 use aya_ebpf::{
     bindings::sk_action,
@@ -23,7 +23,7 @@ const AF_INET: u32 = 2;
 const IPPROTO_TCP: u32 = 6;
 const ENOENT: i32 = 2;
 const BPF_F_NO_PREALLOC: u32 = 1;
-/// While one signalbox takes over from another, both programs run: the later choice stands.
+/// While one signalbox takes over from another, both programs run: the later choice wins.
 const BPF_SK_LOOKUP_F_REPLACE: u64 = 1;
 
 /// Addresses and prefixes that listeners are bound to.
@@ -62,8 +62,8 @@ pub fn steer(ctx: SkLookupContext) -> u32 {
 
 #[inline(always)]
 fn decide(ctx: &SkLookupContext) -> (Reason, u32) {
-    // Every field is read up front and volatile, at a constant offset: a compiler that reads "one or the other" by a
-    // computed pointer is refused by the verifier ("dereference of modified ctx ptr").
+    // Every field is read up front and volatile, at a constant offset. If a compiler reads "one or the other" by a
+    // computed pointer, the verifier refuses it ("dereference of modified ctx ptr").
     let field = |pointer: *const u32| {
         // SAFETY: the kernel hands a valid context for the time of the call; the pointer is into it.
         unsafe { pointer.read_volatile() }

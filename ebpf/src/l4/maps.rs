@@ -41,11 +41,11 @@ pub struct Slots([u16; (SLOTS as usize).next_multiple_of(4)]);
 /// Connection table of flows that are confirmed: by both sides, or with direct return by three packets of the client.
 ///
 /// - Entry: addresses, ports and protocol of a packet -> service, host, addresses to write, next hop, state
-/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; l4/replicas.rs and
-///   l4/client_hops.rs for flows of other nodes; kernel/src/l4/carry_over.rs
+/// - Writer: l4_xdp, l4_tc, when a flow is confirmed or ends; l4/sweep.rs removes; l4/replicas.rs and l4/client_hops.rs
+///   for flows of other nodes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc for every packet; the admin API
-/// - Size: two to a flow of `layer4.flows` (262144), not preallocated: what finds no memory is tried at the next
-///   packet; pinned: outlives the process
+/// - Size: two per flow of `layer4.flows` (262144), not preallocated: a flow that finds no memory tries again with its
+///   next packet; pinned: outlives the process
 #[map]
 static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::pinned(2 * DEFAULT_FLOWS, BPF_F_NO_PREALLOC);
 
@@ -54,7 +54,7 @@ static L4_CT_ESTABLISHED: HashMap<Key, L4Flow> = HashMap::pinned(2 * DEFAULT_FLO
 /// - Entry: as in `L4_CT_ESTABLISHED`
 /// - Writer: l4_xdp, l4_tc; l4/sweep.rs removes; kernel/src/l4/carry_over.rs
 /// - Reader: l4_xdp, l4_tc; l4/sweep.rs
-/// - Size: 131072, those least recently used make room: a flood with forged sources displaces no established flow;
+/// - Size: 131072, the least recently used are evicted: a flood with forged sources displaces no established flow;
 ///   pinned: outlives the process
 #[map]
 static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::pinned(MAX_HALF_OPEN, 0);
@@ -69,8 +69,8 @@ static L4_CT_HALF_OPEN: LruHashMap<Key, L4Flow> = LruHashMap::pinned(MAX_HALF_OP
 static L4_SERVICES: HashMap<Target, Service> = HashMap::pinned(MAX_TARGETS, BPF_F_NO_PREALLOC);
 
 /// Maglev tables: an array of maps, each with one `Slots`, replaced whole by one swap. Userspace makes and pins it
-/// before the object is loaded (kernel/src/map_in_map.rs): a definition of its own would need BTF, whose line numbers
-/// the verifier refuses wherever the code has an empty piece of assembly.
+/// before the object is loaded (kernel/src/map_in_map.rs). A definition in the object would need BTF, and the verifier
+/// refuses its line numbers wherever the code has an empty piece of assembly.
 ///
 /// - Entry: index -> slots, each with an index in `L4_HOSTS`
 /// - Writer: l4/apply.rs
@@ -112,7 +112,7 @@ static L4_NAT_SOURCES: Array<[u32; 4]> = Array::pinned(MAX_NAT_SOURCES, 0);
 /// - Entry: addresses, identification and protocol of a datagram -> ports
 /// - Writer: l4_xdp, l4_tc, at a first fragment
 /// - Reader: l4_xdp, l4_tc, at the others
-/// - Size: 16384, those least recently used make room; not pinned: a datagram is gone in a moment
+/// - Size: 16384, the least recently used are evicted; not pinned: a datagram is gone in a moment
 #[map]
 static L4_FRAGMENTS: LruHashMap<Fragment, u32> = LruHashMap::with_max_entries(MAX_FRAGMENTS, 0);
 
@@ -144,8 +144,8 @@ static L4_SCRATCH: PerCpuArray<PacketScratch> = PerCpuArray::with_max_entries(1,
 #[map]
 static L4_SERVICE_STATS: PerCpuArray<ServiceStats> = PerCpuArray::pinned(MAX_SERVICES, 0);
 
-/// Flows of direct server return. Replies bypass the balancer, so that a forged source can confirm such a flow: they
-/// get no more than half of the established entries.
+/// Flows of direct server return. Replies bypass the balancer, so a forged source can confirm such a flow. These flows
+/// get at most half of the established entries.
 ///
 /// - Entry: 0 -> flows now, flows at most
 /// - Writer: l4_xdp, l4_tc (one more); l4/sweep.rs (recounts); kernel/src/l4.rs at a start
@@ -156,14 +156,14 @@ static L4_DSR_QUOTA: Array<DsrQuota> = Array::with_max_entries(1, 0);
 
 /// Ethernet addresses of this machine, as numbers.
 ///
-/// - Entry: address -> 1; `ALL_MACS`: the list is whole
+/// - Entry: address -> 1; `ALL_MACS`: the list is complete
 /// - Writer: l4/macs.rs
-/// - Reader: l4_xdp, which is asked before the kernel has looked at a frame's destination
+/// - Reader: l4_xdp, which runs before the kernel has looked at a frame's destination
 /// - Size: 4096; not pinned: interfaces are looked up again
 #[map]
 static L4_LOCAL_MACS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_MACS, BPF_F_NO_PREALLOC);
 
-/// Ports that a service listens on or mode `nat` uses as source ports: most packets of a machine need no further look.
+/// Ports that a service listens on or mode `nat` uses as source ports: most packets of a machine need no other lookup.
 ///
 /// - Entry: word -> a bit for each of 64 ports, of TCP and then of UDP
 /// - Writer: l4/apply.rs, which adds: ports of services that are gone stay set
@@ -182,7 +182,7 @@ pub fn scratch() -> Option<&'static mut PacketScratch> {
 
 /// The maps, and the context of one packet: implements [`Maps`].
 pub struct BpfMaps {
-    /// Context pointer, as helpers take it.
+    /// Context pointer, in the form that helpers need.
     pub ctx: *mut c_void,
     pub ifindex: u32,
     pub vlan: u16,
@@ -224,13 +224,13 @@ fn add_packet(stats: Option<*mut ServiceStats>, bytes: u32, direction: Direction
 /// Whether one more flow of direct server return may be established.
 #[inline(always)]
 fn dsr_quota_has_room() -> bool {
-    // SAFETY: a non-null element; whatever is read of it is a number.
+    // SAFETY: a non-null element; only numbers are read from it.
     L4_DSR_QUOTA.get_ptr(0).is_some_and(|it| unsafe {
         (&raw const (*it).flows).read_volatile() < (&raw const (*it).max_flows).read_volatile()
     })
 }
 
-/// Logs that a confirmed flow stays among the half-open ones, where others may displace it.
+/// Logs that a confirmed flow stays among the half-open ones, where other flows may displace it.
 #[inline(never)]
 fn log_no_room(errno: i32) {
     if clock::may_log() {
@@ -447,7 +447,7 @@ impl Maps for BpfMaps {
             return false;
         };
         let mac = u64::from(high) << 16 | u64::from(low >> 16);
-        // SAFETY: values are not looked at.
+        // SAFETY: values are not read.
         unsafe { L4_LOCAL_MACS.get(&mac).is_some() || L4_LOCAL_MACS.get(&ALL_MACS).is_none() }
     }
 

@@ -1,4 +1,4 @@
-//! TC program `l4_tc`: runs the services' code on packets that the kernel has merged (GRO), or has still to segment and
+//! TC program `l4_tc`: runs the services' code on packets that the kernel has merged (GRO), or must still segment and
 //! checksum.
 
 use aya_ebpf::{
@@ -41,7 +41,7 @@ const BPF_F_ADJ_ROOM_FIXED_GSO: u64 = 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV4: u64 = 1 << 1;
 const BPF_F_ADJ_ROOM_ENCAP_L3_IPV6: u64 = 1 << 2;
 
-/// Bytes that are made linear: as far as headers are walked, and a TCP header behind them.
+/// Bytes that are made linear: the headers that are walked, and a TCP header after them.
 const MAX_HEADERS_BYTES: u32 = 234;
 
 /// The TC program. Declared by hand, and not by `#[classifier]`, for the same reason as `l4_xdp`.
@@ -68,7 +68,7 @@ pub extern "C" fn l4_tc(ctx: *mut __sk_buff) -> i32 {
 }
 
 /// The shield of an interface without Ethernet, such as WireGuard's, whose packets begin with their IP header. Services
-/// and SYN cookies write Ethernet headers, and are not served there.
+/// and SYN cookies write Ethernet headers, so they are not available there.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "classifier")]
 pub extern "C" fn l4_tc_ip(ctx: *mut __sk_buff) -> i32 {
@@ -124,7 +124,7 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
         return (odd_priority_tag(), None);
     }
     let protocol = context_field(ctx, |skb| unsafe { &raw const (*skb).protocol });
-    // Frames of others, seen by a bridge or a promiscuous interface, are not ours to send on.
+    // Frames for other machines, seen by a bridge or a promiscuous interface, must not be sent on.
     let meant_for_us = context_field(ctx, |skb| unsafe { &raw const (*skb).pkt_type });
     let version = match protocol {
         _ if is_of_vlan || meant_for_us != PACKET_HOST => return miss,
@@ -157,7 +157,7 @@ fn decide(ctx: &TcContext) -> (Verdict, Option<&'static mut PacketScratch>) {
     if !parts::has(SERVICES) {
         return miss;
     }
-    // A fresh view: the verifier forgets what it knew of the packet's bounds, and checks the rest once (see `l4_xdp`).
+    // A fresh view: the verifier forgets the packet's bounds, and checks the rest once (see `l4_xdp`).
     maps.view = PacketView::current(ctx);
     let mut view = maps.view;
     (forward(&mut view, &maps, s), Some(s))
@@ -202,7 +202,7 @@ fn send(ctx: &TcContext, s: &PacketScratch) -> Option<i32> {
     }
 }
 
-/// Tells the packet's sender that it is too big: the packet becomes the ICMP message.
+/// Reports to the packet's sender that the packet is too big: the packet becomes the ICMP message.
 #[inline(always)]
 fn send_too_big(ctx: &TcContext, s: &PacketScratch) -> Option<i32> {
     let (seen, out) = (&s.seen, &s.out);

@@ -101,7 +101,7 @@ fn decide(ctx: &XdpContext) -> (Verdict, u32, Option<&'static mut PacketScratch>
         return (fast_path.verdict, l2, None);
     }
     let Some(s) = scratch() else { return miss };
-    // From here on the verifier must know nothing of the packet but what `s` holds: so it checks the rest of the
+    // From here on the verifier must know nothing of the packet except the content of `s`: so it checks the rest of the
     // program once, and not again for every kind of headers. Also below.
     let l2 = view.hide_from_verifier(l2) & 0x1f;
     if let Some(verdict) = parse_and_admit(&mut view, &maps, l2, version, fast_path, s) {
@@ -137,7 +137,7 @@ fn send(ctx: &XdpContext, s: &mut PacketScratch, l2: u32) -> u32 {
         ETH_HEADER + VLAN_TAG
     };
     let more = (wanted + tunnel) as i32 - l2 as i32;
-    // SAFETY: the helper checks that there is room. Nothing that points into the packet is used again.
+    // SAFETY: the helper checks that there is room. No pointer into the packet is used again.
     if more != 0 && unsafe { bpf_xdp_adjust_head(ctx.ctx, -more) } != 0 {
         count(Reason::L4Failed as u32);
         return XDP_DROP;
@@ -156,7 +156,7 @@ fn send(ctx: &XdpContext, s: &mut PacketScratch, l2: u32) -> u32 {
     }
 }
 
-/// Tells the packet's sender that it is too big: the packet becomes the ICMP message.
+/// Reports to the packet's sender that the packet is too big: the packet becomes the ICMP message.
 #[inline(always)]
 fn send_too_big(ctx: &XdpContext, s: &mut PacketScratch, l2: u32) -> Option<u32> {
     let (seen, out) = (&s.seen, &mut s.out);
@@ -169,7 +169,7 @@ fn send_too_big(ctx: &XdpContext, s: &mut PacketScratch, l2: u32) -> Option<u32>
     let length = (ctx.data_end() - ctx.data()) as i32;
     let less = (l2 + too_big::quoted_length(seen.version)) as i32 - length;
     let more = too_big::headers_length(seen.version) as i32;
-    // SAFETY: the helpers check that there is room. Nothing that points into the packet is used again.
+    // SAFETY: the helpers check that there is room. No pointer into the packet is used again.
     if unsafe { bpf_xdp_adjust_tail(ctx.ctx, less) != 0 || bpf_xdp_adjust_head(ctx.ctx, -more) != 0 } {
         return None;
     }
@@ -211,8 +211,8 @@ fn update_checksum(packet: &mut PacketView, ctx: &XdpContext, seen: &ParsedHeade
         return Some(());
     }
     let mut pseudo = pseudo_header_sum(seen);
-    // A sender on this machine (the other end of a veth) leaves the checksum to a network card that there is not: in
-    // its place stands the sum of the pseudo-header. Computed anew it is right in either case.
+    // A sender on this machine (the other end of a veth) leaves the checksum to a network card that does not exist. The
+    // field then holds the sum of the pseudo-header. A checksum computed from all bytes is right in either case.
     let mut new = if seen.fragment == NOT_FRAGMENTED && pseudo.equals(old) {
         core::hint::cold_path();
         packet.set_u16(out.checksum_offset, 0)?;
@@ -232,7 +232,7 @@ fn update_checksum(packet: &mut PacketView, ctx: &XdpContext, seen: &ParsedHeade
 }
 
 /// Sum of the pseudo-header that the packet came with (RFC 9293, section 3.1; RFC 8200, section 8.1), as a difference
-/// to nothing. The words that map an IPv4 address into an IPv6 one add nothing to it.
+/// to zero. The words that map an IPv4 address into an IPv6 one add nothing to it.
 #[inline(always)]
 fn pseudo_header_sum(seen: &ParsedHeaders) -> Diff {
     let (source, destination) = (&seen.key.source, &seen.key.destination);
@@ -269,7 +269,7 @@ fn sum_bytes(ctx: &XdpContext, at: u32, length: u32) -> Option<u32> {
             break;
         }
         sum = sum_chunk(start, end, done, CHUNK_BYTES, sum)?;
-        // All rounds are alike to the verifier but for their number.
+        // All rounds are alike to the verifier except for their number.
         done = packet.hide_from_verifier(done + CHUNK_BYTES);
         chunks = hide_from_compiler(chunks + 1);
     }

@@ -39,7 +39,7 @@ fn version(config: &PeekConfig) -> u32 {
     unsafe { (&raw const config.tables).read_volatile() }
 }
 
-/// Chooses a host for the name that was read, and the client's address. -1: userspace decides, as it does while the tables
+/// Chooses a host for the name that was read, and the client's address. -1: userspace decides, also while the tables
 /// change.
 #[inline(never)]
 pub fn choose(reading: &mut PeekReading, client: &[u32; 4]) -> i32 {
@@ -79,7 +79,7 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     // SAFETY: as above.
     let index = u32::from(unsafe { (*route).clusters[which] });
     let cluster = PEEK_CLUSTERS.get_ptr(index)?;
-    // SAFETY: an element of the array. Userspace may be writing another version of it: then nothing comes of this choice.
+    // SAFETY: an element of the array. Userspace may be writing another version of it: this choice is then discarded.
     let cluster = unsafe { &*cluster };
     let turn = draw(MAX_PEEK_ROUTES + index, cluster.turns)?;
     reading.route = number;
@@ -142,7 +142,7 @@ fn random_host(cluster: &PeekCluster) -> Option<u32> {
     host_of(cluster, random % cluster.turns)
 }
 
-/// The host with the fewest connections for its weight; among equals, hosts take turns from `first` on.
+/// The host with the fewest connections for its weight. Among equals, hosts get turns from `first` on.
 #[inline(always)]
 fn least_loaded(cluster: &PeekCluster, first: u32, reading: &mut PeekReading) -> Option<u32> {
     let now = tick();

@@ -68,7 +68,7 @@ struct KnownOptions;
 impl<B: Buffer + ?Sized> OptionVisitor<B> for KnownOptions {
     #[inline(always)]
     fn visit(&mut self, _: &mut B, kind: u8, _: u32, _: u32) -> Option<()> {
-        /// Multipath TCP (RFC 8684) and TCP Fast Open (RFC 7413), which are refused by silence.
+        /// Multipath TCP (RFC 8684) and TCP Fast Open (RFC 7413), which are refused by not answering them.
         const MULTIPATH: u8 = 30;
         const FAST_OPEN: u8 = 34;
         // Comparisons, not a table, which would be a map of its own.
@@ -92,8 +92,8 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if binding.protocol == protocol::PASS_UP {
         return exit(Reason::PeekSynPassed, PASS);
     }
-    // The kernel judges what is for a socket of its own: one in TIME_WAIT makes room, a live one asks back (RFC 5961).
-    // Packets that routers may fragment are not for tier `cut`.
+    // The kernel decides about SYNs for a socket of its own: a socket in TIME_WAIT makes room, a live one sends a
+    // challenge (RFC 5961). Packets that routers may fragment are not for tier `cut`.
     let view = PacketView::current(ctx);
     let is_whole = F::VERSION == 6 || view.u16(ETH_HEADER + 6).is_some_and(|field| field & DONT_FRAGMENT != 0);
     let is_odd = segment.payload != 0 || segment.tcp.flags & FIN != 0 || !is_whole;
@@ -103,7 +103,7 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     match carried(segment) {
         Carried::No => answer::<F>(ctx, segment, config),
         Carried::Same => exit(Reason::PeekEarly, DROP),
-        // The kernel's answer is seen by `cut_out`, as ours is not: a client that confirms it has given up the flow.
+        // `cut_out` sees the kernel's answer, and not ours: a client that confirms the kernel's has given up the flow.
         Carried::Other => exit(Reason::PeekSynPassed, PASS),
     }
 }
@@ -111,8 +111,8 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
 /// Whether a flow is carried on a SYN's tuple.
 enum Carried {
     No,
-    /// The one that this SYN began: it is late, or was doubled on its way. Its cookie would be the same, and the client's
-    /// first data would be taken for that of a new connection.
+    /// The flow that this SYN began: the SYN is late, or was duplicated. Its cookie would be the same, and the client's
+    /// first data would count as that of another connection.
     Same,
     Other,
 }
@@ -214,7 +214,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let Some(config) = config() else {
         return miss();
     };
-    // What is found is hidden from the verifier, which would check the cookie for each combination.
+    // The result is hidden from the verifier, which would check the cookie for each combination.
     let hide = |found: u32| hide_from_verifier(found, segment.tcp.ack) & 3;
     let is_waiting = hide(u32::from(PEEK_PENDING.get_ptr(&segment.tuple).is_some())) != 0;
     let mut is_joined = 0;
@@ -226,7 +226,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
         }
     }
     let is_joined = hide(is_joined);
-    // Before the cookie: where as many bytes have come as gone, a connection with a socket has numbers like a cookie's.
+    // Before the cookie: a connection with a socket may have numbers like a cookie's, once as many bytes came as left.
     let socket = hide(find_socket::<F>(ctx, &segment.tuple));
     if socket == socket::WHOLE {
         if is_waiting {
@@ -262,7 +262,7 @@ pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
         return guesses::on_wrong::<F>(segment);
     }
     if is_waiting && check.standing == Standing::First {
-        // The client has given up the connection that waits, and has begun another.
+        // The client has given up the connection that waits, and has opened another.
         release::give_up_waiting(&segment.tuple);
     }
     let bare = segment.payload == 0 && segment.tcp.flags & FIN == 0;
@@ -295,7 +295,7 @@ fn on_cookie<F: Family>(
     if check.standing == Standing::Probe && segment.payload == 0 {
         return answer_probe::<F>(ctx, segment, check, stamps);
     }
-    // The kernel would answer a segment behind one that has not come by a reset: the client repeats both.
+    // The kernel would answer a segment after a missing one by a reset: the client repeats both.
     if check.standing == Standing::Later || segment.payload != 0 || has_fin {
         return exit(Reason::PeekEarly, DROP);
     }
@@ -320,7 +320,7 @@ pub fn timestamps<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &mut [u
     1
 }
 
-/// Hides from the verifier what a cookie says: it would follow each combination of options by itself.
+/// Hides the content of a cookie from the verifier, which would follow each combination of options separately.
 #[inline(always)]
 fn hide_options(view: &PacketView, check: &mut CookieCheck) {
     let options = &mut check.options;
@@ -357,7 +357,7 @@ fn find_cookie(config: &PeekConfig, segment: &Segment, ts_ecr: Option<u32>) -> O
     }
 }
 
-/// Answers a keep-alive probe (RFC 9293, section 3.8.4) of a client that has said nothing yet.
+/// Answers a keep-alive probe (RFC 9293, section 3.8.4) of a client that has sent nothing yet.
 #[inline(never)]
 fn answer_probe<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
     try_answer_probe::<F>(ctx, segment, check, stamps).unwrap_or_else(miss)

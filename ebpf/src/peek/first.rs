@@ -49,16 +49,16 @@ use crate::{
 
 /// Entries, and ports, that are tried for one connection.
 const MAX_CLAIMS: u32 = 8;
-/// Factor by which each of these tries goes farther than the one before: what was taken together lies side by side.
+/// Factor by which each try jumps farther than the one before: entries claimed together are next to each other.
 const STRIDE_FACTOR: u32 = 4;
-/// Most that a try goes farther: a mask, so that the verifier takes it for no larger number in each round.
+/// Longest jump of a try: a mask, so that the verifier knows its bound in each round.
 const MAX_STRIDE: u32 = 0xffff;
 const _: () = assert!(STRIDE_FACTOR.pow(MAX_CLAIMS - 1) <= MAX_STRIDE);
 /// Neither an entry nor a port: all that were tried are in use.
 const NOT_CLAIMED: u32 = u32::MAX;
-/// Window of a SYN to a host: of the client's, which is not known to the program, the least that is usual.
+/// Window of a SYN to a host. The program does not know the client's window: this is the smallest usual one.
 const SYN_WINDOW: u16 = 64_240;
-/// Ticks for which the way to the client is taken for known: it has just come by it.
+/// Ticks for which the way to the client counts as known: its packet has just come by it.
 const CLIENT_HOP_TICKS: u32 = 950;
 const BPF_NOEXIST: u64 = 1;
 const BPF_EXIST: u64 = 2;
@@ -70,7 +70,7 @@ pub mod step {
     pub const SEND: u32 = 2;
     /// Another CPU handles the same data.
     pub const DROP: u32 = 3;
-    /// The rest of it is to come in the next segment.
+    /// The rest of the first data is to come in the next segment.
     pub const KEPT: u32 = 4;
 }
 
@@ -92,7 +92,7 @@ pub fn on_first_data<F: Family>(
         // The kernel has no socket for it: it had no room, or dropped the packet.
         return pass_up::<F>(ctx, segment, check, stamps);
     }
-    // Not called from one another: the stack has no room for the frames of both.
+    // Neither calls the other: the stack has no room for the frames of both.
     let mut step = keep_and_read::<F>(ctx, segment, check, stamps, binding);
     if step == step::SEND {
         step = connect::<F>(ctx, segment, check, binding);
@@ -235,10 +235,10 @@ fn try_connect<F: Family>(
         return Some(step::DROP);
     }
     if !has_waited {
-        // The element of the ring is taken. Data that is not kept rewrites one element, and no other client's.
+        // The element of the ring is in use. Data that is not kept rewrites one element, and no other client's.
         cursor.payload = cursor.payload.wrapping_add(1);
     }
-    // Whatever `cut_in` has seen of the client, such as a FIN behind data that had not come, the client sends again.
+    // `cut_in` may have seen the client's packets, such as a FIN after missing data: the client repeats them.
     let _ = CUT_HANDSHAKES.remove(&segment.tuple);
     atomic::add(&mut host.begun, 1);
     // SAFETY: aligned, whole: from here on `cut_in` takes the host's answer.
@@ -263,8 +263,8 @@ pub fn keep<F: Family>(
     let index = cpu * PEEK_PAYLOADS_PER_CPU + cursor.payload % PEEK_PAYLOADS_PER_CPU;
     let payload = PEEK_PAYLOADS.get_ptr_mut(index)?;
     let length = 1 + frame::bounded(segment.payload.wrapping_sub(1), 4095, MAX_PAYLOAD_BYTES - 1)?;
-    // SAFETY: an element of the array; who kept something in it finds another generation. The helper checks offsets of the
-    // packet, and `length` is within the room.
+    // SAFETY: an element of the array; a connection with older data in it finds another generation. The helper checks
+    // offsets of the packet, and `length` is within the room.
     let payload = unsafe {
         let payload = &mut *payload;
         payload.generation = payload.generation.wrapping_add(1);
@@ -334,7 +334,7 @@ fn begin<F: Family>(
     carried.dirs[0].flags = FIRST_DATA_HELD;
     carried.dirs[0].hop_ifindex = hop::interface(host);
     carried.dirs[0].macs = host.macs;
-    // Until it is known, it has expired now: a tick of zero would lie ahead for half of the time.
+    // Until it is known, it has expired now: a tick of zero would lie ahead half of the time.
     carried.dirs[0].hop_expires = if hop::is_known(host) { host.hop_expires } else { now };
     carried.dirs[1].hop_ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
     carried.dirs[1].macs = swapped_macs(&view)?;
@@ -392,7 +392,7 @@ fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
     (claimed != NOT_CLAIMED).then_some(claimed)
 }
 
-/// Claims one entry; 0 where a flow has it. A function of its own, as below: see `read::step_request`.
+/// Claims one entry; 0 where a flow has it. A function of its own, as those below: see `read::step_request`.
 #[inline(never)]
 fn claim_entry(index: u32, is_orphaned: u32) -> u32 {
     let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
@@ -406,8 +406,8 @@ fn claim_entry(index: u32, is_orphaned: u32) -> u32 {
     u32::from(atomic::exchange(state, state::FREE, state::ALLOCATED))
 }
 
-/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets. Of
-/// several nodes each has the ports of its remainder.
+/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets.
+/// Several nodes share the ports: each has those of its remainder.
 #[inline(always)]
 fn claim_free_port<F: Family>(
     ctx: &TcContext,
@@ -450,14 +450,14 @@ fn claim_free_port<F: Family>(
     (claimed != NOT_CLAIMED).then_some(claimed)
 }
 
-/// Claims the source port of a tuple of a host's packets; 0 where something has it.
+/// Claims the source port of a tuple of a host's packets; 0 where the port is in use.
 #[inline(never)]
 fn claim_tuple<F: Family>(ctx: &TcContext, arriving: &Tuple, flow: u32) -> u32 {
     let is_free = is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE;
     u32::from(is_free && claim_port(arriving.ports, flow))
 }
 
-/// Whether no flow has a tuple; one that has ended gives it away.
+/// Whether no flow has a tuple. A flow that has ended gives its tuple up.
 #[inline(always)]
 fn is_free_tuple(tuple: &Tuple) -> bool {
     // SAFETY: the value is copied at once.
@@ -465,7 +465,7 @@ fn is_free_tuple(tuple: &Tuple) -> bool {
         return true;
     };
     reclaim(entry.index);
-    // SAFETY: only looked whether it is there.
+    // SAFETY: only its presence is checked.
     unsafe { CUT_CT.get(tuple) }.is_none()
 }
 

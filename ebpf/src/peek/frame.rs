@@ -1,4 +1,4 @@
-//! Frames of our own, made from the packet that is at hand: whatever it was, it becomes this segment.
+//! Frames of our own, made from the packet at hand: any packet can become such a segment.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -25,7 +25,7 @@ use crate::{
 pub const HEADER_WORDS: usize = 10;
 /// Room for a header, in words: a power of two.
 const HEADER_ROOM: usize = 16;
-/// Longest TCP header of all (RFC 9293, section 3.1), in bytes.
+/// Longest TCP header that exists (RFC 9293, section 3.1), in bytes.
 const MAX_TCP_HEADER: u32 = 60;
 /// Most bytes of options that we write.
 const MAX_OPTION_BYTES: u32 = 20;
@@ -73,7 +73,7 @@ impl Frame {
         Some(frame)
     }
 
-    /// Fills in the fixed part of the header; options come before this.
+    /// Fills in the fixed part of the header; options must be added before.
     #[inline(always)]
     pub const fn fill(&mut self, ports: u32, seq: u32, ack: u32, flags: u8, window: u16) {
         self.header[0] = ports;
@@ -86,7 +86,7 @@ impl Frame {
     /// Adds a word of options.
     #[inline(always)]
     pub fn option(&mut self, word: u32) {
-        // Never more than ten words; the mask says so to the verifier.
+        // Never more than ten words; the mask gives the verifier that bound.
         let at = hide_from_compiler(self.words) as usize & (HEADER_ROOM - 1);
         self.header[at] = word;
         self.words = at as u32 + 1;
@@ -101,8 +101,8 @@ impl Frame {
     }
 }
 
-/// A number that is at most `most`, as verifiers see it too: one comparison, for those before 6.18 do not follow the one
-/// that the compiler makes of two. `mask` is a power of two less one.
+/// A number that is at most `most`, in a form that verifiers can follow: one comparison. Those before 6.18 do not
+/// follow the comparison that the compiler makes of two. `mask` is a power of two less one.
 #[inline(always)]
 pub fn bounded(number: u32, mask: u32, most: u32) -> Option<u32> {
     let number = hide_from_compiler(number) & mask;
@@ -112,8 +112,8 @@ pub fn bounded(number: u32, mask: u32, most: u32) -> Option<u32> {
     Some(hide_from_compiler(number))
 }
 
-/// Sum of the packet's TCP header, which is at `at`, and its checksum field. By helpers: the verifier would walk each word
-/// of a loop, in each of the places that a checksum is checked.
+/// Sum of the packet's TCP header, which is at `at`, and its checksum field. Helpers compute it: the verifier would
+/// walk each word of a loop, at each of the places that check a checksum.
 #[inline(always)]
 pub fn header_sum(ctx: &TcContext, at: u32, length: u32) -> Option<(u16, u16)> {
     let frame = PEEK_FRAME.get_ptr_mut(0)?;
@@ -150,8 +150,8 @@ pub fn pad(payload: &mut PeekPayload, end: u32) {
     }
 }
 
-/// Sum of the bytes of a payload between `from`, a multiple of four, and `from + length`: that of its end, or another
-/// multiple of four.
+/// Sum of the bytes of a payload between `from` and `from + length`. Both are multiples of four, except that the second
+/// one may be the payload's end.
 #[inline(always)]
 pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
     let mut sum = 0;
@@ -181,7 +181,7 @@ pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
             bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, sum)
         };
         sum = sum_so_far as u32;
-        // The mask keeps the verifier from taking it for a larger number in each round.
+        // The mask gives the verifier a bound in each round.
         done = hide_from_verifier(done + MAX_SUMMED_BYTES, length) & 4095;
     }
     parts.end();
@@ -219,9 +219,9 @@ fn try_write<F: Family>(ctx: &TcContext, frame: &mut Frame, payload: *mut PeekPa
         }
         frame.header[4] = u32::from(!fold(sum)) << 16;
     }
-    // SAFETY: helpers on the context's own packet, which read what they are told and check offsets.
+    // SAFETY: helpers on the context's own packet, which read as much as given and check offsets.
     unsafe {
-        // A sum that a network card has left with the packet is of other bytes: growing forgets it.
+        // A sum that a network card has left with the packet covers other bytes: growing the packet discards it.
         if bpf_csum_update(skb, 0) as i64 >= 0 {
             bpf_skb_change_tail(skb, ctx.len() + 1, 0);
         }

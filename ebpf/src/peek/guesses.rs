@@ -1,5 +1,5 @@
-//! Wrong cookies, counted by source. A cookie without timestamps is found by 2^28 guesses, so those of a source that
-//! guesses are not believed; its SYNs without timestamps are left to the kernel's own handshake meanwhile.
+//! Wrong cookies, counted by source. A cookie without timestamps is found by 2^28 guesses, so such cookies of a source
+//! that guesses are not accepted. During that time its SYNs without timestamps are left to the kernel's own handshake.
 
 use signalbox_common::{
     Reason,
@@ -12,19 +12,19 @@ use crate::cut::skb::{Family, tick};
 
 /// Ticks of a second, as a power of two.
 const SECOND_SHIFT: u32 = 10;
-/// Seconds for which a source is taken to guess: while it does, no SYN of its finds a moment in which it is answered by a
-/// cookie that is not believed when the data comes.
+/// Seconds for which a source counts as guessing. During that time none of its SYNs is answered by a cookie that would
+/// not be accepted when the data comes.
 const GUESSING_SECONDS: u32 = 8;
 
-/// Whom guesses are laid to: who has an IPv6 address has those of its network.
+/// Source that guesses count against: an owner of an IPv6 address has all addresses of its network.
 #[inline(always)]
 const fn source<F: Family>(segment: &Segment) -> [u32; 4] {
     let [a, b, c, d] = segment.tuple.source;
     if F::VERSION == 4 { [a, b, c, d] } else { [a, b, 0, 0] }
 }
 
-/// Counts a segment that has neither a socket nor a cookie that is believed, and leaves it to the kernel, which answers
-/// with a reset.
+/// Counts a segment that has neither a socket nor an accepted cookie, and leaves it to the kernel, which answers with a
+/// reset.
 #[inline(never)]
 pub fn on_wrong<F: Family>(segment: &Segment) -> i32 {
     let source = source::<F>(segment);
@@ -54,7 +54,7 @@ pub fn on_wrong<F: Family>(segment: &Segment) -> i32 {
     exit(Reason::PeekCookieWrong, PASS)
 }
 
-/// Whether a segment's source has sent too many wrong cookies of late.
+/// Whether a segment's source has sent too many wrong cookies recently.
 #[inline(never)]
 pub fn is_guessing<F: Family>(segment: &Segment) -> u32 {
     // SAFETY: the value is copied at once.

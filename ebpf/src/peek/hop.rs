@@ -17,8 +17,8 @@ use crate::cut::skb::{Family, TCP, context_field, tick};
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
 const HOP_LIFETIME_TICKS: u32 = 950;
 
-/// Whether a tick lies ahead, by no more than `most`: one that passed long ago seems to lie ahead once numbers have gone
-/// round.
+/// Whether a tick is in the future, by at most `most`. A tick that passed long ago seems to be in the future after
+/// ticks have wrapped.
 #[inline(always)]
 pub const fn is_ahead(until: u32, now: u32, most: u32) -> bool {
     until.wrapping_sub(now).wrapping_sub(1) < most
@@ -95,11 +95,11 @@ pub mod way {
     pub const ELSEWHERE: u32 = 2;
 }
 
-/// Looks up the way back to the sender of a segment: a constant of [`way`]. Not by whoever has sent the segment: a cookie
-/// proves that a client gets what is sent to its address.
+/// Looks up the way back to the sender of a segment: a constant of [`way`]. The Ethernet address of the segment's
+/// sender is not used: a cookie proves only that a client gets packets sent to its address.
 #[inline(always)]
 pub fn way_back<F: Family>(ctx: &TcContext, tuple: &Tuple, hop: &mut FoundHop) -> u32 {
-    /// A machine that does not forward says no more (`BPF_FIB_LKUP_RET_FWD_DISABLED`).
+    /// The answer of a machine that does not forward (`BPF_FIB_LKUP_RET_FWD_DISABLED`), which says nothing else.
     const FORWARDING_DISABLED: i32 = 5;
     const NO_NEIGHBOUR: i32 = 7;
     let answer = look_up_address::<F>(ctx, &tuple.destination, &tuple.source, hop);

@@ -63,17 +63,17 @@ pub fn on_syn_ack<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     // SAFETY: aligned, whole.
     let is_paired = unsafe { (&raw const flow.dirs[0].flags).read_volatile() } & PAIRED != 0;
     if !is_paired || !take_first_data(flow) {
-        // Another CPU has another copy of the SYN-ACK, completes the flow, and sends the data.
+        // Another CPU has another copy of the SYN-ACK. It completes the flow and sends the data.
         return exit(Reason::PeekEarly, DROP);
     }
     match deliver::<F>(ctx, segment, flow, entry.index) {
-        // Not from there: the stack would have no room for the frames of both.
+        // Not called from there: the stack would have no room for the frames of both.
         LOST => abandon::<F>(ctx, segment, flow),
         action => action,
     }
 }
 
-/// Whether a flow is one of the program behind this one: a successor's, whose first data is in its own maps.
+/// Whether a flow is one of the program after this one: a successor's, whose first data is in its own maps.
 #[inline(always)]
 fn is_of_successor(flow: &CutFlow, index: u32) -> bool {
     // SAFETY: a number, read at once.
@@ -81,10 +81,10 @@ fn is_of_successor(flow: &CutFlow, index: u32) -> bool {
     !waits_here && !config().is_some_and(is_alive)
 }
 
-/// Takes the first data of a flow for this CPU; false where another one has it.
+/// Claims the first data of a flow for this CPU; false where another CPU has it.
 #[inline(always)]
 fn take_first_data(flow: &mut CutFlow) -> bool {
-    /// Other packets of the flow, few of which there can be yet, may change its flags at the same time.
+    /// Other packets of the flow may change its flags at the same time, but there can be only few yet.
     const MAX_TRIES: u32 = 4;
     let mut tries = 0;
     while tries < MAX_TRIES {
@@ -111,11 +111,11 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     let client = flow.tuple(0);
     // SAFETY: the value is copied at once.
     let pending = unsafe { PEEK_PENDING.get(&client) }.copied();
-    // Both sockets of the flow are none: the flow GC may end it, and nothing is handed off.
+    // The flow has no sockets: the flow GC may end it, and nothing is handed off.
     flow.handoff_state = SOCKETS_CLOSED;
     release_port(flow.ports_b & 0xffff, index);
     let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
-    // Both are compared in one word that the compiler does not look into: it would compare before it knows that there is one.
+    // Both are compared in one word, hidden from the compiler: it would compare before it knows that one exists.
     let is_of_flow = |pending: &PeekPending| hide_from_compiler(pending.flow ^ index | pending.seq ^ first) == 0;
     let Some(pending) = pending.filter(is_of_flow) else {
         notify(index, 0);
@@ -143,8 +143,8 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     }
 }
 
-/// Ends a flow whose first data is lost, and its host's connection: the client repeats its data, and that is read again,
-/// for it may ask for something else.
+/// Ends a flow whose first data is lost, and its host's connection. The client repeats its data, and that is read
+/// again, because it may name something else.
 #[inline(never)]
 fn abandon<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow) -> i32 {
     forget(flow);
@@ -158,8 +158,8 @@ fn abandon<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow) ->
     }
 }
 
-/// Ends a flow as one that its client has reset, for its host is not to blame, and takes it out of the connection table: its
-/// tuples may be those of another before the flow GC has freed it.
+/// Ends a flow as one that its client has reset, because its host is not to blame, and removes it from the connection
+/// table. Its tuples may belong to another flow before the flow GC has freed it.
 #[inline(always)]
 fn forget(flow: &mut CutFlow) {
     atomic::set(&mut flow.dirs[0].flags, RESET | SUPERSEDED);
@@ -237,8 +237,8 @@ fn send_data<F: Family>(
     Some(unsafe { bpf_redirect(ifindex, 0) } as i32)
 }
 
-/// Whether a payload is still that of a connection: another CPU's next client may have been given the element meanwhile,
-/// and its bytes must not be sent on this connection.
+/// Whether a payload still belongs to a connection. Another CPU may have given the element to its next client in the
+/// meantime, whose bytes must not be sent on this connection.
 #[inline(always)]
 fn is_ours(payload: &PeekPayload, pending: &PeekPending) -> bool {
     // SAFETY: aligned, whole; the CPU that has the element changes the number first of all.
@@ -253,7 +253,7 @@ fn window_for_host(flow: &CutFlow, window: u16) -> u16 {
     if units > 0xffff { 0xffff } else { units as u16 }
 }
 
-/// A SYN-ACK that has completed nothing: that of a host whose options do not agree with the client's, perhaps. The host
+/// A SYN-ACK that has completed no flow, perhaps because the host's options do not agree with the client's. The host
 /// gets a reset, and the client's repetition is passed up.
 #[inline(never)]
 fn on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
@@ -281,8 +281,8 @@ fn try_on_unpaired<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32>
     Some(exit(Reason::PeekRefused, action as i32))
 }
 
-/// Turns a host's packet into the reset of the connection that it means. Returns the state of its checksum; `Wrong` where
-/// the packet could not be changed.
+/// Turns a host's packet into the reset of the connection that it refers to. Returns the state of its checksum; `Wrong`
+/// where the packet could not be changed.
 #[inline(always)]
 fn make_reset<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<Checksum> {
     let view = PacketView::current(ctx);
@@ -294,9 +294,9 @@ fn make_reset<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<Checksum>
     Some(if is_written { checksum } else { Checksum::Wrong })
 }
 
-/// Decides about an acknowledgement to no listener. That of a host which has been sent a SYN, and which acknowledges
-/// something else, is about an old connection of the same addresses and ports (RFC 5961, section 4; RFC 6191): our
-/// kernel would reset that, and the client wait until it repeats its data.
+/// Decides about an acknowledgement to no listener. If a host has been sent a SYN and acknowledges something else, it
+/// has an old connection of the same addresses and ports (RFC 5961, section 4; RFC 6191). Our kernel would reset that,
+/// and the client would wait until it repeats its data.
 #[inline(never)]
 pub fn on_challenge<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     try_on_challenge::<F>(ctx, segment).unwrap_or_else(miss)
@@ -331,11 +331,11 @@ mod challenge {
     pub const NONE: u32 = 0;
     /// The first one since the host was asked.
     pub const FIRST: u32 = 1;
-    /// A host that asks once more is asked again when the client repeats its data.
+    /// A repeated challenge: the SYN is sent again when the client repeats its data.
     pub const AGAIN: u32 = 2;
 }
 
-/// Tells whether an acknowledgement is a challenge, and remembers it; the connection is left in `PEEK_READING`.
+/// Returns whether an acknowledgement is a challenge, and records it; the connection is left in `PEEK_READING`.
 #[inline(never)]
 fn note_challenge(segment: &Segment) -> u32 {
     let Some((pending, flow)) = pending_of(segment) else {
@@ -361,7 +361,7 @@ fn note_challenge(segment: &Segment) -> u32 {
     challenge::FIRST
 }
 
-/// Whether the host's options are why a flow was not cut, and not a table that has no room for it.
+/// Whether a flow was not cut because of the host's options, and not because a table is full.
 #[inline(always)]
 const fn is_of_options(why: u8) -> bool {
     why == ineligible::TIMESTAMPS
@@ -372,7 +372,7 @@ const fn is_of_options(why: u8) -> bool {
         || why == ineligible::MALFORMED
 }
 
-/// A host refuses: the client's repetition is passed up, or goes to another host.
+/// Handles a host's refusal: the client's repetition is passed up, or goes to another host.
 #[inline(never)]
 pub fn on_reset(segment: &Segment) -> i32 {
     try_on_reset(segment).unwrap_or_else(miss)

@@ -1,7 +1,7 @@
-//! Loops of the kernel's (`bpf_iter_num`, kernel/bpf/bpf_iter.c, kernel 6.4): the verifier walks one round, and not each.
+//! Loops of the kernel (`bpf_iter_num`, kernel/bpf/bpf_iter.c, kernel 6.4): the verifier walks one round, and not each.
 //!
-//! The verifier stops there if a round leaves everything as the round before it did: a number that a round changes must
-//! be hidden from the verifier, or be stored in a map.
+//! The verifier stops there if a round leaves everything as the round before it did. A number that a round changes must
+//! be hidden from the verifier, or stored in a map.
 
 use core::mem::MaybeUninit;
 

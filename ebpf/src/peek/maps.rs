@@ -29,7 +29,7 @@ const BPF_RB_NO_WAKEUP: u64 = 1;
 ///
 /// - Entry: see object `cut_through`
 /// - Writer: cut_in
-/// - Reader: peek_in, which looks whether a port is in use and finds the flow of a SYN-ACK
+/// - Reader: peek_in, which checks whether a port is in use and finds the flow of a SYN-ACK
 /// - Size: that of cut_through; pinned
 #[map]
 pub static CUT_CT: HashMap<Tuple, FlowRef> = HashMap::pinned(MAX_CT_ENTRIES, 0);
@@ -94,13 +94,13 @@ pub static PEEK_ROUTES: HashMap<PeekName, PeekRoute> = HashMap::with_max_entries
 ///
 /// - Entry: protocol and name, backwards -> routes of the names that begin so
 /// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
-/// - Reader: peek_in at first data, for names that `PEEK_ROUTES` has not
+/// - Reader: peek_in at first data, for names that are not in `PEEK_ROUTES`
 /// - Size: 4096; not pinned
 #[map]
 pub static PEEK_WILDCARDS: LpmTrie<PeekSuffix, PeekWildcard> =
     LpmTrie::with_max_entries(MAX_PEEK_WILDCARDS, BPF_F_NO_PREALLOC);
 
-/// Counters of connections, by which turns are drawn: routes, and behind them clusters.
+/// Counters of connections, from which turns are drawn: first those of routes, then those of clusters.
 ///
 /// - Entry: number of a route, or of a cluster -> connections
 /// - Writer: peek_in
@@ -150,16 +150,16 @@ pub static PEEK_PAYLOADS: Array<PeekPayload> = Array::with_max_entries(PEEK_PAYL
 /// - Entry: a client's tuple -> flow, port, first data
 /// - Writer: peek_in
 /// - Reader: peek_in
-/// - Size: 16384, those least recently used make room; not pinned
+/// - Size: 16384, the least recently used are evicted; not pinned
 #[map]
 pub static PEEK_PENDING: LruHashMap<Tuple, PeekPending> = LruHashMap::with_max_entries(MAX_PEEK_PENDING, 0);
 
-/// Connections whose first data has gone its way: a late copy of it begins no other connection.
+/// Connections whose first data was routed or passed up: a late copy of it begins no other connection.
 ///
 /// - Entry: a client's tuple -> number of its first byte; its complement where it was passed up
 /// - Writer: peek_in
 /// - Reader: peek_in at first data
-/// - Size: 65536, those least recently used make room; not pinned
+/// - Size: 65536, the least recently used are evicted; not pinned
 #[map]
 pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_PEEK_DONE, 0);
 
@@ -168,20 +168,20 @@ pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_
 /// - Entry: address -> their number in a second
 /// - Writer: peek_in
 /// - Reader: peek_in, for cookies without timestamps
-/// - Size: 16384, those least recently used make room; not pinned
+/// - Size: 16384, the least recently used are evicted; not pinned
 #[map]
 pub static PEEK_GUESSES: LruHashMap<[u32; 4], PeekGuesses> = LruHashMap::with_max_entries(MAX_PEEK_GUESSES, 0);
 
 /// Settings of the program.
 ///
-/// - Entry: 0 -> key of the cookies, shares of flows and ports, end of userspace's life
+/// - Entry: 0 -> key of the cookies, shares of flows and ports, tick until which userspace counts as alive
 /// - Writer: kernel/src/peek.rs, every half second
 /// - Reader: peek_in
 /// - Size: 1; not pinned
 #[map]
 pub static PEEK_CONFIG: Array<PeekConfig> = Array::with_max_entries(1, 0);
 
-/// Places of a CPU in the ranges that it claims from.
+/// Places of a CPU in the ranges from which it claims.
 ///
 /// - Entry: 0 -> next flow, port and payload
 /// - Writer: peek_in
@@ -208,7 +208,7 @@ pub static PEEK_FRAME: PerCpuArray<Frame> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static PEEK_READING: PerCpuArray<PeekReading> = PerCpuArray::with_max_entries(1, 0);
 
-/// Tells userspace of a flow, without waking it: userspace polls. `accepted_after`: see [`FlowEnded`].
+/// Reports a flow to userspace, without waking it: userspace polls. `accepted_after`: see [`FlowEnded`].
 #[inline(always)]
 pub fn notify(index: u32, accepted_after: u32) {
     let event = FlowEnded { index, accepted_after };
@@ -235,7 +235,7 @@ pub fn claim_port(port: u32, flow: u32) -> bool {
     atomic::exchange(unsafe { &mut *element.cast::<u32>() }, 0, flow + 1)
 }
 
-/// Gives a source port back that a flow had while it was being connected.
+/// Gives back a source port that a flow had while it was being connected.
 #[inline(always)]
 pub fn release_port(port: u32, flow: u32) {
     if let Some(element) = CUT_PENDING.get_ptr_mut(port & 0xffff) {

@@ -1,8 +1,8 @@
 //! TC program of the kernel peek: SYNs are answered by cookies, and first data is routed to a host. From the host's
-//! SYN-ACK on a flow is one of tier `cut`, whose program stands in front of this one and carries it.
+//! SYN-ACK on, a flow belongs to tier `cut`, whose program runs before this one and carries it.
 //!
-//! Decisions by bytes and numbers alone stand in `signalbox_common::peek`. Minimum kernel: 6.9
-//! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c), for what is passed up.
+//! Decisions from bytes and numbers alone are in `signalbox_common::peek`. Minimum kernel: 6.9
+//! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c), for connections that are passed up.
 
 mod choose;
 mod client;

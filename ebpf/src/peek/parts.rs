@@ -1,5 +1,5 @@
-//! First data in several segments, such as a ClientHello with a post-quantum key share: the first ones are kept until it is
-//! whole. What userspace is to route then is sent to this machine again.
+//! First data in several segments, such as a ClientHello with a post-quantum key share. The first segments are kept
+//! until it is whole. Data that userspace is to route is then sent to this machine again.
 
 use aya_ebpf::{
     helpers::{bpf_clone_redirect, bpf_redirect},
@@ -33,9 +33,9 @@ use crate::cut::skb::{Family, PacketView, context_field};
 const BPF_F_INGRESS: u64 = 1;
 const BPF_NOEXIST: u64 = 1;
 
-/// Whether first data of `length` bytes goes on in the segment behind this one: the client has more to say, and room for as
-/// much again, for many send no less (RFC 9293, section 3.8.6.2.1). Who waits for an answer says so (PSH; section 3.9.1),
-/// and gets one.
+/// Whether first data of `length` bytes goes on in the segment after this one: the client has more to send, and there
+/// is room for as much again, because many send no less (RFC 9293, section 3.8.6.2.1). A client that waits for an
+/// answer sets PSH (section 3.9.1), and gets one.
 #[inline(always)]
 pub fn goes_on<F: Family>(segment: &Segment, length: u32, check: &CookieCheck) -> bool {
     let has_timestamps = check.options.offered & OFFERED_TIMESTAMPS != 0;
@@ -57,7 +57,7 @@ pub fn wait_for_rest(segment: &Segment, cursor: &mut PeekCursor, pending: &mut P
     step::KEPT
 }
 
-/// Decides about first data that a segment was put to; `PEEK_READING` has its connection.
+/// Decides about first data to which a segment was appended; `PEEK_READING` has its connection.
 #[inline(always)]
 pub fn on_joined<F: Family>(
     ctx: &TcContext,
@@ -79,7 +79,7 @@ pub fn on_joined<F: Family>(
     }
 }
 
-/// Reads first data anew. Returns a constant of [`step`]: `SEND` where its name was found.
+/// Reads first data again. Returns a constant of [`step`]: `SEND` where its name was found.
 #[inline(never)]
 fn read_joined<F: Family>(segment: &Segment, check: &CookieCheck, stamps: &[u32; 2], protocol: u32) -> u32 {
     try_read::<F>(segment, check, stamps, protocol as u8).unwrap_or(step::PASS_UP)
@@ -91,12 +91,12 @@ fn try_read<F: Family>(segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]
     // SAFETY: this CPU's element.
     let reading = unsafe { &mut *reading };
     let payload = PEEK_PAYLOADS.get_ptr(reading.pending.payload)?;
-    // SAFETY: an element of this CPU's share, which alone gives it to others.
+    // SAFETY: an element of this CPU's share: no other CPU gives it to a client.
     let payload = unsafe { &*payload };
     reading.pending.ts_val = stamps[0];
     reading.pending.window = segment.tcp.window;
     if segment.tcp.flags & FIN != 0 {
-        // As where all came in one segment: userspace tells the host.
+        // As for first data in one segment: userspace passes the FIN on to the host.
         return None;
     }
     let outcome = read(config, payload, reading, protocol);
@@ -106,8 +106,8 @@ fn try_read<F: Family>(segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]
     (outcome == KernelPeek::Found as u32).then_some(step::SEND)
 }
 
-/// Sends first data to this machine again, in one segment or two, to be passed up. The client has sent them a moment ago,
-/// and would repeat the first one only when it has waited for an acknowledgement.
+/// Sends first data to this machine again, in one segment or two, to be passed up. The client has sent it a moment ago,
+/// and would repeat the first segment only after a wait for an acknowledgement.
 #[inline(never)]
 fn return_data<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
     try_return::<F>(ctx, segment, check, stamps).unwrap_or_else(|| exit(Reason::PeekFailed, DROP))
@@ -120,7 +120,7 @@ fn try_return<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck
     let reading = unsafe { &*reading };
     let pending = &reading.pending;
     let payload = PEEK_PAYLOADS.get_ptr_mut(pending.payload)?;
-    // SAFETY: an element of this CPU's share, which alone gives it to others.
+    // SAFETY: an element of this CPU's share: no other CPU gives it to a client.
     let payload = unsafe { &mut *payload };
     let _ = PEEK_DONE.insert(&segment.tuple, &passed_up(pending.seq), 0);
     let _ = PEEK_PENDING.remove(&segment.tuple);

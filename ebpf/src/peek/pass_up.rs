@@ -1,4 +1,4 @@
-//! Passing up: the kernel makes a socket of a cookie, and the segment goes on to it.
+//! Passing up: the kernel makes a socket from a cookie, and the segment goes on to it.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -97,12 +97,12 @@ fn look_up<F: Family>(ctx: &TcContext, tuple: &Tuple) -> *mut bpf_sock {
 /// register.
 pub mod socket {
     pub const NONE: u32 = 0;
-    /// Not a whole one: the kernel has answered a SYN, and the client has not confirmed that.
+    /// A request socket: the kernel has answered a SYN, and the client has not confirmed that.
     pub const REQUEST: u32 = 1;
     pub const WHOLE: u32 = 2;
 }
 
-/// Tells which socket has the addresses and ports of a tuple: a constant of [`socket`].
+/// Returns which socket has the addresses and ports of a tuple: a constant of [`socket`].
 #[inline(never)]
 pub fn find_socket<F: Family>(ctx: &TcContext, tuple: &Tuple) -> u32 {
     let found = look_up::<F>(ctx, tuple);
@@ -121,7 +121,7 @@ pub fn find_socket<F: Family>(ctx: &TcContext, tuple: &Tuple) -> u32 {
     }
 }
 
-/// Has the kernel make a socket for a client's segment, which goes on to it.
+/// Makes the kernel create a socket for a client's segment, which goes on to it.
 #[inline(never)]
 pub fn pass_up<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
     record_handshake::<F>(ctx, segment, check);
@@ -164,7 +164,7 @@ pub fn pass_up<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieChec
     }
 }
 
-/// Entry of [`PEEK_DONE`] for first data at `seq` that was passed up; that which was routed has the number itself.
+/// Entry of [`PEEK_DONE`] for first data at `seq` that was passed up; routed first data has the number itself.
 #[inline(always)]
 pub const fn passed_up(seq: u32) -> u32 {
     !seq
@@ -185,7 +185,7 @@ fn record_handshake<F: Family>(ctx: &TcContext, segment: &Segment, check: &Cooki
         scale_client: options.scale,
         scale_vip: OUR_SCALE * scale_factor(options.offered),
         agreed: options.offered,
-        // A FIN with the first data has come past `cut_in` before there was this record of the handshake.
+        // A FIN with the first data has passed `cut_in` before this record of the handshake existed.
         progress: SYN_ACK_SEEN | CLIENT_FIN_SEEN * ((segment.tcp.flags & FIN) / FIN),
         macs: swapped_macs(&view)?,
     };

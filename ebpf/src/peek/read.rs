@@ -12,10 +12,10 @@ use signalbox_common::{
 
 use super::kernel_loop::KernelLoop;
 
-/// Has the compiler store the reading and load it again: what the verifier loads from a map is any number to it.
+/// Makes the compiler store the reading and load it again: the verifier knows no bounds of a number from a map.
 #[inline(always)]
 pub fn forget(reading: &mut PeekReading) {
-    // SAFETY: does nothing, but the compiler must think that it changes what it points to.
+    // SAFETY: does nothing, but the compiler must assume a change of the memory behind the pointer.
     unsafe { core::arch::asm!("/* {0} */", in(reg) core::ptr::from_mut(reading), options(nostack, preserves_flags)) };
 }
 
@@ -43,8 +43,8 @@ fn read_request(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
     reading.request.outcome()
 }
 
-/// A step, in a function of its own, as below: verifiers before 6.18 compare registers at the end of a loop's round which
-/// nobody reads any more, and those of a function are gone by then.
+/// A step, in a function of its own, as those below. At the end of a loop's round, verifiers before 6.18 compare
+/// registers that are not read any more. Those of a function are gone by then.
 #[inline(never)]
 fn step_request(payload: &PeekPayload, reading: &mut PeekReading) -> u32 {
     reading.request.step(payload, &mut reading.name);

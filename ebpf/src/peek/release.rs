@@ -1,5 +1,5 @@
-//! Ends of connections. One that never came to be gives back its flow, its port and its waiting data; one that has ended
-//! gives back its tuples, and its flow where userspace is dead.
+//! Ends of connections. One that was never established gives back its flow, its port and its waiting data. One that has
+//! ended gives back its tuples, and its flow where userspace is dead.
 
 use signalbox_common::{
     cut::{
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::cut::skb::tick;
 
-/// Ticks for which a host is left alone that has refused a connection: about a second.
+/// Ticks for which a host that has refused a connection gets no other: about a second.
 pub const REFUSED_TICKS: u32 = 950;
-/// Ticks for which a host is left alone whose options do not agree: ten seconds.
+/// Ticks for which a host whose options do not agree gets no other connection: ten seconds.
 pub const UNFIT_TICKS: u32 = 9540;
 
-/// Gives up a flow that waits for its host: nobody finds it any more by its port. Its entry is left to the flow GC, for
-/// another CPU may be completing it at this moment.
+/// Gives up a flow that waits for its host: no packet finds it any more by its port. Its entry is left to the flow GC,
+/// because another CPU may be completing it at this moment.
 #[inline(always)]
 pub fn give_up(client: &Tuple, pending: &PeekPending) {
     if pending.flow != NO_FLOW {
@@ -31,7 +31,7 @@ pub fn give_up(client: &Tuple, pending: &PeekPending) {
     let _ = PEEK_PENDING.remove(client);
 }
 
-/// Says in a flow that waits for its host why the host does not carry it; userspace counts that.
+/// Records in a flow that waits for its host why the host does not carry it; userspace counts that.
 #[inline(always)]
 pub fn note_failure(flow: &mut PendingFlow, index: u32, why: u8) {
     flow.ineligible = why;
@@ -41,7 +41,7 @@ pub fn note_failure(flow: &mut PendingFlow, index: u32, why: u8) {
     }
 }
 
-/// Leaves a host alone for a while.
+/// Sends a host no connections for a while.
 #[inline(always)]
 pub fn set_aside(host: u32, ticks: u32) {
     if let Some(host) = PEEK_HOSTS.get_ptr_mut(host) {
@@ -53,7 +53,7 @@ pub fn set_aside(host: u32, ticks: u32) {
     }
 }
 
-/// Gives up what waits for a client's tuple.
+/// Gives up the connection that waits for a client's tuple.
 #[inline(never)]
 pub fn give_up_waiting(client: &Tuple) -> u32 {
     // SAFETY: the value is copied at once.
@@ -66,12 +66,12 @@ pub fn give_up_waiting(client: &Tuple) -> u32 {
     }
 }
 
-/// Ticks without packets after which an ended flow gives its tuples away: late packets still find it.
+/// Ticks without packets after which an ended flow gives up its tuples: late packets still find it until then.
 const ENDED_TICKS: u32 = 286;
 
-/// Takes the tuples of a program's flow that has ended, for another connection. Frees its entry, too, while userspace is
-/// dead, which does so otherwise. The entry of a flow that userspace has counted is left to it: it may only have stood
-/// still.
+/// Gives the tuples of a program's flow that has ended to another connection. Also frees its entry while userspace,
+/// which does so otherwise, is dead. The entry of a flow that userspace has counted is left to userspace, which may
+/// only have paused.
 #[inline(never)]
 pub fn reclaim(index: u32) {
     let (Some(flow), Some(config)) = (CUT_FLOWS.get_ptr_mut(index), config()) else {

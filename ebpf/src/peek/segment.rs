@@ -10,7 +10,7 @@ use crate::cut::skb::{Family, TCP};
 pub struct Segment {
     pub tuple: Tuple,
     pub tcp: Tcp,
-    /// Number of bytes behind the TCP header.
+    /// Number of bytes after the TCP header.
     pub payload: u32,
 }
 
@@ -51,7 +51,7 @@ pub const fn fold(mut sum: u64) -> u16 {
 }
 
 impl Segment {
-    /// Checks the checksum; `payload_sum` is the sum of the bytes behind the header.
+    /// Checks the checksum; `payload_sum` is the sum of the bytes after the header.
     #[inline(always)]
     pub fn checksum<F: Family>(&self, ctx: &TcContext, payload_sum: u16) -> Option<Checksum> {
         match check::<F>(ctx, self, payload_sum.into()) {
@@ -63,8 +63,8 @@ impl Segment {
     }
 }
 
-/// Checks a checksum. Returns a [`Checksum`] as a number, or one that is none where the header cannot be read. A function of
-/// its own: its callers' stack has no room for what it needs.
+/// Checks a checksum. Returns a [`Checksum`] as a number, or an invalid one where the header cannot be read. A function
+/// of its own: its callers' stack has no room for its variables.
 #[inline(never)]
 fn check<F: Family>(ctx: &TcContext, segment: &Segment, payload_sum: u32) -> u32 {
     let length = segment.tcp.length;

@@ -1,4 +1,4 @@
-//! Settings that userspace writes, and options that clients are told.
+//! Settings that userspace writes, and options that clients are offered.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use signalbox_common::{
@@ -13,7 +13,7 @@ use crate::{
     packet_view::hide_from_compiler,
 };
 
-/// Window scale that clients are told: what the kernel's own sockets have with buffers of its default size.
+/// Window scale that clients are offered: that of the kernel's own sockets with buffers of its default size.
 pub const OUR_SCALE: u8 = 10;
 
 /// Whether the options have a window scale, as a factor: a choice by the bit would become a negation, which verifiers
@@ -30,13 +30,13 @@ pub fn config() -> Option<&'static PeekConfig> {
     PEEK_CONFIG.get(0)
 }
 
-/// Whether userspace has been alive a moment ago.
+/// Whether userspace was alive a moment ago.
 #[inline(always)]
 pub fn is_alive(config: &PeekConfig) -> bool {
     seq::after(config.alive_until, tick())
 }
 
-/// MSS that clients are told.
+/// MSS that clients are offered.
 #[inline(always)]
 pub fn our_mss<F: Family>() -> Option<u16> {
     let mss = config()?.mss;
@@ -48,7 +48,7 @@ pub fn our_mss<F: Family>() -> Option<u16> {
     Some(if F::VERSION == 6 { mss - 20 } else { mss } as u16)
 }
 
-/// Window that a client is told: as many bytes as two segments to a host have.
+/// Window that a client is offered: as many bytes as two segments to a host have.
 #[inline(always)]
 pub fn room_for_first_data<F: Family>(has_timestamps: bool) -> Option<u16> {
     Some(2 * segment_room(our_mss::<F>()?, has_timestamps))

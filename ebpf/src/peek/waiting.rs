@@ -1,5 +1,5 @@
-//! Segments of a client whose first data waits, for a host or for its rest: repeated, they make the program ask again;
-//! what follows is put to it.
+//! Segments of a client whose first data waits, for a host or for its rest. Repeated segments make the program send the
+//! SYN again; a segment that follows is appended.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -35,14 +35,14 @@ use super::{
 };
 use crate::cut::skb::{Family, tick};
 
-/// Not an action: the segment belongs to another connection of the same addresses and ports, or begins this one anew.
+/// Not an action: the segment belongs to another connection of the same addresses and ports, or restarts this one.
 pub const OF_ANOTHER: i32 = -2;
-/// Not an action: the segment was put to first data that is not whole, which is to be read again.
+/// Not an action: the segment was appended to first data that is not whole, which must be read again.
 pub const JOINED: i32 = -3;
 
 /// SYNs to a host after which the client's next repetition is passed up.
 const MAX_ATTEMPTS: u16 = 3;
-/// Ticks between SYNs to a host: some 190 ms, a little less than the least time after which Linux repeats
+/// Ticks between SYNs to a host: some 190 ms, a little less than the shortest time after which Linux repeats
 /// (`TCP_RTO_MIN`, include/net/tcp.h). A client that repeats faster makes no host look silent.
 const REPETITION_TICKS: u32 = 181;
 const BPF_EXIST: u64 = 2;
@@ -54,9 +54,9 @@ mod fate {
     pub const OF_ANOTHER: u32 = 1;
     /// The connection was given up.
     pub const GIVEN_UP: u32 = 2;
-    /// First data that is due to be asked for again.
+    /// First data whose SYN is due to be sent again.
     pub const REPEATED: u32 = 3;
-    /// Data behind it.
+    /// Data after it.
     pub const BEHIND: u32 = 4;
 }
 
@@ -82,14 +82,14 @@ const fn is_begun(state: u32) -> bool {
 /// Judges a segment, and leaves the connection that waits in `PEEK_READING`.
 #[inline(never)]
 fn judge(segment: &Segment) -> u32 {
-    // The connection may have got its host's answer, or been given up, at this moment.
+    // The connection may just have got its host's answer, or been given up.
     try_judge(segment).unwrap_or(fate::EARLY)
 }
 
 #[inline(always)]
 fn try_judge(segment: &Segment) -> Option<u32> {
     let reading = PEEK_READING.get_ptr_mut(0)?;
-    // SAFETY: this CPU's element. The map's is copied at once: another client's may be in its place a moment later.
+    // SAFETY: this CPU's element. The map's is copied at once: a moment later another client's may be there.
     let reading = unsafe {
         (*reading).pending = *PEEK_PENDING.get(&segment.tuple)?;
         &mut *reading
@@ -124,7 +124,7 @@ fn try_judge(segment: &Segment) -> Option<u32> {
     let waited = tick().wrapping_sub(flow.started);
     let is_due = waited >= u32::from(pending.attempts) * REPETITION_TICKS;
     if pending.attempts >= MAX_ATTEMPTS && is_due {
-        // The next repetition is first data again: the host is chosen anew, or userspace decides.
+        // The next repetition is first data again: another host is chosen, or userspace decides.
         if pending.challenged != pending.attempts {
             set_aside(pending.host, REFUSED_TICKS);
             note_failure(flow, pending.flow, ineligible::SILENT);
@@ -142,7 +142,7 @@ fn try_judge(segment: &Segment) -> Option<u32> {
     (is_due && pending.attempts < MAX_ATTEMPTS).then_some(fate::REPEATED)
 }
 
-/// Keeps the data anew, and sends the SYN again. `reading` has the connection.
+/// Keeps the data again, and sends the SYN again. `reading` has the connection.
 #[inline(always)]
 fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Option<i32> {
     let (config, cursor) = (config()?, PEEK_CURSOR.get_ptr_mut(0)?);
@@ -162,7 +162,8 @@ fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Opt
         reading.checksum = checksum as u32;
         // SAFETY: an element of the ring that this CPU has just taken.
         if !asks_for_the_same(unsafe { &mut *payload }, reading, protocol) {
-            // Data of another name, or a part of what was whole before: first data, to be judged anew.
+            // Data of another name, or a part of data that was whole before: first data, which is read and routed
+            // again.
             give_up_waiting(&segment.tuple);
             return Some(OF_ANOTHER);
         }
@@ -178,7 +179,7 @@ fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Opt
     Some(send::<F>(ctx))
 }
 
-/// Whether the ring still has what a segment repeats: its bytes, and perhaps more of them that came behind. Leaves the state
+/// Whether the ring still has the bytes that a segment repeats, and perhaps more that followed them. Leaves the state
 /// of its checksum in `PEEK_READING`.
 #[inline(never)]
 fn is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> u32 {
@@ -193,12 +194,12 @@ fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()
     let pending = &reading.pending;
     // SAFETY: reads a number.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    // Another CPU may have given the element to another client by now, or give it the next moment.
+    // Another CPU may have given the element to another client by now, or may do so the next moment.
     if pending.payload / PEEK_PAYLOADS_PER_CPU != cpu {
         return None;
     }
     let payload = PEEK_PAYLOADS.get_ptr_mut(pending.payload)?;
-    // SAFETY: an element of this CPU's share, which alone gives it to others.
+    // SAFETY: an element of this CPU's share: no other CPU gives it to a client.
     let payload = unsafe { &mut *payload };
     let length = segment.payload;
     // Sums are of whole words.
@@ -213,7 +214,7 @@ fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()
     (checksum != Checksum::Wrong).then_some(())
 }
 
-/// Whether repeated data asks for a name of the same route: another one may have other rules.
+/// Whether repeated data names a host of the same route: another route may have other rules.
 #[inline(always)]
 fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, protocol: u8) -> bool {
     reading.name = PeekName::empty(protocol);
@@ -225,7 +226,7 @@ fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, proto
     route_of(reading).is_some_and(|found| unsafe { (*found).turns != 0 && (*found).number == route })
 }
 
-/// Puts a segment to the data that it follows. `None` where that cannot be: the client repeats it.
+/// Appends a segment to the data that it follows. `None` where that is not possible: the client repeats it.
 #[inline(always)]
 fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
     let reading = PEEK_READING.get_ptr_mut(0)?;
@@ -234,13 +235,13 @@ fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
     let pending = &reading.pending;
     // SAFETY: reads a number.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    // Only this CPU gives elements of its share to others: the element stays this client's meanwhile.
+    // Only this CPU gives elements of its share to others: the element stays this client's during that time.
     let has_fin = segment.tcp.flags & FIN != 0 && pending.flow != NO_FLOW;
     if has_fin || pending.payload / PEEK_PAYLOADS_PER_CPU != cpu {
         return None;
     }
     let payload = PEEK_PAYLOADS.get_ptr_mut(pending.payload)?;
-    // SAFETY: an element of the array. Who sends it on another CPU reads its length first, and sends no more than that; at
+    // SAFETY: an element of the array. A sender on another CPU reads its length first, and sends no more than that. At
     // worst the checksum is wrong then, and the client repeats its data.
     let payload = unsafe { &mut *payload };
     let kept = payload.length;
@@ -270,7 +271,7 @@ fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
         return None;
     }
     reading.checksum = checksum as u32;
-    // Last of all: nobody sends bytes that are not verified.
+    // Last of all: bytes that are not verified must not be sent.
     // SAFETY: aligned, whole.
     unsafe { (&raw mut payload.length).write_volatile(at + length) };
     if reading.pending.flow == NO_FLOW {
@@ -298,14 +299,14 @@ fn is_given_up(segment: &Segment) -> Option<()> {
         return None;
     }
     if flow == NO_FLOW {
-        // With the same cookie nobody takes a second element of the ring: what comes again is userspace's.
+        // With the same cookie no CPU uses a second element of the ring: userspace gets the repetition.
         let _ = PEEK_DONE.insert(&segment.tuple, &passed_up(first), 0);
     }
     Some(())
 }
 
-/// Whether a SYN is that of a connection which waits: late, or doubled on its way. Another one gives that connection up,
-/// so that no late answer of its host takes the tuple.
+/// Whether a SYN is that of a connection that waits: late, or duplicated. Another SYN gives that connection up, so that
+/// no late answer of its host claims the tuple.
 #[inline(never)]
 pub fn is_repeated_syn(segment: &Segment) -> u32 {
     match try_is_repeated(segment) {

@@ -1,4 +1,4 @@
-//! Routes of wildcards: a name is turned around, so that what wildcards have in common is their beginning.
+//! Routes of wildcards: a name is reversed, so that the common part of wildcards is their beginning.
 
 use aya_ebpf::maps::lpm_trie::Key;
 use signalbox_common::{
@@ -11,7 +11,7 @@ use signalbox_common::{
 
 use super::{kernel_loop::KernelLoop, maps::PEEK_WILDCARDS, read::forget};
 
-/// The route of the longest wildcard that stands for the name that was read.
+/// The route of the longest wildcard that matches the name that was read.
 #[inline(always)]
 pub fn find(reading: &mut PeekReading) -> Option<*const PeekRoute> {
     if turn_around(reading) != 0 {
@@ -32,7 +32,7 @@ pub fn find(reading: &mut PeekReading) -> Option<*const PeekRoute> {
     Some(if is_one_label { first } else { unsafe { first.add(1) } })
 }
 
-/// Turns the name around; other than 0: no wildcard stands for it.
+/// Reverses the name; other than 0: no wildcard matches it.
 #[inline(never)]
 fn turn_around(reading: &mut PeekReading) -> u32 {
     reading.reverser = NameReverser::new();

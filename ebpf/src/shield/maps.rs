@@ -1,5 +1,5 @@
-//! The maps of the shield, and `ShieldMaps` for them. None is pinned: each process fills its own before its programs take
-//! the place of another's.
+//! The maps of the shield, and `ShieldMaps` for them. None is pinned: each process fills its own before its programs
+//! replace another's.
 
 use aya_ebpf::{
     bindings::{bpf_fib_lookup as FibParams, bpf_sock_tuple},
@@ -95,9 +95,9 @@ static SHIELD_GUARDS: Array<Guard> = Array::with_max_entries(MAX_GUARDS, 0);
 #[map]
 static SHIELD_SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
-/// Prefixes common to all guards, twice: one side is in force, the other is written. A map of its own and not one of
-/// `SHIELD_GUARD_PREFIXES`: only a lookup in a map that the verifier knows is inlined, and a denied packet costs a
-/// third.
+/// Prefixes common to all guards, twice: one side is in force, the other is written. They have a map of their own
+/// beside `SHIELD_GUARD_PREFIXES`: only a lookup in a map that the verifier knows is inlined, and a denied packet then
+/// costs a third.
 ///
 /// - Entry: index -> node of a trie
 /// - Writer: l4/guards.rs
@@ -186,8 +186,8 @@ struct GuardPrefixes(*mut c_void);
 impl Nodes for GuardPrefixes {
     #[inline(always)]
     fn node(&self, index: u32) -> Option<&Node> {
-        // SAFETY: the map's elements are nodes; the helper checks the index. What has been replaced stays until the
-        // program ends.
+        // SAFETY: the map's elements are nodes; the helper checks the index. A replaced map stays until the program
+        // ends.
         unsafe {
             bpf_map_lookup_elem(self.0, (&raw const index).cast())
                 .cast::<Node>()
@@ -239,8 +239,8 @@ impl BpfMaps {
 pub fn is_forwarded(ctx: *mut c_void, ifindex: u32, key: &Key, version: u32) -> u32 {
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
-    // `BPF_FIB_LKUP_RET_*`: a route out, or one whose neighbour is not known or that has less room. Local addresses are
-    // "not forwarded", and a machine that does not forward says so.
+    // `BPF_FIB_LKUP_RET_*`: a route out, or one whose neighbour is not known or whose MTU is too small. Local addresses
+    // are "not forwarded", and a machine that does not forward says so.
     const SUCCESS: i64 = 0;
     const NO_NEIGHBOUR: i64 = 7;
     const FRAGMENTS_NEEDED: i64 = 8;
@@ -330,7 +330,7 @@ impl ShieldMaps for BpfMaps {
 
     #[inline(always)]
     fn guard_verdict(&self, guard: u32, address: &[u32; 4], is_v4: bool) -> u32 {
-        // SAFETY: the outer map's elements are maps, and so is what it gives.
+        // SAFETY: the outer map's elements are maps, and so is the value that it returns.
         let inner = unsafe {
             let outer = (&raw const SHIELD_GUARD_PREFIXES).cast_mut().cast();
             bpf_map_lookup_elem(outer, (&raw const guard).cast())
@@ -356,7 +356,7 @@ impl ShieldMaps for BpfMaps {
     #[inline(always)]
     fn conn_opened(&self, key: &ConnCountKey) {
         match SHIELD_CONN_COUNT.get_ptr_mut(key) {
-            // SAFETY: a non-null element; an addition that another CPU undoes is made up for by the next count.
+            // SAFETY: a non-null element; the next count makes up for an addition that another CPU undoes.
             Some(count) => unsafe { *count += 1 },
             None => drop(SHIELD_CONN_COUNT.insert(key, &1, BPF_ANY)),
         }
@@ -403,7 +403,7 @@ impl ShieldMaps for BpfMaps {
 
     #[inline(always)]
     fn send_sample(&self, dropped: &DroppedPacket) {
-        // No wake-up: the reader polls often enough, and waking it is dear. A full ring loses samples, not counts.
+        // No wake-up: the reader polls often enough, and a wake-up is expensive. A full ring loses samples, not counts.
         let _ = SHIELD_SAMPLES.output::<DroppedPacket>(dropped, BPF_RB_NO_WAKEUP);
     }
 
@@ -427,7 +427,7 @@ impl ShieldMaps for BpfMaps {
             }
             bpf_sk_release(socket.cast());
             if made >= 0 {
-                // The handshake of an earlier connection of this tuple: tier `cut` would take it for this one's.
+                // The handshake of an earlier connection of this tuple: tier `cut` would mistake it for this one's.
                 let tuple = Tuple {
                     source: key.source,
                     destination: key.destination,
@@ -455,8 +455,8 @@ impl ShieldMaps for BpfMaps {
     }
 }
 
-/// Verdict on a frame with a tag of VLAN 0 in front of another tag, or by XDP one of 802.1ad: the kernel would take the
-/// frame for untagged, and its packet has not been judged.
+/// Verdict on a frame with a tag of VLAN 0 before another tag, or by XDP one of 802.1ad. The kernel would treat the
+/// frame as untagged, and its packet has not been checked.
 #[inline(always)]
 pub fn odd_priority_tag() -> Verdict {
     if SHIELD_SETTINGS
