@@ -162,8 +162,7 @@ fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Opt
         reading.checksum = checksum as u32;
         // SAFETY: an element of the ring that this CPU has just taken.
         if !asks_for_the_same(unsafe { &mut *payload }, reading, protocol) {
-            // Data of another name, or a part of data that was whole before: first data, which is read and routed
-            // again.
+            // Data of another name, or a part of data that was whole before: first data, which is routed again.
             give_up_waiting(&segment.tuple);
             return Some(OF_ANOTHER);
         }
