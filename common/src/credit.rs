@@ -1,10 +1,10 @@
 //! The credit of tier `sockmap`, which bounds a direction's bytes in flight: one [`Credit`] per direction of a flow.
 //!
-//! An `sk_skb` redirect has no back-pressure of its own: it acknowledges to the sender at once and queues without
-//! bound (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The credit bounds it: the program redirects until `sent`
-//! reaches `limit`, then passes bytes up to userspace, where they count against the socket's receive buffer and
-//! close the TCP window. Userspace raises `limit` as the far end acknowledges, and hands a blocked direction back
-//! by writing into `consumed` how many passed bytes it has consumed and relayed.
+//! An `sk_skb` redirect has no back-pressure of its own: it acknowledges to the sender at once and queues without bound
+//! (`net/core/skmsg.c`, `sk_psock_verdict_apply`). The credit bounds it. The program redirects until `sent` reaches
+//! `limit`. Then it passes bytes up to userspace, where they count against the socket's receive buffer and close the
+//! TCP window. Userspace raises `limit` as the peer acknowledges. It hands a blocked direction back by writing to
+//! `consumed` how many passed bytes it has relayed.
 //!
 //! The program runs under the receiving socket's lock, so each field has exactly one writer at a time.
 
@@ -67,16 +67,16 @@ pub enum CreditVerdict {
 }
 
 impl Credit {
-    /// Moves on by a packet of these sequence numbers (`end` includes a FIN) and `len` bytes. Returns the difference to
-    /// its length: below zero, as many bytes at its start as the stream has had already.
+    /// Advances by a packet with these sequence numbers (`end` includes a FIN) and `len` bytes. Returns the difference
+    /// to its length: below zero, the number of bytes at its start that the stream has had already.
     ///
-    /// A packet that is sent again may hold new bytes behind old ones. TCP queues it whole, and `tcp_read_skb`
-    /// (`net/ipv4/tcp.c`), unlike every other reader, hands it on whole.
+    /// A packet that is sent again may hold new bytes after old ones. TCP queues it whole, and `tcp_read_skb`
+    /// (`net/ipv4/tcp.c`), unlike every other reader, returns it whole.
     #[inline(always)]
     pub fn take(&mut self, seq: u32, end: u32, len: u32) -> i32 {
         let mut difference = seq.wrapping_sub(self.next_sequence).cast_signed();
         let rest = len.wrapping_add_signed(difference);
-        // Numbers that cannot be: the kernel keeps something else there.
+        // Impossible numbers: the kernel keeps other data there.
         if end.wrapping_sub(seq).wrapping_sub(len) > 1 || rest > len {
             difference = 0;
         }

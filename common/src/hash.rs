@@ -1,7 +1,7 @@
 //! signalbox's hash: the same bits in a BPF program, in every process and on every machine.
 //!
 //! splitmix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), folded over
-//! 8-byte words. Not for secrets; not keyed against a chosen-input attacker unless the seed is secret.
+//! 8-byte words. Not for secrets, and safe against chosen input only with a secret seed.
 
 /// Spreads the bits of a word over the whole word; a bijection.
 #[inline(always)]

@@ -1,10 +1,10 @@
-//! Where the fields of map keys and values lie, by name: what one version of signalbox leaves behind for the next one,
-//! whose structures may be others.
+//! Positions of the fields of map keys and values, by name: one version of signalbox leaves them for the next one,
+//! whose structures may differ.
 //!
-//! Rules for who changes a structure that is pinned: a field whose meaning or unit changes gets another name; a new
-//! field's zero means that it is not known; an integer may grow, and may not shrink; a renamed field or
-//! map is listed in `userspace/kernel/src/pins/former_names.rs`. Then `ABI_VERSION` is raised, and flows of the version before
-//! are carried over field by field.
+//! Rules for a change of a pinned structure: a field whose meaning or unit changes gets another name. A new field's
+//! zero means that it is not known. An integer may grow, and may not shrink. A renamed field or map is listed in
+//! `userspace/kernel/src/pins/former_names.rs`. Then `ABI_VERSION` is raised, and flows of the version before are
+//! carried over field by field.
 
 /// A field of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Field {
     pub size: usize,
     /// Fields of the nested structure; empty for a number or an array of numbers.
     pub parts: &'static [Self],
-    /// Number of nested structures, one behind the other.
+    /// Number of nested structures, one after the other.
     pub count: usize,
 }
 
@@ -33,8 +33,8 @@ pub const fn size_behind<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Gives a structure its [`Layout`]: all of its fields are to be named, padding too, and those that are arrays of
-/// structures behind `of`.
+/// Gives a structure its [`Layout`]. All of its fields must be named, padding too; those that are arrays of structures
+/// are named after `of`.
 #[macro_export]
 macro_rules! layout {
     ($type:ident { $($field:ident),* $(,)? } $(of { $($nested:ident: [$inner:ident; $count:literal]),* })?) => {

@@ -1,9 +1,9 @@
 //! The kernel ABI of signalbox: everything that both an eBPF program and userspace must agree on.
 //!
-//! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash, and what the programs decide about
-//! packets, so that host tests run it: [`cut`], [`l4`] and [`shield`], above what they share in [`net`]. Never: other
-//! logic that only one side needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and `userspace` (feature
-//! `user`).
+//! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash, and the programs' decisions about
+//! packets, so that host tests run them: [`cut`], [`l4`] and [`shield`], above the code that they share in [`net`].
+//! Never: other logic that only one side needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and
+//! `userspace` (feature `user`).
 //!
 //! Map values are `#[repr(C)]` with explicit padding and a size asserted at compile time; they hold no `bool`,
 //! `Option` or Rust enum, because the kernel and another version of the program read the same bytes.

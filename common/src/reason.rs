@@ -1,5 +1,5 @@
-//! Exit reasons of the BPF programs: why a packet or connection went the way it did. Every exit of every program counts
-//! one.
+//! Exit reasons of the BPF programs: why a packet or connection was treated in a certain way. Every exit of every
+//! program counts one.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $program:literal, $label:literal;)*) => {
@@ -53,7 +53,7 @@ reasons! {
     CutMiss = 12, "cut_in", "miss";
     /// Neither TCP nor an ICMP error over IP: passed to the kernel.
     CutNotTcp = 13, "cut_in", "not_tcp";
-    /// A client's SYN to one of our bindings was remembered, and passed to the listening socket.
+    /// A client's SYN to one of our bindings was recorded, and passed to the listening socket.
     CutSynRecorded = 14, "cut_in", "syn_recorded";
     /// A host's SYN-ACK completed a flow: it is cut from now on.
     CutPaired = 15, "cut_in", "paired";
@@ -66,7 +66,7 @@ reasons! {
     CutToSocket = 18, "cut_in", "to_socket";
     /// A packet of a flow that userspace is closing: dropped.
     CutClosing = 19, "cut_in", "closing";
-    /// A packet of a cut flow that could not be understood: dropped, for the kernel would answer with a reset.
+    /// A packet of a cut flow that could not be understood: dropped, because the kernel would answer with a reset.
     CutMalformed = 20, "cut_in", "malformed";
     /// The first fragment of a cut flow's packet: dropped.
     CutFragment = 21, "cut_in", "fragment";
@@ -76,10 +76,10 @@ reasons! {
     CutHops = 23, "cut_in", "hop_limit";
     /// A SYN on the addresses and ports of a flow that has ended: the entry is freed for the new connection.
     CutSuperseded = 24, "cut_in", "superseded";
-    /// A SYN from a host on a live flow, or a SYN-ACK that another CPU has in hand, too: dropped.
+    /// A SYN from a host on a live flow, or a SYN-ACK that another CPU is handling already: dropped.
     CutStray = 25, "cut_in", "stray";
-    /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that its next link
-    /// does not take was told.
+    /// An ICMP error about a forwarded packet was rewritten and sent on, or the sender of a packet that is too big for
+    /// its next link was informed.
     CutIcmp = 26, "cut_in", "icmp";
     /// A forwarded packet leaves.
     CutEgressForwarded = 27, "cut_out", "forwarded";
@@ -103,7 +103,7 @@ reasons! {
     /// until the client confirms.
     CutSynOnLiveFlow = 36, "cut_in", "syn_on_live_flow";
     /// A SYN on the addresses and ports of a flow that has just ended and whose socket is not closed yet: turned into a
-    /// reset that closes the socket, and injected again behind it.
+    /// reset that closes the socket, and injected again after it.
     CutStaleSocketReset = 37, "cut_in", "stale_socket_reset";
     /// A client's packet of a known flow of a layer-4 service was sent to its host.
     L4Forwarded = 38, "l4", "forwarded";
@@ -127,11 +127,11 @@ reasons! {
     L4NoPort = 47, "l4", "no_port";
     /// A packet of a service had no hops left: dropped.
     L4Hops = 48, "l4", "hop_limit";
-    /// A packet of a service exceeds the MTU towards its host: its sender is told (ICMP).
+    /// A packet of a service exceeds the MTU towards its host: its sender is informed (ICMP).
     L4TooBig = 49, "l4", "too_big";
     /// The kernel had no memory for the new flow, or the packet could not be changed: dropped.
     L4Failed = 50, "l4", "failed";
-    /// A tunnel's header was taken off, on a host: the packet goes on to the host's own sockets.
+    /// A tunnel's header was removed, on a host: the packet goes on to the host's own sockets.
     L4Decapsulated = 51, "l4_decap", "decapsulated";
     /// A malformed packet to a guarded port: dropped.
     ShieldMalformed = 52, "shield", "malformed";
@@ -149,13 +149,13 @@ reasons! {
     ShieldCookie = 58, "shield", "cookie";
     /// A packet to a guarded listener was admitted: passed.
     ShieldPassed = 59, "shield", "passed";
-    /// A packet of a cut flow exceeds the next link's MTU: its sender was told, as a router tells it.
+    /// A packet of a cut flow exceeds the next link's MTU: its sender was informed, as a router does it.
     CutTooBig = 60, "cut_in", "too_big";
-    /// Bytes that the stream has had already could not be taken off a packet: the flow is reset.
+    /// Bytes that the stream has had already could not be removed from a packet: the flow is reset.
     SockmapFailed = 61, "sockmap_verdict", "failed";
     /// A host's SYN-ACK completed a flow that its sockets carry until userspace cuts it.
     CutHeld = 62, "cut_in", "held";
-    /// Bytes of a client behind its last request, or that request once more: dropped.
+    /// Bytes of a client after its last request, or that request once more: dropped.
     CutBehindRequest = 63, "cut_in", "behind_request";
     /// A packet to an address that has just moved here, of no flow and no socket of this machine: sent to the address'
     /// former owner, which drains.
@@ -169,17 +169,17 @@ reasons! {
     /// A SYN was left to the kernel: for its options, for a socket that has its addresses and ports, for an answer that
     /// leaves by another interface, or since userspace is not alive.
     PeekSynPassed = 68, "peek_in", "syn_passed";
-    /// The acknowledgement of a cookie, which says nothing more: dropped.
+    /// The acknowledgement of a cookie, without data: dropped.
     PeekAcknowledged = 69, "peek_in", "acknowledged";
     /// First data of a client was routed, and became the SYN to a host.
     PeekRouted = 70, "peek_in", "routed";
     /// First data of a client was given to a socket of the listener.
     PeekPassedUp = 71, "peek_in", "passed_up";
-    /// The kernel has made no socket of a cookie: passed, and answered with a reset.
+    /// The kernel has made no socket from a cookie: passed, and answered with a reset.
     PeekPassUpFailed = 72, "peek_in", "pass_up_failed";
     /// The client repeated its first data, and the SYN to the host was sent again.
     PeekSynRepeated = 73, "peek_in", "syn_repeated";
-    /// Bytes behind the first data, while that is not acknowledged, or a SYN of a connection that is carried already:
+    /// Bytes after the first data, while that is not acknowledged, or a SYN of a connection that is carried already:
     /// dropped, the client repeats what it needs.
     PeekEarly = 74, "peek_in", "early";
     /// A host's SYN-ACK became the client's first data.
@@ -189,19 +189,19 @@ reasons! {
     PeekOverwritten = 76, "peek_in", "overwritten";
     /// A host refused a connection, or agreed to other options than the client: the client's repetition is passed up.
     PeekRefused = 77, "peek_in", "refused";
-    /// A client that has said nothing yet asked whether we are there, and was answered.
+    /// A client that has sent nothing yet sent a keep-alive probe, and was answered.
     PeekProbe = 78, "peek_in", "probe";
     /// A packet that could not be changed: dropped.
     PeekFailed = 79, "peek_in", "failed";
-    /// A host has an old connection of the same addresses and ports, and asks about it (RFC 5961): it was reset, and the
-    /// SYN sent again.
+    /// A host has an old connection of the same addresses and ports, and sent a challenge (RFC 5961): the old
+    /// connection was reset, and the SYN sent again.
     PeekChallenged = 80, "peek_in", "challenged";
-    /// The segment behind first data was put to it, which waits for a host.
+    /// The segment after first data that waits for a host was appended to it.
     PeekAppended = 81, "peek_in", "appended";
     /// A client gave up a connection that waited for a host.
     PeekGivenUp = 82, "peek_in", "given_up";
-    /// A segment without a socket whose numbers are no cookie's, or, without timestamps, one of a source that has sent many
-    /// of these: passed, and answered with a reset.
+    /// A segment without a socket whose numbers are no cookie's. Without timestamps, also one of a source that has sent
+    /// many of these: passed, and answered with a reset.
     PeekCookieWrong = 83, "peek_in", "cookie_wrong";
     /// The first segment of a head or hello that goes on in the next one: kept until that has come.
     PeekKept = 84, "peek_in", "kept";

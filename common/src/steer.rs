@@ -1,22 +1,22 @@
-//! Steering: which listening socket takes a new connection to an address and port.
+//! Steering: which listening socket gets a new connection to an address and port.
 //!
 //! `sk_lookup` looks the packet's destination up in a longest-prefix-match trie keyed by port and address, and
 //! assigns the connection to a listening socket of ours. Minimum kernel: 5.9 (`net/core/filter.c`, `sk_lookup`).
 
-/// Bits of a [`SteerKey`] in front of the address: port and family are always matched exactly.
+/// Bits of a [`SteerKey`] before the address: port and family are always matched exactly.
 pub const STEER_FIXED_BITS: u32 = 32;
 
-/// Slot of the socket that takes IPv4 connections; any member of its reuseport group will do, the kernel spreads from
-/// there.
+/// Slot of the socket that gets IPv4 connections. Any member of its reuseport group will do: the kernel distributes
+/// connections from there.
 ///
-/// One socket cannot take both: binding an IPv6 socket to anything but `::` makes it IPv6-only
-/// (`net/ipv6/af_inet6.c`, `__inet6_bind`), and `::` could be reached from outside.
+/// One socket cannot get both: binding an IPv6 socket to anything but `::` makes it IPv6-only (`net/ipv6/af_inet6.c`,
+/// `__inet6_bind`), and `::` could be reached from outside.
 pub const SLOT_V4: u32 = 0;
 
-/// Slot of the socket that takes IPv6 connections.
+/// Slot of the socket that gets IPv6 connections.
 pub const SLOT_V6: u32 = 1;
 
-/// Most listening sockets that can stand in the `STEER_LISTENERS` sockmap.
+/// Most listening sockets in the `STEER_LISTENERS` sockmap.
 pub const MAX_LISTENER_SLOTS: u32 = 64;
 
 /// Most address:port or prefix:port bindings.

@@ -32,22 +32,22 @@ pub mod state {
     pub const CUT: u32 = 4;
     /// The flow cannot be cut, for the reason in [`super::CutFlow::ineligible`]. Leg B is an ordinary connection.
     pub const INELIGIBLE: u32 = 5;
-    /// The flow is being ended, by userspace or since its sockets' process has died: packets are dropped, our resets go
-    /// out.
+    /// The flow is being ended, by userspace or because its sockets' process has died. Packets are dropped; our resets
+    /// go out.
     pub const CLOSING: u32 = 6;
     /// The flow's entries of `CUT_CT` are being removed: the slot may not be reused before that is done.
     pub const DELETING: u32 = 7;
     /// Both legs are known and agree, and their sockets carry the flow: userspace cuts it later, if at all. While an
     /// entry of `CUT_CT` leads here, packets are dropped.
     pub const HELD: u32 = 8;
-    /// The flow is another balancer's, kept here for the case that its addresses move to this machine: the first packet
-    /// that arrives for it makes it `CUT`.
+    /// The flow is another balancer's, kept here in case its addresses move to this machine: the first packet that
+    /// arrives for it makes it `CUT`.
     pub const SHADOW: u32 = 9;
-    /// A CPU has the host's SYN-ACK in hand, and completes the flow; a copy of it at another CPU is dropped.
+    /// A CPU is handling the host's SYN-ACK and completes the flow; a copy of it at another CPU is dropped.
     pub const PAIRING: u32 = 10;
 }
 
-/// Why a flow was not cut. The number stands in [`CutFlow::ineligible`].
+/// Why a flow was not cut. The number is in [`CutFlow::ineligible`].
 pub mod ineligible {
     /// Leg A's handshake was not seen by a program: a client on this machine, or an interface without programs.
     pub const NO_HANDSHAKE: u8 = 1;
@@ -59,7 +59,7 @@ pub mod ineligible {
     pub const TIMESTAMPS: u8 = 4;
     /// One leg has selective acknowledgements and the other not.
     pub const SACK: u8 = 5;
-    /// The host takes smaller segments than the client was told.
+    /// The host accepts smaller segments than the MSS that the client was offered.
     pub const MSS: u8 = 6;
     /// A SYN or SYN-ACK had malformed options.
     pub const MALFORMED: u8 = 7;
@@ -70,7 +70,7 @@ pub mod ineligible {
     pub const FRAGMENTS: u8 = 9;
     /// The host has refused the connection that a program had begun ([`crate::peek`]).
     pub const REFUSED: u8 = 10;
-    /// The host has left each SYN of such a connection without an answer.
+    /// The host has not answered any SYN of such a connection.
     pub const SILENT: u8 = 11;
 }
 
@@ -107,31 +107,31 @@ pub const SYN_ON_LIVE_FLOW: u32 = 512;
 /// An ICMP message has said that this direction's packets exceed the path MTU to the client: routers may fragment them
 /// (IPv4).
 pub const MTU_EXCEEDED: u32 = 2048;
-/// Packets of this direction cannot be made fragmentable, for the host's GSO super-packets have no IP identification:
-/// the host gets the router's ICMP message instead.
+/// Packets of this direction cannot be made fragmentable, because the host's GSO super-packets have no IP
+/// identification: the host gets the router's ICMP message instead.
 pub const NO_IP_ID: u32 = 4096;
 
 /// The flow was cut late, in the middle of its streams ([`super::late`]): it has an idle timeout of its own. A flag of
 /// the client's direction.
 pub const CUT_LATE: u32 = 16_384;
 
-/// The offset that is added to the host's TSval is not known: the host's first packet says it. A flag of the host's
+/// The offset that is added to the host's TSval is not known: the host's first packet shows it. A flag of the host's
 /// direction, of flows that are cut late.
 pub const TS_DELTA_UNKNOWN: u32 = 32_768;
 
-/// The direction's numbers are not known, for another balancer has carried the flow: the next packet of the direction
-/// says them.
+/// The direction's numbers are not known, because another balancer has carried the flow: the direction's next packet
+/// shows them.
 pub const RESYNC: u32 = 65_536;
 
-/// The client's stream has ended with what leg B's socket delivers, a request that is its connection's last, and nothing
-/// of its payload is forwarded. A flag of the client's direction, set by userspace before leg B is connected.
+/// The client's stream ends with the bytes that leg B's socket delivers: its connection's last request. None of its
+/// later payload is forwarded. A flag of the client's direction, set by userspace before leg B is connected.
 pub const LAST_REQUEST: u32 = 131_072;
 
 /// The program has the client's first data, and sends it when the host's SYN-ACK comes. A flag of the client's direction.
 pub const FIRST_DATA_HELD: u32 = 262_144;
 
-/// Userspace is taking the flow's entry out of `CUT_CT`: nobody else does, or the entry of a later connection might be
-/// taken out in its place. Never together with [`SUPERSEDED`].
+/// Userspace is removing the flow's entry from `CUT_CT`. No other may remove it, or a later connection's entry might be
+/// removed in its place. Never together with [`SUPERSEDED`].
 pub const BEING_REMOVED: u32 = 524_288;
 
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
@@ -195,7 +195,7 @@ impl FlowRef {
 pub struct DirState {
     /// Packets forwarded, super-packets counted as one.
     pub packets: u64,
-    /// Bytes of the stream that have come past, each once.
+    /// Bytes of the stream that have passed, each counted once.
     pub bytes: u64,
     /// How many of `bytes` userspace has added to its totals. Written by userspace.
     pub accounted: u64,
@@ -203,7 +203,7 @@ pub struct DirState {
     pub last_seen: u32,
     /// Highest acknowledgement number that the sender has written, in the numbers of the leg it arrives on.
     pub ack: u32,
-    /// Sequence number behind the sender's last byte, or behind its FIN, in the numbers of the leg it arrives on.
+    /// Sequence number after the sender's last byte, or after its FIN, in the numbers of the leg it arrives on.
     pub snd_max: u32,
     /// Client's direction: the latest TSval written into a packet. Host's direction: the clock of leg B's socket, less
     /// the milliseconds of `CLOCK_MONOTONIC`.
@@ -219,8 +219,8 @@ pub struct DirState {
 }
 
 impl DirState {
-    /// Sets [`SUPERSEDED`]: the caller takes this direction's tuple out of `CUT_CT`, for another connection has it now.
-    /// False where another CPU or userspace is doing so: who comes again finds it gone.
+    /// Sets [`SUPERSEDED`]: the caller removes this direction's tuple from `CUT_CT`, because another connection has it
+    /// now. False where another CPU or userspace is doing so; a later packet finds it gone.
     #[inline(always)]
     #[must_use]
     pub fn supersede(&mut self) -> bool {
@@ -282,9 +282,9 @@ pub struct CutFlow {
     pub handoff_state: u16,
     /// Tick at which userspace made the entry. A tick is 2^20 ns of `CLOCK_MONOTONIC`, modulo 2^32.
     pub started: u32,
-    /// Sequence number on leg B behind the last byte that leg B's socket has to deliver, as far as userspace knows.
+    /// Sequence number on leg B after the last byte that leg B's socket has to deliver, as far as userspace knows.
     pub handoff_end: u32,
-    /// Sequence number on leg B behind the last byte that leg B's socket has sent.
+    /// Sequence number on leg B after the last byte that leg B's socket has sent.
     pub snd_nxt_b: u32,
     /// Sequence number of the first byte of the balancer's stream on leg B; of a flow with [`CUT_LATE`] see
     /// [`CutFlow::idle_limit`].
@@ -388,7 +388,7 @@ pub struct Handshake {
     pub ifindex: u32,
     /// MSS of the client.
     pub mss_client: u16,
-    /// MSS of the balancer, as the client was told.
+    /// MSS of the balancer, as offered to the client.
     pub mss_vip: u16,
     /// Window scale of the client, 0 without the option.
     pub scale_client: u8,
@@ -420,14 +420,14 @@ pub const OFFERED_SACK: u8 = 2;
 /// Option bit: timestamps.
 pub const OFFERED_TIMESTAMPS: u8 = 4;
 
-/// Event to userspace: a flow has ended, is a [`state::SHADOW`] no more, or was made by a program. Lost events are found by
-/// a sweep.
+/// Event to userspace: a flow has ended, is no longer a [`state::SHADOW`], or was made by a program. A sweep finds lost
+/// events.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEnded {
     /// Index into `CUT_FLOWS`.
     pub index: u32,
-    /// Time that the host has taken to accept a flow which a program has made and which begins now, in microseconds of
+    /// Time that the host needed to accept a flow which a program has made and which begins now, in microseconds of
     /// 1024 ns, at least 1; 0 in all other events.
     pub accepted_after: u32,
 }
@@ -438,7 +438,7 @@ pub struct FlowEnded {
 pub struct CutConfig {
     /// MSS that fits all interfaces that carry legs, and all hosts, over IPv4 (20 more than over IPv6). 0: no limit.
     pub mss: u32,
-    /// 1 while `CUT_CHAIN` has entries; otherwise it is not looked into.
+    /// 1 while `CUT_CHAIN` has entries; otherwise it is not looked up.
     pub has_moving_addresses: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The two handshakes: what each side offers, and how leg B is made to offer what leg A has.
 //!
-//! Leg A is accepted first. Leg B's SYN is then edited to offer nothing that leg A has not: the legs must agree on
-//! timestamps and selective acknowledgements, for their packets to be written in each other's form.
+//! Leg A is accepted first. Leg B's SYN is then edited to offer no option that leg A lacks. The legs must agree on
+//! timestamps and selective acknowledgements, so that their packets can be written in each other's form.
 
 use super::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS};
 use crate::net::header::{AT_FLAGS, AT_LENGTH, CWR, ECE, TCP_HEADER};
@@ -18,7 +18,7 @@ const MAX_SCALE: u32 = 14;
 /// rounding.
 const MIN_WINDOW_UNITS: u32 = 16;
 
-/// A first window that is large enough for any scale: it says little of a buffer that grows, and has no scale itself.
+/// A first window that is large enough for any scale: it says little about a buffer that grows. It has no scale.
 const LARGE_WINDOW: u32 = 0x8000;
 
 /// Whether a window of `window` bytes at first, in a scale of `from`, can be expressed in units of `1 << to`.
@@ -42,7 +42,7 @@ pub struct SynOptions {
     pub ts_val: u32,
 }
 
-/// Offsets of a SYN's or SYN-ACK's options, 0 for one that is absent. Of several of a kind, which nobody sends, the last.
+/// Offsets of a SYN's or SYN-ACK's options, 0 for one that is absent. If an option is repeated, the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynOptionOffsets {
     mss: u32,
@@ -97,7 +97,7 @@ pub fn read_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> O
 /// Reads the options of the header `tcp` at `at`, and where they are.
 #[inline(always)]
 pub fn find_options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<(SynOptions, SynOptionOffsets)> {
-    // Each by itself: copies of one number are linked to the verifier.
+    // Separately: copies of one number are linked to the verifier.
     let mut reading = OptionReader {
         mss: packet.hide_from_verifier(u32::from(DEFAULT_MSS)),
         scale: packet.hide_from_verifier(0),
@@ -139,7 +139,7 @@ pub fn limit_options<B: Buffer + ?Sized>(
         let old = packet.u16(offsets.mss + 2)?;
         let new = if old > mss { mss } else { old };
         packet.set_u16(offsets.mss + 2, new)?;
-        // At an odd offset, perhaps: counted as the lower half of a number there.
+        // May be at an odd offset: counted as the lower half of a number there.
         diff.u32_at(offsets.mss, u32::from(old), u32::from(new));
     }
     if offsets.scale != 0 && keep & OFFERED_SCALE == 0 {
@@ -167,7 +167,7 @@ fn pad_option<const LENGTH: u32, B: Buffer + ?Sized>(packet: &mut B, option: u32
     Some(())
 }
 
-/// Takes the request for ECN out of a SYN (RFC 3168, section 6.1.1): it would be agreed on one leg alone.
+/// Removes the request for ECN from a SYN (RFC 3168, section 6.1.1): only one leg would agree on it.
 #[inline(always)]
 pub fn clear_ecn<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<Diff> {
     let mut diff = Diff::default();

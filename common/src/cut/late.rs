@@ -1,8 +1,8 @@
 //! Late cut: a flow that its sockets have carried for a while is cut in the middle of its streams.
 //!
-//! The moment has to be quiet: both sockets have delivered and handed to userspace all that they have ever had, and
-//! userspace has nothing either. Then the next byte that leg A's socket would expect is the next that leg B's would
-//! send, and the other way round, whatever was taken from the streams or put into them before.
+//! The moment must be quiet: both sockets have delivered and handed over all that they have ever had, and userspace
+//! holds nothing. Then the next byte that leg A's socket expects is the next one that leg B's sends, and the other way
+//! round, whatever was removed from the streams or inserted before.
 
 use super::flow::{CUT_LATE, CutFlow, HANDED_OFF, LAST_REQUEST, PAIRED, TS_DELTA_UNKNOWN};
 
@@ -26,20 +26,20 @@ pub struct LateCut {
     pub carried: [u64; 2],
     /// Time without a packet after which the flow ends, in ticks.
     pub idle_limit: u32,
-    /// Whether nothing more of the client's may reach the host: the flow carries the rest of an answer.
+    /// Whether no further bytes of the client may reach the host: the flow carries the rest of an answer.
     pub is_last_request: bool,
     /// The current tick.
     pub now: u32,
 }
 
 impl LateCut {
-    /// Makes a held entry one of a cut flow, but for its state.
+    /// Makes a held entry one of a cut flow, except for its state.
     pub const fn apply_to(&self, flow: &mut CutFlow) {
         let [a, b] = self.sockets;
         flow.seq_delta_in = b.next_sent.wrapping_sub(a.next_expected);
         flow.seq_delta_out = a.next_sent.wrapping_sub(b.next_expected);
         flow.ts_delta_in = 0;
-        // Nothing is left to deliver: the sockets are silent from now on.
+        // All bytes are delivered: the sockets are silent from now on.
         flow.handoff_state = HANDED_OFF;
         flow.handoff_end = b.next_sent;
         flow.snd_nxt_b = b.next_sent;
@@ -66,7 +66,7 @@ impl CutFlow {
     /// Time without a packet after which the flow ends, in ticks; `None`: the one of all flows.
     #[must_use]
     pub const fn idle_limit(&self) -> Option<u32> {
-        // A flow that was cut late needs the numbers of its handshake no more, and their place is taken.
+        // A flow that was cut late no longer needs the numbers of its handshake, and their fields have other contents.
         if self.dirs[0].flags & CUT_LATE != 0 {
             Some(self.isn_b)
         } else {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     impl Proxied {
-        /// Number of the next byte of a stream on a leg, `more` bytes behind the cut.
+        /// Number of the next byte of a stream on a leg, `more` bytes after the cut.
         fn number(&self, stream: usize, leg: usize, more: u32) -> u32 {
             self.first[stream][leg]
                 .wrapping_add(self.passed[stream][leg])
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte behind the cut has the same place in its stream on either leg, whatever went before.
+        /// Every byte after the cut has the same place in its stream on either leg, whatever was sent before.
         #[test]
         fn a_late_cut_maps_the_next_byte_of_one_leg_to_the_next_of_the_other(
             proxied in proxied(),
@@ -186,7 +186,7 @@ mod tests {
             }
         }
 
-        /// The conversation is followed from the cut to its end, and its bytes are counted behind those carried before.
+        /// The conversation is followed from the cut to its end, and its bytes are counted after those carried before.
         #[test]
         fn a_flow_that_was_cut_late_is_followed_to_its_end(
             proxied in proxied(),

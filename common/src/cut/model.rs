@@ -121,7 +121,7 @@ fn packet() -> impl Strategy<Value = LegPacket> {
     )
         .prop_map(
             |((at, acked, fin), acknowledges, window, stamps, sack, (padding, sack_first))| {
-                // 40 bytes of options at most, and what a receiver without anything to acknowledge sends.
+                // 40 bytes of options at most, and the header of a receiver that has nothing to acknowledge.
                 let most = if stamps.is_some() { 3 } else { 4 };
                 let sack = if acknowledges {
                     sack.into_iter().take(most.min(2)).collect()

@@ -1,12 +1,12 @@
 //! Addresses that are moving between nodes by plan: for the time of a drain the former owner serves the connections that
 //! cannot move along, and the new owner sends it their packets.
 
-/// Roles of this machine for an address that moves: bits of [`MovingAddress::role`]. A machine has both while an address
-/// leaves whose former owner still drains.
+/// Roles of this machine for an address that moves: bits of [`MovingAddress::role`]. A machine has both while an
+/// address leaves whose former owner still drains.
 pub mod role {
     /// The address has left, or is leaving; its connections drain here.
     pub const FORMER_OWNER: u16 = 1;
-    /// The address comes, or has come; packets of no connection known here go to its former owner.
+    /// The address comes, or has come. Packets of connections that are not known here go to its former owner.
     pub const NEW_OWNER: u16 = 2;
 }
 

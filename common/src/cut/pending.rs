@@ -45,7 +45,7 @@ pub struct PendingFlow {
     pub route: u32,
     /// Number of the listener's name.
     pub listener: u16,
-    /// MSS that the client was told. Known from leg B's SYN on.
+    /// MSS that the client was offered. Known from leg B's SYN on.
     pub mss_vip: u16,
     /// Tick at which userspace made the entry.
     pub started: u32,
@@ -87,8 +87,8 @@ impl PendingFlow {
             .wrapping_sub(self.isn_client)
     }
 
-    /// Returns the entry as one in the carried phase, for whoever completes the flow: every field that differs is to be
-    /// written before the state says `CUT`.
+    /// Returns the entry as one in the carried phase, for the caller that completes the flow. Every field that differs
+    /// must be written before the state says `CUT`.
     #[inline(always)]
     pub fn as_carried(&mut self) -> &mut CutFlow {
         // SAFETY: size, alignment and the offsets of shared fields are asserted below; every bit pattern is a value of both.

@@ -17,7 +17,7 @@ pub struct HeaderRewrite {
     pub ack_delta: u32,
     /// Window scale of the packet's sender, as announced on its own leg.
     pub scale_from: u8,
-    /// Window scale that the packet's receiver applies to what comes on its leg.
+    /// Window scale that the packet's receiver applies to windows on its leg.
     pub scale_to: u8,
     /// Bytes beyond the packet's acknowledgement that the balancer acknowledges itself. The right edge of the window
     /// stays.
@@ -39,9 +39,9 @@ pub struct TimestampRewrite {
     pub written: Option<u32>,
 }
 
-/// A window in the other leg's scale, rounded down: a sender that is promised more than its receiver takes is beyond
-/// the window with its next sequence number, and its acknowledgements are dropped from then on (RFC 9293, section
-/// 3.10.7.4). Flows whose windows would round to nothing are not cut: [`super::handshake::fits_scale`].
+/// A window in the other leg's scale, rounded down. A sender that is promised more than its receiver accepts would
+/// exceed the window, and its acknowledgements would be dropped from then on (RFC 9293, section 3.10.7.4). Flows whose
+/// windows would round to nothing are not cut: [`super::handshake::fits_scale`].
 #[inline(always)]
 #[must_use]
 pub const fn rescale_window(window: u16, from: u8, to: u8, less: u32) -> u16 {
@@ -50,15 +50,15 @@ pub const fn rescale_window(window: u16, from: u8, to: u8, less: u32) -> u16 {
     if scaled > 0xffff { 0xffff } else { scaled as u16 }
 }
 
-/// Finds the options of the TCP header at `at` that [`tcp`] rewrites; `None` where they are malformed. For itself, and to be
-/// called first of all: the verifier follows this loop once for each state that it meets it in.
+/// Finds the options of the TCP header at `at` that [`tcp`] rewrites; `None` where they are malformed. It is separate
+/// and must be called first: the verifier follows this loop once for each state in which it reaches the loop.
 #[inline(always)]
 pub fn options<B: Buffer + ?Sized>(packet: &mut B, at: u32, tcp: &Tcp) -> Option<OptionOffsets> {
     find_options(packet, at + TCP_HEADER, tcp.length - TCP_HEADER)
 }
 
 /// Rewrites the TCP header at `at`, which `tcp` was read from, with its `options`, except its checksum, and returns the
-/// difference to that. `None` where the packet is too short; it is spoilt then.
+/// difference to that. `None` where the packet is too short; it is then damaged.
 #[inline(always)]
 pub fn tcp<B: Buffer + ?Sized>(
     packet: &mut B,

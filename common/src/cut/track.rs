@@ -15,11 +15,11 @@ pub enum FlowProgress {
     Reset,
 }
 
-/// How far an acknowledgement may be ahead of the noted sequence number: two packets of one direction on two CPUs at
-/// once may leave the lower number behind.
+/// How far an acknowledgement may be ahead of the recorded sequence number. Two packets of one direction on two CPUs at
+/// once may leave the lower number there.
 const MAX_ACK_AHEAD: u32 = 1 << 16;
 
-/// Attempts to move a number that other CPUs move, too: as many CPUs would have to work on one direction.
+/// Attempts to advance a number that other CPUs advance, too: that many CPUs would have to work on one direction.
 const MAX_CAS_TRIES: u32 = 4;
 
 /// The widest window that either end of either leg can have offered, twice: while userspace delivers what leg A's
@@ -31,13 +31,13 @@ fn max_window(flow: &CutFlow) -> u32 {
         larger(flow.scale_a & 15, flow.scale_a >> 4),
         larger(flow.scale_b & 15, flow.scale_b >> 4),
     );
-    // 14 is the most there is (RFC 7323, section 2.3), and half the numbers are behind.
+    // 14 is the largest scale (RFC 7323, section 2.3), and half of the numbers are in the past.
     if scale >= 14 { 1 << 30 } else { 0x1_fffe << scale }
 }
 
 /// Whether a packet of this flow can be from its sender: both numbers, as they leave, must lie in the two ends'
-/// windows. Any other packet is forwarded, for its receiver knows best, but changes nothing here; who guesses both
-/// numbers has to guess about as well as for the receiver itself (RFC 5961, section 5).
+/// windows. Any other packet is forwarded, because its receiver knows best, but changes nothing here. To guess both
+/// numbers is about as hard as a guess for the receiver itself (RFC 5961, section 5).
 ///
 /// While the numbers of the packet's own direction are unknown ([`RESYNC`]), none can be checked; while those of the
 /// other one are, the sequence number alone.
@@ -57,8 +57,8 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
     let (expected, sent) = if from_client {
         (flow.dirs[1].ack, flow.dirs[1].snd_max)
     } else {
-        // Leg B's socket delivers what came before the flow was cut: leg A's window at most, and what was consumed of
-        // it. Its number stands still then, and the client's goes round.
+        // Leg B's socket delivers the bytes that came before the cut: leg A's window at most, and those consumed from
+        // it. Its number does not move then, and the client's wraps.
         let (delivered, high) = (flow.snd_nxt_b.wrapping_sub(flow.seq_delta_in), flow.dirs[0].snd_max);
         let is_ahead = delivered.wrapping_sub(high) <= window / 2 + MAX_ACK_AHEAD / 2;
         (flow.dirs[0].ack, if is_ahead { delivered } else { high })
@@ -68,8 +68,8 @@ pub fn is_in_window(flow: &CutFlow, from_client: bool, seq: u32, ack: u32) -> bo
 }
 
 /// Takes the numbers of a direction with [`RESYNC`] from a packet of it, as a firewall does with a connection that it
-/// sees in the middle. Bytes that went before are not counted here. A SYN or a reset says nothing: anybody could send
-/// one.
+/// first sees in the middle of its streams. Bytes that went before are not counted here. A SYN or a reset proves
+/// nothing: any machine could send one.
 #[inline(always)]
 pub fn resync(flow: &mut CutFlow, from_client: bool, tcp: &Tcp, payload: u32) {
     let dir = &mut flow.dirs[if from_client { 0 } else { 1 }];
@@ -109,7 +109,7 @@ pub fn record(
             return FlowProgress::Reset;
         }
         // A sender that gives up with bytes in flight writes this number: accepted if they have all arrived. At any
-        // other number the receiver asks back, and an answer comes that is accepted (RFC 5961, section 3.2).
+        // other number the receiver sends a challenge, whose answer is accepted (RFC 5961, section 3.2).
         if tcp.seq == dir.snd_max {
             atomic::set(&mut dir.flags, RESET_TENTATIVE);
         }
@@ -154,8 +154,8 @@ fn advance(dir: &mut DirState, end: u32, is_fin: bool) {
         if !atomic::exchange(&mut dir.snd_max, high, end) {
             continue;
         }
-        // By position, so that a byte sent twice counts once. The FIN takes a number and is no byte; one that came
-        // before the flow was cut lies in front of all that comes.
+        // By position, so that a byte sent twice counts once. The FIN has a number and is no byte. A FIN that came
+        // before the cut precedes all later packets.
         let fin = if flags & EARLY_FIN == 0 {
             is_fin && flags & FIN_SEEN == 0
         } else {
@@ -163,7 +163,7 @@ fn advance(dir: &mut DirState, end: u32, is_fin: bool) {
         };
         let more = end.wrapping_sub(high).wrapping_sub(u32::from(fin));
         atomic::add(&mut dir.bytes, i64::from(more as i32) as u64);
-        // Nothing comes after a FIN: something that does shows that it was none of the sender's.
+        // No packet follows a real FIN: one that does shows that the FIN was not the sender's.
         if is_fin {
             atomic::set(&mut dir.flags, FIN_SEEN);
         } else if flags & FIN_SEEN != 0 {
@@ -225,7 +225,7 @@ mod tests {
                 let DirState {
                     snd_max: high, flags, ..
                 } = unsafe { *dir.0.get() };
-                // Not told here: the other thread would wait for ever.
+                // Not reported here: the other thread would wait for ever.
                 lost += u32::from((high, flags) != (101, FIN_SEEN));
             }
         });
@@ -373,7 +373,7 @@ mod tests {
                 let off = what.wrapping_sub(from);
                 off > window + MAX_ACK_AHEAD && off < 0u32.wrapping_sub(window + MAX_ACK_AHEAD)
             };
-            // One of the two numbers is wrong; a reset has only one that counts.
+            // One of the two numbers is wrong; in a reset only one counts.
             let at = model.first[dir][dir].wrapping_add(DATA);
             let other = model.first[1 - dir][dir].wrapping_add(DATA);
             let reset = flags & RST != 0;
@@ -382,7 +382,7 @@ mod tests {
             prop_assert_eq!(model.flow, before);
         }
 
-        /// A reset counts at the number that the receiver expects, and is doubted at the sender's next one.
+        /// A reset counts at the number that the receiver expects, and is not accepted at the sender's next one.
         #[test]
         fn a_reset_counts_where_the_receiver_takes_it(first in numbers(), dir in 0usize..2) {
             let mut model = Model::new(first);
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Data behind a FIN shows that the FIN was not the sender's: the connection goes on, and its end is still seen.
+    /// Data after a FIN shows that the FIN was not the sender's: the connection goes on, and its end is still seen.
     #[test]
     fn a_fin_that_is_overtaken_is_forgotten() {
         let mut model = Model::new([[7, 70], [700, u32::MAX]]);
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(model.acknowledge(0), FlowProgress::Finished);
     }
 
-    /// The client's FIN lies in front of what is forwarded; userspace has delivered it.
+    /// The client's FIN precedes the bytes that are forwarded; userspace has delivered it.
     #[test]
     fn an_early_fin_is_no_byte() {
         for bytes in [0, DATA] {

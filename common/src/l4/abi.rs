@@ -4,7 +4,7 @@ use crate::net::atomic;
 
 /// Slots of a table; prime.
 pub const SLOTS: u32 = 65_537;
-/// Value of a slot without a host: none may get a flow.
+/// Value of a slot without a host: its flows are refused.
 pub const NO_HOST: u16 = u16::MAX;
 /// Most tables of slots: services that share a cluster share one for each family.
 pub const MAX_TABLES: u32 = 2048;
@@ -34,7 +34,7 @@ pub const ALL_MACS: u64 = 0;
 pub mod mode {
     /// Source and destination are translated; the host's answers come back through us.
     pub const NAT: u8 = 0;
-    /// The packet goes to the host's Ethernet address, otherwise as it is; the host answers the client itself.
+    /// The packet goes to the host's Ethernet address, otherwise unchanged; the host answers the client itself.
     pub const DSR_L2: u8 = 1;
     /// The packet goes into an IPv4 or IPv6 tunnel to the host, which answers the client itself.
     pub const DSR_IPIP: u8 = 2;

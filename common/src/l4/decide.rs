@@ -124,8 +124,8 @@ fn has_ended<K: Maps>(kernel: &K, s: &mut PacketScratch, flow: &L4Flow, now: u32
 }
 
 /// Finds the entry for a client's packet of a flow that has begun, and promotes the flow once both sides have confirmed
-/// it; without room it stays where it is. `None` where the flow has to begin anew: its replies' key is another flow's
-/// by now, or a host that has not answered may not be the right one any more.
+/// it. Without room it stays where it is. `None` where the flow must begin again: its replies' key belongs to another
+/// flow by now, or a host that has not answered may be wrong now.
 #[inline(always)]
 fn confirm<'a, K: Maps>(
     kernel: &'a K,
@@ -146,7 +146,7 @@ fn confirm<'a, K: Maps>(
         }
     } else {
         track::record(flow, &s.seen, now);
-        // Nobody hears the host but the client. Three packets show a client that means it.
+        // Only the client hears the host. Three packets show a real client.
         if flow.packets >= 3 {
             promoted = kernel.promote(&s.seen.key, flow, None);
         }
@@ -182,7 +182,7 @@ fn forward_known<B: Buffer + ?Sized, K: Maps>(
     let way_back = kernel.reply_macs();
     let (ifindex, vlan) = kernel.ingress();
     if way_back != flow.macs || ifindex != flow.ifindex || vlan != flow.vlan {
-        // An overheard packet, of a flow that another balancer has taken over from us.
+        // An overheard packet, of a flow that another balancer has taken over from this one.
         if !kernel.is_for_us() {
             return Verdict::new(Reason::L4Miss, Action::Pass);
         }
@@ -228,7 +228,7 @@ fn reachable_host<K: Maps>(kernel: &K, host: u32) -> Result<&Host, Reason> {
     }
 }
 
-/// Sends a client's packet to the flow's host, or tells its sender that it is too big.
+/// Sends a client's packet to the flow's host, or reports to its sender that it is too big.
 #[inline(always)]
 fn send_to_host<B: Buffer + ?Sized, K: Maps>(
     packet: &mut B,
@@ -339,8 +339,8 @@ fn may_be_of_own_connection(seen: &ParsedHeaders) -> bool {
 
 /// Verdict for a flow that cannot begin: the kernel, which has no socket there, answers with a reset or an ICMP error.
 ///
-/// Not passed are packets for an address that this machine only routes to, and those of connections that another node
-/// may have a host for.
+/// Dropped instead are packets for an address that this machine only routes to, and those of connections that another
+/// node may have a host for.
 #[inline(always)]
 fn refuse<K: Maps>(kernel: &K, seen: &ParsedHeaders, reason: Reason) -> Verdict {
     let begins = seen.key.protocol == UDP || seen.is_syn();
@@ -401,8 +401,8 @@ fn begin_flow<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s: &mut P
     send_to_host(packet, kernel, &s.seen, &mut s.out, &s.forward_flow, Reason::L4Opened)
 }
 
-/// Whether a host is told that its packet was too big for the way to the client. It would lower the path MTU of the
-/// balancer's address, and so of all clients, for ten minutes; and anybody can send such a message.
+/// Whether a host gets the message that its packet was too big for the path to the client. It would lower the path MTU
+/// of the balancer's address, and so of all clients, for ten minutes; and any machine can send such a message.
 ///
 /// IPv4: never. Routers may fragment the flow's packets from now on. IPv6, where no router fragments (RFC 8200, section
 /// 5): of established flows alone, of TCP where the quoted number may be under way; no host goes below 1280 bytes.
@@ -427,8 +427,8 @@ fn concerns_host<B: Buffer + ?Sized, K: Maps>(
                 .is_some_and(|seq| may_be_under_way(seq, flow.ack)))
 }
 
-/// Whether a segment may be under way to a receiver whose last acknowledgement is `ack`: behind it by what may have been
-/// acknowledged since it was sent, or before it by a large window.
+/// Whether a segment may be under way to a receiver whose last acknowledgement is `ack`. It may be earlier by bytes
+/// acknowledged since it was sent, or later by a large window.
 #[inline(always)]
 const fn may_be_under_way(seq: u32, ack: u32) -> bool {
     const MOST: u32 = 4 << 20;
@@ -449,7 +449,7 @@ fn forward_icmp_error<B: Buffer + ?Sized, K: Maps>(packet: &mut B, kernel: &K, s
     let flow = match find_flow(kernel, &s.reverse_key) {
         Some(flow) => *flow,
         None => match choose(kernel, &s.reverse_key) {
-            // The host answered by itself: it is the one to hear of it.
+            // The host answered by itself, so the host gets the message.
             Some((service, host)) if service.mode != mode::NAT && host != u32::from(NO_HOST) => L4Flow {
                 host,
                 mode: service.mode,

@@ -2,7 +2,7 @@
 //!
 //! A router quotes the beginning of the packet that it could not forward. In mode `nat` that is the packet as we sent
 //! it, and its sender knows it by the addresses and ports that it wrote itself. In the other modes the host answered
-//! the client by itself, and the quoted packet is the host's own: the error goes on to it as it is.
+//! the client by itself, and the quoted packet is the host's own: the error is forwarded to it unchanged.
 
 use super::abi::L4Flow;
 use crate::net::addresses::write_addresses;
@@ -24,7 +24,7 @@ pub struct QuotedPacket {
     pub l4: u32,
 }
 
-/// Whether a packet is a whole ICMP message of the IP version that carries it.
+/// Whether a packet is a whole ICMP message of the address family that carries it.
 #[inline(always)]
 #[must_use]
 pub fn is_icmp(seen: &ParsedHeaders) -> bool {

@@ -43,7 +43,7 @@ pub trait Maps: shield::ShieldMaps {
     fn record_fragment(&self, fragment: &Fragment, ports: u32);
     /// Counts a packet of a service.
     fn count_packet(&self, service: u16, bytes: u32, direction: Direction);
-    /// Whether anybody may want packets to a port: a service, or a host that answers a source port of ours.
+    /// Whether packets to a port may be wanted: by a service, or by a host that answers a source port of ours.
     fn is_service_port(&self, port_protocol: PortBit) -> bool;
     /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
     fn reply_macs(&self) -> [u32; 3];
@@ -61,7 +61,7 @@ pub enum LocalSocket {
     /// None, or one that waits for connections.
     #[default]
     None,
-    /// A UDP socket that receives from anybody.
+    /// A UDP socket that receives from any sender.
     Unconnected,
     /// A socket whose peer is the packet's sender.
     Connected,

@@ -88,15 +88,15 @@ pub struct ModelShieldMaps {
 #[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
 fn find<'a>(flows: &'a Flows, key: &Key) -> Option<&'a mut L4Flow> {
     let flow: *mut L4Flow = &raw mut **flows.borrow_mut().get_mut(key)?;
-    // SAFETY: in a box, which neither moves nor goes while a packet is looked at, but for `end` and `promote`, after
-    // which nobody asks for it again. One thread.
+    // SAFETY: in a box, which is neither moved nor freed while a packet is read, except by `end` and `promote`, after
+    // which it is not read again. One thread.
     Some(unsafe { &mut *flow })
 }
 
 #[allow(clippy::mut_from_ref, reason = "as of an element of a kernel's map")]
 fn element<T: Default>(of: &RefCell<HashMap<u32, Box<T>>>, at: u32) -> &mut T {
     let element: *mut T = &raw mut **of.borrow_mut().entry(at).or_default();
-    // SAFETY: in a box, which neither moves nor goes. One thread.
+    // SAFETY: in a box, which is neither moved nor freed. One thread.
     unsafe { &mut *element }
 }
 
@@ -212,7 +212,7 @@ impl Maps for ModelMaps {
     }
 
     fn promote(&self, key: &Key, flow: &L4Flow, reverse: Option<(&Key, &L4Flow)>) -> bool {
-        // The entries among those that have begun stay, for the program may still read them.
+        // The entries of flows that have begun stay, because the program may still read them.
         for (key, flow) in reverse.into_iter().chain([(key, flow)]) {
             self.established.borrow_mut().insert(*key, Box::new(*flow));
         }

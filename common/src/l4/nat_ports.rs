@@ -9,11 +9,11 @@ use crate::net::target::PortBit;
 use crate::net::tuple::flow_hash;
 use crate::{Reason, hash};
 
-/// Source ports that are tried for a new flow of mode `nat`: with two in three taken, one flow in a thousand finds
+/// Source ports that are tried for a new flow of mode `nat`: with two in three in use, one flow in a thousand finds
 /// none.
 const MAX_PORT_TRIES: u32 = 16;
-/// Number of the first tries, which are always the same ports for a flow, and taken only if they are free. The later
-/// ones may also be taken from a flow that nobody has confirmed for a while.
+/// Number of the first tries, which are always the same ports for a flow, and used only if they are free. The later
+/// ones may also replace a flow that has not been confirmed for a while.
 const FIXED_TRIES: u32 = 8;
 
 /// Finds a source address and port for a new flow, and remembers the direction of its replies.
@@ -57,11 +57,11 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
         ports: 0,
         protocol: key.protocol,
     };
-    // From the client's own numbers: a flow that has been forgotten most often finds its port again.
+    // From the client's own numbers: a forgotten flow most often finds its port again.
     let start = flow_hash(&key);
     let mut tried = 0;
     while tried < MAX_PORT_TRIES {
-        // A hash for each try: draws that follow each other at a distance would meet the same crowded neighbourhood.
+        // A hash for each try: draws at a fixed distance would meet the same crowded ports.
         let mut draw = start.wrapping_add(u64::from(tried));
         if tried >= FIXED_TRIES {
             // Other ports at the next tick, should all of these be taken.
@@ -75,7 +75,7 @@ pub(super) fn allocate_port<K: Maps>(kernel: &K, s: &mut PacketScratch, service:
         let ours = first + (draw >> 32) as u32 % ports * step;
         s.reverse_key.destination = source;
         s.reverse_key.ports = port << 16 | (ours & 0xffff);
-        // A listener on a prefix may have it: its guard would take answers for a client's packets.
+        // A listener on a prefix may have it: its guard would mistake answers for a client's packets.
         if kernel.is_wildcard_guarded(PortBit::of(&s.reverse_key)) {
             continue;
         }

@@ -29,11 +29,11 @@ pub struct FastPath {
 
 /// Values of [`FastPath::class`].
 pub mod class {
-    /// Decided: [`super::FastPath::verdict`] stands, and nothing is left to do.
+    /// Decided: [`super::FastPath::verdict`] holds, and nothing is left to do.
     pub const DECIDED: u32 = 0;
     /// IPv4 packet with plain headers to a port that is guarded at some address.
     pub const GUARDED: u32 = 1;
-    /// IPv4 packet with plain headers that is denied and counted; a sample has still to be sent to userspace.
+    /// IPv4 packet with plain headers that is denied and counted; a sample must still be sent to userspace.
     pub const TELL: u32 = 2;
     /// IPv4 packet with plain headers to a port that is not guarded, and that some service may want.
     pub const SERVICE: u32 = 3;
@@ -55,8 +55,8 @@ impl FastPath {
     }
 }
 
-/// A first look at an IPv4 packet, before anything of it is written down: most packets of a machine are nobody's, and
-/// of those that are denied there may be very many.
+/// A first look at an IPv4 packet, before any of it is stored. Most packets of a machine belong to no listener or
+/// service, and there may be very many denied ones.
 #[inline(always)]
 pub fn fast_path<B: Buffer + ?Sized, K: Maps>(packet: &B, kernel: &K, l3: u32) -> FastPath {
     let (miss, denied) = (
@@ -111,7 +111,7 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
             HeaderKind::NotService(verdict) => return Some(verdict),
         }
         if kernel.is_port_guarded(PortBit::of(&s.seen.key)) {
-            // The rest of the datagram is the same guard's.
+            // The rest of the datagram belongs to the same guard.
             if s.seen.fragment == FIRST_FRAGMENT {
                 kernel.record_fragment(&fragment_key(&s.seen), s.seen.key.ports);
             }
@@ -144,7 +144,7 @@ pub fn parse_and_admit<B: Buffer + ?Sized, K: Maps>(
                 let passed = Verdict::new(Reason::ShieldPassed, Action::Pass);
                 return Some(answer_with_cookie(packet, kernel, s).unwrap_or(passed));
             }
-            // No service has a listener's port, and no answer of a host comes to it.
+            // No service has a listener's port, and no answer of a host arrives at it.
             Admission::PassToListener => return Some(Verdict::new(Reason::ShieldPassed, Action::Pass)),
             Admission::Continue => {}
         }
@@ -161,7 +161,7 @@ enum HeaderKind {
     Parsed,
     /// First fragment of a TCP segment with less than a TCP header, but with its ports.
     Truncated,
-    /// ICMP of the packet's IP version.
+    /// ICMP of the packet's address family.
     Icmp,
     /// Headers that no service's packet can have.
     NotService(Verdict),
@@ -226,8 +226,8 @@ fn overlaps_header<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders) -> bool
     seen.version == 4 && seen.key.protocol == TCP && packet.u16(seen.l3 + 6).is_some_and(|field| field & 0x1fff == 1)
 }
 
-/// Verdict on the first fragment of a TCP segment whose header is not whole (RFC 1858): dropped at a guarded port whatever
-/// `malformed` says. Put together by the kernel, the segment would be judged by nobody.
+/// Verdict on the first fragment of a TCP segment whose header is not whole (RFC 1858): dropped at a guarded port
+/// whatever `malformed` says. If the kernel reassembled it, no program would check the segment.
 #[inline(always)]
 fn refuse_truncated<K: Maps>(kernel: &K, version: u32, s: &mut PacketScratch) -> Verdict {
     if kernel.is_port_guarded(PortBit::of(&s.seen.key)) {
@@ -247,7 +247,7 @@ fn refuse_truncated<K: Maps>(kernel: &K, version: u32, s: &mut PacketScratch) ->
 }
 
 /// Verdict on a packet whose headers cannot be read, or are too many: passed to the kernel, unless the shield drops it
-/// here, lest it be a way around.
+/// here to prevent evasion.
 #[inline(always)]
 fn unparsable<K: Maps>(kernel: &K, reason: Reason) -> Verdict {
     if kernel.settings().is_some_and(|settings| settings.drop_unparsable != 0) {

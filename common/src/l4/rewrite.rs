@@ -6,12 +6,12 @@ use crate::net::checksum::ChecksumDiffs;
 use crate::net::packet::LATER_FRAGMENT;
 use crate::net::{Buffer, Diff, ParsedHeaders};
 
-/// Lets routers fragment an IPv4 packet (RFC 791). Its identification, which a sender that forbids fragments may leave at
-/// zero (RFC 6864, section 4.1), becomes the number of the flow's packet.
+/// Lets routers fragment an IPv4 packet (RFC 791). A sender that forbids fragments may leave the identification at zero
+/// (RFC 6864, section 4.1). It becomes the number of the flow's packet.
 #[inline(always)]
 fn allow_fragments<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: &L4Flow) -> Option<()> {
     const DONT_FRAGMENT: u32 = 0x4000;
-    /// Length above which a packet is taken for one that the kernel has merged: the usual MTU.
+    /// Length above which a packet counts as one that the kernel has merged: the usual MTU.
     const MAX_SINGLE_BYTES: u32 = 1500;
     let old = packet.u32(seen.l3 + 4)?;
     // The kernel drops a merged packet whose parts all have one identification and may be fragmented.
@@ -32,8 +32,8 @@ fn allow_fragments<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flo
     packet.set_u16(seen.l3 + 10, diff.apply_to(checksum))
 }
 
-/// Writes a flow's addresses into an IPv4 header and takes one hop away: one read and one write for all of it. `Err` as
-/// in [`translate`].
+/// Writes a flow's addresses into an IPv4 header and decrements the hop limit: one read and one write for all of it.
+/// `Err` as in [`translate`].
 #[inline(always)]
 fn translate_v4<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: &L4Flow) -> Result<Option<Diff>, bool> {
     let at = seen.l3 + 8;
@@ -53,8 +53,8 @@ fn translate_v4<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHeaders, flow: 
         .map(|()| diff))
 }
 
-/// Writes a flow's addresses and ports, and takes one hop away. `Err(true)`: no hop is left; `Err(false)`: the packet
-/// ends too early. The checksum of TCP or UDP is left to the caller.
+/// Writes a flow's addresses and ports, and decrements the hop limit. `Err(true)`: no hop is left; `Err(false)`: the
+/// packet ends too early. The checksum of TCP or UDP is left to the caller.
 #[inline(always)]
 pub fn translate<B: Buffer + ?Sized>(
     packet: &mut B,

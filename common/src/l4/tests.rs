@@ -129,7 +129,7 @@ fn run(maps: &ModelMaps, packet: &Packet, s: &mut PacketScratch) -> (u32, u32, V
     (verdict.reason(), verdict.action(), bytes)
 }
 
-/// Whether two checksums mean the same: 0 and 0xffff are the same number in ones' complement.
+/// Whether two checksums are equal: 0 and 0xffff are the same number in ones' complement.
 fn same(a: &[u8], b: &[u8], field: usize) -> bool {
     let sum = |bytes: &[u8]| u16::from_be_bytes([bytes[field], bytes[field + 1]]) % 0xffff;
     a.len() == b.len() && sum(a) == sum(b) && a[..field] == b[..field] && a[field + 2..] == b[field + 2..]
@@ -175,7 +175,7 @@ proptest! {
         prop_assert!(established.values().filter(|flow| flow.state & state::REPLY != 0).count() == 1);
     }
 
-    /// Flows to an address that moves have sources and ports of their group, and none of the others'.
+    /// Flows to an address that moves have sources and ports of their own group only.
     #[test]
     fn a_groups_flows_leave_from_its_sources(packets in prop::collection::vec(packet(), 1..40)) {
         let mut maps = ModelMaps::with_services(VIP4, VIP6);

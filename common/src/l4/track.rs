@@ -52,7 +52,7 @@ pub(super) fn is_reply_of(reply: &L4Flow, key: &Key) -> bool {
 }
 
 /// Whether a client's packet shows that it has heard the host, whose direction `reply` is. A forged source hears
-/// nothing: its flow stays among those that make room for others.
+/// nothing: its flow stays among those that may be evicted.
 #[inline(always)]
 #[must_use]
 pub fn confirms(seen: &ParsedHeaders, reply: &L4Flow) -> bool {

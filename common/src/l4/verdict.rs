@@ -14,7 +14,7 @@ pub enum Action {
     Drop = 1,
     /// Send the packet as [`SendInfo`] says.
     Send = 2,
-    /// Tell the packet's sender that [`SendInfo::mtu`] bytes are the most (ICMP).
+    /// Report to the packet's sender that [`SendInfo::mtu`] bytes are the maximum (ICMP).
     TooBig = 3,
 }
 

@@ -21,8 +21,8 @@ pub fn decrement_hop_limit<B: Buffer + ?Sized>(packet: &mut B, seen: &ParsedHead
 }
 
 /// Writes addresses into the IP header at `l3`; without a `source` that stays. Updates the checksum of an IPv4 header,
-/// also for the `hops` that the caller has taken off its hop limit, and returns the difference to the pseudo-header of
-/// TCP, UDP or ICMPv6.
+/// also for the `hops` that the caller has subtracted from its hop limit. Returns the difference to the pseudo-header
+/// of TCP, UDP or ICMPv6.
 #[inline(always)]
 pub fn write_addresses<B: Buffer + ?Sized>(
     packet: &mut B,

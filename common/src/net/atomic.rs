@@ -1,4 +1,4 @@
-//! Flags and numbers that packets on several CPUs change at the same time: none may take another's change along.
+//! Flags and numbers that packets on several CPUs change at the same time: no change may overwrite another one.
 //!
 //! A network card keeps the packets of a flow on one CPU; virtual interfaces leave them where their senders run.
 //! Minimum kernel: 5.12 (`BPF_ATOMIC`, `include/uapi/linux/bpf.h`).
@@ -19,7 +19,7 @@ pub fn clear(flags: &mut u32, bits: u32) {
     }
 }
 
-/// Replaces `old` by `new`, atomically; false, and nothing is changed, where another number stands.
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where the number differs.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
@@ -37,7 +37,7 @@ pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
     found == old
 }
 
-/// Replaces `old` by `new`, atomically; false, and nothing is changed, where another number stands.
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where the number differs.
 #[cfg(not(target_arch = "bpf"))]
 pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
     use core::sync::atomic::{AtomicU32, Ordering};

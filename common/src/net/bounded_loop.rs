@@ -2,13 +2,13 @@
 
 use super::hide::hidden;
 
-/// A loop of at most as many rounds as it is begun with: `begin`, then rounds while `next` returns true, then `end`, also
-/// where the rounds were left early.
+/// A loop of at most the number of rounds that it is begun with: `begin`, then rounds while `next` returns true, then
+/// `end`, also where the rounds ended early.
 ///
-/// Each implementation costs the verifier something else; [`Buffer::Loop`](super::Buffer::Loop) says which one a program
-/// can afford.
+/// The implementations have different costs for the verifier; [`Buffer::Loop`](super::Buffer::Loop) says which one a
+/// program can afford.
 pub trait BoundedLoop {
-    /// A loop that has not begun. It stays where it is: a loop of the kernel's is known to the verifier by its place.
+    /// A loop that has not begun. It must not move: the verifier knows a loop of the kernel's by its place.
     const NEW: Self;
 
     /// Begins a loop of at most `rounds` rounds.

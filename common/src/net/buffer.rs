@@ -44,8 +44,8 @@ pub trait Buffer {
         Some(())
     }
 
-    /// Returns `value` so that the kernel's verifier no longer knows what it can be. The verifier follows each value
-    /// that an offset can have on each path through a loop; forgetting them lets it see that all paths are alike.
+    /// Returns `value` so that the kernel's verifier no longer knows its bounds. The verifier follows each value that
+    /// an offset can have on each path through a loop; forgetting them lets it see that all paths are alike.
     #[inline(always)]
     fn hide_from_verifier(&self, value: u32) -> u32 {
         value
@@ -53,8 +53,8 @@ pub trait Buffer {
 
     /// Returns `value` so that the compiler knows nothing of it and the kernel's verifier all that it knew. LLVM likes
     /// to turn a loop that counts up into one that counts down from a negated number, and to drop the bits of a mask
-    /// that it can prove to be zero; verifiers before Linux 6.17 know nothing of a negated register (`BPF_NEG`,
-    /// kernel/bpf/verifier.c), and none of them can prove what LLVM can.
+    /// that it can prove to be zero. Verifiers before Linux 6.17 do not track a negated register (`BPF_NEG`,
+    /// kernel/bpf/verifier.c), and none of them can prove as much as LLVM.
     #[inline(always)]
     fn hide_from_compiler(&self, value: u32) -> u32 {
         value

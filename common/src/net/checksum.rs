@@ -8,7 +8,7 @@ use super::Buffer;
 pub struct Diff(u64);
 
 impl Diff {
-    /// An empty difference that the verifier takes for an unknown one (see [`Buffer::hide_from_verifier`]).
+    /// An empty difference that is unknown to the verifier (see [`Buffer::hide_from_verifier`]).
     #[inline(always)]
     #[must_use]
     pub fn unknown_zero<B: Buffer + ?Sized>(packet: &B) -> Self {
@@ -94,7 +94,7 @@ pub struct ChecksumDiffs {
     pub rest: Diff,
 }
 
-/// Checksum of `bytes`, as it stands in a header, with `start` added to the sum.
+/// Checksum of `bytes`, as it is in a header, with `start` added to the sum.
 #[cfg(test)]
 pub(crate) fn of(bytes: &[u8], start: u32) -> u16 {
     let mut sum = u64::from(start);
@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Random changes at random offsets: the incremental checksum equals one that is computed anew.
+        /// Random changes at random offsets: the incremental checksum equals one that is computed from all bytes.
         #[test]
         fn changes_add_up(
             mut bytes in prop::collection::vec(any::<u8>(), 20..60),

@@ -81,7 +81,7 @@ impl Tcp {
         self.flags & bits == bits
     }
 
-    /// Sequence number behind the packet's last byte, SYN and FIN included.
+    /// Sequence number after the packet's last byte, SYN and FIN included.
     #[inline(always)]
     #[must_use]
     pub const fn end(&self, payload: u32) -> u32 {

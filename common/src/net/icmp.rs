@@ -49,8 +49,8 @@ pub const fn is_error(version: u32, kind: u8) -> bool {
     }
 }
 
-/// Rewrites the quoted packet whose IP header is at `l3` and whose ports are at `l4`: no more than the eight bytes
-/// behind the IP header, which every router quotes. Returns the difference to the message's checksum.
+/// Rewrites the quoted packet whose IP header is at `l3` and whose ports are at `l4`: only the eight bytes after the IP
+/// header, which every router quotes. Returns the difference to the message's checksum.
 #[inline(always)]
 pub fn rewrite_quoted<B: Buffer + ?Sized>(
     packet: &mut B,

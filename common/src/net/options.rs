@@ -12,12 +12,12 @@ pub const SACK_PERMITTED: u8 = 4;
 pub const SACK: u8 = 5;
 /// Timestamps (RFC 7323).
 pub const TIMESTAMPS: u8 = 8;
-/// No-operation: padding in front of an option.
+/// No-operation: padding before an option.
 pub const NOP: u8 = 1;
 /// End of the option list.
 pub const END: u8 = 0;
 
-/// Most options in one header, padding included; more are taken for a malformed header. Linux, Windows, macOS and the
+/// Most options in one header, padding included; a header with more counts as malformed. Linux, Windows, macOS and the
 /// BSDs send eight at most.
 pub const MAX_OPTIONS: u32 = 12;
 
@@ -102,7 +102,7 @@ const TIMESTAMPS_ONLY: u32 = 0x0101_080a;
 /// Finds timestamps and selective acknowledgement among the `len` bytes of options at `start`.
 #[inline(always)]
 pub fn find_options<B: Buffer + ?Sized>(packet: &mut B, start: u32, len: u32) -> Option<OptionOffsets> {
-    // Each by itself: copies of one number are linked to the verifier.
+    // Separately: copies of one number are linked to the verifier.
     let mut found = OptionOffsets {
         timestamps: packet.hide_from_verifier(0),
         sack: packet.hide_from_verifier(0),

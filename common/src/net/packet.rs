@@ -18,7 +18,7 @@ pub struct ParsedHeaders {
     pub key: Key,
     /// Offset of the IP header.
     pub l3: u32,
-    /// Offset of the header behind the IP header.
+    /// Offset of the header after the IP header.
     pub l4: u32,
     /// Length of the IP packet, as its header says.
     pub length: u32,
@@ -39,15 +39,15 @@ pub struct ParsedHeaders {
 }
 
 impl ParsedHeaders {
-    /// Whether the packet wants to open a TCP connection.
+    /// Whether the packet is to open a TCP connection.
     #[inline(always)]
     #[must_use]
     pub fn is_syn(&self) -> bool {
         self.key.protocol == TCP && self.flags as u8 & (SYN | ACK | RST) == SYN
     }
 
-    /// Whether the sender can be told that the packet is too big, and wants to know: an IPv4 packet that may be
-    /// fragmented is simply lost, and one with options is rare.
+    /// Whether the sender can use a message that the packet is too big: an IPv4 packet that may be fragmented is simply
+    /// lost, and one with options is rare.
     #[inline(always)]
     pub fn accepts_too_big<B: Buffer + ?Sized>(&self, packet: &B) -> bool {
         if self.version == 4 {
@@ -74,11 +74,11 @@ impl ParsedHeaders {
 pub const NOT_FRAGMENTED: u32 = 0;
 /// Value of [`ParsedHeaders::fragment`]: the first fragment of a datagram.
 pub const FIRST_FRAGMENT: u32 = 1;
-/// Value of [`ParsedHeaders::fragment`]: a fragment behind the first one.
+/// Value of [`ParsedHeaders::fragment`]: a fragment after the first one.
 pub const LATER_FRAGMENT: u32 = 2;
 
-/// Reads the key of an IPv4 packet without options that is no fragment and carries a whole TCP or UDP header: of nearly
-/// all packets there are. `None` for others, which [`parse_ip`] and [`parse_ports`] read.
+/// Reads the key of an IPv4 packet without options that is no fragment and carries a whole TCP or UDP header, as nearly
+/// all packets are. `None` for others, which [`parse_ip`] and [`parse_ports`] read.
 #[inline(always)]
 pub fn parse_plain_key<B: Buffer + ?Sized>(packet: &B, l3: u32) -> Option<Key> {
     let [first, second, third, source, destination, ports, _, _, fourth, _] = packet.words(l3)?;
@@ -149,7 +149,7 @@ pub fn parse_ip<B: Buffer + ?Sized>(
 }
 
 /// Length of an IP packet whose header says `length`, not counting `header`. A packet that the kernel has merged may be
-/// longer than a header can say, which says 0 then ("BIG TCP", RFC 2675).
+/// longer than a header can say, which is then 0 ("BIG TCP", RFC 2675).
 #[inline(always)]
 const fn packet_length(length: u32, header: u32, l3: u32, frame: u32) -> u32 {
     if length == 0 && frame > u16::MAX as u32 {

@@ -14,7 +14,7 @@ pub struct SendInfo {
     pub xdp_ifindex: u32,
     /// VLAN of the packet; 0 for none.
     pub vlan: u32,
-    /// IP version of the tunnel; 0 for none.
+    /// Address family of the tunnel, 4 or 6; 0 for none.
     pub tunnel: u32,
     /// Outer source address.
     pub outer_source: [u32; 4],
@@ -35,8 +35,8 @@ pub struct SendInfo {
 }
 
 impl SendInfo {
-    /// Sets the Ethernet addresses, word by word: an array's copy becomes a call that goes byte by byte, for as long as
-    /// a look-up takes.
+    /// Sets the Ethernet addresses, word by word: a copy of an array becomes a call that goes byte by byte and costs as
+    /// much as a lookup.
     #[inline(always)]
     pub fn set_macs(&mut self, macs: &[u32; 3]) {
         let (a, b, c) = (macs[0], macs[1], macs[2]);

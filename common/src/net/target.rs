@@ -5,7 +5,7 @@ use super::tuple::Key;
 /// Words of `L4_PORT_BITMAP`: a bit for each port of TCP, then one for each of UDP.
 pub const PORT_BITMAP_WORDS: u32 = 2 * 65_536 / 64;
 
-/// Bit of a port in `L4_PORT_BITMAP`. Most packets of a machine are no service's: one load of this bit tells.
+/// Bit of a port in `L4_PORT_BITMAP`: one load shows whether a packet may be a service's, and most are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortBit {
     /// Index of the word in the map.

@@ -1,17 +1,17 @@
-//! "Packet too big", said to the sender of a packet that does not get to its receiver (RFC 1191, RFC 8201).
+//! "Packet too big": the message to the sender of a packet that does not get to its receiver (RFC 1191, RFC 8201).
 //!
-//! The message comes from the address that the packet was sent to, and quotes the packet's beginning: as much as every
-//! sender needs to know its own packet again.
+//! The message comes from the address that the packet was sent to, and quotes the packet's beginning: the part by which
+//! every sender recognises its own packet.
 
 use super::icmp::{ICMP_HEADER, V4_TOO_BIG, V4_UNREACHABLE, V6_TOO_BIG};
 use super::ip::{ICMP, ICMPV6, V4_HEADER, V6_HEADER};
 use super::{Buffer, Diff};
 
-/// Bytes of the quoted packet behind its IP header: a TCP header without options.
+/// Bytes of the quoted packet after its IP header: a TCP header without options.
 const QUOTED_TCP: u32 = 20;
 const HOPS: u32 = 64;
 
-/// Length of the IP and ICMP headers in front of the quoted packet.
+/// Length of the IP and ICMP headers before the quoted packet.
 #[inline(always)]
 #[must_use]
 pub const fn headers_length(version: u32) -> u32 {
@@ -38,7 +38,7 @@ pub struct TooBig<'a> {
     pub mtu: u32,
 }
 
-/// Writes the message's IP and ICMP headers at `l3`; the quoted packet stands behind them and ends the packet.
+/// Writes the message's IP and ICMP headers at `l3`; the quoted packet follows them and ends the packet.
 #[inline(always)]
 pub fn write<B: Buffer + ?Sized>(packet: &mut B, l3: u32, about: &TooBig<'_>) -> Option<()> {
     let TooBig {

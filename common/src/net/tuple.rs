@@ -2,7 +2,7 @@
 
 use crate::hash;
 
-/// Seed of the flow hash, equal on every balancer, so that they agree without talking.
+/// Seed of the flow hash, equal on every balancer, so that they agree without messages.
 const FLOW_HASH_SEED: u64 = 0x6c34_7369_676e_616c;
 
 /// Whether an address is an IPv4-mapped one.

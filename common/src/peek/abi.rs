@@ -29,18 +29,18 @@ pub const MAX_PEEK_PENDING: u32 = 16_384;
 /// Value of [`PeekPending::flow`] of a connection that has no flow yet: its first data is not whole.
 pub const NO_FLOW: u32 = u32::MAX;
 
-/// Entries of `PEEK_DONE`: connections whose first data was delivered or passed up, the latest.
+/// Entries of `PEEK_DONE`: the latest connections whose first data was delivered or passed up.
 pub const MAX_PEEK_DONE: u32 = 65_536;
 
-/// Entries of `PEEK_GUESSES`: sources that have sent wrong cookies, the latest.
+/// Entries of `PEEK_GUESSES`: the latest sources that have sent wrong cookies.
 pub const MAX_PEEK_GUESSES: u32 = 16_384;
-/// Wrong cookies of a source in a second from which on those without timestamps are not believed for a while.
+/// Wrong cookies of a source in a second that make the program reject those without timestamps for a while.
 pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 
-/// MSS that clients are told over IPv4, where no interface says less: Ethernet's.
+/// MSS that clients are offered over IPv4, where no interface has less: Ethernet's.
 pub const MAX_CLIENT_MSS: u32 = 1460;
 
-/// Interfaces that answer SYNs without the kernel's word on routes, of each version of IP.
+/// Interfaces that answer SYNs without a route lookup in the kernel, of each address family.
 pub const MAX_ANSWERING: usize = 8;
 
 /// Most bytes of first data that are kept: two segments.
@@ -72,7 +72,7 @@ pub mod balance {
 
 /// Protocols by which a listener's connections are named.
 pub mod protocol {
-    /// None any more: SYNs are the kernel's, and connections with a cookie are passed up.
+    /// None any more: SYNs are left to the kernel, and connections with a cookie are passed up.
     pub const PASS_UP: u8 = 0;
     /// The Host of an HTTP/1 request.
     pub const HTTP: u8 = 1;
@@ -80,14 +80,14 @@ pub mod protocol {
     pub const TLS: u8 = 2;
 }
 
-/// Operand of the call of the kernel function `bpf_sk_assign_tcp_reqsk`, which userspace replaces: a number that no helper
-/// has.
+/// Operand of the call of the kernel function `bpf_sk_assign_tcp_reqsk`, which userspace replaces: a number that no
+/// helper has.
 pub const KFUNC_ASSIGN_REQUEST: u32 = 0x5b0c_0001;
-/// Likewise of `bpf_iter_num_new`.
+/// The same for `bpf_iter_num_new`.
 pub const KFUNC_LOOP_NEW: u32 = 0x5b0c_0002;
-/// Likewise of `bpf_iter_num_next`.
+/// The same for `bpf_iter_num_next`.
 pub const KFUNC_LOOP_NEXT: u32 = 0x5b0c_0003;
-/// Likewise of `bpf_iter_num_destroy`.
+/// The same for `bpf_iter_num_destroy`.
 pub const KFUNC_LOOP_DESTROY: u32 = 0x5b0c_0004;
 
 /// Functions of the kernel that the object calls, by the operands that stand for them.
@@ -135,7 +135,7 @@ pub struct PeekSuffixKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeekWildcard {
-    /// Bytes of the wildcard behind its star.
+    /// Bytes of the wildcard after its star.
     pub length: u32,
     /// Routes of the names in which the star stands for one label, and for several.
     pub routes: [PeekRoute; 2],
@@ -210,8 +210,8 @@ pub struct PeekHost {
     pub ifindex: u32,
     /// Connections begun by the program.
     pub begun: u64,
-    /// Connections begun by the program that userspace has seen: they are in `counted`, or over, or have never come to
-    /// be. Written by userspace.
+    /// Connections begun by the program that userspace has seen: they are in `counted`, or over, or were never
+    /// established. Written by userspace.
     pub settled: u64,
     /// Connections of the host, as userspace has counted them last.
     pub counted: u32,
@@ -237,7 +237,7 @@ impl PeekHost {
     #[must_use]
     pub const fn load(&self) -> u64 {
         let unseen = self.begun.wrapping_sub(self.settled);
-        // Numbers of several writers, read one after the other: never less than nothing.
+        // Numbers of several writers, read one after the other: the difference must not fall below zero.
         let unseen = if unseen >> 63 == 0 { unseen } else { 0 };
         self.counted as u64 + unseen
     }
@@ -247,7 +247,7 @@ impl PeekHost {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PeekPayload {
-    /// Number of the element's use: who has kept an older one finds that it is overwritten.
+    /// Number of the element's use: a reader with an older one finds that the element is overwritten.
     pub generation: u32,
     /// Number of bytes.
     pub length: u32,
@@ -258,7 +258,7 @@ pub struct PeekPayload {
 }
 
 impl PeekPayload {
-    /// The byte at `at`; one behind the payload's end may be anything.
+    /// The byte at `at`; a byte after the payload's end may have any value.
     #[inline(always)]
     #[must_use]
     pub fn byte(&self, at: u32) -> u8 {
@@ -279,8 +279,8 @@ impl PeekPayload {
     }
 }
 
-/// Reading of first data: the one element of `PEEK_READING`. In a map and not on the stack, so that the verifier takes
-/// each step for the same.
+/// Reading of first data: the one element of `PEEK_READING`. It is in a map and not on the stack, so that all steps are
+/// the same to the verifier.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PeekReading {
@@ -290,9 +290,9 @@ pub struct PeekReading {
     pub request: RequestReader,
     /// State of the reading of a hello.
     pub hello: HelloReader,
-    /// State of the name's being turned around.
+    /// State of the reversal of the name.
     pub reverser: NameReverser,
-    /// The name, turned around.
+    /// The name, reversed.
     pub suffix: PeekSuffixKey,
     /// The connection in the making.
     pub pending: PeekPending,
@@ -306,7 +306,7 @@ pub struct PeekReading {
     pub checksum: u32,
 }
 
-/// Search of the host with the fewest connections for its weight: hosts take turns, so that equals get as many.
+/// Search of the host with the fewest connections for its weight. Hosts get turns, so that equal ones get equally many.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PeekLeast {
@@ -372,7 +372,7 @@ pub struct PeekPending {
     pub generation: u32,
     /// Element of `PEEK_HOSTS`.
     pub host: u32,
-    /// SYNs sent to the host, but for those behind a challenge.
+    /// SYNs sent to the host, except those after a challenge.
     pub attempts: u16,
     /// Value of `attempts` at the last challenge of the host's (RFC 5961, section 4) that was answered; 0 for none.
     pub challenged: u16,
@@ -380,7 +380,7 @@ pub struct PeekPending {
     pub asked: u32,
     /// TSval of the client's first data.
     pub ts_val: u32,
-    /// Window of the client's first data, as it stood in the header.
+    /// Window of the client's first data, as in its header.
     pub window: u16,
     /// MSS of the client, or a little less.
     pub mss: u16,
@@ -394,9 +394,9 @@ pub struct PeekPending {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeekGuesses {
-    /// Second that they are counted in: 2^30 ns of `CLOCK_MONOTONIC`.
+    /// Second in which they are counted: 2^30 ns of `CLOCK_MONOTONIC`.
     pub second: u32,
-    /// Second until which cookies without timestamps are not believed.
+    /// Second until which cookies without timestamps are not accepted.
     pub until: u32,
     /// Their number in that second.
     pub count: u64,
@@ -420,40 +420,40 @@ pub struct PeekConfig {
     pub ports: u32,
     /// Number of CPUs that have a share of flows, ports and payloads: the first ones.
     pub cpus: u32,
-    /// `OFFERED_*` bits: options that this machine's own sockets would take.
+    /// `OFFERED_*` bits: options that this machine's own sockets would accept.
     pub offers: u32,
     /// MSS that fits all interfaces of legs and all hosts, over IPv4.
     pub mss: u32,
-    /// Number of changes of the tables, odd while one is being made: routes, clusters and hosts that are read while it
-    /// changes do not belong together.
+    /// Number of changes of the tables, odd during a change: routes, clusters and hosts that are read while it changes
+    /// do not belong together.
     pub tables: u32,
     /// Number of nodes that divide the source ports of addresses that move, at least 1, and the remainder of this one's.
     pub nodes: u32,
     /// See `nodes`.
     pub slot: u32,
-    /// Interfaces that SYNs may be answered by, of those that they come by, where the kernel tells programs no routes
-    /// because it does not forward: of IPv4, and of IPv6. 0 for none.
+    /// Interfaces that may answer the SYNs that they receive, where the kernel reports no routes to programs because it
+    /// does not forward: of IPv4, and of IPv6. 0 for none.
     pub answering: [[u32; MAX_ANSWERING]; 2],
     /// 1: the program goes on when userspace has died.
     pub outlives: u32,
 }
 
-/// Ticks after a sign of life of userspace's from which on it is not alive: three seconds.
+/// Ticks after userspace's last heartbeat from which on it is not alive: three seconds.
 pub const LIFE_TICKS: u32 = 2861;
-/// Ticks after a sign of life from which on a program that outlives userspace frees flows by itself: 0.75 s.
+/// Ticks after a heartbeat from which on a program that outlives userspace frees flows by itself: 0.75 s.
 pub const ORPHAN_TICKS: u32 = 716;
-/// Ticks after the last sign of life for which a program goes on that outlives userspace: 26 days, half of what ticks count.
+/// Ticks after the last heartbeat for which a program that outlives userspace goes on: 26 days, half of the range.
 pub const MAX_ORPHAN_TICKS: u32 = u32::MAX / 2;
 
 impl PeekConfig {
-    /// Value of [`alive_until`](Self::alive_until) that is a sign of life at a tick.
+    /// Value of [`alive_until`](Self::alive_until) after a heartbeat at a tick.
     #[inline(always)]
     #[must_use]
     pub const fn sign_of_life(now: u32, outlives: bool) -> u32 {
         now.wrapping_add(if outlives { MAX_ORPHAN_TICKS } else { LIFE_TICKS })
     }
 
-    /// Whether the program goes on without userspace, which has died or stands still.
+    /// Whether the program goes on without userspace, which has died or does not run.
     #[inline(always)]
     #[must_use]
     pub const fn is_orphaned(&self, now: u32) -> bool {

@@ -1,9 +1,9 @@
-//! SYN cookies of the kernel peek (RFC 4987, section 3.6): everything that is to be known of a handshake, in the sequence
-//! number of the SYN-ACK and in the clock of its timestamps.
+//! SYN cookies of the kernel peek (RFC 4987, section 3.6): everything that must be known of a handshake, in the
+//! sequence number of the SYN-ACK and in the clock of its timestamps.
 //!
-//! The number is a keyed hash of the addresses, ports and the time (SipHash-1-3), plus the client's own number, plus the
-//! agreed options in the uppermost bits. With timestamps there are eight bits of options, and the other half of the hash
-//! shifts the clock that the client echoes: what a blind sender has to guess is 24 bits and 14 more. Without timestamps
+//! The number is a keyed hash of the addresses, ports and the time (SipHash-1-3), plus the client's own number, plus
+//! the agreed options in the uppermost bits. With timestamps there are eight bits of options, and the other half of the
+//! hash shifts the clock that the client echoes. A blind sender must guess 24 bits and 14 more. Without timestamps
 //! there are three bits of options, for the few forms of SYN that Windows sends, and 29 bits to guess.
 
 use crate::cut::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS};
@@ -13,13 +13,13 @@ use crate::net::Tuple;
 /// Nanoseconds of `CLOCK_MONOTONIC` in an epoch, as a power of two: 69 s. A cookie is good in its epoch and the next.
 pub const EPOCH_SHIFT_NS: u32 = 36;
 
-/// Age of an echoed clock up to which a cookie is believed.
+/// Age of an echoed clock up to which a cookie is accepted.
 const MAX_ECHO_AGE_MS: u32 = 140_000;
 
-/// Bytes by which a segment may be behind the first one and still be told for one of the same client.
+/// Bytes by which a segment may be after the first one and still count as one of the same client.
 const MAX_LATER_BYTES: u32 = 8192;
 
-/// MSS of a client, by the three bits that a cookie has for it: the next lower one is told the hosts.
+/// MSS of a client, by the three bits that a cookie has for it. Hosts are offered the next lower one.
 const MSS_STEPS: [u16; 8] = [536, 1200, 1300, 1360, 1400, 1440, 1452, 1460];
 
 /// Value of the four bits for the window scale where the client has none.
@@ -44,7 +44,7 @@ impl CookieHash {
         self.0 as u32
     }
 
-    /// Offset of the clock that the client is told from the milliseconds of `CLOCK_MONOTONIC`.
+    /// Offset of the client's clock, as sent to it, from the milliseconds of `CLOCK_MONOTONIC`.
     #[inline(always)]
     #[must_use]
     pub const fn clock(self) -> u32 {
@@ -56,22 +56,22 @@ impl CookieHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Standing {
-    /// Nobody who has got a cookie of late.
+    /// A sender that has got no cookie recently.
     Unknown = 0,
     /// A client whose next byte is its first one.
     First = 1,
-    /// A client, some bytes behind its first one.
+    /// A client, some bytes after its first one.
     Later = 2,
-    /// A client that asks whether we are there (keep-alive): one byte in front of its first one.
+    /// A client that checks whether we are there (keep-alive): one byte before its first one.
     Probe = 3,
 }
 
-/// Facts that a segment tells of the handshake before it.
+/// Facts about the earlier handshake that a segment shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieCheck {
     /// Place of the segment in the connection.
     pub standing: Standing,
-    /// Offset of the clock that the client was told.
+    /// Offset of the clock that was sent to the client.
     pub clock: u32,
     /// Options that the client has offered: an MSS that is not larger, the rest exactly.
     pub options: SynOptions,
@@ -141,7 +141,7 @@ pub struct Echo {
 #[inline(always)]
 #[must_use]
 pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32) -> Option<CookieCheck> {
-    // The number said is one less than the client acknowledges, and the client's first byte is one more than its own.
+    // The SYN-ACK's number is one less than the client's acknowledgement; the client's first byte follows its SYN.
     let found = echo.ack.wrapping_sub(echo.seq).wrapping_sub(hash.number());
     let low = if echo.ts_ecr.is_some() {
         LOW_WITH_TIMESTAMPS
@@ -158,7 +158,7 @@ pub fn check(hash: CookieHash, echo: &Echo, now_ms: u32) -> Option<CookieCheck> 
     } else {
         return None;
     };
-    // A segment that is `k` bytes behind borrows from the options: they are those of the number without `k`.
+    // A segment that is `k` bytes further borrows from the options: they are those of the number without `k`.
     let bits = if let Standing::Later = standing {
         found.wrapping_add(low + 1 - behind)
     } else {

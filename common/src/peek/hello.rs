@@ -14,7 +14,7 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u32 = 0;
 const ALPN: u32 = 16;
-/// Bytes in front of the session identifier: record and message headers, version and random.
+/// Bytes before the session identifier: record and message headers, version and random.
 const SESSION: u32 = 43;
 const MAX_SESSION_BYTES: u32 = 32;
 
@@ -38,7 +38,7 @@ pub struct HelloReader {
     /// End of the name, or of the list of protocols.
     part_end: u32,
     names: u32,
-    /// A number of [`KernelPeek`]: what memory holds may be any number.
+    /// A number of [`KernelPeek`]: memory may hold any number.
     outcome: u32,
 }
 
@@ -95,7 +95,7 @@ impl HelloReader {
     fn headers(&mut self, payload: &PeekPayload) -> KernelPeek {
         let length = payload.length;
         if length < 9 {
-            // Not worth the trouble: userspace waits for more.
+            // Not worth the effort: userspace waits for more.
             return if length > 0 && payload.byte(0) != HANDSHAKE {
                 KernelPeek::PassUp
             } else {

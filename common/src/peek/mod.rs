@@ -1,9 +1,9 @@
 //! Kernel peek: the first data of a connection is routed by a TC program, and no socket of this machine takes part.
 //!
-//! A SYN is answered by a cookie ([`cookie`]) and remembered nowhere. The first data, whose acknowledgement number proves
-//! that the client has got the cookie, is read ([`request`], [`hello`]) and its name looked up; the packet becomes the
-//! SYN to a host, and the host's SYN-ACK becomes the data. Whatever is not understood here is given to the kernel's TCP
-//! and so to userspace, which decides as it always does.
+//! A SYN is answered by a cookie ([`cookie`]) and not stored. The acknowledgement number of the first data proves that
+//! the client has got the cookie. The data is read ([`request`], [`hello`]) and its name looked up. The packet becomes
+//! the SYN to a host, and the host's SYN-ACK becomes the data. Any connection that is not understood here is given to
+//! the kernel's TCP and so to userspace, which decides as usual.
 
 pub mod abi;
 pub mod cookie;

@@ -79,7 +79,7 @@ impl PeekName {
     }
 }
 
-/// Key of `PEEK_WILDCARDS`, behind its length in bits: names below a wildcard begin as it does.
+/// Key of `PEEK_WILDCARDS`, after its length in bits: names below a wildcard begin as it does.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeekSuffix {
@@ -92,7 +92,7 @@ pub struct PeekSuffix {
 }
 
 impl PeekSuffix {
-    /// Without text.
+    /// A key without text.
     #[inline(always)]
     #[must_use]
     pub const fn empty(protocol: u8) -> Self {
@@ -104,22 +104,22 @@ impl PeekSuffix {
     }
 }
 
-/// Turns a name around, for the search of the wildcard that it ends with, in steps that a TC program can take one by one.
+/// Reverses a name, for the search of the wildcard that it ends with, in steps that a TC program can take one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct NameReverser {
-    /// Bytes turned around so far.
+    /// Bytes reversed so far.
     pub at: u32,
-    /// Bytes in front of the first dot, of those that have been read.
+    /// Bytes before the first dot, of those that have been read.
     pub first_label: u32,
     /// The byte that was read last.
     last: u32,
-    /// 1: the name is none that a wildcard stands for, because a label of it is empty.
+    /// 1: no wildcard matches the name, because one of its labels is empty.
     pub is_bad: u32,
 }
 
 impl NameReverser {
-    /// A name's end, as if a dot were behind it: an empty last label is found as the others are.
+    /// A name's end, as if a dot followed it: an empty last label is found as the others are.
     #[inline(always)]
     #[must_use]
     pub const fn new() -> Self {
@@ -131,7 +131,7 @@ impl NameReverser {
         }
     }
 
-    /// Reads a byte; false where there is none any more.
+    /// Reads a byte; false where none is left.
     #[inline(always)]
     pub fn step(&mut self, name: &PeekName, suffix: &mut PeekSuffix) -> bool {
         let (at, length) = (self.at, u32::from(name.length));

@@ -21,13 +21,13 @@ mod part {
     pub(super) const METHOD: u32 = 0;
     pub(super) const TARGET: u32 = 1;
     pub(super) const VERSION: u32 = 2;
-    /// The line feed behind a line's carriage return.
+    /// The line feed after a line's carriage return.
     pub(super) const LINE_FEED: u32 = 3;
     /// First byte of a line.
     pub(super) const LINE: u32 = 4;
     pub(super) const FIELD_NAME: u32 = 5;
     pub(super) const VALUE: u32 = 6;
-    /// Spaces in front of the Host's value.
+    /// Spaces before the Host's value.
     pub(super) const BEFORE_HOST: u32 = 7;
     pub(super) const HOST: u32 = 8;
     pub(super) const HOST_PORT: u32 = 9;
@@ -52,7 +52,7 @@ pub struct RequestReader {
     first: u32,
     fields: u32,
     hosts: u32,
-    /// A number of [`KernelPeek`]: what memory holds may be any number.
+    /// A number of [`KernelPeek`]: memory may hold any number.
     outcome: u32,
 }
 
@@ -266,7 +266,7 @@ mod tests {
             let mut bytes = bytes.map(|byte| 0x20 + byte % 0x5f);
             prop_assert!(is_printable(u64::from_le_bytes(bytes)));
             bytes[at] = odd;
-            // A byte of 0x7f or more may hide behind nothing; one below a space may let a neighbour seem odd, no more.
+            // A byte of 0x7f or more must not go undetected; one below a space may at most make its neighbour look odd.
             if !(0x20..0x7f).contains(&odd) {
                 prop_assert!(!is_printable(u64::from_le_bytes(bytes)));
             }

@@ -7,7 +7,7 @@ use crate::net::Target;
 pub const MAX_GUARDS: u32 = 2048;
 /// Size of `SHIELD_GUARD_PREFIXES`: a table of prefixes for each guard, and the one of [`GRACE_PERIOD_TABLE`].
 pub const MAX_PREFIX_TABLES: u32 = MAX_GUARDS + 1;
-/// Index of a table that no program asks for: writing it waits for all programs that run.
+/// Index of a table that no program reads: writing it waits for all programs that run.
 pub const GRACE_PERIOD_TABLE: u32 = MAX_GUARDS;
 /// Most addresses and ports that are guarded, each port of a range counted.
 pub const MAX_TARGETS: u32 = 131_072;
@@ -30,7 +30,7 @@ pub mod flag {
     pub const MALFORMED: u32 = 1;
     /// SYNs are answered with cookies while the listener's backlog is full.
     pub const COOKIES: u32 = 2;
-    /// The guard belongs to a layer-4 service, which knows itself which packets begin a flow.
+    /// The guard belongs to a layer-4 service, which decides itself which packets begin a flow.
     pub const SERVICE: u32 = 4;
     /// The guard has prefixes of its own.
     pub const PREFIXES: u32 = 8;
@@ -38,7 +38,7 @@ pub mod flag {
     pub const RATES: u32 = 16;
 }
 
-/// A token bucket, as the time that its tokens take (generic cell rate algorithm, ITU-T I.371).
+/// A token bucket, as the time that its tokens need (generic cell rate algorithm, ITU-T I.371).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
@@ -54,7 +54,7 @@ impl Limit {
     pub const fn new(per_second: u64, burst: u64) -> Self {
         const SECOND: u128 = 1_000_000_000;
         let each = (SECOND << 10) / if per_second == 0 { 1 } else { per_second as u128 };
-        // A bucket that takes longer than a century to fill is as good as one that does.
+        // A bucket that needs more than a century to fill is as good as one that needs exactly that.
         let burst = (each * burst as u128) >> 10;
         Self {
             unit_time: each as u64,
@@ -103,8 +103,8 @@ pub struct RateCell {
     pub full_at: [u64; 3],
 }
 
-/// Set of cells that sources hash to: value of `SHIELD_SOURCES`. A source whose buckets are full has nothing to lose,
-/// and makes room first.
+/// Set of cells that sources hash to: value of `SHIELD_SOURCES`. A source whose buckets are full loses nothing, and
+/// makes room first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
@@ -116,7 +116,7 @@ pub struct Bucket {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Secret seed of the hash, so that nobody can aim at another source's cell.
+    /// Secret seed of the hash, so that no attacker can aim at another source's cell.
     pub seed: u64,
     /// Number of [`Bucket`]s; 0: rates are not limited.
     pub buckets: u32,

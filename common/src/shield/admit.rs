@@ -36,7 +36,7 @@ pub trait ShieldMaps {
     fn conn_count(&self, key: &ConnCountKey) -> u32;
     /// Counts one more connection of the source at the guard.
     fn conn_opened(&self, key: &ConnCountKey);
-    /// Counts one connection less of the source at the guard.
+    /// Counts one connection fewer of the source at the guard.
     fn conn_closed(&self, key: &ConnCountKey);
     /// The counters of a guard.
     fn guard_stats(&self, guard: u32) -> Option<&mut GuardStats>;
@@ -159,7 +159,7 @@ pub fn admit<B: Buffer + ?Sized, K: ShieldMaps>(
     }
 }
 
-/// Finds the cell of a source, or takes one over for it.
+/// Finds the cell of a source, or claims one for it.
 #[inline(always)]
 fn source_cell<'a, K: ShieldMaps>(kernel: &K, bucket: &'a mut Bucket, tag: u64) -> &'a mut RateCell {
     let (at, is_new) = rate::find_cell(bucket, tag);
@@ -167,7 +167,7 @@ fn source_cell<'a, K: ShieldMaps>(kernel: &K, bucket: &'a mut Bucket, tag: u64) 
     rate::cell_at(bucket, at, (is_new != 0).then_some(tag))
 }
 
-/// Takes a packet and its bytes from what its source has left.
+/// Takes a packet and its bytes from the tokens that its source has left.
 #[inline(always)]
 fn charge_rates<K: ShieldMaps>(
     kernel: &K,
@@ -188,7 +188,7 @@ fn charge_rates<K: ShieldMaps>(
     None
 }
 
-/// Checks limits of connections for a packet that begins one, or a flow of UDP, and has been admitted otherwise: `Some`
+/// Checks limits of connections for a packet that begins one, or a flow of UDP, and has passed all other checks: `Some`
 /// if the source may not have another one.
 #[inline(always)]
 pub fn admit_connection<K: ShieldMaps>(kernel: &K, seen: &ParsedHeaders, s: &mut ShieldScratch) -> Option<Decision> {
@@ -229,7 +229,7 @@ pub fn count_conn_opened<K: ShieldMaps>(kernel: &K, seen: &ParsedHeaders, number
     }
 }
 
-/// Counts a connection less of the source: both sides have ended a flow of a service.
+/// Counts one connection fewer of the source: both sides have ended a flow of a service.
 #[inline(always)]
 pub fn count_conn_closed<K: ShieldMaps>(kernel: &K, seen: &ParsedHeaders, number: u32) {
     if let Some(guard) = kernel.guard(number)
@@ -240,8 +240,8 @@ pub fn count_conn_closed<K: ShieldMaps>(kernel: &K, seen: &ParsedHeaders, number
     }
 }
 
-/// Whether so many SYNs have come in this second that the socket is worth asking: below that its backlog does not fill,
-/// or the kernel answers the few that are too many with cookies of its own.
+/// Whether enough SYNs have come in this second to check the socket. Below that its backlog does not fill, or the
+/// kernel answers the few that are too many with cookies of its own.
 #[inline(always)]
 fn is_flood<K: ShieldMaps>(kernel: &K, guard: &Guard, number: u32) -> bool {
     let Some(flood) = kernel.syn_rate(number) else {
@@ -250,8 +250,8 @@ fn is_flood<K: ShieldMaps>(kernel: &K, guard: &Guard, number: u32) -> bool {
     let second = (kernel.clock_ns() >> 30) as u32;
     // A CPU whose clock is a tick behind is in the same second as the others.
     if second.wrapping_sub(flood.second) as i32 > 0 {
-        // A flood does not begin anew with each second: of one that has gone on for all of the last, the first SYN of
-        // this one is the next.
+        // A flood does not restart with each second. After a flood that has lasted for all of the previous second, the
+        // first SYN of this one continues it.
         let goes_on = flood.syns / 2 >= guard.syn_threshold && flood.second.wrapping_add(1) == second;
         flood.syns = if goes_on { guard.syn_threshold } else { 0 };
         flood.second = second;

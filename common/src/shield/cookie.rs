@@ -1,9 +1,9 @@
 //! SYN cookies: the SYN itself becomes the SYN-ACK, with a cookie for a sequence number.
 //!
 //! The cookie is the kernel's own (`bpf_tcp_gen_syncookie`, kernel 5.3), so that the client's acknowledgement makes a
-//! connection at the listening socket without anything having been remembered (RFC 4987, section 3.6). It holds the MSS
-//! and nothing else: such a connection has neither window scaling nor timestamps nor selective acknowledgements. The
-//! packet keeps its length: where the client's options stood, there is one and the end of the list.
+//! connection at the listening socket without any stored state (RFC 4987, section 3.6). It holds only the MSS: such a
+//! connection has neither window scaling nor timestamps nor selective acknowledgements. The packet keeps its length: in
+//! place of the client's options there are one option and the end of the list.
 
 use super::admit::ShieldMaps;
 use crate::net::checksum::ChecksumDiffs;
@@ -12,7 +12,7 @@ use crate::net::ip::{V4_HEADER, V6_HEADER};
 use crate::net::packet::NOT_FRAGMENTED;
 use crate::net::{Buffer, Diff, ParsedHeaders, SendInfo};
 
-/// Window of the SYN-ACK: what a client may send before the kernel has made the connection and announces its own
+/// Window of the SYN-ACK: bytes that a client may send before the kernel has made the connection and announces its own
 /// window.
 const COOKIE_WINDOW: u32 = 64_240;
 const HOPS: u8 = 64;
@@ -44,7 +44,7 @@ pub fn make_cookie<B: Buffer + ?Sized, K: ShieldMaps>(
     }
     i = 0;
     while i < MAX_TCP_HEADER_WORDS {
-        // A way out, and not a choice: of choices in a loop the verifier tries every combination.
+        // An exit, and not a choice: the verifier tries every combination of choices in a loop.
         if i >= seen.header_length / 4 {
             break;
         }
@@ -97,7 +97,7 @@ pub fn write_syn_ack<B: Buffer + ?Sized>(
     diff.u32(seen.seq, cookie);
     packet.set_u32(at + AT_SEQ, cookie)?;
     packet.set_u32(at, seen.key.ports.rotate_left(16))?;
-    // Addresses and ports have changed places: no sum over them is another one.
+    // Addresses and ports were swapped: sums over them stay the same.
     out.checksum_diffs = ChecksumDiffs {
         addresses: Diff::default(),
         rest: diff,

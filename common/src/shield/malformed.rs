@@ -9,7 +9,7 @@ use crate::net::{Buffer, ParsedHeaders};
 /// Control bits that must form a valid combination.
 const CHECKED_FLAGS: u32 = (FIN | SYN | RST | ACK | URG) as u32;
 
-/// Set of valid combinations of control bits, as netfilter has it (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
+/// Set of valid combinations of control bits, as in netfilter (`nf_conntrack_proto_tcp.c`, `tcp_valid_flags`).
 const VALID_FLAGS: u64 = 1 << SYN
     | 1 << (SYN | URG)
     | 1 << (SYN | ACK)
@@ -42,7 +42,7 @@ pub fn is_malformed<B: Buffer + ?Sized>(packet: &B, seen: &ParsedHeaders, frame:
         let Some(length) = packet.u16(seen.l4 + 4) else {
             return true;
         };
-        // 0: the length of a jumbogram, and of several datagrams that the kernel has put together (RFC 2675).
+        // 0: the length of a jumbogram, and of several datagrams that the kernel has merged (RFC 2675).
         let room = seen.length.wrapping_sub(seen.l4 - seen.l3);
         let length = u32::from(length);
         return length != 0 && (length < UDP_HEADER || (seen.fragment == NOT_FRAGMENTED && length > room));
@@ -59,8 +59,8 @@ fn is_land_attack(seen: &ParsedHeaders) -> bool {
             || (source[2] == destination[2] && source[1] == destination[1] && source[0] == destination[0]))
 }
 
-/// Whether the source address is none that a packet can come from (RFC 6890): all zero, loopback, multicast, broadcast,
-/// or an IPv4-mapped IPv6 address, which would be taken for IPv4 here.
+/// Whether no packet can come from the source address (RFC 6890): all zero, loopback, multicast, broadcast, or an
+/// IPv4-mapped IPv6 address, which would count as IPv4 here.
 #[inline(always)]
 fn is_impossible_source(seen: &ParsedHeaders) -> bool {
     let [a, b, c, d] = seen.key.source;

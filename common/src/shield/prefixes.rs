@@ -1,9 +1,9 @@
 //! A table of IPv4 and IPv6 prefixes: the verdict of the longest one that an address is in.
 //!
 //! A multibit trie whose nodes are compressed by bitmaps (Asai and Ohara: "Poptrie", SIGCOMM 2015). The first 16 bits
-//! of an address are the index of its first node, and each node decides 6 more. What a shorter prefix says has been
-//! written into the leaves below it, so the walk never turns back: one load for each node, and nothing to remember but
-//! the next index. An IPv4 address takes at most 3 nodes, an IPv6 address at most [`MAX_PATH_NODES`].
+//! of an address are the index of its first node, and each node decides 6 more. The verdict of a shorter prefix is
+//! written into the leaves below it, so the walk never turns back. Each node costs one load, and only the next index is
+//! kept. An IPv4 address needs at most 3 nodes, an IPv6 address at most [`MAX_PATH_NODES`].
 //!
 //! `signalbox_core::prefixes` builds the table. A table is never changed, only replaced as a whole.
 
@@ -22,20 +22,20 @@ pub const NODE_BITS: u32 = 6;
 pub const FIRST_V4: u32 = 0;
 /// Index of the first of the IPv6 nodes that are indexed directly.
 pub const FIRST_V6: u32 = 1 << DIRECT_BITS;
-/// Nodes that are indexed directly; all others stand behind them.
+/// Nodes that are indexed directly; all others follow them.
 pub const DIRECT_NODES: u32 = 2 << DIRECT_BITS;
-/// Most nodes on the path of an address: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros behind them.
+/// Most nodes on the path of an address: 16 and 19 times 6 bits are the 128 of IPv6, and two zeros after them.
 pub const MAX_PATH_NODES: u32 = 19;
 
 const _: () = assert!(DIRECT_BITS + NODE_BITS * MAX_PATH_NODES >= 128);
 const _: () = assert!(1 << NODE_BITS == u64::BITS);
 
-/// Node of the trie, decides the next 6 bits of an address: bit `i` of each mask is for the addresses whose 6 bits are
-/// `i`.
+/// Node of the trie. It decides the next 6 bits of an address: bit `i` of each mask is for the addresses whose 6 bits
+/// are `i`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Slots that lead to a child node; the other masks say nothing of these.
+    /// Slots that lead to a child node; the other masks do not apply to these.
     pub child: u64,
     /// Slots whose verdict is [`DENY`].
     pub deny: u64,
@@ -72,9 +72,9 @@ impl Nodes for [Node] {
 /// Looks up the verdict on an address, [`NO_MATCH`], [`DENY`] or [`ALLOW`]: words in host order, an IPv4 address in the
 /// last one.
 ///
-/// The address is shifted through two registers, by constants alone: 5.10's verifier allows no load from the stack at
-/// an index that is not constant, and a shift of 128 bits would be a library's function. The loop's bound is only for
-/// the verifier, and for a table that is wrong: a right one ends every walk before.
+/// The address is shifted through two registers, by constants alone. 5.10's verifier allows no load from the stack at a
+/// variable index, and a shift of 128 bits would be a library's function. The loop's bound is only for the verifier,
+/// and for a table that is wrong: with a correct one every walk ends earlier.
 #[inline(always)]
 #[must_use]
 pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) -> u32 {
@@ -107,7 +107,7 @@ pub fn verdict<N: Nodes + ?Sized>(nodes: &N, address: &[u32; 4], is_v4: bool) ->
     NO_MATCH
 }
 
-/// Counts the bits that are set. By arithmetic, since BPF has no instruction for it: sums of 2, 4 and 8 bits side by
+/// Counts the bits that are set. BPF has no instruction for it, so arithmetic does it: sums of 2, 4 and 8 bits side by
 /// side, then of all bytes in the highest one.
 #[inline(always)]
 #[must_use]

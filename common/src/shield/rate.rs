@@ -1,12 +1,12 @@
 //! Rates of sources: token buckets in a table of fixed size.
 //!
-//! A bucket is kept as the time at which it will be full again (the generic cell rate algorithm): one number, and no
-//! refill. Forgetting a source whose buckets are full changes nothing, since an unknown source has full buckets, too:
-//! of the four that share a place, the one that is full first makes room for a new one. However many sources there are,
-//! the memory is the same, and nothing is allocated for a packet.
+//! A bucket is stored as the time at which it will be full again (the generic cell rate algorithm): one number, and no
+//! refill. A source whose buckets are full can be forgotten, since an unknown source has full buckets, too. Of the four
+//! in a set, the one that is full first makes room for a new one. The memory is the same for any number of sources, and
+//! a packet needs no allocation.
 //!
-//! CPUs write the same cell without waiting for each other. What that may lose is a token now and then; a lock would
-//! cost every packet.
+//! CPUs write the same cell without waiting for each other. That may lose a token now and then; a lock would cost every
+//! packet.
 
 use super::abi::{Bucket, Guard, LimitKind, RateCell};
 
@@ -52,7 +52,7 @@ pub fn take_tokens(cell: &mut RateCell, guard: &Guard, what: LimitKind, units: u
     }
     let at = &mut cell.full_at[what as usize];
     let from = if *at > now { *at } else { now };
-    // More than a full bucket is nothing that anybody could wait for: the kernel may have put packets together.
+    // More than a full bucket would never be available: the kernel may have merged packets.
     let cost = ((limit.unit_time * units as u64) >> 10).min(limit.burst);
     let full = from + cost;
     if full - now > limit.burst {
