@@ -45,7 +45,7 @@ pub trait Maps: shield::ShieldMaps {
     fn count_packet(&self, service: u16, bytes: u32, direction: Direction);
     /// Whether packets to a port may be wanted: by a service, or by a host that answers a source port of ours.
     fn is_service_port(&self, port_protocol: PortBit) -> bool;
-    /// The Ethernet addresses for packets back to where this one came from, as they stand in a header.
+    /// The Ethernet addresses for packets back to where this one came from, as in a header.
     fn reply_macs(&self) -> [u32; 3];
     /// Whether the frame is addressed to this machine. Switches flood, bridges and promiscuous interfaces overhear.
     fn is_for_us(&self) -> bool;

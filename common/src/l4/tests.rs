@@ -202,7 +202,7 @@ proptest! {
         }
     }
 
-    /// No two flows of the same address and port of a host have a source port in common, whoever the clients are.
+    /// No two flows of the same address and port of a host have a source port in common, for any clients.
     #[test]
     fn no_two_flows_look_alike_to_a_host(packets in prop::collection::vec(packet(), 1..60)) {
         let maps = ModelMaps::with_services(VIP4, VIP6);

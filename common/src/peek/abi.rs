@@ -83,11 +83,11 @@ pub mod protocol {
 /// Operand of the call of the kernel function `bpf_sk_assign_tcp_reqsk`, which userspace replaces: a number that no
 /// helper has.
 pub const KFUNC_ASSIGN_REQUEST: u32 = 0x5b0c_0001;
-/// The same for `bpf_iter_num_new`.
+/// Operand of the call of `bpf_iter_num_new`.
 pub const KFUNC_LOOP_NEW: u32 = 0x5b0c_0002;
-/// The same for `bpf_iter_num_next`.
+/// Operand of the call of `bpf_iter_num_next`.
 pub const KFUNC_LOOP_NEXT: u32 = 0x5b0c_0003;
-/// The same for `bpf_iter_num_destroy`.
+/// Operand of the call of `bpf_iter_num_destroy`.
 pub const KFUNC_LOOP_DESTROY: u32 = 0x5b0c_0004;
 
 /// Functions of the kernel that the object calls, by the operands that stand for them.
@@ -137,7 +137,7 @@ pub struct PeekSuffixKey {
 pub struct PeekWildcard {
     /// Bytes of the wildcard after its star.
     pub length: u32,
-    /// Routes of the names in which the star stands for one label, and for several.
+    /// Routes of the names in which the star matches one label, and for several.
     pub routes: [PeekRoute; 2],
 }
 

@@ -46,7 +46,7 @@ pub trait ShieldMaps {
     fn take_sample_quota(&self, judged: Decision) -> bool;
     /// Sends a sample of a dropped packet to userspace.
     fn send_sample(&self, dropped: &DroppedPacket);
-    /// The cookie for a SYN with a TCP header of `length` bytes, and the MSS that it stands for, where the listening
+    /// The cookie for a SYN with a TCP header of `length` bytes, and the MSS that it encodes, where the listening
     /// socket's backlog is full.
     fn make_cookie(&self, key: &Key, headers: &[u32; 25], length: u32) -> Option<(u32, u16)>;
     /// Length of the frame, in bytes.
@@ -65,7 +65,7 @@ pub trait ShieldMaps {
 pub struct ShieldScratch {
     /// Sample of a dropped packet, as it is sent to userspace.
     pub dropped: DroppedPacket,
-    /// A copy of a SYN's headers, IP and TCP, words as they stand in the packet.
+    /// A copy of a SYN's headers, IP and TCP, words as in the packet.
     pub headers: [u32; 25],
     /// The guard of the packet at hand; [`NO_GUARD`] for none.
     pub guard: u32,

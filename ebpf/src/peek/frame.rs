@@ -139,7 +139,7 @@ pub fn header_sum(ctx: &TcContext, at: u32, length: u32) -> Option<(u16, u16)> {
     Some((u16::from_be(fold(u64::from(sum as u32))), field))
 }
 
-/// Clears the bytes behind a payload's end: sums are of whole words.
+/// Clears the bytes after a payload's end: sums are of whole words.
 #[inline(always)]
 pub fn pad(payload: &mut PeekPayload, end: u32) {
     let end = hide_from_compiler(end);
