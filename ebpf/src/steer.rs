@@ -1,9 +1,9 @@
 //! `sk_lookup`: assigns a new connection to a bound address:port or prefix:port to our listening sockets.
 //!
-//! The program runs where the kernel looks for a listening socket (`Documentation/bpf/prog_sk_lookup.rst`): for SYNs and
-//! packets of no connection, such as the last one of a handshake with a cookie. An unbound destination is left to the
-//! kernel: the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process gets
-//! it.
+//! The program runs where the kernel looks for a listening socket (`Documentation/bpf/prog_sk_lookup.rst`): for SYNs,
+//! and for packets of no connection, such as the last one of a handshake with a cookie. An unbound destination is left
+//! to the kernel: the node's sshd must not notice us. A bound one without a socket is dropped, so that no other process
+//! gets it.
 
 use aya_ebpf::{
     bindings::sk_action,
