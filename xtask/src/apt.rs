@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::exec::{Run, find_program, is_root};
 
-/// A package, and alternatives that are just as good.
+/// A package, and equivalent alternatives.
 #[derive(Clone, Copy)]
 pub(crate) struct AptPackage {
     pub(crate) name: &'static str,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::root::root;
 
-/// Unsets the variables that `cargo run` has set for xtask. ring's build script asks for them: with other values than in a
+/// Unsets the variables that `cargo run` has set for xtask. ring's build script reads them: with other values than in a
 /// shell, cargo would build ring again, and all crates that depend on ring.
 pub(crate) fn without_package_env(command: &mut Command) {
     for (name, _) in env::vars_os() {
@@ -42,7 +42,7 @@ impl Run {
         })
     }
 
-    /// A command of the cargo that runs us, so that a toolchain chosen with `cargo +x` stays chosen.
+    /// A command of the cargo that runs xtask, so that a toolchain chosen with `cargo +x` stays chosen.
     pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Result<Self> {
         Ok(Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))?.args(args))
     }

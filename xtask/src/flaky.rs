@@ -16,7 +16,7 @@ use crate::test;
 
 #[derive(clap::Args)]
 pub(crate) struct FlakyArgs {
-    /// Filter of nextest, such as `test(/^rotate::/)`, or a part of tests' names; all tests of a merge without it
+    /// Filter of nextest, such as `test(/^rotate::/)`, or a part of tests' names [default: all tests of a merge]
     filter: Option<String>,
     /// How often each test runs
     #[arg(long, value_name = "N", default_value_t = 20)]

@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(clap::Args, Default)]
 pub(crate) struct FuzzArgs {
-    /// Target to run; all targets without it
+    /// Target to run [default: all]
     pub(crate) target: Option<String>,
     /// Seconds for each target
     #[arg(long, default_value_t = 60)]
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
         install()?;
     }
     if find_program("cargo-fuzz").is_none() || !has_nightly() {
-        bail!("fuzzing takes cargo-fuzz and a nightly compiler; `cargo xtask fuzz --install` gets them");
+        bail!("fuzzing needs cargo-fuzz and a nightly compiler; `cargo xtask fuzz --install` installs them");
     }
     let root = root()?;
     let chosen = TARGETS
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
 pub(crate) fn install() -> Result<()> {
     if !has_nightly() {
         if find_program("rustup").is_none() {
-            bail!("fuzzing takes a nightly compiler, and there is no rustup to get one; install rustup first");
+            bail!("fuzzing needs a nightly compiler, and rustup, which installs one, is missing; install rustup first");
         }
         Run::new("rustup")?
             .args(["toolchain", "install", "nightly", "--profile", "minimal"])

@@ -25,7 +25,7 @@ const SUITE: &str = "bookworm";
 const REFLECT2: &str = "golang-github-modern-go-reflect2-dev";
 const MODULE: &str = "k8s.io/kubernetes";
 
-/// `kube-apiserver`: builds it if need be, and says where it is.
+/// `kube-apiserver`: builds it if it is missing, and prints its path.
 pub(crate) fn run() -> Result<()> {
     println!("{VARIABLE}={}", find()?.display());
     Ok(())
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn find() -> Result<PathBuf> {
     if let Some(given) = env::var_os(VARIABLE).map(PathBuf::from) {
         if !given.is_file() {
-            bail!("{VARIABLE} names {}, which is no file", given.display());
+            bail!("{VARIABLE} names {}, which is not a file", given.display());
         }
         return Ok(given);
     }

@@ -59,13 +59,13 @@ enum Task {
     Test(test::TestArgs),
     /// Formatting, lints, dependency rules, unit tests and the programs on packets
     Quick,
-    /// Repeat tests while the machine is loaded, and say how often each failed
+    /// Repeat tests while the machine is loaded, and report how often each failed
     Flaky(flaky::FlakyArgs),
-    /// Build the API server that the rotation tests against, and say where it is
+    /// Build the API server that the rotation tests against, and print its path
     KubeApiserver,
-    /// Install the suites that the end-to-end tests run, and say where they are
+    /// Install the suites that the end-to-end tests run, and print their paths
     Suites,
-    /// Install the rivals that `bench` compares with, and say where they are
+    /// Install the rivals that `bench` compares with, and print their paths
     Rivals,
     /// Check or renew the libraries of the web UI, and the pictures of its pages in docs/
     Ui(ui::UiArgs),
@@ -133,7 +133,7 @@ fn run(task: Task) -> Result<()> {
     }
 }
 
-/// Runs a package in place of this process, so that a signal meant for the package does not end only us, its parent.
+/// Runs a package in place of this process, so that a signal for the package does not end only its parent.
 fn cargo_run(
     profile: &str,
     package: &str,

@@ -71,7 +71,7 @@ fn line(kind: &str, uri: &str, suite: &str) -> String {
     format!("{kind} [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {uri} {suite} main\n")
 }
 
-/// Where this machine gets Debian's packages from.
+/// The mirror of Debian's packages that this machine uses.
 struct Mirrors {
     main: String,
     security: String,

@@ -71,7 +71,7 @@ const SUITES: [Suite; 5] = [
     },
 ];
 
-/// `suites`: installs the suites if need be, and says where they are.
+/// `suites`: installs the suites that are missing, and prints their paths.
 pub(crate) fn run() -> Result<()> {
     for suite in &SUITES {
         println!("{}={}", suite.variable, suite.find()?.display());
@@ -85,7 +85,7 @@ pub(crate) fn install() {
 }
 
 /// The programs of the suites that are available, by their variables: before a merge those that are quick to install.
-/// Says which are not.
+/// Prints the others.
 pub(crate) fn find(all: bool) -> Vec<(&'static str, PathBuf)> {
     let find = |suite: &Suite| match suite.find() {
         Ok(program) => Some((suite.variable, program)),
@@ -103,7 +103,7 @@ impl Suite {
     fn find(&self) -> Result<PathBuf> {
         if let Some(given) = env::var_os(self.variable).map(PathBuf::from) {
             if !given.is_file() {
-                bail!("{} names {}, which is no file", self.variable, given.display());
+                bail!("{} names {}, which is not a file", self.variable, given.display());
             }
             return Ok(given);
         }

@@ -40,7 +40,7 @@ pub(crate) struct UiArgs {
     /// Check libraries and pictures offline: nothing missing, nothing changed, nothing too large
     #[arg(long)]
     check: bool,
-    /// Download the libraries again (npm), and have the pictures drawn (Chromium, as root)
+    /// Download the libraries again (npm), and draw the pictures again (Chromium, as root)
     #[arg(long)]
     update: bool,
 }
@@ -67,7 +67,7 @@ pub(crate) fn check() -> Result<()> {
         let found = digest(&vendor.join(name))?;
         if found != wanted {
             bail!(
-                "{VENDOR}/{name} is not as it was published: its SHA-256 is {found}; `cargo xtask ui --update` mends it"
+                "{VENDOR}/{name} is not as it was published: its SHA-256 is {found}; `cargo xtask ui --update` replaces it"
             );
         }
     }
@@ -89,9 +89,7 @@ pub(crate) fn check() -> Result<()> {
         count += 1;
     }
     if count == 0 || bytes > MAX_PICTURE_BYTES {
-        bail!(
-            "{PICTURES} has {count} pictures of {bytes} bytes; at least one is wanted, and {MAX_PICTURE_BYTES} bytes at most"
-        );
+        bail!("{PICTURES} has {count} pictures of {bytes} bytes; one is needed, and {MAX_PICTURE_BYTES} bytes at most");
     }
     println!(
         "ui: {} libraries and {count} pictures ({bytes} bytes) are as they should be",
@@ -137,7 +135,7 @@ fn update_libraries(scratch: &Path) -> Result<()> {
     Ok(fs::write(vendor.join("SHA256SUMS"), list)?)
 }
 
-/// Has the end-to-end test of the pages write its screenshots.
+/// Makes the end-to-end test of the pages write its screenshots.
 fn draw_pictures() -> Result<()> {
     let root = root()?;
     let pictures = root.join(PICTURES);

@@ -35,16 +35,16 @@ const INTRODUCTION: &str = "\
 # The kernel's maps
 
 Written by `cargo xtask abi --update` from the comments in `ebpf/src`; `cargo xtask abi` fails on a map without them.
-Files are those of `userspace/src`, and of the crates in `userspace`, where nothing else is said; programs are those of
+Files are those of `userspace/src`, and of the crates in `userspace`, unless stated otherwise; programs are those of
 `ebpf/src`.
 
 There is an object for each topic: `steering` (with tier sockmap), `cut_through`, `kernel_peek`, `layer4` (with the
-shield), and `decap` for the hosts of services in mode `dsr-ipip`. Each map stands beside the objects that have it.
+shield), and `decap` for the hosts of services in mode `dsr-ipip`. Each map has its objects in brackets.
 aya-log adds `AYA_LOGS`, the compiler `.rodata`. Tests have an object of their own, which does not ship.
 
-*Pinned* maps (declared by `pinned` in the place of `with_max_entries`) stand below `/sys/fs/bpf/signalbox` and outlive
-the process: who changes one raises `ABI_VERSION` and follows `common/src/layout.rs`. The next version reads the flows
-of the one before by the names of their fields, from the description that is pinned as `LAYOUT`
+*Pinned* maps (declared by `pinned` in place of `with_max_entries`) are below `/sys/fs/bpf/signalbox` and outlive the
+process. A change of one raises `ABI_VERSION` and follows `common/src/layout.rs`. The next version reads the flows of
+the one before by the names of their fields, from the description that is pinned as `LAYOUT`
 (`kernel/src/pins/layout.rs`). `ebpf/layouts` has the description of each version; a renamed field or map is listed in
 `kernel/src/pins/former_names.rs`.
 ";
@@ -103,7 +103,7 @@ pub(super) fn page(root: &Path, objects: &[(&str, Face)]) -> Result<String> {
         .filter(|map| map.name != "AYA_LOGS" && !map.name.starts_with('.'));
     if let Some(map) = others.find(|map| !documented.contains(&map.name)) {
         bail!(
-            "{} stands in no file that xtask/src/abi/maps.rs lists: add its file to SECTIONS",
+            "{} is in no file that xtask/src/abi/maps.rs lists: add its file to SECTIONS",
             map.name
         );
     }

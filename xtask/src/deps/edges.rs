@@ -132,7 +132,7 @@ pub(super) fn check(packages: &[CargoPackage]) -> Vec<String> {
             }
             if name == "signalbox-core" && NOT_IN_CORE.contains(&dependency.name.as_str()) {
                 faults.push(format!(
-                    "{edge}: the core is pure; what needs it belongs into userspace"
+                    "{edge}: the core is pure; code that needs it belongs in userspace"
                 ));
             }
             if name == "signalbox-core" && dependency.features.iter().any(|feature| feature == "user") {

@@ -57,7 +57,7 @@ fn faults(libraries: &[Library], reasons: &BTreeMap<String, String>, table: &str
         .map(|library| {
             let by = library.named_by.join(", ");
             format!(
-                "{PAGE}: no reason for {}, which {by} names: what is it for, that nothing here does already?",
+                "{PAGE}: no reason for {}, which {by} names: what does it do that no other library here does?",
                 library.name
             )
         })

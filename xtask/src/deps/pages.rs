@@ -99,7 +99,7 @@ fn missing_source(root: &Path, name: &str) -> Option<String> {
         .find_map(|base| fs::read_to_string(root.join(base).join(path)).ok());
     let Some(source) = found else {
         return Some(format!(
-            "{path} does not exist, neither as such nor below userspace or userspace/src"
+            "{path} does not exist, neither at the root nor below userspace or userspace/src"
         ));
     };
     let function = function?;
@@ -156,7 +156,7 @@ mod tests {
     fn what_is_gone_is_named_with_its_line() {
         assert_eq!(
             faults("\n`datapath/gone.rs`"),
-            ["docs/x.md:2: datapath/gone.rs does not exist, neither as such nor below userspace or userspace/src"]
+            ["docs/x.md:2: datapath/gone.rs does not exist, neither at the root nor below userspace or userspace/src"]
         );
         assert_eq!(
             faults("`datapath/accept.rs::gone`"),

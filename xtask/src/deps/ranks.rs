@@ -16,7 +16,7 @@ const RANKS: [(&str, &str); 8] = [
     ),
     (
         "l4",
-        "layer-4 services and the shield: keeps the kernel's maps as the snapshot wants them",
+        "layer-4 services and the shield: makes the kernel's maps match the snapshot",
     ),
     (
         "control",
@@ -60,7 +60,7 @@ pub(super) fn check(modules: &Modules<'_>) -> Vec<String> {
         if imported > own {
             faults.extend(places.iter().map(|place| {
                 format!(
-                    "{place}: {from} may not import {to}, which stands above it; move the item down, or let {from} own a \
+                    "{place}: {from} may not import {to}, which ranks above it; move the item down, or let {from} own a \
                      message that {to} reads"
                 )
             }));

@@ -30,7 +30,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     let has_history = has_history();
     if !has_history {
-        eprintln!("there is no history of commits: whose ancestor a result's commit is cannot be told");
+        eprintln!("there is no history of commits: the commits of results cannot be checked");
     }
     for folder in RESULTS {
         let file = format!("{folder}/latest.json");

@@ -44,7 +44,7 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
         }
         if has_word(line, "unsafe") && !may(&UNSAFE) {
             faults.push(format!(
-                "{at}: unsafe belongs into ebpf, common, userspace/kernel, userspace/sys, userspace::datapath or bench"
+                "{at}: unsafe belongs in ebpf, common, userspace/kernel, userspace/sys, userspace::datapath or bench"
             ));
         }
     }

@@ -74,7 +74,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if begins && PRONOUNS.iter().any(|pronoun| text.starts_with(pronoun)) {
             let line = attribute.span().start().line;
             self.faults.push(format!(
-                "{}:{line}: a comment must begin with what it is about, and not with a pronoun: {text}",
+                "{}:{line}: a comment must begin with its subject, not with a pronoun: {text}",
                 self.name
             ));
         }

@@ -94,7 +94,7 @@ fn build_id(program: &Path) -> Result<String> {
 /// The newest version of glibc that the program asks for.
 pub(super) fn glibc(program: &Path) -> Result<String> {
     let symbols = quietly(Command::new("objdump").arg("-T").arg(program))?;
-    newest_glibc(&symbols).context("the program asks for no version of glibc")
+    newest_glibc(&symbols).context("the program needs no version of glibc")
 }
 
 fn newest_glibc(symbols: &str) -> Option<String> {

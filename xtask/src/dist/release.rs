@@ -90,7 +90,7 @@ fn git(args: &[&str]) -> Result<String> {
     let answer = Run::new("git")?.args(args).env("TZ", "UTC").answer();
     let Some(text) = answer else {
         bail!(
-            "`git {}` says nothing: packages take version and time from the commit",
+            "`git {}` prints nothing: packages get version and time from the commit",
             args.join(" ")
         );
     };
@@ -102,7 +102,7 @@ pub(super) fn architectures() -> Result<(&'static str, &'static str)> {
     match std::env::consts::ARCH {
         "x86_64" => Ok(("amd64", "x86_64")),
         "aarch64" => Ok(("arm64", "aarch64")),
-        other => bail!("nobody has packaged signalbox for {other} yet"),
+        other => bail!("signalbox is not packaged for {other} yet"),
     }
 }
 

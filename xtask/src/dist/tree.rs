@@ -24,7 +24,7 @@ pub(super) struct PackagedFile {
 
 enum Content {
     Copy(PathBuf),
-    /// Compressed by gzip, as Debian's policy and man-db want it.
+    /// Compressed by gzip, as Debian's policy and man-db require.
     Gzip(Vec<u8>),
     Text(String),
     /// A symbolic link.
@@ -138,7 +138,7 @@ pub(super) fn debian_link() -> PackagedFile {
     }
 }
 
-/// Documents that Debian's policy wants of each package.
+/// Documents that Debian's policy requires in each package.
 fn debian_documents(packaging: &Path, root: &Path, release: &Release, directory: &str) -> Result<Vec<PackagedFile>> {
     let mit = fs::read_to_string(root.join("LICENSE-MIT"))?;
     let indented: Vec<String> = mit

@@ -41,7 +41,7 @@ pub(super) fn build(toolchain: &Toolchain, root: &Path, features: &[&str]) -> Re
         .env(wrapper::MARK, llvm_dir(toolchain, &target_dir)?)
         .without_env("RUSTC_WORKSPACE_WRAPPER")
         .run()
-        .context("the eBPF programs do not build (`cargo update --manifest-path ebpf/Cargo.toml -p signalbox-common` mends a lock file that is behind)")?;
+        .context("the eBPF programs do not build (`cargo update --manifest-path ebpf/Cargo.toml -p signalbox-common` updates an outdated lock file)")?;
     let private = private_paths(toolchain, root);
     let built = |name: &'static str| {
         let path = target_dir.join(TARGET).join("release").join(name);

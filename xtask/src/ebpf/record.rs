@@ -36,7 +36,7 @@ impl Record {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let remedy = || {
             format!(
-                "{} cannot be read; `cargo xtask build-ebpf` writes it anew",
+                "{} cannot be read; `cargo xtask build-ebpf` writes it again",
                 path.display()
             )
         };

@@ -32,7 +32,7 @@ pub(super) const LINT: Lint = Lint {
             file: "packaging/prometheus/alerts.yaml",
             from: "signalbox_feature == 1",
             to: "signalbox_features == 1",
-            says: "signalbox_features does not stand",
+            says: "signalbox_features is not in",
         },
         Broken {
             file: "packaging/prometheus/recording.yaml",

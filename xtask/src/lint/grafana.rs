@@ -32,7 +32,7 @@ pub(super) const LINT: Lint = Lint {
             file: "packaging/grafana/signalbox-balancer.json",
             from: "signalbox_routes{",
             to: "signalbox_roads{",
-            says: "signalbox_roads does not stand",
+            says: "signalbox_roads is not in",
         },
         Broken {
             file: "packaging/grafana/signalbox-balancer.json",
@@ -44,7 +44,7 @@ pub(super) const LINT: Lint = Lint {
             file: "packaging/grafana/signalbox-ha.json",
             from: "label_values(signalbox_ha_info",
             to: "label_values(signalbox_ha_name",
-            says: "signalbox_ha_name does not stand",
+            says: "signalbox_ha_name is not in",
         },
         Broken {
             file: "packaging/grafana/signalbox-ha.json",

@@ -46,7 +46,7 @@ impl Metrics {
         let mut known = Vec::new();
         for selector in &names.selectors {
             let Some(labels) = self.labels_of(&selector.metric) else {
-                problems.push(format!("{} does not stand in {METRICS}", selector.metric));
+                problems.push(format!("{} is not in {METRICS}", selector.metric));
                 continue;
             };
             for matcher in &selector.matchers {
@@ -148,8 +148,8 @@ mod tests {
     fn names_that_are_not_there_are_told() {
         let metrics = Metrics::parse(DOCUMENT);
         for (expression, says) in [
-            ("signalbox_b_total", "signalbox_b_total does not stand"),
-            ("signalbox_a_total_bucket", "signalbox_a_total_bucket does not stand"),
+            ("signalbox_b_total", "signalbox_b_total is not in"),
+            ("signalbox_a_total_bucket", "signalbox_a_total_bucket is not in"),
             (r#"signalbox_a_total{host="x"}"#, "no label host"),
             (r#"signalbox_a_total{result!~"ok|bad"}"#, "no result \"bad\""),
             ("sum by (host) (signalbox_a_total)", "the label host"),

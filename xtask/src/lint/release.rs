@@ -27,13 +27,13 @@ pub(super) const LINT: Lint = Lint {
             file: RELEASE,
             from: "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683",
             to: "actions/checkout@v4",
-            says: "is no commit",
+            says: "is not a commit",
         },
         Broken {
             file: RELEASE,
             from: "permissions:\n  contents: read",
             to: "permissions:\n  contents: write",
-            says: "the workflow may",
+            says: "the workflow has permissions",
         },
         Broken {
             file: RELEASE,
@@ -96,7 +96,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
 fn of_any(workflow: &Value) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     if workflow["permissions"] != serde_json::json!({ "contents": "read" }) {
-        problems.push(format!("the workflow may {}", workflow["permissions"]));
+        problems.push(format!("the workflow has permissions {}", workflow["permissions"]));
     }
     let jobs = workflow["jobs"].as_object().context("the workflow has no jobs")?;
     for (name, job) in jobs {
@@ -149,7 +149,7 @@ fn step_problems(job: &str, step: &Value) -> Vec<String> {
     let (action, run) = (text(step, "uses"), text(step, "run"));
     let commit = action.split_once('@').map_or("", |(_, commit)| commit);
     if !action.is_empty() && (commit.len() != 40 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit())) {
-        problems.push(format!("job {job}: {action}: what is behind @ is no commit"));
+        problems.push(format!("job {job}: {action}: the version after @ is not a commit"));
     }
     if action.starts_with("actions/checkout@") && step["with"]["persist-credentials"] != false {
         problems.push(format!("job {job}: the checkout keeps credentials"));

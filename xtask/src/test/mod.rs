@@ -2,7 +2,7 @@
 //! share of the rotation, or all.
 //!
 //! A stage that needs root or a tool runs without it too: each test prints `SKIP name: why`, and the summary shows
-//! those lines, so that a skipped test is not taken for a passed one. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
+//! those lines, so that a skipped test does not count as passed. REQUIRE_PRIVILEGED_TESTS=1 makes them fail
 //! instead.
 
 mod install;
@@ -24,17 +24,16 @@ pub(crate) struct TestArgs {
     /// Run this stage only; may be given several times
     #[arg(long, value_name = "STAGE", conflicts_with_all = ["kernel", "share", "all"])]
     only: Vec<Stage>,
-    /// Run a share of the rotation instead of a merge's tests: its number, or `of-commit` for the one of this commit
+    /// Run a share of the rotation instead of a merge's tests: its number, or `of-commit` for this commit's share
     #[arg(long, value_name = "N", conflicts_with_all = ["kernel", "all"])]
     share: Option<Share>,
-    /// Run a merge's tests and the whole rotation, for as long as it takes
+    /// Run a merge's tests and the whole rotation, without a time limit
     #[arg(long, conflicts_with = "kernel")]
     all: bool,
     /// Boot these kernels in virtual machines and test on them, such as `6.1,6.12,newest` or the path of a bzImage
     #[arg(long, value_name = "KERNELS", value_delimiter = ',')]
     kernel: Vec<String>,
-    /// With --kernel: all tests of programs, and two machines, instead of the part for which there is time before each
-    /// merge
+    /// With --kernel: all tests of programs, and two machines, instead of the part that runs before each merge
     #[arg(long, requires = "kernel")]
     whole: bool,
     /// With --kernel: only two machines, whose cards have several queues
@@ -180,7 +179,7 @@ fn run_steps(steps: &[Step], mut context: Context) -> Result<()> {
     Ok(())
 }
 
-/// Programs of tests that are run again and again.
+/// Programs of tests that are run repeatedly.
 pub(crate) struct Repeated(Context);
 
 impl Repeated {

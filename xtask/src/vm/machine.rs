@@ -187,7 +187,7 @@ pub(super) fn starts(kernel: &Kernel, accel: Accel, limit: Duration) -> Result<b
 /// Runs two machines with two cables between them: the balancer's, and that of a client and a host.
 pub(super) fn two(kernel: &Kernel, accel: Accel, root_fs: &Path, built: &Built) -> Result<Outcome> {
     if !is_root() {
-        bail!("two machines take root: their cables are tap devices in a network namespace");
+        bail!("two machines need root: their cables are tap devices in a network namespace");
     }
     let wires = Wires::lay()?;
     let begun = Instant::now();

@@ -91,7 +91,7 @@ pub(crate) fn run(names: &[String], depth: Depth, update_docs: bool) -> Result<u
             fs::write(&file, &log).with_context(|| format!("{} cannot be written", file.display()))?;
             println!("{}", outcome.text());
             if !outcome.failures().is_empty() {
-                println!("the whole console is in {}", file.display());
+                println!("the complete console is in {}", file.display());
                 print!("{}", outcome::tail(&log, 60));
             }
             outcomes.push(outcome);

@@ -91,7 +91,7 @@ impl Outcome {
             }
         }
         if self.steps.iter().any(|step| step.name == "doctor") && self.programs().is_empty() {
-            all.push(format!("kernel {}: doctor has said nothing of programs", self.name));
+            all.push(format!("kernel {}: doctor has reported no programs", self.name));
         }
         all
     }

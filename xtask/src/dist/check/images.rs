@@ -150,7 +150,7 @@ impl UnpackedImage {
         fs::write(self.root.join("tmp/keepalived.conf"), "vrrp_instance x {\n")?;
         ensure!(
             quietly(&mut test).is_err(),
-            "keepalived takes a configuration that is none"
+            "keepalived accepts an invalid configuration"
         );
         Ok(())
     }

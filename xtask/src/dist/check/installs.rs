@@ -171,14 +171,14 @@ fn must_be_kept(sandbox: &Sandbox, configuration: &str) -> Result<()> {
 
 fn nothing_left(before: &std::collections::BTreeSet<String>, sandbox: &Sandbox) -> Result<()> {
     let left = left_behind(before, &sandbox.state()?);
-    ensure!(left.is_empty(), "the package leaves behind: {left:?}");
+    ensure!(left.is_empty(), "the removed package has left {left:?}");
     Ok(())
 }
 
 fn notices_what_is_left(before: &std::collections::BTreeSet<String>, sandbox: &Sandbox) -> Result<()> {
     fs::write(sandbox.path("/usr/share/signalbox.left"), "")?;
     if nothing_left(before, sandbox).is_ok() {
-        bail!("a file that is left behind is not noticed");
+        bail!("a file that a removed package has left is not noticed");
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ pub(crate) fn check(built: &Path, update: bool, say: &mut dyn FnMut(&str)) -> Re
     let first = Made::make(&root, built, &scratch.join("first"), &release)?;
 
     first.check_glibc()?;
-    say(&format!("packages: the program asks for glibc {MAX_GLIBC} at most"));
+    say(&format!("packages: the program needs glibc {MAX_GLIBC} at most"));
 
     first.check_same_again(&root, built, &scratch, &release)?;
     say(&format!(
@@ -99,7 +99,7 @@ fn can_run() -> Result<()> {
     }
     ensure!(
         is_root(),
-        "packages are installed in a root of their own, which takes root"
+        "packages are installed in a root of their own, which needs root; run this as root"
     );
     Ok(())
 }
@@ -143,7 +143,7 @@ impl Made {
         let newest = product::glibc(&self.product.program())?;
         ensure!(
             numbers(&newest) <= numbers(MAX_GLIBC),
-            "the program asks for glibc {newest}; {MAX_GLIBC} is what distributions have: build it on Debian 12"
+            "the program needs glibc {newest}, and distributions have {MAX_GLIBC}: build it on Debian 12"
         );
         Ok(())
     }

@@ -64,7 +64,7 @@ fn document(release: &Release, graph: &CrateGraph, artefact: &str, debian: &BTre
         .crates
         .iter()
         .find(|(id, _)| is_subject(id))
-        .context("signalbox is none of its crates")?;
+        .context("signalbox is not among its crates")?;
     let mut metadata = component(release, subject, linked);
     metadata["type"] = json!("application");
     metadata["version"] = json!(release.version);

@@ -45,7 +45,10 @@ pub(crate) fn can_run() -> Result<()> {
         "`cargo xtask test --only install` installs what is missing: {}",
         missing.join(" ")
     );
-    ensure!(is_root(), "its root is made as root, whose files it has");
+    ensure!(
+        is_root(),
+        "the root file system of the machine has files of root; run this as root"
+    );
     Ok(())
 }
 
@@ -94,7 +97,7 @@ pub(crate) fn run(built: &Path, only: &[String]) -> Result<usize> {
         fs::write(&file, &log)?;
         println!("{}", outcome.text());
         if !outcome.failures().is_empty() {
-            println!("the whole console is in {}", file.display());
+            println!("the complete console is in {}", file.display());
             print!("{}", outcome::tail(&log, 120));
         }
         failures.extend(outcome.failures());

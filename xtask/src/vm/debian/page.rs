@@ -91,7 +91,7 @@ fn blocks(page: &str) -> Result<Vec<Block>> {
                     let Some(block) = blocks.last_mut() else { continue };
                     block.says = says.map(|line| (*line).to_owned()).collect();
                 }
-                "sh" | "bash" | "shell" => bail!("under \"{heading}\": commands stand in blocks of `{COMMANDS}`"),
+                "sh" | "bash" | "shell" => bail!("under \"{heading}\": commands belong in blocks of `{COMMANDS}`"),
                 _ => {}
             }
             is_behind = language == COMMANDS && !is_left_out;
