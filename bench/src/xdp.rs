@@ -295,7 +295,7 @@ fn tables(trial: &ProgramTester) -> Result<()> {
     };
     let without: Vec<Candidate> = hosts.iter().filter(|host| host.index != 7).cloned().collect();
     println!(
-        "  slots moved needlessly by a host that goes: {:.2} % built anew, {:.2} % repaired",
+        "  slots moved needlessly by a host that goes: {:.2} % rebuilt, {:.2} % repaired",
         moved(&maglev::build(&without), 7),
         moved(&maglev::repaired(&base, |host| host != 7), 7)
     );

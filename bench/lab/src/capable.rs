@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Whether network namespaces can be made here and these programs are installed. A machine where a test must run says
-/// so with `REQUIRE_PRIVILEGED_TESTS=1`: there, what is missing fails the test instead of skipping it. All calls of a
-/// process have to name the same programs: only the first looks for them.
+/// so with `REQUIRE_PRIVILEGED_TESTS=1`: there, a missing program fails the test instead of skipping it. All calls of
+/// a process must name the same programs: only the first looks for them.
 ///
 /// # Panics
 ///
@@ -46,7 +46,7 @@ pub fn is_installed(what: &str) -> bool {
     if what.starts_with('/') {
         return Path::new(what).exists();
     }
-    // Root's programs are in nobody else's PATH.
+    // Root's programs are not in the PATH of other users.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin: [PathBuf; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)

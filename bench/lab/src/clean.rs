@@ -15,8 +15,8 @@ pub fn namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Ends all processes in these namespaces, whoever started them, then removes each namespace after `detach`, which is
-/// for what would outlive it: pinned programs and maps.
+/// Ends all processes in these namespaces, of any origin, then removes each namespace after `detach`, which removes
+/// pinned programs and maps that would outlive it.
 pub fn remove(names: &[String], detach: impl Fn(&Ns)) {
     names.iter().for_each(|name| end_processes(name));
     for name in names {
@@ -27,7 +27,7 @@ pub fn remove(names: &[String], detach: impl Fn(&Ns)) {
     }
 }
 
-/// Removes namespaces and directories of runs whose process is no more.
+/// Removes namespaces and directories of runs whose process has ended.
 pub fn remove_stale(kind: &Kind) {
     let is_stale = |name: &String| owner(kind, name).is_some_and(|pid| !is_running(kind, pid));
     let mut names = names_in(Path::new("/run/netns"));

@@ -61,13 +61,13 @@ impl Cpu {
     }
 }
 
-/// Resident memory of a process in bytes; 0 if it is no more.
+/// Resident memory of a process in bytes; 0 if it has ended.
 pub fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, "VmRSS:") * 1024
 }
 
-/// Whether a process runs. One that has ended and that nobody has waited for yet has a number, but no program any more.
+/// Whether a process runs. A zombie, whose parent has not waited for it yet, has a number but no program any more.
 pub fn is_alive(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }

@@ -46,7 +46,7 @@ impl Ns {
         &self.name
     }
 
-    /// Moves this thread into the namespace, for good: only for threads made for that.
+    /// Moves this thread into the namespace for ever: only for threads made for that.
     pub fn enter(&self) -> Result<()> {
         setns(&*self.handle, CloneFlags::CLONE_NEWNET).with_context(|| format!("enter {}", self.name))
     }
@@ -55,7 +55,7 @@ impl Ns {
     ///
     /// # Panics
     ///
-    /// If this process may not enter the namespace, which it or its like has made; and as `work` does.
+    /// If this process may not enter the namespace, or if `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -66,7 +66,7 @@ impl Ns {
         })
     }
 
-    /// A command that will run inside. Only the network is another (`nsenter`, not `ip netns exec`, which would also
+    /// A command that will run inside. Only the network differs (`nsenter`, not `ip netns exec`, which would also
     /// unmount /sys and with it the bpf file system that a takeover hands over). The child has the command's own pid.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");

@@ -1,4 +1,4 @@
-//! Child processes that do not outlive their owner, and whose words are shown when a test fails.
+//! Child processes that do not outlive their owner, and whose output is shown when a test fails.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -44,7 +44,7 @@ impl Proc {
         })
     }
 
-    /// Has the child be asked to end, by two SIGTERMs, before it is killed when this is dropped.
+    /// Ends the child by two SIGTERMs, before it is killed when this is dropped.
     #[must_use]
     pub fn ended_in_order(mut self) -> Self {
         self.in_order = true;
@@ -61,7 +61,7 @@ impl Proc {
         kill(self.raw_pid(), signal).unwrap_or_else(|e| panic!("{signal} to {}: {e}", self.name));
     }
 
-    /// Kills the child without a chance to say goodbye.
+    /// Kills the child without a chance to clean up.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! Router hosts: what HAProxy (as OpenShift runs it) and nginx are told, and certificates for them.
+//! Router hosts: configurations of HAProxy (as OpenShift runs it) and of nginx, and certificates for them.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use anyhow::Result;
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
 /// Configuration of a HAProxy that serves :80 and :443 with the certificate of `pem`, and answers health checks on
-/// :1936. `bind` are further words of the web ports, `web` the lines of their frontend and what may follow it.
+/// :1936. `bind` are further words of the web ports, `web` the lines of their frontend and later sections.
 ///
-/// Timeouts of an hour: connections that are held are not this host's to end. HTTP/2 with prior knowledge needs no
+/// Timeouts of an hour: this host must not end connections that are held. HTTP/2 with prior knowledge needs no
 /// option: HAProxy knows the preface.
 pub fn haproxy(pem: impl Display, bind: &str, web: &str) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! Namespaces and a directory that carry a run's name, and are removed with it.
+//! Namespaces and a directory that have a run's name, and are removed with the run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -15,7 +15,7 @@ pub struct Kind {
     /// Beginning of the name of a run's program, as `/proc/<pid>/comm` has it: another program with the pid of a killed
     /// run does not keep that run's leftovers.
     pub program: &'static str,
-    /// Removes what would outlive a namespace; its processes have been killed.
+    /// Removes pins and other parts that would outlive a namespace; its processes have been killed.
     pub detach: fn(&Ns),
 }
 

@@ -1,4 +1,4 @@
-//! A plain TCP server: what it does with a connection is its user's to say.
+//! A plain TCP server: its user decides how a connection is served.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;

@@ -15,7 +15,7 @@ impl Ns {
             .unwrap_or_else(|e| panic!("connect to {to} from {}: {e}", self.name()))
     }
 
-    /// Connects from inside, or says why not.
+    /// Connects from inside, or returns the error.
     pub fn try_connect(&self, to: &str) -> Result<TcpStream> {
         self.run(|| connect_here(to))
     }
@@ -56,7 +56,7 @@ pub fn connect_here(to: &str) -> Result<TcpStream> {
     guarded(TcpStream::connect_timeout(&address(to), Duration::from_secs(10))?)
 }
 
-/// No test hangs for ever on a peer that says nothing.
+/// Sets time limits, so that no test waits for ever on a silent peer.
 fn guarded(stream: TcpStream) -> Result<TcpStream> {
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.set_write_timeout(Some(Duration::from_secs(60)))?;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// A thread that is told to stop on drop, and waited for.
+/// A thread that is stopped and joined on drop.
 pub struct Worker<T = ()> {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts a thread, whose work looks at the flag often enough: true once it is to stop.
+    /// Starts a thread, whose work must read the flag often: true once it is to stop.
     pub fn start(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let flag = Arc::clone(&stop);
@@ -21,7 +21,7 @@ impl<T: Send + 'static> Worker<T> {
         }
     }
 
-    /// Stops the thread; what its work returned. Panics as the work did.
+    /// Stops the thread and returns the result of its work. Panics if the work did.
     pub fn end(mut self) -> T {
         self.stop.store(true, Ordering::SeqCst);
         let thread = self.thread.take().expect("only the end takes the thread");

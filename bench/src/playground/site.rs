@@ -69,7 +69,7 @@ impl Site {
         self.path("admin.sock")
     }
 
-    /// Removes processes, whoever started them, then pins, then namespaces, then files.
+    /// Removes processes of any origin, then pins, then namespaces, then files.
     fn clear(&self) {
         remove(&namespaces(&self.namespace("")), |ns| {
             if ns.name() == self.namespace(BALANCER)

@@ -51,7 +51,7 @@ impl Report {
         let text = markdown::text(self, &pictures);
         std::fs::create_dir_all(dir)?;
         for picture in plots::NAMES {
-            // A picture of an earlier run would be taken for one of this.
+            // A picture of an earlier run would look like one of this run.
             let _ = std::fs::remove_file(dir.join(picture));
         }
         for picture in &pictures {

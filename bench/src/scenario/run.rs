@@ -92,7 +92,11 @@ pub(super) fn conditioned(bench: &Bench<'_>, entry: Entry, connections: usize, c
 
 /// Runs an open loop at the offered rate, regardless of the answers.
 pub(super) fn paced(bench: &Bench<'_>, scenario: &Scenario, connections: usize) -> Result<Sample> {
-    ensure!(bench.offered > 0.0, "nobody got through `{}`", scenario.closed_loop());
+    ensure!(
+        bench.offered > 0.0,
+        "no request got through in `{}`",
+        scenario.closed_loop()
+    );
     let meter = bench.meter();
     let plan = paced::PacedPlan {
         route: bench.route(scenario.entry, connections)?,
