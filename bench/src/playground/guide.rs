@@ -1,5 +1,5 @@
-//! Guide that is printed once everything answers: the parts of the lab, and commands to try. Every command is indented
-//! by two spaces and complete, so that it can be copied, and that a test can run it.
+//! Guide that is printed when every host answers: the parts of the lab, and commands to try. Every command is indented
+//! by two spaces and complete, so that an operator can copy it and a test can run it.
 
 use super::site::{BALANCER, Site};
 use super::{balancer, client};
@@ -17,18 +17,18 @@ pub(super) fn text(site: &Site) -> String {
     let path = "http://signalbox/api/v1/routes/app.lab.example";
     format!(
         "
-Two clusters, north and south, of two HAProxy router hosts each; signalbox in front, with cut-through.
+The lab has two clusters, north and south, each of two HAProxy router hosts. signalbox balances them, with cut-through.
 north.lab.example goes to north, south.lab.example to south, app.lab.example to north : south = 80 : 20.
-In another terminal, as root, try:
+Run these commands as root in another terminal:
 
-By Host header; by server name, with TLS that ends at the router host; by weight:
+Route by Host header, by server name (TLS that ends at the router host), and by weight:
 
   {curl} http://north.lab.example/
   {curl} https://south.lab.example/
   for i in $(seq 10); do {curl} http://app.lab.example/; done | sort | uniq -c
 
-TLS that ends at signalbox, on the same port: edge.lab.example goes on to north in plain, reencrypt.lab.example to south
-in TLS anew. Then why, with which certificate, and where a request in plain is sent:
+Terminate TLS at signalbox, on the same port. edge.lab.example continues to north in plain text, reencrypt.lab.example
+to south in a new TLS connection. Then see the routing decision, the certificates, and the redirect of plain HTTP:
 
   {curl} https://edge.lab.example/
   {curl} https://reencrypt.lab.example/
@@ -36,17 +36,18 @@ in TLS anew. Then why, with which certificate, and where a request in plain is s
   {certificates}
   {curl} -o /dev/null -w '%{{http_code}} %{{redirect_url}}\\n' http://edge.lab.example/
 
-Shift the weights, or take all traffic off a cluster, and repeat the last one:
+Change the weights, or take a cluster out, and repeat the loop above:
 
   {api} -X PUT -d '{{\"clusters\":{{\"north\":50,\"south\":50}}}}' {path}
   {api} -X PUT -d '{{\"clusters\":{{\"south\":100}}}}' {path}
 
-A download that takes minutes, with its progress. While it runs, its flow is in tier `cut`: the packets pass by signalbox:
+Start a download of some minutes, with its progress. Its flow is in tier `cut`: the kernel forwards its packets without
+the process:
 
   {curl} --no-silent --limit-rate 20M -o /dev/null http://north.lab.example/bytes/8G
   {flows}
 
-What else there is to see:
+See the state of signalbox:
 
   {status}
   {routes}
@@ -54,24 +55,26 @@ What else there is to see:
   {api} http://signalbox/metrics
   {enter} doctor
 
-Replace the running signalbox by a new process: no connection is refused, and the download goes on:
+Replace the running signalbox by a new process. No connection is refused, and the download continues:
 
   {enter} run --takeover --config {config} &
 
-Kill it during the download: the download goes on with nobody there. Started again, it finds the flow and counts on:
+Kill it during the download. The download continues without the process. The next process adopts the flow and its
+counters:
 
   kill -9 $(ip netns pids {lb})
 
-Kill a router host: connections go to the other one, its own end:
+Kill a router host. Its connections end, and new ones go to the other host:
 
   kill -9 $(ip netns pids {north_1})
 
-Stop signalbox in good order. What is cut stays, until its programs and maps are removed; then the download ends:
+Stop signalbox. Cut flows continue until its programs and maps are removed. Then the download ends:
 
   kill $(ip netns pids {lb})
   {enter} detach
 
-Configuration (edit it, it is noticed) and logs are in {dir}. Ctrl-C here ends and removes everything.
+The configuration and the logs are in {dir}. signalbox reads an edited configuration by itself.
+Ctrl-C here ends and removes everything.
 ",
         explain = ask("explain https://edge.lab.example/"),
         certificates = ask("certificates"),
