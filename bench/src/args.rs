@@ -67,13 +67,13 @@ pub(crate) struct RunArgs {
 /// Subcommands instead of a benchmark of connections.
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure HTTP by request, in plain and with TLS that ends at the balancer
+    /// Measure HTTP by request, in plain text and with TLS that ends at the balancer
     #[command(override_usage = "cargo xtask bench http [OPTIONS]")]
     Http(RunArgs),
-    /// Measure new connections under each condition that takes signalbox's fast path away
+    /// Measure new connections under each condition that disables signalbox's fast path
     #[command(override_usage = "cargo xtask bench conditions [OPTIONS]")]
     Conditions(RunArgs),
-    /// Measure what replication of flows to a second node costs, and how long it takes
+    /// Measure the cost and the delay of replication of flows to a second node
     #[command(override_usage = "cargo xtask bench ha [OPTIONS]")]
     Ha(RunArgs),
     #[command(override_usage = "cargo xtask lab [OPTIONS]")]
@@ -123,7 +123,7 @@ impl RunArgs {
         for word in &self.only {
             if !all.iter().any(|s| s.is_meant(word)) {
                 let names: Vec<_> = all.iter().map(|s| s.name).collect();
-                bail!("there is no scenario `{word}`; there is: {}", names.join(", "));
+                bail!("there is no scenario `{word}`; the scenarios are: {}", names.join(", "));
             }
         }
         let wanted = |s: &Scenario| self.only.is_empty() || self.only.iter().any(|word| s.is_meant(word));
@@ -218,7 +218,7 @@ impl BenchPlan {
         self.setups.iter().map(|s| s.threads).max().unwrap_or(0)
     }
 
-    /// Number of rounds of a scenario. Memory hardly varies: two rounds do.
+    /// Number of rounds of a scenario. Memory hardly varies, so two rounds are enough.
     pub(crate) fn rounds_of(&self, scenario: &Scenario) -> usize {
         if scenario.is_timed() {
             self.rounds

@@ -31,7 +31,7 @@ pub(crate) struct Program {
 impl Counting {
     /// Starts counting. Needs Linux 5.8 or later, and root.
     pub(crate) fn start() -> Result<Self> {
-        let fd = enable_stats(Stats::RunTime).context("count what BPF programs cost")?;
+        let fd = enable_stats(Stats::RunTime).context("the cost of BPF programs cannot be measured")?;
         Ok(Self { _fd: fd })
     }
 }

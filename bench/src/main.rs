@@ -72,7 +72,7 @@ fn run(args: &RunArgs, suite: Suite) -> Result<usize> {
     let facts = Facts::gather(&plan);
     eprintln!("about {:.0} minutes", plan.estimate().as_secs_f64() / 60.0);
     if plan.estimate() > Duration::from_secs(60 * 60) {
-        eprintln!("that is long: fewer --contenders, --threads, --rounds or --seconds make it shorter");
+        eprintln!("for a shorter run, reduce --contenders, --threads, --rounds or --seconds");
     }
     interrupt::install()?;
     let began = Instant::now();
@@ -91,5 +91,5 @@ fn raise_limits() -> Result<()> {
         hard >= 20_000,
         "the hard limit on open files is {hard}: at least 20000 are needed (`ulimit -Hn 20000`)"
     );
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit on open files")
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("the limit on open files cannot be raised")
 }

@@ -347,7 +347,7 @@ fn available() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.context("/proc/meminfo says nothing of MemAvailable")
+    number.context("/proc/meminfo has no line MemAvailable")
 }
 
 /// Frame of TCP over IPv4 with 64 bytes of payload and right checksums.

@@ -67,7 +67,7 @@ impl Run {
         self
     }
 
-    /// Unsets a variable that would change what the command means.
+    /// Unsets a variable that would change the meaning of the command.
     pub(crate) fn without_env(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self

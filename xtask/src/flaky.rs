@@ -1,4 +1,4 @@
-//! `flaky`: repeats tests while the machine is loaded, and says how often each failed.
+//! `flaky`: repeats tests while the machine is loaded, and reports how often each failed.
 //!
 //! A test that fails once in a hundred runs shows a fault of the product or of the test: this finds it before a merge
 //! does.

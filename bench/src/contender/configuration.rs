@@ -25,7 +25,7 @@ impl Setup {
                 Some(rival.command(lab, self.threads, scenario, files)?)
             }
             Contender::Node { .. } if self.suite == Suite::Http => {
-                bail!("nodes of a group are compared where connections are passed on")
+                bail!("nodes of a group are measured only where connections are passed on")
             }
             Contender::Node { is_replicated } => Some(self.node(lab, *is_replicated)?),
             Contender::Signalbox { .. } | Contender::Other => {

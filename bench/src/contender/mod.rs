@@ -79,7 +79,7 @@ impl FromStr for Contender {
             _ => match name.strip_prefix("signalbox-") {
                 Some(tier) if !tier.is_empty() => Self::Signalbox { tier: tier.into() },
                 _ => bail!(
-                    "there is no contender `{name}`; there is: {BASELINE},{},signalbox-auto",
+                    "there is no contender `{name}`; the contenders are: {BASELINE},{},signalbox-auto",
                     Rival::ALL.map(Rival::name).join(",")
                 ),
             },

@@ -98,7 +98,7 @@ impl Rival {
             Self::Traefik => "SIGNALBOX_RIVAL_TRAEFIK",
             Self::Caddy => "SIGNALBOX_RIVAL_CADDY",
             Self::Sozu => {
-                ensure!(signalbox_lab::is_installed("sozu"), "there is no sozu in the path");
+                ensure!(signalbox_lab::is_installed("sozu"), "`sozu` is not in PATH");
                 return Ok(Place::Program("sozu".into()));
             }
         };

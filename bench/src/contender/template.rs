@@ -90,7 +90,7 @@ fn read(line: &str, flags: &[&str]) -> Result<Marked> {
         if mark == "each route" {
             is_each = true;
         } else if !FLAGS.contains(&flag) {
-            bail!("there is no flag `{flag}`; there is: {}", FLAGS.join(", "));
+            bail!("there is no flag `{flag}`; the flags are: {}", FLAGS.join(", "));
         } else if flags.contains(&flag) != is_wanted {
             return Ok(Marked::Left);
         }
@@ -158,7 +158,8 @@ mod tests {
         let error = |text| format!("{:#}", fill(text, &["limits"]).unwrap_err());
         assert_eq!(error("a\n{vap}"), "bench/rivals/x/y.cfg:2: there is no value for {vap}");
         assert!(
-            error("<limit> a").starts_with("bench/rivals/x/y.cfg:1: there is no flag `limit`; there is: access-log")
+            error("<limit> a")
+                .starts_with("bench/rivals/x/y.cfg:1: there is no flag `limit`; the flags are: access-log")
         );
         assert_eq!(
             error("<limits> a {route}"),

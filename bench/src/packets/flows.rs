@@ -64,7 +64,7 @@ impl Flows {
                 }
             }
         }
-        ensure!(!by_host.contains(&0), "a host has answered nothing: {by_host:?}");
+        ensure!(!by_host.contains(&0), "a host has sent no answer: {by_host:?}");
         Ok(())
     }
 

@@ -100,7 +100,7 @@ impl Drop for Counter<'_> {
 
 fn arrived(ns: &Ns) -> Result<u64> {
     let counters = ns.try_must(&["nft", "list", "counters", "table", "netdev", "sink"], "")?;
-    packets(&counters).context("nft says nothing of packets")
+    packets(&counters).context("nft reports no packet counter")
 }
 
 /// Parses the `N` of `packets N bytes M`.

@@ -89,7 +89,7 @@ impl Balancer {
         }
         if !news.is_empty() && self.is_down() {
             news.push(format!(
-                "Flows that were cut go on without it. To start it again, press Enter here, or:\n\n  {}\n",
+                "Cut flows continue without it. To start it again, press Enter here, or:\n\n  {}\n",
                 self.command
             ));
         }

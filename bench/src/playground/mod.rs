@@ -29,8 +29,8 @@ use network::Network;
 use router::Router;
 use site::Site;
 
-/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, print what to try, and
-/// remove everything on Ctrl-C.
+/// Start a client, signalbox and two clusters of HAProxy router hosts in network namespaces, print commands to try,
+/// and remove everything on Ctrl-C.
 #[derive(clap::Args)]
 pub(crate) struct PlaygroundArgs {
     /// The signalbox to run, instead of one built from this checkout
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &PlaygroundArgs) -> Result<()> {
     Ok(())
 }
 
-/// Prints to standard output. A reader that has gone, such as a closed terminal, is no reason to end without cleaning
-/// up.
+/// Prints to standard output. If the reader has gone, such as a closed terminal, the lab must still clean up before it
+/// ends.
 fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -77,12 +77,12 @@ fn ask_status(site: &Site) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("signalbox status")
 }
 
-/// Says what is missing on a machine that cannot do everything that the lab promises.
+/// Reports the parts of the lab that this machine cannot provide.
 fn tell_what_is_missing(status: &Value) {
     for missing in status["degraded"].as_array().into_iter().flatten() {
         let word = |key: &str| missing[key].as_str().unwrap_or_default().to_owned();
         say(&format!(
-            "Not as it should be here: {}: {}",
+            "This machine lacks a part of the lab: {}: {}",
             word("feature"),
             word("why")
         ));

@@ -31,7 +31,7 @@ impl<'a> Ruleset<'a> {
 impl Drop for Ruleset<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.try_must(&["nft", "flush", "ruleset"], "") {
-            eprintln!("the rules stay: {error:#}");
+            eprintln!("the nftables rules cannot be removed: {error:#}");
         }
     }
 }

@@ -101,7 +101,7 @@ fn abi_version(lib: &str) -> Result<u32> {
         .context("common/src/lib.rs has no `pub const ABI_VERSION: u32 = ...;`")
 }
 
-/// Difference of two texts: lines that only one has. Each line names its object, so order says nothing.
+/// Difference of two texts: lines that only one has. Each line names its object, so the order does not matter.
 fn diff(old: &str, new: &str) -> String {
     let mut diff = String::new();
     for line in old.lines().filter(|line| !new.lines().any(|other| other == *line)) {

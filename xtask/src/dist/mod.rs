@@ -71,11 +71,11 @@ pub(crate) struct DistArgs {
 }
 
 impl DistArgs {
-    /// The program to package, built if need be.
+    /// The program to package, built if it is missing.
     fn built(&self) -> Result<PathBuf> {
         match &self.program {
             Some(program) => Ok(program.canonicalize()?),
-            // The check takes the program of the tests; a release has the same bytes wherever it is built.
+            // The check uses the program of the tests; a release has the same bytes wherever it is built.
             None if self.check => build(&self.profile),
             None => {
                 let root = root()?;
@@ -102,7 +102,7 @@ pub(crate) enum Format {
     Sbom,
 }
 
-/// How much time compression takes.
+/// Effort of the compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effort {
     /// As much as makes packages small.

@@ -16,7 +16,7 @@ use super::{install, record::Record};
 use crate::exec::{Run, find_program};
 
 pub(super) const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
-/// Oldest compiler that takes edition 2024 and the language features of aya-ebpf.
+/// Oldest compiler that supports edition 2024 and the language features of aya-ebpf.
 const OLDEST: (u32, u32) = (1, 90);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +122,7 @@ fn rustc(kind: Kind) -> Result<(PathBuf, String), String> {
             Kind::Debian => format!("{DEBIAN_RUSTC} (package rustc-web)"),
         });
     };
-    let version = version_of(&verbose).ok_or("a rustc that says its version")?;
+    let version = version_of(&verbose).ok_or("a rustc that prints its version")?;
     if version.0 < OLDEST {
         let (major, minor) = OLDEST;
         return Err(format!("a rustc of {major}.{minor} or later (this is {})", version.1));

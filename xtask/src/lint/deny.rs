@@ -60,7 +60,7 @@ fn prepare() -> Result<()> {
     cargo_deny().map(drop)
 }
 
-/// cargo-deny, installed if need be.
+/// cargo-deny, installed if it is missing.
 fn cargo_deny() -> Result<PathBuf> {
     let dir = store::dir("cargo-deny-0.20.2")?;
     let (program, done) = (dir.join("bin/cargo-deny"), dir.join("installed"));

@@ -24,7 +24,7 @@ const REQUIREMENTS: [&str; 10] = [
     "typing_extensions==4.16.0",
 ];
 
-/// kustomize, installed if need be.
+/// kustomize, installed if it is missing.
 pub(crate) fn kustomize() -> Result<PathBuf> {
     let dir = store::dir("kustomize-trixie")?;
     let program = dir.join("usr/bin/kustomize");
@@ -47,7 +47,7 @@ pub(crate) fn kustomize() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Python with kubernetes-validate, installed if need be.
+/// Python with kubernetes-validate, installed if it is missing.
 pub(super) fn python() -> Result<PathBuf> {
     let dir = store::dir("kubernetes-validate-1.37.0")?;
     let (python, done) = (dir.join("bin/python3"), dir.join("installed"));

@@ -112,7 +112,7 @@ fn labels(cell: &str) -> Labels {
         if let Some(inside) = rest.strip_prefix('(') {
             let (listed, after) = inside.split_once(')').unwrap_or((inside, ""));
             values = listed.split(',').map(|value| value.trim().to_owned()).collect();
-            // Prose says that there are others.
+            // Text states that there are others.
             if values.iter().any(|value| value.contains(' ')) {
                 values.clear();
             }

@@ -55,7 +55,7 @@ enum Subject {
 struct Lint {
     /// Programs that it runs.
     tools: &'static [&'static str],
-    /// Installs what no package of Debian 12 has.
+    /// Installs tools that no package of Debian 12 has.
     prepare: fn() -> Result<()>,
     /// Returns the mistakes in the files under a root.
     check: fn(&Path) -> Result<Vec<String>>,

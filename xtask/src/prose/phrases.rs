@@ -1,6 +1,6 @@
 //! Phrases that a reader stumbles over, and plainer ones.
 
-/// Phrases, in lower case, and what to write in their place.
+/// Phrases, in lower case, and the plainer words for each.
 pub(super) const PHRASES: &[(&str, &str)] = &[
     ("a word of", "a message about"),
     ("a word to", "a message to"),

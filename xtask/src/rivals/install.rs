@@ -58,7 +58,7 @@ fn debian(root: &Path, suite: &str, packages: &str) -> Result<()> {
 }
 
 fn check_version(root: &Path, suite: &str, program: &str, version: &str) -> Result<()> {
-    // nginx says it on its standard error.
+    // nginx prints it to its standard error.
     let script = format!("{program} -v 2>&1");
     let found = quietly(Command::new("chroot").arg(root).args(["/bin/sh", "-c", &script]))?;
     let found = found.lines().next().unwrap_or_default();

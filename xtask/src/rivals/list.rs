@@ -11,7 +11,7 @@ pub(super) struct Rival {
     pub(super) source: Source,
 }
 
-/// Where a rival comes from.
+/// Origin of a rival.
 pub(super) enum Source {
     /// Packages of a release of Debian, in a separate root.
     Debian {

@@ -16,7 +16,7 @@ use list::{RIVALS, Rival, Source};
 /// End of the variable that holds the reason why a rival is missing.
 const MISSING: &str = "_MISSING";
 
-/// `rivals`: installs the rivals if need be, and says where they are.
+/// `rivals`: installs the rivals that are missing, and prints their paths.
 pub(crate) fn run() -> Result<()> {
     let mut missing = Vec::new();
     for rival in &RIVALS {

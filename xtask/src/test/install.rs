@@ -76,7 +76,7 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs those of the packages that are missing, or says which tests skip without them.
+/// Installs the packages that are missing, or prints the tests that skip without them.
 pub(super) fn packages(wanted: &[AptPackage]) -> Result<()> {
     if !apt::is_there() {
         let names: Vec<&str> = wanted.iter().map(|package| package.name).collect();

@@ -124,7 +124,7 @@ impl Share {
         &SHARES[self.0 - 1]
     }
 
-    /// Installs what the share needs beside the merge's packages.
+    /// Installs the packages that the share needs beside the merge's.
     pub(super) fn install(self) -> Result<()> {
         let packages: Vec<AptPackage> = self.contents().packages.iter().copied().flatten().copied().collect();
         install::packages(&packages)

@@ -149,7 +149,7 @@ pub(super) fn prepare(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// End-to-end tests of a share, with a real API server, which is built if need be.
+/// End-to-end tests of a share, with a real API server, which is built if it is missing.
 pub(super) fn with_api_server(context: &mut Context) -> Result<()> {
     context.kube_apiserver = Some(kube_apiserver::find()?);
     e2e_of_share(context)

@@ -14,7 +14,7 @@ pub(super) struct Counts {
 impl Counts {
     /// Reads one line of output; most are not results.
     pub(super) fn read(&mut self, line: &str) {
-        // nextest indents what tests say.
+        // nextest indents the output of tests.
         if let Some(skip) = line.trim_start().strip_prefix("SKIP ") {
             // A test that is run by two targets, or prints its reason twice, is skipped once.
             let skip = format!("SKIP {skip}");

@@ -1,4 +1,4 @@
-//! Job of a machine: a script of steps, each with a time limit, that says on the console how each ended.
+//! Job of a machine: a script of steps, each with a time limit, that reports on the console how each ended.
 
 use std::{fmt::Write as _, time::Duration};
 

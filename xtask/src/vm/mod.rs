@@ -1,7 +1,8 @@
-//! Tests on other kernels: boots Debian's in virtual machines, and checks in each what a user would check.
+//! Tests on other kernels: boots Debian's in virtual machines, and runs in each the checks of a user.
 //!
 //! A machine is a kernel from a Debian package, an initramfs with the modules it needs, one root file system for all
-//! kernels made of this machine's own tools, and a disk with the build. It says on its serial console how its job went.
+//! kernels made of this machine's own tools, and a disk with the build. It reports the result on its serial
+//! console.
 
 mod accel;
 pub(crate) mod build;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The folder, made if need be.
+/// The folder, made if it is missing.
 pub(crate) fn dir(name: &str) -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));

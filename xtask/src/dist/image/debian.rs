@@ -1,4 +1,4 @@
-//! Parts of this machine's Debian that an image takes: shared libraries, and the records of their packages.
+//! Parts of this machine's Debian that an image needs: shared libraries, and the records of their packages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,7 @@
 //! Container images, as archives in the layout of OCI: `signalbox`, and `signalbox-ha`, which has keepalived, `ip` and
 //! `nft` for `signalbox ha run` in a second layer.
 //!
-//! The layout is written here, and not by buildah: that takes no daemon, no mounts and no rights, and the same program
+//! The layout is written here, and not by buildah: that needs no daemon, no mounts and no rights, and the same program
 //! on the same Debian gives the same bytes. There is no base image to be fetched: libraries, their licences and
 //! authorities are those of this machine's packages, which the image lists where scanners look (`/var/lib/dpkg`).
 
