@@ -10,9 +10,9 @@ use crate::scenario::{self, Scenario};
 pub(crate) enum Suite {
     /// TCP, of which only the first bytes are read.
     Connections,
-    /// HTTP by request, in plain and in TLS that ends at the balancer.
+    /// HTTP by request, in plain text and in TLS that ends at the balancer.
     Http,
-    /// New connections under each condition that takes signalbox's fast path away.
+    /// New connections under each condition that disables signalbox's fast path.
     Conditions,
     /// Connections of a node of virtual addresses, whose flows a second node gets.
     Ha,

@@ -1,7 +1,7 @@
 //! The kernel ABI of signalbox: everything that both an eBPF program and userspace must agree on.
 //!
 //! Owns: map keys and values, ids, limits, the table of [`Reason`]s, the hash, and the programs' decisions about
-//! packets, so that host tests run them: [`cut`], [`l4`] and [`shield`], above the code that they share in [`net`].
+//! packets. Host tests run these decisions: [`cut`], [`l4`] and [`shield`], above the code that they share in [`net`].
 //! Never: other logic that only one side needs. Called by `ebpf` (no_std, verifier-checked) and by `core` and
 //! `userspace` (feature `user`).
 //!

@@ -19,7 +19,7 @@ use crate::interrupt;
 pub(crate) const PORT: u16 = 5201;
 const CHUNK: usize = 256 * 1024;
 
-/// Sink: takes streams and counts their bytes, until dropped.
+/// Sink: reads streams and counts their bytes, until dropped.
 pub(crate) struct Sink {
     received: Arc<AtomicU64>,
     _server: Server,

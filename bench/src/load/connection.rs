@@ -1,4 +1,4 @@
-//! Connection of the load: connects, asks, takes the answer; then asks again, or waits for the end and starts over.
+//! Connection of the load: connects, asks, reads the answer. Then it asks again, or waits for the end and starts over.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;

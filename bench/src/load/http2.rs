@@ -27,7 +27,7 @@ impl Http2Client {
         Ok(Self { next: 1 })
     }
 
-    /// Sends a GET of `/` and takes the answer, which must be 200.
+    /// Sends a GET of `/` and reads the answer, which must be 200.
     pub(super) fn ask(&mut self, connection: &mut (impl Read + Write), name: &str) -> Result<()> {
         let stream = self.next;
         self.next += 2;

@@ -1,4 +1,4 @@
-//! Watches the lab until it is told to stop: reports processes that have ended, and restarts them when asked to.
+//! Watches the lab until it is stopped: reports processes that have ended, and restarts them on request.
 
 use std::io::BufRead as _;
 use std::sync::mpsc::{Receiver, channel};

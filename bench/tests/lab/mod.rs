@@ -133,7 +133,7 @@ fn signalbox() -> PathBuf {
     named.unwrap_or_else(|| Path::new(LAB).with_file_name("signalbox"))
 }
 
-/// What a shell makes of it.
+/// Output of a shell that runs a command.
 pub(crate) fn sh(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -33,9 +33,9 @@ use crate::cut::skb::{Family, PacketView, context_field};
 const BPF_F_INGRESS: u64 = 1;
 const BPF_NOEXIST: u64 = 1;
 
-/// Whether first data of `length` bytes goes on in the segment after this one: the client has more to send, and there
-/// is room for as much again, because many send no less (RFC 9293, section 3.8.6.2.1). A client that waits for an
-/// answer sets PSH (section 3.9.1), and gets one.
+/// Whether first data of `length` bytes goes on in the segment after this one: the client has more to send, and as much
+/// again has room. Many clients send no less than that (RFC 9293, section 3.8.6.2.1). A client that waits for an answer
+/// sets PSH (section 3.9.1), and gets one.
 #[inline(always)]
 pub fn goes_on<F: Family>(segment: &Segment, length: u32, check: &CookieCheck) -> bool {
     let has_timestamps = check.options.offered & OFFERED_TIMESTAMPS != 0;
