@@ -173,46 +173,52 @@ impl PeekObstacle {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NotConfigured => "`datapath.peek` is `userspace`",
-            Self::NotAvailable => "the kernel peek is not available, see `signalbox doctor`",
+            Self::NotAvailable => "the kernel peek is not available: `signalbox doctor` names the reason",
             Self::CutOff => "tier `cut` is off",
-            Self::NoNames => "the listener's protocol has no names",
-            Self::TerminatesTls => "TLS ends here",
+            Self::NoNames => "connections of protocol `tcp` contain no name to route by",
+            Self::TerminatesTls => "the listener terminates TLS",
             Self::PerRequest => "requests are routed one by one",
-            Self::TrustedProxies => "the listener believes PROXY headers",
-            Self::SourceLimits => "the connections of a source are limited",
+            Self::TrustedProxies => "the listener accepts PROXY headers of trusted proxies",
+            Self::SourceLimits => "connections are limited for each source address",
             Self::TotalLimit => "`limits.max_connections` is set",
-            Self::ConnectionLog => "connections are logged",
-            Self::PacketSocket => "a packet socket takes packets of this version of IP, as keepalived's does of IPv6",
-            Self::FormerOwner => "the address has come by plan, and its former owner drains",
-            Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
-            Self::SyncookiesOff => "net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of cookies",
-            Self::PacketFilter => "a packet filter has rules, or may have, and `datapath.peek` is `auto`",
-            Self::NoAnswers => {
-                "hosts have not answered what the kernel has begun, and `datapath.peek` is `auto`: `signalbox status` says more"
+            Self::ConnectionLog => "the access log of connections is on",
+            Self::PacketSocket => {
+                "a packet socket, such as that of keepalived, receives packets of this address family"
             }
-            Self::ShieldGap => "the shield is not in force at an interface: userspace refuses whom it denies",
-            Self::NoPorts => "net.ipv4.ip_local_port_range leaves the program no ports",
-            Self::NoLocalAddress => "no address of this machine is the listener's",
-            Self::ClientFamily => "the client has another version of IP than the hosts",
-            Self::NoRoute => "no route has the name",
-            Self::LongName => "the name is longer than 62 bytes, or has bytes that names do not have",
+            Self::FormerOwner => "the address arrived by a planned move, and its former owner still drains",
+            Self::FloatingAddresses => "more than 255 virtual addresses move between nodes (`ha`)",
+            Self::SyncookiesOff => {
+                "net.ipv4.tcp_syncookies is 0, so the kernel makes no socket from a cookie: set it to 1"
+            }
+            Self::PacketFilter => {
+                "a packet filter has rules, or may have some: only `datapath: { peek: kernel }` bypasses them"
+            }
+            Self::NoAnswers => {
+                "no host has answered the kernel peek's SYNs, and `datapath.peek` is `auto`: see `signalbox status`"
+            }
+            Self::ShieldGap => "the shield is not active at an interface, so userspace refuses the denied clients",
+            Self::NoPorts => "net.ipv4.ip_local_port_range leaves no source ports for the program",
+            Self::NoLocalAddress => "the listener has no address of this machine",
+            Self::ClientFamily => "the client's address family differs from that of the hosts",
+            Self::NoRoute => "no route has this name",
+            Self::LongName => "the name is longer than 62 bytes, or contains bytes that are not allowed in names",
             Self::Preference => "the route has `prefer`",
             Self::AllowList => "the route has a list of allowed clients",
             Self::RouteLimits => "the route limits connections",
-            Self::RouteBalance => "the route has a balancing of its own",
+            Self::RouteBalance => "an annotation of the route sets its balancing",
             Self::OutOfRotation => "the application is out of rotation",
-            Self::ManyTurns => "the weights make more than 128 turns, or of more than 8 clusters",
-            Self::BothFamilies => "its clusters have hosts of both IPv4 and IPv6",
-            Self::NoUsableHost => "no host of its clusters is usable",
-            Self::ProxyProtocol => "hosts of its clusters get a PROXY header",
+            Self::ManyTurns => "the weights need more than 128 turns, or more than 8 clusters have a share",
+            Self::BothFamilies => "the route's clusters have both IPv4 and IPv6 hosts",
+            Self::NoUsableHost => "no host of the route's clusters is usable",
+            Self::ProxyProtocol => "hosts of the route's clusters get a PROXY header",
             Self::HostLimit => "a cluster has `max_host_connections`",
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
             Self::HostOptions => {
-                "a host has no timestamps or no selective acknowledgements, or takes small segments only"
+                "a host lacks TCP timestamps or selective acknowledgements, or accepts only small segments"
             }
-            Self::TableFull => "a table of the program is full",
+            Self::TableFull => "a table of the kernel peek's program is full",
         }
     }
 
