@@ -130,7 +130,7 @@ pub fn start(
     };
     let host_name = sys::host_name();
     let Some(slot) = ha.own_slot(&host_name) else {
-        let why = format!("{} is none of the nodes of ha.nodes", ha.own_name(&host_name));
+        let why = format!("{} is not one of `ha.nodes`", ha.own_name(&host_name));
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
     };
     let (own, nodes) = (ha.own_name(&host_name).to_owned(), ha.nodes.clone());

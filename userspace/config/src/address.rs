@@ -36,8 +36,8 @@ impl BindOwners {
             && bind.single() != Some(admin)
         {
             return Err(format!(
-                "{bind} covers {admin}, the address of the admin API, which would be gone: give `admin.listen` another \
-                 port, or list other addresses here"
+                "{bind} covers {admin}, the address of the admin API, which clients could no longer reach: give \
+                 `admin.listen` another port, or list other addresses here"
             ));
         }
         if let Some((other, at)) = self.taken.get(&bind) {
@@ -96,7 +96,7 @@ pub(super) fn binds(text: &str) -> Result<Vec<Bind>, String> {
                 }
                 _ if is_of_no_machine(net.addr()) => {
                     return Err(format!(
-                        "{shown} is a multicast or broadcast address: write one of this machine"
+                        "{shown} is a multicast or broadcast address: write an address of this machine"
                     ));
                 }
                 _ => vec![net],
@@ -186,7 +186,10 @@ fn wrong_length(text: &str) -> Option<String> {
         IpAddr::V4(_) => 32,
         IpAddr::V6(_) => 128,
     };
-    Some(format!("{}: the prefix length of {ip} is 0 to {most}", quote(text)))
+    Some(format!(
+        "{}: the prefix length of {ip} must be 0 to {most}",
+        quote(text)
+    ))
 }
 
 impl NodeRef<'_> {
@@ -248,8 +251,8 @@ mod tests {
             ("10.1.0.1:", "port from 1 to 65535"),
             ("10.9.0.7/24:80", "has bits set beyond its length: write 10.9.0.0/24"),
             ("[fd00:9::1/64]:80", "has bits set beyond its length: write fd00:9::/64"),
-            ("10.9.0.0/33:80", "the prefix length of 10.9.0.0 is 0 to 32"),
-            ("[fd00::/129]:80", "the prefix length of fd00:: is 0 to 128"),
+            ("10.9.0.0/33:80", "the prefix length of 10.9.0.0 must be 0 to 32"),
+            ("[fd00::/129]:80", "the prefix length of fd00:: must be 0 to 128"),
             ("[::ffff:10.1.0.1]:80", "is an IPv4-mapped IPv6 address: write 10.1.0.1"),
             ("localhost:80", "names are not looked up, write the address"),
             (

@@ -45,14 +45,14 @@ fn decode(root: &NodeRef<'_>, report: &mut Report) -> Option<Agent> {
         && let Some(place) = &kubernetes_at
     {
         let message =
-            "`certificates` is for a balancer that watches the cluster itself: an agent sends no private keys";
+            "an agent sends no private keys: leave `certificates` out. It is for a balancer that watches the cluster";
         place.error(report, message);
     }
     let balancers = balancers::decode_all(balancers_at.as_ref(), report)?;
     if balancers.is_empty()
         && let Some(place) = &balancers_at
     {
-        place.error(report, "an agent tells at least one balancer");
+        place.error(report, "an agent reports to at least one balancer: name one");
     }
     Some(Agent {
         cluster: cluster?,

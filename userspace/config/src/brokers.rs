@@ -27,7 +27,7 @@ pub(super) fn decode_all(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec
                 Some(first) => {
                     item.error(
                         report,
-                        format!("{} is already there on line {}", quote(text), first.line),
+                        format!("{} is given twice, first on line {}", quote(text), first.line),
                     );
                     None
                 }
@@ -45,7 +45,8 @@ pub(super) fn decode_all(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec
     if !any {
         place.error(
             report,
-            "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out where events come by the admin API alone",
+            "there must be at least one broker, such as mq1.example.com:61613; leave `brokers` out if events arrive only \
+             by the admin API",
         );
         return None;
     }

@@ -72,7 +72,7 @@ impl ClusterNames {
             report.error(
                 spot,
                 path,
-                format!("{shown} is an application's name, and without `routing_events` nothing tells of applications"),
+                format!("{shown} is an application's name, and only `routing_events` reports applications: add it"),
             );
             return None;
         }
@@ -103,8 +103,8 @@ impl ClusterNames {
     /// List of the clusters for a message, unless there are too many.
     fn list(&self) -> String {
         match self.in_order.len() {
-            0 => " (there is none)".to_owned(),
-            1..=MAX_LISTED_CLUSTERS => format!(" (there is: {})", self.in_order.join(", ")),
+            0 => " (there are none)".to_owned(),
+            1..=MAX_LISTED_CLUSTERS => format!(" (known: {})", self.in_order.join(", ")),
             _ => String::new(),
         }
     }
@@ -214,7 +214,7 @@ fn cluster(
     let h2c = or_default(h2c.as_ref(), false, |place| place.flag(report));
     let readings = [("strict", false), ("lenient", true)];
     let repairs_answers = or_default(answers.as_ref(), false, |place| {
-        place.keyword("a reading of answers", &readings, report)
+        place.keyword("a way to read answers", &readings, report)
     });
     let max_host_connections = max_host_connections.and_then(|place| place.number(1, MAX_LIMIT, report));
     let hosts = match hosts {

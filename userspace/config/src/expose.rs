@@ -94,7 +94,7 @@ fn decode_one(
     {
         at.error(
             report,
-            "direct return leaves ports as they are: listen on a single port, which the endpoints have, or write `mode: nat`",
+            "direct return does not change ports: listen on the one port that the endpoints have, or write `mode: nat`",
         );
     }
     let affinity = or_default(affinity.as_ref(), Affinity::Flow, |place| {
@@ -229,7 +229,7 @@ fn word_list(place: &NodeRef<'_>, what: &str, is_right: fn(&str) -> bool, report
     if items.is_empty() {
         place.error(
             report,
-            format!("a rule without {what} takes no endpoint: leave the key out to take all"),
+            format!("a rule without {what} selects no endpoint: leave the key out to select all"),
         );
         return None;
     }
@@ -239,7 +239,7 @@ fn word_list(place: &NodeRef<'_>, what: &str, is_right: fn(&str) -> bool, report
             let shown = quote(word);
             item.error(
                 report,
-                format!("{shown} is not a name of ports: letters, digits, `.`, `_`, `-`, and * for any text"),
+                format!("{shown} is not a port name: write letters, digits, `.`, `_`, `-`, and * for any text"),
             );
         }
         match (word, &mut words) {

@@ -79,8 +79,8 @@ pub(super) fn decode(place: &NodeRef<'_>, taken: &mut BindOwners, report: &mut R
     if let (Some(place), HaMode::Address) = (&sync_at, mode) {
         place.warn(
             report,
-            "with `mode: address` each node takes itself for the owner of all addresses, and connections are not protected: \
-             see docs/high-availability.md, BGP",
+            "with `mode: address` each node considers itself the owner of all addresses, and connections are not \
+             protected: see docs/high-availability.md, BGP",
         );
     }
     let watch = watch::decode(watch.as_ref(), report);
@@ -113,7 +113,7 @@ fn own_node(place: &NodeRef<'_>, nodes: &[HaNode], report: &mut Report) -> Optio
         return Some(own.to_owned());
     }
     let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let message = format!("{} is none of the `nodes` ({})", quote(own), names.join(", "));
+    let message = format!("{} is not one of the `nodes` ({})", quote(own), names.join(", "));
     place.error(report, message);
     None
 }
@@ -125,7 +125,8 @@ fn nodes(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<HaNode>> {
         match (node, &mut all) {
             (Some(node), Some(all)) => {
                 if let Some(other) = all.iter().find(|other| other.address == node.address) {
-                    let message = format!("{} is the address of node {} too", node.address, quote(&other.name));
+                    let (address, name) = (node.address, quote(&other.name));
+                    let message = format!("{address} is already the address of node {name}: give each node its own");
                     item.error(report, message);
                 }
                 all.push(node);

@@ -148,8 +148,8 @@ fn warn_about_timeout(timeout: Duration, interval: Duration, place: &NodeRef<'_>
         place.warn(
             report,
             format!(
-                "the timeout ({said}) is more than half of the interval ({whole}): that a host hangs is noticed after {late} \
-                 at the latest, not within the interval"
+                "the timeout ({said}) is more than half of the interval ({whole}): a host that hangs may be noticed \
+                 only after {late}; shorten the timeout to notice it within the interval"
             ),
         );
     }
@@ -214,7 +214,7 @@ fn url_path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let shown = quote(text);
     place.error(
         report,
-        format!("{shown} is not a path to ask for: it starts with `/` and has no spaces (%20)"),
+        format!("{shown} is not a path to request: begin it with `/`, and write a space as %20"),
     );
     None
 }
@@ -241,7 +241,7 @@ fn host_header(place: &NodeRef<'_>, of_applications: bool, report: &mut Report) 
     }
     let shown = quote(text);
     let places = if of_applications {
-        format!("; {} stand for themselves", HealthPageTemplate::PLACEHOLDERS.join(", "))
+        format!("; {} are placeholders", HealthPageTemplate::PLACEHOLDERS.join(", "))
     } else {
         String::new()
     };
@@ -255,7 +255,7 @@ fn host_header(place: &NodeRef<'_>, of_applications: bool, report: &mut Report) 
 fn server_name(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = place.text(report)?;
     let problem = match Hostname::parse(text.as_bytes()) {
-        Ok(_) if text.parse::<IpAddr>().is_ok() => "TLS sends no addresses as server names".to_owned(),
+        Ok(_) if text.parse::<IpAddr>().is_ok() => "in TLS a server name cannot be an address".to_owned(),
         Ok(name) => return Some(name.as_str().to_owned()),
         Err(error) => error.to_string(),
     };

@@ -108,7 +108,7 @@ fn request_id(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     let text = quote(text);
     place.error(
         report,
-        format!("{text} is not the name of a field, such as X-Request-Id, that may be set"),
+        format!("{text} is not a field that may be set, such as X-Request-Id"),
     );
     None
 }

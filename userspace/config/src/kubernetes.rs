@@ -85,9 +85,9 @@ impl<'a> AccessKeys<'a> {
         let given = ways.into_iter().flatten().count();
         if given > 1 || (given == 0 && known) {
             let found = if given == 0 {
-                "none of them is here"
+                "none of them is given"
             } else {
-                "there is more than one"
+                "more than one is given"
             };
             place.error(
                 report,
@@ -119,7 +119,7 @@ impl<'a> AccessKeys<'a> {
         }
         in_cluster.error(
             report,
-            "`in_cluster` is only ever true: give `kubeconfig` or `url` instead",
+            "`in_cluster` can only be true: give `kubeconfig` or `url` instead",
         );
         None
     }
@@ -133,7 +133,7 @@ impl<'a> AccessKeys<'a> {
         ];
         for (place, key, way, name) in companions {
             if let (Some(place), None) = (place, way) {
-                place.error(report, format!("`{key}` goes with `{name}`, which is not here"));
+                place.error(report, format!("`{key}` needs `{name}`, which is missing"));
             }
         }
     }

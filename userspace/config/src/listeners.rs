@@ -113,14 +113,17 @@ fn listener(place: &NodeRef<'_>, context: &mut ListenerContext<'_>, report: &mut
     let protocol = spoken.map(|(protocol, _)| protocol);
     let listen = listen.and_then(|place| addresses(&place, &label, context.bind_owners, report));
     if protocol == Some(Protocol::Tcp) && cluster.is_none() && known {
-        place.error(report, "a tcp listener needs a `cluster`: nothing in tcp names one");
+        place.error(
+            report,
+            "a tcp listener needs a `cluster`: its connections contain no name to route by",
+        );
     }
     let cluster = optional_value(cluster.as_ref(), |place| context.names.find_at(place, report));
     if let (Some(place), Some(None)) = (&backup, cluster)
         && known
         && protocol != Some(Protocol::Tcp)
     {
-        place.error(report, "`backup` needs a `cluster` beside it, from which it takes over");
+        place.error(report, "`backup` needs a `cluster`, from which it takes over");
     }
     let backup = optional_value(backup.as_ref(), |place| {
         let found = context.names.find_at(place, report)?;
@@ -154,7 +157,7 @@ fn protocol(place: &NodeRef<'_>, report: &mut Report) -> Option<(Protocol, bool)
     if place.plain() == Some("udp") {
         place.error(
             report,
-            "a listener takes connections: a UDP port is a layer-4 service, write it under `services`",
+            "a listener accepts TCP connections: write a UDP port as a layer-4 service, under `services`",
         );
         return None;
     }
@@ -166,7 +169,7 @@ fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, is_https: bool, repo
     if is_https {
         place.error(
             report,
-            "`routing` has no meaning with `protocol: https`: what is decrypted is routed by request, and passthrough \
+            "`routing` has no effect with `protocol: https`: decrypted traffic is routed by request, and passthrough \
              by connection",
         );
         return None;
@@ -177,7 +180,7 @@ fn routing(place: &NodeRef<'_>, protocol: Option<Protocol>, is_https: bool, repo
             place.error(
                 report,
                 format!(
-                    "`routing: request` needs `protocol: http`: {protocol} is not looked into beyond its first bytes"
+                    "`routing: request` needs `protocol: http`: signalbox reads only the first bytes of {protocol}"
                 ),
             );
             None

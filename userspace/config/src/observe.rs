@@ -91,7 +91,7 @@ fn sample_ppm(place: &NodeRef<'_>, report: &mut Report) -> Option<u32> {
     let text = quote(text);
     place.error(
         report,
-        format!("{text} is not a part of all connections from 0.000001 to 1, such as 0.1 for every tenth"),
+        format!("{text} is not a share of all connections from 0.000001 to 1, such as 0.1 for every tenth"),
     );
     None
 }

@@ -14,7 +14,7 @@ pub(super) fn decode(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeMa
     if !matches!(place.node.kind, NodeKind::Map(_)) {
         place.error(
             report,
-            "these are status codes with files, as in { 503: /etc/signalbox/503.html }",
+            "write status codes with files, as in { 503: /etc/signalbox/503.html }",
         );
         return None;
     }
@@ -28,13 +28,13 @@ pub(super) fn decode(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeMa
             let (key, codes) = (quote(&entry.key), STATUSES.map(|status| status.to_string()).join(", "));
             place.error(
                 report,
-                format!("{key} is no status code of the balancer's own answers: {codes}"),
+                format!("{key} is not a status code of the balancer's own answers ({codes})"),
             );
             return None;
         };
         let path = place.text(report)?;
         if !path.starts_with('/') {
-            place.error(report, "write the whole path of the file, from / on");
+            place.error(report, "write the absolute path of the file");
             return None;
         }
         pages.insert(status, path.into());

@@ -35,6 +35,6 @@ fn tab_of_indentation(text: &str, from_line: usize) -> Option<(Position, String)
     };
     Some((
         position,
-        "a tab in the indentation: YAML takes blanks alone, write blanks".to_owned(),
+        "a tab in the indentation: YAML allows only spaces there, write spaces".to_owned(),
     ))
 }

@@ -27,10 +27,10 @@ const MAX_UPGRADES: usize = 16;
 const RESERVED: [(&str, &str); 3] = [
     (
         "host",
-        "applications and router hosts go by the Host that the client asked for",
+        "applications and router hosts rely on the Host that the client sent",
     ),
     ("cookie", "cookies belong to clients and applications"),
-    ("strict-transport-security", "it is the route's `tls.hsts`"),
+    ("strict-transport-security", "the route's `tls.hsts` sets it"),
 ];
 
 /// Keys of a route that hold for requests.
@@ -139,7 +139,7 @@ fn edits(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<FieldEdit>> {
     values(set.as_ref(), FieldEdit::Set, &mut edits, report)?;
     values(add.as_ref(), FieldEdit::Add, &mut edits, report)?;
     if edits.len() > MAX_EDITS {
-        place.error(report, format!("more than {MAX_EDITS} changes of fields"));
+        place.error(report, format!("there are more than {MAX_EDITS} changes of fields"));
         return None;
     }
     Some(edits)
@@ -154,7 +154,7 @@ fn values(
 ) -> Option<()> {
     let Some(place) = place else { return Some(()) };
     if !matches!(place.node.kind, NodeKind::Map(_)) {
-        place.error(report, "these are names of fields with values, as in { X-Env: prod }");
+        place.error(report, "write names of fields with values, as in { X-Env: prod }");
         return None;
     }
     for entry in place.entries(report)? {
@@ -168,7 +168,7 @@ fn values(
         };
         let name = field_name(&entry.key, &place, report)?;
         if !is_field_value(value.as_bytes()) {
-            place.error(report, "a field's value is one line, and has no control characters");
+            place.error(report, "a field's value is one line without control characters");
             return None;
         }
         edits.push(edit(name, value.as_bytes().to_vec()));
@@ -182,7 +182,7 @@ fn field_name(text: &str, place: &NodeRef<'_>, report: &mut Report) -> Option<Fi
     let message = match (FieldName::parse(text), reserved) {
         (_, Some((_, reason))) => format!("{shown} cannot be changed: {reason}"),
         (Some(name), None) if name.is_editable() => return Some(name),
-        (Some(_), None) => format!("{shown} cannot be changed: it says how the message or the connection ends"),
+        (Some(_), None) => format!("{shown} cannot be changed: it controls where the message or the connection ends"),
         (None, None) => format!("{shown} is not the name of a field, such as X-Env"),
     };
     place.error(report, message);
@@ -220,7 +220,7 @@ fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
     if requests.is_none() && concurrent.is_none() {
         place.error(
             report,
-            "say `requests: { rate: 100, burst: 200 }`, `concurrent: 50` or both",
+            "write `requests: { rate: 100, burst: 200 }`, `concurrent: 50` or both",
         );
         return None;
     }

@@ -178,7 +178,7 @@ pub(super) fn path(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     place.error(
         report,
         format!(
-            "{shown} is not a path: it begins with `/`, and has no query, no space and nothing but ASCII (encode it)"
+            "{shown} is not a path: begin it with `/`, and write no query, no space and only ASCII (encode the rest)"
         ),
     );
     None
@@ -214,7 +214,7 @@ fn label(key: &str, place: &NodeRef<'_>, report: &mut Report) -> Option<(String,
         let shown = quote(key);
         place.error(
             report,
-            format!("{shown} is not the key of a label: up to 63 letters, digits, `-`, `_` or `.`, perhaps behind a domain and `/`"),
+            format!("{shown} is not the key of a label: up to 63 letters, digits, `-`, `_` or `.`, perhaps after a domain and `/`"),
         );
         return None;
     }
@@ -325,7 +325,7 @@ fn weights(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Op
         .as_ref()
         .is_some_and(|weights| weights.iter().all(|(_, weight)| *weight == 0))
     {
-        place.error(report, "all weights are 0: a route needs a cluster that gets something");
+        place.error(report, "all weights are 0: give at least one cluster a weight above 0");
         return None;
     }
     weights

@@ -61,7 +61,7 @@ pub(super) fn decode(
         for at in of_brokers.into_iter().flatten() {
             at.error(
                 report,
-                "without `brokers` this has no effect, as events come by the admin API alone: give `brokers`, or leave this out",
+                "without `brokers` this has no effect, as events arrive only by the admin API: give `brokers`, or leave this out",
             );
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn decode(
         if client_id_at.is_none() {
             at.error(
                 report,
-                "a broker identifies a durable subscription by its client too: give `client_id`",
+                "a broker identifies a durable subscription also by its client: give `client_id`",
             );
         }
         if !destination.starts_with("/topic/") {

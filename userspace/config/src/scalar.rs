@@ -76,7 +76,7 @@ impl<'a> NodeRef<'a> {
         let plain = text.trim_start_matches('0');
         if digits && !plain.is_empty() && plain.len() < text.len() {
             let message = format!(
-                "{} begins with 0, and other readers of YAML take it for octal: write {plain}",
+                "{} begins with 0, which other YAML readers take for octal: write {plain}",
                 quote(text)
             );
             self.error(report, message);
@@ -111,7 +111,7 @@ impl<'a> NodeRef<'a> {
             ("", _) => format!("{quoted} is not a duration: write {DURATION_FORMAT}"),
             (_, "") => format!("{quoted} has no unit: write {DURATION_FORMAT}"),
             (_, "ms" | "s" | "m" | "h") => match in_milliseconds(digits, unit) {
-                Some(0) => format!("{quoted} is no time at all: it must be more than 0"),
+                Some(0) => format!("{quoted} is no duration: it must be more than 0"),
                 Some(ms) if ms <= MAX_TIMEOUT.as_millis() => {
                     return Some(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)));
                 }
@@ -144,7 +144,7 @@ impl<'a> NodeRef<'a> {
 
     /// Value as `true` or `false`.
     pub(super) fn flag(&self, report: &mut Report) -> Option<bool> {
-        self.keyword("a yes or no", &[("true", true), ("false", false)], report)
+        self.keyword("a boolean", &[("true", true), ("false", false)], report)
     }
 
     /// Value as text, if it is text at all; mistakes are not reported.

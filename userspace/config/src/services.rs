@@ -219,7 +219,7 @@ pub(super) fn parse_bind(text: &str) -> Result<ServiceBind, String> {
         }
         Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
             return Err(format!(
-                "{shown}: a service listens on addresses of its own, not on all there are, {BIND_EXAMPLES}"
+                "{shown}: a service needs its own addresses, not a wildcard, {BIND_EXAMPLES}"
             ));
         }
         Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {

@@ -192,7 +192,7 @@ fn admin_listen(place: &NodeRef<'_>, report: &mut Report) -> Option<Option<Socke
             let text = quote(text);
             place.error(
                 report,
-                format!("{text} is not an address with a port, such as 127.0.0.1:8089, nor `none`"),
+                format!("{text} is neither an address with a port, such as 127.0.0.1:8089, nor `none`"),
             );
             None
         }
@@ -205,7 +205,7 @@ fn admin_socket(place: &NodeRef<'_>, report: &mut Report) -> Option<PathBuf> {
         let text = quote(text);
         place.error(
             report,
-            format!("{text} cannot name a socket: at most {MAX_SOCKET_PATH_BYTES} bytes, none of them NUL"),
+            format!("{text} cannot be the path of a socket: write at most {MAX_SOCKET_PATH_BYTES} bytes, without NUL"),
         );
         return None;
     }
@@ -337,7 +337,10 @@ fn etcd(place: &NodeRef<'_>, report: &mut Report) -> Option<EtcdStore> {
         urls.push(super::balancers::url(&item, report)?);
     }
     if urls.is_empty() {
-        at.error(report, "etcd has at least one member, such as http://127.0.0.1:2379");
+        at.error(
+            report,
+            "name at least one member of etcd, such as http://127.0.0.1:2379",
+        );
     }
     let mut prefix = prefix
         .and_then(|place| place.text(report))

@@ -79,10 +79,10 @@ fn policy(mut map: MapDecoder<'_>, default: ShieldPolicy, report: &mut Report) -
     ShieldPolicy {
         lists: Arc::new(lists),
         malformed: or_default(malformed.as_ref(), default.malformed, |place| {
-            place.keyword("what becomes of packets that are not possible", &MALFORMED, report)
+            place.keyword("a setting of malformed packets", &MALFORMED, report)
         }),
         syn_cookies: or_default(syn_cookies.as_ref(), default.syn_cookies, |place| {
-            place.keyword("a way with SYN cookies", &COOKIES, report)
+            place.keyword("a setting of SYN cookies", &COOKIES, report)
         }),
         limits: self::limits(limits.as_ref(), default.limits, report),
     }
@@ -105,7 +105,7 @@ fn files(place: Option<&NodeRef<'_>>, report: &mut Report) -> Vec<PathBuf> {
             if text.starts_with('/') {
                 all.push(text.into());
             } else {
-                item.error(report, "write the whole path of the file, from / on");
+                item.error(report, "write the absolute path of the file");
             }
         }
     }

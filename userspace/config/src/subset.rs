@@ -29,7 +29,7 @@ pub(super) fn common(place: Option<&NodeRef<'_>>, balancers: &[Balancer], report
             let name = quote(name);
             place.error(
                 report,
-                format!("one of the other `balancers` is called {name} too: each has a name of its own"),
+                format!("another of the `balancers` is already called {name}: give each its own name"),
             );
             return None;
         }
@@ -58,7 +58,7 @@ pub(super) fn size(place: &NodeRef<'_>, report: &mut Report) -> Option<SubsetSiz
         let text = quote(text);
         place.error(
             report,
-            format!("{text} is not a number of hosts from 1 to {MAX_HOSTS}, a part of them such as 50%, nor `all`"),
+            format!("{text} is neither a number of hosts from 1 to {MAX_HOSTS}, a share such as 50%, nor `all`"),
         );
     }
     size

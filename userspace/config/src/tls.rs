@@ -78,7 +78,7 @@ fn groups(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<KeyExchangeGro
         groups.push(group);
     }
     if groups.is_empty() {
-        place.error(report, "no group is left: name at least one, such as X25519");
+        place.error(report, "the list of groups is empty: name at least one, such as X25519");
         return None;
     }
     Some(groups)
@@ -107,7 +107,8 @@ fn certificate_place(place: &NodeRef<'_>, report: &mut Report) -> Option<Certifi
         if cert.or(key).or(pass).or(default).is_some() {
             place.error(
                 report,
-                "`directory` stands alone: a certificate of its own is another entry, { cert: FILE, key: FILE }",
+                "`directory` allows no other key beside it: write a single certificate as another entry, \
+                 { cert: FILE, key: FILE }",
             );
             return None;
         }
@@ -280,10 +281,7 @@ pub(super) fn backend(place: &NodeRef<'_>, report: &mut Report) -> Option<Backen
     };
     let is_verified = or_default(verify.as_ref(), true, |place| place.flag(report));
     if let (false, Some(ca)) = (is_verified, &ca) {
-        ca.error(
-            report,
-            "`ca` has no meaning with `verify: false`: leave one of them out",
-        );
+        ca.error(report, "`ca` has no effect with `verify: false`: leave one of them out");
         return None;
     }
     let name = optional_value(name.as_ref(), |place| backend_name(place, report));
@@ -310,7 +308,10 @@ fn alpn(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<HttpVersion>> {
         versions.push(version);
     }
     if versions.is_empty() {
-        place.error(report, "hosts are offered nothing: name at least one, such as http/1.1");
+        place.error(
+            report,
+            "the list of versions is empty: name at least one, such as http/1.1",
+        );
         return None;
     }
     Some(versions)

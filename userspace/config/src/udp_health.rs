@@ -23,7 +23,7 @@ pub(super) fn probe(place: &NodeRef<'_>, report: &mut Report) -> Option<UdpProbe
     if ways.into_iter().filter(|&way| way).count() != 1 {
         place.error(
             report,
-            "a check by UDP has one of `send`, `dns` and `quic: true`: say which datagram is sent",
+            "a UDP check needs exactly one of `send`, `dns` and `quic: true`, which define the datagram",
         );
         return None;
     }
@@ -60,14 +60,17 @@ fn bytes(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<u8>> {
     match decoded {
         Some(bytes) if (1..=MAX_PAYLOAD).contains(&bytes.len()) => Some(bytes),
         Some(_) => {
-            place.error(report, format!("a datagram of a check has 1 to {MAX_PAYLOAD} bytes"));
+            place.error(
+                report,
+                format!("the datagram of a check must have 1 to {MAX_PAYLOAD} bytes"),
+            );
             None
         }
         None => {
             let shown = quote(text);
             place.error(
                 report,
-                format!("{shown}: after `hex:` stand pairs of hexadecimal digits, such as hex:00ff"),
+                format!("{shown}: write pairs of hexadecimal digits after `hex:`, such as hex:00ff"),
             );
             None
         }
@@ -89,7 +92,7 @@ fn name(place: &NodeRef<'_>, report: &mut Report) -> Option<String> {
     match Hostname::parse(text.as_bytes()) {
         Ok(name) => Some(name.as_str().to_owned()),
         Err(error) => {
-            place.error(report, format!("{} is no name to ask for: {error}", quote(text)));
+            place.error(report, format!("{} is not a name to query: {error}", quote(text)));
             None
         }
     }

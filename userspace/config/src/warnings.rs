@@ -148,7 +148,7 @@ fn ports_taken(model: &Model, rule: &ExposeRule) -> Option<String> {
         }
         1 => format!("{who} has port {port} of {listen}: no application gets it"),
         count => format!(
-            "{count} ports of {listen} are taken, the first of them, {port}, by {who}: no application gets them"
+            "{count} ports of {listen} are in use, the first of them, {port}, by {who}: no application gets them"
         ),
     })
 }
@@ -161,8 +161,8 @@ fn has_subsets(model: &Model) -> bool {
 fn events_get_lost(events: &RoutingEvents) -> Option<String> {
     let kept = events.brokers.is_empty() || events.subscription.is_some() || !events.destination.starts_with("/topic/");
     (!kept).then(|| {
-        "the broker keeps no events of a topic for a consumer that is away: give `client_id` and `subscription`, or the \
-         `destination` of a queue"
+        "the broker keeps no events of a topic for a disconnected consumer: give `client_id` and `subscription`, or \
+         the `destination` of a queue"
             .to_owned()
     })
 }
@@ -175,8 +175,8 @@ fn ports_of_listeners(model: &Model) -> Option<String> {
     let are_shared = last >= FIRST_CUT_PORT && !model.listeners.is_empty() && model.services.iter().any(is_nat);
     are_shared.then(|| {
         format!(
-            "connections of listeners leave from ports above {} too, and one to the same port of a host could meet that \
-             of a service: end the range there",
+            "connections of listeners also use source ports above {}, and could collide with those of a service at \
+             the same port of a host: end the range there",
             FIRST_CUT_PORT - 1
         )
     })
@@ -247,8 +247,8 @@ fn plain_http_for_routers(listener: &Listener, model: &Model) -> Option<String> 
     let (names, cluster) = model.routes.iter().find_map(of_route).or_else(of_discovered)?;
     Some(format!(
         "listener {} ends the TLS of {names} and speaks plain HTTP to the hosts of {}: OpenShift's routers answer that \
-         with 503 or redirects without end, unless the Route allows plain HTTP; write `reencrypt`, or `role: servers` at \
-         the cluster if its hosts are no routers",
+         with 503 or endless redirects, unless the Route allows plain HTTP; write `reencrypt`, or `role: servers` at \
+         the cluster if its hosts are not routers",
         quote(&listener.name),
         quote(cluster),
     ))

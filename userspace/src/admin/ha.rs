@@ -146,7 +146,7 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
             .flat_map(|ha| &ha.groups)
             .map(|group| group.name.as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        let detail = format!("the configuration's section `ha` has no group `{name}` (there is: {names})");
+        let detail = format!("the configuration's section `ha` has no group `{name}` (known: {names})");
         return problem(StatusCode::NOT_FOUND, "There is no such group", &detail, &json!({}));
     };
     shared.ha.retain(&model);

@@ -147,7 +147,7 @@ pub(super) async fn peer_job(
             )
         }
         None => {
-            let detail = format!("{} is none of the configuration's `balancers`", at.url);
+            let detail = format!("{} is not one of the configuration's `balancers`", at.url);
             problem(StatusCode::NOT_FOUND, "There is no such balancer", &detail, &json!({}))
         }
     }

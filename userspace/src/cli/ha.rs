@@ -246,7 +246,7 @@ fn set_released(args: &GroupArgs, is_released: bool) -> anyhow::Result<ExitCode>
     })?;
     let groups = match &args.group {
         Some(group) if known.contains(group) => vec![group.clone()],
-        Some(group) => bail!("there is no group `{group}` (there is: {})", known.join(", ")),
+        Some(group) => bail!("there is no group `{group}` (known: {})", known.join(", ")),
         None => known,
     };
     if !is_released && directory.is_ready() {

@@ -33,7 +33,7 @@ pub(super) fn decode(
         (Some(vips), Some(list)) if is_list(list) => {
             vips.error(
                 report,
-                "`vips` goes with a number of `groups`: groups of a list have `vips` of their own",
+                "`vips` needs a number as `groups`: in a list of `groups`, write `vips` in each of them",
             );
             None
         }
@@ -106,7 +106,7 @@ fn group(
         }
         let names = nodes.iter().map(|node| node.name.as_str());
         let guess = crate::report::did_you_mean(report.suggest(wanted, names));
-        place.error(report, format!("{} is none of the `nodes`{guess}", quote(wanted)));
+        place.error(report, format!("{} is not one of the `nodes`{guess}", quote(wanted)));
         None
     });
     Some(VipGroup {
@@ -193,7 +193,7 @@ fn source(text: &str) -> Result<FloatingSource, String> {
     }
     Ok(FloatingSource {
         address,
-        prefix: prefix.ok_or_else(|| format!("{}: the prefix length of {address} is 1 to {most}", quote(text)))?,
+        prefix: prefix.ok_or_else(|| format!("{}: the prefix length of {address} must be 1 to {most}", quote(text)))?,
         interface: interface.map(str::to_owned),
     })
 }

@@ -36,7 +36,7 @@ pub(super) fn decode(place: &NodeRef<'_>, taken: &mut BindOwners, report: &mut R
         place.number(1, MAX_FLOWS, report)
     });
     let services = or_default(services.as_ref(), HaSyncServices::default(), |place| {
-        place.keyword("a choice of services' flows", &SERVICES, report)
+        place.keyword("a setting of services", &SERVICES, report)
     });
     Some(HaSync {
         listen: listen?,

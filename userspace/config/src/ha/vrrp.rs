@@ -164,7 +164,7 @@ pub(super) fn check(ha: &HighAvailability, section: &NodeRef<'_>, vrrp: Option<&
     if ha.vrrp.unicast && ha.nodes.len() < 2 {
         place.warn(
             report,
-            "`unicast` has nobody to send to without other `nodes`: adverts go by multicast",
+            "`unicast` has no effect without other `nodes`: adverts are sent by multicast",
         );
     }
     if ha.vrrp.version != VrrpVersion::V2 {
@@ -183,7 +183,7 @@ pub(super) fn check(ha: &HighAvailability, section: &NodeRef<'_>, vrrp: Option<&
             report,
             format!(
                 "the password of VRRPv2 is `{password}`, the first {PASSWORD_BYTES} characters of the name: other \
-                 configurations whose names begin so have the same; give `password_file`"
+                 configurations whose names begin alike have the same; give `password_file`"
             ),
         );
     }

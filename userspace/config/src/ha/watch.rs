@@ -35,7 +35,7 @@ pub(super) fn decode(place: Option<&NodeRef<'_>>, report: &mut Report) -> HaWatc
     {
         place.warn(
             report,
-            "the script is run in place of the check of `port`, which has no effect",
+            "`script` runs in place of the check of `port`, which has no effect: leave `port` out",
         );
     }
     watch
@@ -73,7 +73,7 @@ pub(super) fn email(place: &NodeRef<'_>, report: &mut Report) -> Option<HaEmail>
         recipients.push(address(&item, report)?);
     }
     if recipients.is_empty() {
-        at.error(report, "mail has at least one recipient, such as root@localhost");
+        at.error(report, "mail needs at least one recipient, such as root@localhost");
         return None;
     }
     Some(HaEmail {

@@ -45,7 +45,7 @@ impl<'a> ShardKeys<'a> {
         if let (Some(_), Some(place)) = (&self.gateways, &self.gateway_class) {
             place.error(
                 report,
-                "`gateways` and `gateway_class` both say which Gateways are meant: give one of them",
+                "`gateways` and `gateway_class` both select Gateways: give one of them",
             );
         }
         Some(ShardFilter {
@@ -82,7 +82,7 @@ impl<'a> ShardKeys<'a> {
             if let (Some(place), false) = (place, read) {
                 place.error(
                     report,
-                    format!("`{key}` chooses among {words}, which `resources` leaves out"),
+                    format!("`{key}` selects {words}, which are missing in `resources`: add them, or leave it out"),
                 );
             }
         }

@@ -83,7 +83,7 @@ fn mistakes_in_rules() {
         (
             "match: \"*\", listen: [\"0.0.0.0:9\"]",
             ".listen[0]",
-            "listens on addresses of its own",
+            "needs its own addresses",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1-9\", \"[fd00::1]:1-8\"]",
@@ -103,7 +103,7 @@ fn mistakes_in_rules() {
         (
             "match: \"*\", listen: [\"10.1.0.9:1-9\"], mode: dsr-l2",
             ".mode",
-            "direct return leaves ports as they are: listen on a single port",
+            "direct return does not change ports: listen on the one port",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], health: { http: {} }",
@@ -113,12 +113,12 @@ fn mistakes_in_rules() {
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], port_names: []",
             ".port_names",
-            "a rule without port names takes no endpoint",
+            "a rule without port names selects no endpoint",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], port_names: [\"a/b\"]",
             ".port_names[0]",
-            "`a/b` is not a name of ports",
+            "`a/b` is not a port name",
         ),
         (
             "match: \"*\", listen: [\"10.1.0.9:1\"], ports: 3",
@@ -165,7 +165,7 @@ fn ports_that_are_taken_are_warned_of_where_the_rule_says_them() {
     assert_eq!(
         warnings("10.1.0.9:3300-3309", service),
         [
-            "20:51: routing_events.expose[0].listen: 2 ports of 10.1.0.9:3300-3309 are taken, the first of them, 3306, by service \
+            "20:51: routing_events.expose[0].listen: 2 ports of 10.1.0.9:3300-3309 are in use, the first of them, 3306, by service \
           db: no application gets them"
         ]
     );

@@ -121,12 +121,12 @@ fn mistakes_of_addresses_and_groups() {
             vips: []                         | ha.vips                 | the list of addresses is empty
             vips: [10.1.1.1-9, 10.1.1.5]     | ha.vips[1]              | 10.1.1.5 is given twice, first on line
             vips: 10.1.1.5, groups: 0        | ha.groups               | from 1 to 255
-            vips: 10.1.1.5, groups: []       | ha.vips                 | groups of a list have `vips` of their own
+            vips: 10.1.1.5, groups: []       | ha.vips                 | in a list of `groups`, write `vips` in each
             groups: []                       | ha.groups               | there are no groups: give at least one
             groups: [{ name: a }]            | ha.groups[0]            | the key `vips` is missing
             groups: [{ name: a, vips: 10.1.1.1 }, { name: a, vips: 10.1.1.2 }] | ha.groups[1].name | there already is a group `a`
-            groups: [{ name: a, vips: 10.1.1.1, prefer: node-c }]        | ha.groups[0].prefer     | `node-c` is none of the `nodes`; did you mean `node-a`?
-            groups: [{ name: a, vips: 10.1.1.1, sources: [10.2.0.5/33] }] | ha.groups[0].sources[0] | the prefix length of 10.2.0.5 is 1 to 32
+            groups: [{ name: a, vips: 10.1.1.1, prefer: node-c }]        | ha.groups[0].prefer     | `node-c` is not one of the `nodes`; did you mean `node-a`?
+            groups: [{ name: a, vips: 10.1.1.1, sources: [10.2.0.5/33] }] | ha.groups[0].sources[0] | the prefix length of 10.2.0.5 must be 1 to 32
             groups: [{ name: a, vips: 10.1.1.1, sources: [10.2.0.5-6] }] | ha.groups[0].sources[0] | is not a source, such as
             groups: [{ name: a, vips: 10.1.1.1, sources: ['10.2.0.5@'] }] | ha.groups[0].sources[0] | is not a source, such as
             groups: [{ name: a, vips: 10.1.1.1, sources: [10.1.1.1] }]   | ha.groups[0].sources[0] | 10.1.1.1 is given twice
@@ -156,14 +156,14 @@ fn mistakes_of_nodes() {
     super::only_mistake(
         &with(&format!("{NODES}, node: node-c")),
         "ha.node",
-        "none of the `nodes` (node-a, node-b)",
+        "not one of the `nodes` (node-a, node-b)",
     );
     only_mistakes(
         &with,
         r"
             nodes: [{ name: a, address: x }]    | ha.nodes[0].address | `x` is not an IP address
             nodes: [{ name: a, address: 10.1.0.1 }, { name: a, address: 10.1.0.2 }] | ha.nodes[1].name | there already is a node `a`
-            nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.1 }] | ha.nodes[1]      | is the address of node `a` too
+            nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.1 }] | ha.nodes[1]      | is already the address of node `a`
             nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 'fd00::1' }], vrrp: { unicast: true } | ha.vrrp | addresses of one family
             vips: ['fd00::1'], nodes: [{ name: a, address: 10.1.0.1 }, { name: b, address: 10.1.0.2 }], vrrp: { unicast: true } | ha.vrrp | group `g1` has no IPv4 address
             sync: { listen: '10.1.0.1:8090', cert: /c, key: /k, ca: /a } | ha.sync | give at least two
@@ -195,7 +195,7 @@ fn mistakes_of_the_rest() {
             watch: { port: 65536 }            | ha.watch.port      | from 0 to 65535
             watch: { interval: 2 }            | ha.watch.interval  | has no unit
             watch: { script: check }          | ha.watch.script    | is not the absolute path of a program
-            watch: { ready: maybe }           | ha.watch.ready     | a yes or no
+            watch: { ready: maybe }           | ha.watch.ready     | a boolean
             notify: bin/notify                | ha.notify          | is not the absolute path of a program
             preemption: always                | ha.preemption      | is neither `when-synced`, `never`
             preemption: { delay: 1h }         | ha.preemption.delay | at most 1000s
@@ -229,7 +229,7 @@ fn oddities() {
     };
     begins(
         "ha: { vips: 10.1.1.5, vrrp: { unicast: true } }",
-        "nobody to send to without other `nodes`",
+        "has no effect without other `nodes`",
     );
     begins(
         "ha: { vips: 10.1.1.5, name: west, vrrp: { version: 2, advert: 1500ms } }",

@@ -16,18 +16,18 @@ fn health() {
             { tcp:, rise: 0 }                       | clusters[1].health.rise           | from 1 to 100
             { tcp:, fall: 101 }                     | clusters[1].health.fall           | from 1 to 100
             { tcp: { port: 99999 } }                | clusters[1].health.tcp.port       | from 1 to 65535
-            { http: { path: healthz } }             | clusters[1].health.http.path      | it starts with `/`
+            { http: { path: healthz } }             | clusters[1].health.http.path      | begin it with `/`
             { http: { path: "/a\r\nX: y" } }        | clusters[1].health.http.path      | `/a\r\nX: y` is not a path
             { http: { host: "a b" } }               | clusters[1].health.http.host      | is not a Host header
             { http: { sni: a.b } }                  | clusters[1].health.http.sni       | unknown key `sni`
-            { https: { sni: 10.0.0.1 } }            | clusters[1].health.https.sni      | no addresses as server names
+            { https: { sni: 10.0.0.1 } }            | clusters[1].health.https.sni      | a server name cannot be an address
             { https: { sni: '*.b' } }               | clusters[1].health.https.sni      | is not a server name
             { udp: { port: 53 } }                   | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
             { udp: { dns: a.b, quic: true } }       | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
             { udp: { dns: a.b, expect: x } }        | clusters[1].health.udp.expect | `expect` belongs to `send`
             { udp: { send: "hex:" } }               | clusters[1].health.udp.send | 1 to 1200 bytes
             { udp: { send: "hex:123" } }            | clusters[1].health.udp.send | pairs of hexadecimal digits
-            { udp: { dns: "a b" } }                 | clusters[1].health.udp.dns  | is no name to ask for
+            { udp: { dns: "a b" } }                 | clusters[1].health.udp.dns  | is not a name to query
             { http: 80 }                            | clusters[1].health.http           | expected a mapping
         "#,
     );

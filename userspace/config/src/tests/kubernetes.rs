@@ -85,7 +85,7 @@ fn who_learns_needs_no_hosts() {
     only_mistake(
         &bent(hosts, "    learn: yes\n"),
         "clusters[1].learn",
-        "is not a yes or no (allowed: true or false)",
+        "is not a boolean (allowed: true or false)",
     );
     only_mistake(
         &bent(hosts, "    kubernets: { in_cluster: true }\n"),
@@ -97,18 +97,18 @@ fn who_learns_needs_no_hosts() {
 #[test]
 fn there_is_one_way_to_the_server() {
     let ways = "exactly one of `in_cluster`, `kubeconfig` and `url`";
-    only_mistake(&with("{}"), PATH, &format!("{ways}; none of them is here"));
+    only_mistake(&with("{}"), PATH, &format!("{ways}; none of them is given"));
     only_mistake(&with(""), PATH, &format!("{ways}; none"));
     only_mistake(
         &with("{ in_cluster: true, kubeconfig: /k }"),
         PATH,
-        &format!("{ways}; there is more than one"),
+        &format!("{ways}; more than one is given"),
     );
     only_mistakes(
         &with,
         r"
             { kubeconfg: /k }     | clusters[1].kubernetes.kubeconfg  | did you mean `kubeconfig`?
-            { in_cluster: false } | clusters[1].kubernetes.in_cluster | only ever true
+            { in_cluster: false } | clusters[1].kubernetes.in_cluster | can only be true
             { kubeconfig: }       | clusters[1].kubernetes.kubeconfig | the value is missing
         ",
     );
@@ -118,7 +118,7 @@ fn there_is_one_way_to_the_server() {
         ("{ kubeconfig: /k, token_file: /t }", "token_file", "url"),
         ("{ in_cluster: true, ca_file: /c }", "ca_file", "url"),
     ] {
-        let message = format!("`{key}` goes with `{way}`, which is not here");
+        let message = format!("`{key}` needs `{way}`, which is missing");
         only_mistake(&with(settings), &format!("{PATH}.{key}"), &message);
     }
     for bad in [
@@ -159,7 +159,7 @@ fn what_is_read_is_named_as_kubernetes_does() {
     key("namespaces: [a, a]", "namespaces[1]", "given twice");
     key("namespaces: []", "namespaces", "leave the key out for all");
     key("labels: \"a b\"", "labels", "`a b` is not a label selector");
-    key("wildcards: 1", "wildcards", "is not a yes or no");
+    key("wildcards: 1", "wildcards", "is not a boolean");
     key(
         "routers: { namespace: infra }",
         "routers.namespace",
@@ -233,7 +233,7 @@ fn a_choice_that_cannot_be_meant_is_a_mistake() {
     key(
         "router_name: a, resources: [ingresses]",
         "router_name",
-        "`router_name` chooses among Routes, which `resources` leaves out",
+        "`router_name` selects Routes, which are missing in `resources`",
     );
     key(
         "namespace_labels: \"a b\"",
@@ -248,7 +248,7 @@ fn a_choice_that_cannot_be_meant_is_a_mistake() {
     key(
         "ingress_class: a, resources: [routes, httproutes]",
         "ingress_class",
-        "`ingress_class` chooses among Ingresses, which `resources` leaves out",
+        "`ingress_class` selects Ingresses, which are missing in `resources`",
     );
     key(
         "gateways: [public]",
@@ -263,7 +263,7 @@ fn a_choice_that_cannot_be_meant_is_a_mistake() {
     key(
         "gateways: [a/b], resources: [routes]",
         "gateways",
-        "`gateways` chooses among HTTPRoutes and TLSRoutes, which `resources` leaves out",
+        "`gateways` selects HTTPRoutes and TLSRoutes, which are missing in `resources`",
     );
     key("gateway_class: A", "gateway_class", "`A` is not a class of Gateways");
     key("routername: a", "routername", "did you mean `router_name`?");

@@ -33,7 +33,7 @@ fn listeners() {
     only_mistake(
         &bent("protocol: tls", "protocol: tls, routing: request"),
         "listeners[1].routing",
-        "`routing: request` needs `protocol: http`: tls is not looked into beyond its first bytes",
+        "`routing: request` needs `protocol: http`: signalbox reads only the first bytes of tls",
     );
     only_mistake(
         &bent("protocol: http", "protocol: http, routing: requests"),
@@ -74,7 +74,7 @@ fn listeners() {
     only_mistake(
         &bent("protocol: http", "protocol: http, backup: east"),
         "listeners[0].backup",
-        "`backup` needs a `cluster` beside it",
+        "`backup` needs a `cluster`",
     );
     only_mistake(
         &bent("[\"10.1.0.1:3306\"]", "[]"),
@@ -143,7 +143,7 @@ fn proxy_protocol() {
             v2                         | listeners[2].proxy_protocol            | expected a mapping
             { trusted: [10.0.0.1/8] }  | listeners[2].proxy_protocol.trusted[0] | `10.0.0.1/8` has bits set beyond its length: write 10.0.0.0/8
             { trusted: [lan] }         | listeners[2].proxy_protocol.trusted[0] | `lan` is not a prefix, such as 10.0.0.0/8 or fd00::/8
-            { trusted: [10.0.0.0/40] } | listeners[2].proxy_protocol.trusted[0] | the prefix length of 10.0.0.0 is 0 to 32
+            { trusted: [10.0.0.0/40] } | listeners[2].proxy_protocol.trusted[0] | the prefix length of 10.0.0.0 must be 0 to 32
         ",
     );
     let text = bent("name: west\n", "name: west\n    proxy_protocol: v1\n");

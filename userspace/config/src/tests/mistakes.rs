@@ -19,7 +19,7 @@ fn five_mistakes_give_five_errors_at_their_places() {
             ),
             "6:45: listeners[2].listen[0]: `10.1.0.1` has no port: write 10.1.0.1:80".to_owned(),
             "13:85: clusters[0].hosts[1].weight: `0` is not a whole number from 1 to 100".to_owned(),
-            "17:43: routes[0].clusters.eats: there is no cluster `eats`; did you mean `east`? (there is: east, west)"
+            "17:43: routes[0].clusters.eats: there is no cluster `eats`; did you mean `east`? (known: east, west)"
                 .to_owned(),
             "19:12: unmatched: `rejcet` is neither reject, any nor { cluster: NAME }; did you mean `reject`?"
                 .to_owned(),

@@ -64,7 +64,7 @@ fn the_log_of_connections() {
         only_mistake(
             &log(&format!("to: stdout, sample: {sample}")),
             "log.connections.sample",
-            "is not a part of all connections from 0.000001 to 1",
+            "is not a share of all connections from 0.000001 to 1",
         );
     }
     only_mistake(&log("sample: 1"), "log.connections", "the key `to` is missing");

@@ -109,8 +109,8 @@ fn a_cluster_without_hosts() {
 #[test]
 fn a_timeout_with_which_a_host_that_hangs_stays_longer_than_an_interval() {
     let health = |to: &str| bent("name: west\n", &format!("name: west\n    health: {to}\n"));
-    let expected = "15:44: clusters[1].health.timeout: the timeout (3s) is more than half of the interval (4s): that a \
-                    host hangs is noticed after 5s at the latest, not within the interval";
+    let expected = "15:44: clusters[1].health.timeout: the timeout (3s) is more than half of the interval (4s): a \
+                    host that hangs may be noticed only after 5s; shorten the timeout to notice it within the interval";
     assert_eq!(oddities(&health("{ tcp:, interval: 4s, timeout: 3s }")), [expected]);
     assert!(oddities(&health("{ tcp:, interval: 4s, timeout: 2s }")).is_empty());
     let of_applications = "routing_events: { destination: /queue/x, brokers: [ \"a.test:61613\" ], applications: [ { match: \"*\", \
@@ -161,7 +161,7 @@ fn ports_of_services_that_listeners_take_too() {
     let found = with("2000-20000", services);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].contains("layer4.nat.ports: connections of listeners leave from ports above 16383 too"),
+        found[0].contains("layer4.nat.ports: connections of listeners also use source ports above 16383"),
         "{found:?}"
     );
     assert!(with("2000-16383", services).is_empty());
@@ -193,21 +193,21 @@ fn what_a_file_hardly_means_is_told() {
         ),
         (
             file("", "", &host("e1", "10.2.0.1", ", ports: { dnss: 5353 }")),
-            "names `dnss`, which is no service",
+            "names `dnss`, which is not a service",
         ),
         (
             file("", "", &host("e1", "e1.test", ", ports: { dnss: 5353 }")),
-            "names `dnss`, which is no service",
+            "names `dnss`, which is not a service",
         ),
         (file("shield: { allow: [10.0.0.0/8] }\n", "", &one), "nobody is denied"),
         (file("shield: { deny: [\"0.0.0.0/0\"] }\n", "", &one), "nobody gets in"),
         (
             file("", ", proxy_protocol: { trusted: [\"0.0.0.0/0\"] }", &one),
-            "any client can say",
+            "any client can claim",
         ),
         (
             file("admin: { listen: \"10.1.0.1:8089\", token_file: /token }\n", "", &one),
-            "goes in the clear",
+            "is sent unencrypted",
         ),
         (
             file("", "", &one).replace("protocol: http,", "protocol: https, termination: edge,"),

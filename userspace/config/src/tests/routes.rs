@@ -135,7 +135,7 @@ fn applications_are_named_where_clusters_are() {
     let without = super::mistakes_of(&text(""));
     assert_eq!(without.len(), 3, "{without:?}");
     assert!(
-        without[0].contains("`shop/web` is an application's name, and without `routing_events`"),
+        without[0].contains("`shop/web` is an application's name, and only `routing_events`"),
         "{without:?}"
     );
     let wrong = text(events).replace("cluster: bank/app", "cluster: bank/app/x");

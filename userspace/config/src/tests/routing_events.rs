@@ -97,7 +97,7 @@ fn brokers() {
     only_mistake(
         &brokers("[\"mq1:1\", \"MQ1:1\"]"),
         "routing_events.brokers[1]",
-        "`MQ1:1` is already there on line",
+        "`MQ1:1` is given twice, first on line",
     );
     let many: Vec<String> = (1..=17).map(|n| format!("\"mq{n}:1\"")).collect();
     only_mistake(
@@ -235,12 +235,12 @@ fn mistakes_in_settings_of_applications() {
         (
             "match: \"*\", health: { http: { host: \"{node}.test\" } }",
             ".health.http.host",
-            "{app}, {namespace}, {gear} stand for themselves",
+            "{app}, {namespace}, {gear} are placeholders",
         ),
         (
             "match: \"*\", health: { http: { path: health } }",
             ".health.http.path",
-            "is not a path to ask for",
+            "is not a path to request",
         ),
     ] {
         only_mistake(&with(one), &format!("routing_events.applications[1]{key}"), part);

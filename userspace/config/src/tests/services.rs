@@ -52,7 +52,7 @@ fn addresses() {
     let path = "services[0].listen[0]";
     let wrong = |to: &str, part: &str| wrong("10.1.0.1:3306", to, path, part);
     wrong("10.1.0.1", "is not an address with a port, such as");
-    wrong("0.0.0.0:3306", "a service listens on addresses of its own");
+    wrong("0.0.0.0:3306", "a service needs its own addresses");
     wrong("*:3306", "is not an address with a port");
     wrong("10.1.0.0/24:3306", "is not an address with a port");
     wrong("10.1.0.1:0", "needs a port, or a range of them, from 1 to 65535");

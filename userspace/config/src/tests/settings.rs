@@ -9,7 +9,7 @@ fn admin() {
         &listen,
         r"
             localhost:8089 | admin.listen | such as 127.0.0.1:8089, nor `none`
-            127.0.0.1:0    | admin.listen | is not an address with a port
+            127.0.0.1:0    | admin.listen | is neither an address with a port
             []             | admin.listen | expected a single value, found a list
         ",
     );
@@ -92,7 +92,7 @@ fn durations() {
             "5",
             "`5` has no unit: write a whole number and ms, s, m or h, as in 250ms, 5s, 2m or 1h",
         ),
-        ("0s", "`0s` is no time at all: it must be more than 0"),
+        ("0s", "`0s` is no duration: it must be more than 0"),
         ("5sec", "`5sec` is not a duration: write"),
         ("-5s", "`-5s` is not a duration: write"),
         ("1.5s", "`1.5s` is not a duration: write"),

@@ -100,7 +100,7 @@ fn every_mistake_shows_what_is_right() {
         "/etc/signalbox/deny.txt",
         "deny.txt",
         "shield.deny_files[0]",
-        "the whole path",
+        "the absolute path",
     );
     wrong("rate: 50", "rate: 0", "shield.limits.connections.rate", "1 to");
     wrong(

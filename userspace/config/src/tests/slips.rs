@@ -44,7 +44,7 @@ fn words_of_other_balancers_lead_to_ours() {
     only_mistake(
         &bent("protocol: tcp", "protocol: udp"),
         "listeners[2].protocol",
-        "write it under `services`",
+        "under `services`",
     );
     only_mistake(
         &bent("- name: west\n", "- name: west\n    balance: leastconn\n"),
@@ -74,7 +74,7 @@ fn slips_of_yaml_are_named() {
     let mistakes = mistakes_of(text);
     assert_eq!(
         mistakes,
-        ["6:1: a tab in the indentation: YAML takes blanks alone, write blanks"]
+        ["6:1: a tab in the indentation: YAML allows only spaces there, write spaces"]
     );
 }
 
@@ -84,7 +84,7 @@ fn a_number_that_others_take_for_octal_is_refused() {
     only_mistake(
         &bent("weight: 2", "weight: 02"),
         at,
-        "begins with 0, and other readers of YAML take it for octal: write 2",
+        "begins with 0, which other YAML readers take for octal: write 2",
     );
     only_mistake(
         &bent("weight: 2", "weight: 0"),

@@ -26,7 +26,7 @@ fn a_size_is_a_number_a_part_or_all() {
         only_mistake(
             &plus(&format!("subset: {{ size: '{wrong}' }}")),
             "subset.size",
-            "is not a number of hosts from 1 to 65535, a part of them such as 50%, nor `all`",
+            "is neither a number of hosts from 1 to 65535, a share such as 50%, nor `all`",
         );
     }
 }
@@ -45,7 +45,7 @@ fn each_balancer_has_a_name_of_its_own() {
     only_mistake(
         &plus(&format!("{OTHER}subset: {{ name: lb-2 }}")),
         "subset.name",
-        "one of the other `balancers` is called `lb-2` too",
+        "another of the `balancers` is already called `lb-2`",
     );
     let twice = OTHER.replace("}]", "}, { url: \"http://lb-3:8089\", token_file: /t, name: lb-2 }]");
     only_mistake(&plus(&twice), "balancers[1].name", "there already is a balancer `lb-2`");

@@ -104,12 +104,12 @@ fn mistakes_of_listeners() {
         &|keys| file(keys, "", "", ""),
         "
         , termination: egde | listeners[0].termination | did you mean `edge`?
-        , strict_sni: maybe | listeners[0].strict_sni | is not a yes or no
+        , strict_sni: maybe | listeners[0].strict_sni | is not a boolean
         , client_certificates: { ca: a.pem, fields: all } | listeners[0].client_certificates.fields | allowed: client-cert, x-ssl or off
         , client_certificates: { required: true } | listeners[0].client_certificates | the key `ca` is missing
-        , routing: request | listeners[0].routing | has no meaning with `protocol: https`
-        , request_id: \"a b\" | listeners[0].request_id | is not the name of a field
-        , request_id: Content-Length | listeners[0].request_id | that may be set
+        , routing: request | listeners[0].routing | has no effect with `protocol: https`
+        , request_id: \"a b\" | listeners[0].request_id | is not a field that may be set
+        , request_id: Content-Length | listeners[0].request_id | is not a field that may be set
         , ambiguous_paths: reject | listeners[0].ambiguous_paths | is not a treatment of ambiguous paths
         , redirect_port: 8443 | listeners[0].redirect_port | needs `protocol: http`
         , forwarded: { policy: keep } | listeners[0].forwarded.policy | is not a policy
@@ -157,10 +157,10 @@ fn pages() {
     only_mistakes(
         &|pages| file("", "", "", &format!("pages: {pages}\n")),
         "
-        /503.html | pages | these are status codes with files
-        { 200: /a } | pages.200 | is no status code of the balancer's own
-        { x: /a } | pages.x | is no status code of the balancer's own
-        { 503: a.html } | pages.503 | whole path
+        /503.html | pages | write status codes with files
+        { 200: /a } | pages.200 | is not a status code of the balancer's own
+        { x: /a } | pages.x | is not a status code of the balancer's own
+        { 503: a.html } | pages.503 | absolute path
         ",
     );
 }
@@ -173,15 +173,15 @@ fn mistakes_of_routes_and_clusters() {
         , tls: { hsts: forever } | routes[0].tls.hsts | is not a value of Strict-Transport-Security
         , tls: { hsts: \"max-age=1\", termination: passthrough } | routes[0].tls.hsts | needs TLS to end here
         , tls: { insecure: never } | routes[0].tls.insecure | is not a treatment of plain HTTP
-        , path: api | routes[0].path | is not a path: it begins with `/`
-        , path: /a?b | routes[0].path | has no query
+        , path: api | routes[0].path | is not a path: begin it with `/`
+        , path: /a?b | routes[0].path | write no query
         , \"path\": /a, drain: 1m | routes[0].drain | holds for a name as a whole
         , allow: [] | routes[0].allow | an empty list serves nobody
         , affinity: { to: host } | routes[0].affinity | the key `cookie` is missing
         , affinity: { cookie: \"a b\" } | routes[0].affinity.cookie | is not the name of a cookie
         , affinity: { cookie: sb, to: pod } | routes[0].affinity.to | is not a part of a route
         , affinity: { cookie: sb, same_site: never } | routes[0].affinity.same_site | is not a value of SameSite
-        , limits: {} | routes[0].limits | say `requests: { rate: 100
+        , limits: {} | routes[0].limits | write `requests: { rate: 100
         , limits: { concurrent: 0 } | routes[0].limits.concurrent | 1 to 1000000
         , limits: { requests: { burst: 2 } } | routes[0].limits.requests | the key `rate` is missing
         , limits: { requests: 5 } | routes[0].limits.requests |
@@ -200,13 +200,13 @@ fn mistakes_of_routes_and_clusters() {
         &|keys| file("", keys, "", ""),
         "
         , backend_tls: { cert: a.pem } | clusters[0].backend_tls | `cert` and `key` go together
-        , backend_tls: { ca: a.pem, verify: false } | clusters[0].backend_tls.ca | has no meaning with `verify: false`
+        , backend_tls: { ca: a.pem, verify: false } | clusters[0].backend_tls.ca | has no effect with `verify: false`
         , backend_tls: { name: \"a b\" } | clusters[0].backend_tls.name | a b
         , backend_tls: { alpn: [h3] } | clusters[0].backend_tls.alpn[0] | allowed: h2
         , backend_tls: { alpn: [h2, h2] } | clusters[0].backend_tls.alpn[1] | in the list already
-        , backend_tls: { alpn: [] } | clusters[0].backend_tls.alpn | are offered nothing
-        , answers: loose | clusters[0].answers | a reading of answers
-        , h2c: 2 | clusters[0].h2c | is not a yes or no
+        , backend_tls: { alpn: [] } | clusters[0].backend_tls.alpn | the list of versions is empty
+        , answers: loose | clusters[0].answers | a way to read answers
+        , h2c: 2 | clusters[0].h2c | is not a boolean
         ",
     );
 }
@@ -217,9 +217,9 @@ fn mistakes_of_certificates_and_settings() {
         &|lines| file("", "", "", lines),
         "
         certificates: [{ key: a.pem }] | certificates[0] | a certificate is { cert: FILE, key: FILE }
-        certificates: [{ cert: a.pem, directory: d }] | certificates[0] | `directory` stands alone
+        certificates: [{ cert: a.pem, directory: d }] | certificates[0] | `directory` allows no other key
         tls: { profile: old } | tls.profile | the profile `old` is not available
-        tls: { groups: [] } | tls.groups | no group is left
+        tls: { groups: [] } | tls.groups | the list of groups is empty
         tls: { groups: [X25519, X25519] } | tls.groups[1] | in the list already
         tls: { http2: always } | tls.http2 | always
         ",

@@ -56,7 +56,7 @@ fn own_listener(host: &Host, model: &Model) -> Option<String> {
     };
     let listener = model.listeners.iter().find(is_own)?;
     Some(format!(
-        "the host {} is the listener {} itself: a connection would come back without end",
+        "the host {} is the listener {} itself: connections would loop",
         quote(&host.name),
         quote(&listener.name)
     ))
@@ -70,7 +70,7 @@ fn twins(cluster: &Cluster) -> Vec<String> {
         let at = format!("{} {:?}", host.address, (host.http, host.https, host.tcp, &host.ports));
         match known.get(&at) {
             Some(other) => said.push(format!(
-                "the hosts {} and {} have the same address and ports: it gets the connections of two",
+                "the hosts {} and {} have the same address and ports: one server gets the connections of both",
                 quote(other),
                 quote(&host.name)
             )),
@@ -87,7 +87,8 @@ fn ports_of_no_service<'m>(cluster: &'m Cluster, services: &'m HashSet<&str>) ->
         let unknown = ports.keys().filter(|name| !services.contains(name.as_str()));
         unknown.map(move |name| {
             format!(
-                "`ports` of the host {} names {}, which is no service: its services get the port that they listen on",
+                "`ports` of the host {} names {}, which is not a service: correct the name, or add the service; other \
+                 services use the port that they listen on",
                 quote(host),
                 quote(name)
             )
@@ -117,7 +118,7 @@ fn slip_of_lists(lists: &PrefixLists, common: &PrefixLists) -> Option<String> {
 fn trusts_all(listener: &Listener) -> Option<String> {
     let all = listener.trusted_proxies.iter().find(|net| is_all(net))?;
     Some(format!(
-        "PROXY headers are believed from {all}: any client can say that it is another one"
+        "PROXY headers are believed from {all}: any client can claim the address of another"
     ))
 }
 
@@ -137,5 +138,5 @@ fn no_certificate(listener: &Listener, model: &Model) -> Option<String> {
 fn slip_of_admin(admin: &Admin) -> Option<String> {
     let at = admin.listen.filter(|at| !at.ip().is_loopback())?;
     let is_clear = admin.token_file.is_some() && admin.tls.is_none();
-    is_clear.then(|| format!("the token for {at} goes in the clear: give `tls`"))
+    is_clear.then(|| format!("the token for {at} is sent unencrypted: give `tls`"))
 }

@@ -73,7 +73,7 @@ fn in_mode_external_a_program_says_by_the_api_who_has_a_group() {
     assert_eq!(node.state("g1"), "backup");
     let unknown = put("g7", r#"{ "state": "master" }"#);
     assert!(
-        unknown.status == 404 && unknown.body.contains("(there is: g1)"),
+        unknown.status == 404 && unknown.body.contains("(known: g1)"),
         "{}",
         unknown.body
     );

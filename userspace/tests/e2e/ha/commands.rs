@@ -35,7 +35,7 @@ fn a_group_is_released_and_reclaimed() {
     let wrong = first.ha(&["release", "g3"]);
     let why = String::from_utf8_lossy(&wrong.stderr);
     assert!(
-        !wrong.status.success() && why.contains("there is no group `g3` (there is: g1, g2)"),
+        !wrong.status.success() && why.contains("there is no group `g3` (known: g1, g2)"),
         "{why}"
     );
     let table = String::from_utf8_lossy(&first.ha(&["status"]).stdout).into_owned();

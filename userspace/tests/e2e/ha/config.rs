@@ -16,7 +16,7 @@ fn a_changed_configuration_is_taken_and_a_wrong_one_changes_nothing() {
     }
     let log = || lab.nodes[0].supervisor.as_ref().unwrap().log();
     assert!(
-        eventually(SOON, || log().contains("`nobody` is none of the `nodes`")),
+        eventually(SOON, || log().contains("`nobody` is not one of the `nodes`")),
         "{}",
         log()
     );
