@@ -167,7 +167,7 @@ impl ClusterDiscovery {
                 return Err(format!("route {}: weight {weight} is not 0 to 100", claim.hostname));
             }
             if let Some(wrong) = claim.labels.invalid_label() {
-                return Err(format!("route {}: {wrong:?} is no label of Kubernetes", claim.hostname));
+                return Err(format!("route {}: {wrong:?} is not a Kubernetes label", claim.hostname));
             }
             if let Some(promise) = claim.settings.iter().find_map(RouteSettings::invalid_field) {
                 return Err(format!("route {}: settings: {promise}", claim.hostname));

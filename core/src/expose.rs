@@ -259,7 +259,7 @@ fn add_service(model: &mut Model, rule: &ExposeRule, name: &str, group: &Endpoin
     let mut entry = ExposedEntry::of(group);
     if model.clusters.len() >= MAX_CLUSTERS {
         entry.reason = Some(format!(
-            "there are {MAX_CLUSTERS} clusters, and there is no room for more"
+            "there are {MAX_CLUSTERS} clusters already, the most that are allowed"
         ));
         return entry;
     }
@@ -316,7 +316,7 @@ fn left_out_reason(rule: &ExposeRule, endpoint: &AppEndpoint, port: u16) -> Opti
         });
     }
     (at.port() != port)
-        .then(|| format!("direct return leaves ports as they are, and {at} has another than {port}: use `mode: nat`"))
+        .then(|| format!("direct return does not change ports, and {at} has another port than {port}: use `mode: nat`"))
 }
 
 impl ExposedEntry {

@@ -51,14 +51,14 @@ impl ClaimShare<'_> {
         Some(
             if self.cluster == first.cluster || self.claim.owner == first.claim.owner {
                 match self.claim.weight {
-                Some(0) => "its weight is 0".to_owned(),
-                _ => "it joins at nothing: a weight (`signalbox weight`, or the annotation signalbox.io/weight) gives it a \
-                      share, and so does `join: share` of its cluster"
-                    .to_owned(),
-            }
+                    Some(0) => "its weight is 0".to_owned(),
+                    _ => "it has joined without a weight: set one by `signalbox weight` or the annotation \
+                      signalbox.io/weight, or write `join: share` at its cluster"
+                        .to_owned(),
+                }
             } else {
-                "somebody else has the name: `signalbox weight` gives it a share, and so does `join: share` of its cluster"
-                .to_owned()
+                "another owner has the name: set a weight by `signalbox weight`, or write `join: share` at its cluster"
+                    .to_owned()
             },
         )
     }

@@ -199,7 +199,7 @@ impl<'a> Tokens<'a> {
         if !is_key(key) {
             let what = match key {
                 "" => "it ends where a label's key is expected".to_owned(),
-                key => format!("there is `{key}`, which is no key of a label"),
+                key => format!("there is `{key}`, which is not a label key"),
             };
             return Err(SelectorError { at, what });
         }
@@ -224,7 +224,7 @@ impl<'a> Tokens<'a> {
         if is_value(value) {
             return Ok(value.to_owned());
         }
-        let what = format!("there is `{value}`, which is no value of a label");
+        let what = format!("there is `{value}`, which is not a label value");
         Err(SelectorError { at, what })
     }
 

@@ -54,13 +54,18 @@ impl MigrationPlan {
     pub fn check(&self) -> Result<(), String> {
         let is_rising = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
         if self.from == self.to {
-            return Err(format!("{} is where the names are: name two clusters", self.from));
+            return Err(format!(
+                "{} is both the old and the new cluster: name two clusters",
+                self.from
+            ));
         }
         if self.steps.is_empty() || self.steps.len() > MAX_STEPS {
             return Err(format!("a migration has 1 to {MAX_STEPS} steps, such as 5,25,50,100"));
         }
         if self.testers.len() > MAX_TESTERS {
-            return Err(format!("testers are named by {MAX_TESTERS} prefixes at most"));
+            return Err(format!(
+                "there are more than {MAX_TESTERS} prefixes of testers: give fewer"
+            ));
         }
         // Testers have a separate first step, in which no other client gets the new cluster.
         let others = match self.steps.split_first() {
@@ -73,7 +78,7 @@ impl MigrationPlan {
             );
         }
         if self.hold_ms > MAX_HOLD_MS {
-            return Err("a step is held for a week at most".into());
+            return Err("a step can be held for a week at most".into());
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
         let ignored: Vec<&str> = for_routers().map(String::as_str).collect();
         if !ignored.is_empty() {
             notes.push(format!(
-                "not obeyed, since only those of Routes are: {}",
+                "not obeyed, because only annotations of Routes are: {}",
                 ignored.join(", ")
             ));
         }
@@ -78,7 +78,7 @@ pub(super) fn decode(object: &Object) -> Decoded {
         settings.path.clear();
         if for_routers().next().is_some() {
             notes.push(format!(
-                "path {path:?} is one that no request has: the annotations are not obeyed"
+                "path {path:?} matches no request: the annotations are not obeyed"
             ));
         }
     } else {
@@ -163,8 +163,7 @@ impl AnnotationReader<'_> {
             Ok(value) => Some(value),
             Err(expected) => {
                 let text = truncated(text);
-                self.notes
-                    .push(format!("{key}: {text:?} is as if there were none: {expected}"));
+                self.notes.push(format!("{key}: {text:?} is ignored: {expected}"));
                 None
             }
         }
@@ -177,12 +176,12 @@ impl AnnotationReader<'_> {
             .into_iter()
             .find_map(|key| Some((key, self.annotations.get(key)?)))?;
         if key == keys::ALLOW && self.annotations.contains_key(keys::ALLOW_BEFORE) {
-            let note = format!("{} is not used: {key} comes first", keys::ALLOW_BEFORE);
+            let note = format!("{} is ignored: {key} takes precedence", keys::ALLOW_BEFORE);
             self.notes.push(note);
         }
         if text.is_empty() {
             self.notes.push(format!(
-                "{key} is empty, and serves everybody: remove it, or name prefixes"
+                "{key} is empty, and so allows all clients: remove it, or name prefixes"
             ));
             return None;
         }
@@ -190,13 +189,13 @@ impl AnnotationReader<'_> {
         if !bad.is_empty() {
             let bad = truncated(&bad.join(" "));
             self.notes.push(format!(
-                "{key}: left out, since they are neither addresses nor prefixes: {bad}"
+                "{key}: ignored, because they are neither addresses nor prefixes: {bad}"
             ));
         }
         if prefixes.is_empty() {
             self.notes.push(format!(
-                "{key} serves nobody: name addresses and prefixes with single spaces between, and none at the ends (the \
-                 router itself serves everybody by such a list)"
+                "{key} allows no client: name addresses and prefixes, separated by single spaces, without spaces at \
+                 the ends (the router itself allows all clients by such a list)"
             ));
         }
         Some(prefixes)
@@ -212,7 +211,7 @@ impl AnnotationReader<'_> {
             if !given.is_empty() {
                 let given = given.join(", ");
                 self.notes.push(format!(
-                    "without effect, since {} is not \"true\": {given}",
+                    "without effect, because {} is not \"true\": {given}",
                     keys::LIMITS
                 ));
             }
@@ -276,7 +275,7 @@ fn weight(annotations: &BTreeMap<String, String>, notes: &mut Vec<String>) -> Op
             let (least, most) = (WEIGHT_RANGE.start(), WEIGHT_RANGE.end());
             let value = truncated(value);
             notes.push(format!(
-                "{key}: {value:?} is not a whole number from {least} to {most}: it is as if there were none"
+                "{key}: {value:?} is not a whole number from {least} to {most}: it is ignored"
             ));
             None
         }

@@ -124,7 +124,7 @@ fn common_names<'o>(object: &'o Object, parents: &[(&'o Parent, &'o Gateway)]) -
                 .names
                 .extend(listeners.iter().filter_map(|listener| intersection(host, listener)));
             if asked.names.len() == before {
-                let why = format!("{}: no listener of its Gateway takes this name", reason::NO_LISTENER);
+                let why = format!("{}: no listener of its Gateway accepts this name", reason::NO_LISTENER);
                 asked.unserved.push((host, why));
             }
         }

@@ -105,7 +105,7 @@ fn displayed_name(object: &Object, text: &str, rules: &ClaimRules) -> String {
 
 fn no_hostname(kind: ObjectKind) -> String {
     let why = match kind {
-        ObjectKind::Route => "it has no host, and no router has given it one",
+        ObjectKind::Route => "it has no host, and no router has assigned one: set `spec.host`",
         ObjectKind::Ingress => "it serves every name: give its rules a host",
         ObjectKind::TlsRoute | ObjectKind::HttpRoute => {
             "it serves all names of its Gateway: give it hostnames, or give them to the Gateway's listeners and name the Gateway \
@@ -139,7 +139,7 @@ fn hostname_pattern(object: &Object, text: &str, rules: &ClaimRules) -> Result<H
     };
     let pattern = pattern.map_err(|error| invalid(&error))?;
     if matches!(pattern, HostnamePattern::Wildcard(_)) && !rules.wildcards {
-        let why = "wildcards are not served: `wildcards: true` in the cluster's `kubernetes` lets them be";
+        let why = "wildcards are not served: set `wildcards: true` in the cluster's `kubernetes` to allow them";
         return Err((pattern.to_string(), format!("{}: {why}", reason::NOT_ADMITTED)));
     }
     Ok(pattern)
@@ -154,7 +154,8 @@ fn claim(hostname: HostnamePattern, holder: &NameOwners<'_>, rules: &ClaimRules)
         let decoded = annotations::decode(other);
         let asked = decoded.weight;
         let unused = asked.filter(|_| asked != weight);
-        let unused = unused.map(|asked| format!("its weight {asked} is not used: the oldest's is"));
+        let unused =
+            unused.map(|asked| format!("its weight {asked} is ignored: the weight of the oldest object applies"));
         let more = decoded.notes.into_iter().chain(path_note(other)).chain(unused);
         notes.extend(more.map(|note| format!("{}: {note}", other.origin())));
         settings.push(decoded.settings);
@@ -211,7 +212,7 @@ fn path_note(object: &Object) -> Option<String> {
     let path = object.path.as_deref().filter(|path| !path.is_empty())?;
     let path = annotations::truncated(path);
     Some(if object.passthrough {
-        format!("path {path}: no router sees it in TLS that is passed through")
+        format!("path {path}: ignored, because no router can read it in TLS that passes through")
     } else {
         format!("path {path}: left to the router, which gets all paths of the name")
     })

@@ -79,9 +79,11 @@ fn host(pod: &RouterPod, name: &str, node: Option<&Node>, rules: &ClaimRules) ->
         .or_else(|| by_default(DEFAULT_HTTPS_PORT).filter(|_| !named));
     let name = match (http, https) {
         (None, None) => {
-            return Err("it has no host port named http or https, and not its node's network: \
+            return Err(
+                "it has no host port named http or https, and does not use the host network: \
                         set `routers.http` and `routers.https` to the node ports that lead to it"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         (Some(DEFAULT_HTTP_PORT), Some(DEFAULT_HTTPS_PORT)) => name.to_owned(),
         _ => [http, https]

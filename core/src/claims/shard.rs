@@ -86,7 +86,7 @@ impl<'a> ShardMatcher<'a> {
             )),
             // Routers of a shard write only into the status of that shard's Routes.
             None if object.kind == ObjectKind::Route && !self.shard.router_names.is_empty() => Ok(()),
-            None => other("the labels of its namespace may not be read"),
+            None => other("signalbox may not read the labels of its namespace"),
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> ShardMatcher<'a> {
                 let wanted = annotations::truncated(&wanted.join(" or "));
                 format!("it names no class, and {wanted} is not the default one")
             }
-            (None, None) => "it names no class, and which one is the default may not be read".to_owned(),
+            (None, None) => "it names no class, and signalbox may not read which class is the default".to_owned(),
         };
         Err(format!("{}: {why}", reason::OTHER_CLASS))
     }
@@ -149,8 +149,8 @@ impl<'a> ShardMatcher<'a> {
         }
         let wanted = annotations::truncated(&names.join(" or "));
         let heard = match others.as_slice() {
-            [] => "no other has spoken of it either".to_owned(),
-            others => format!("spoken of by router {}", annotations::truncated(&others.join(", "))),
+            [] => "no other router has reported on it either".to_owned(),
+            others => format!("reported by router {}", annotations::truncated(&others.join(", "))),
         };
         Err(format!(
             "{}: not admitted by router {wanted}; {heard}",

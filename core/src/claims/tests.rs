@@ -160,7 +160,7 @@ fn a_namespace_may_spread_a_name_over_paths() {
         learned.routes[0].notes,
         [
             "Route shop/api: path /api: left to the router, which gets all paths of the name",
-            "Route shop/api: its weight 5 is not used: the oldest's is",
+            "Route shop/api: its weight 5 is ignored: the weight of the oldest object applies",
         ]
     );
     let reason = "HostAlreadyClaimed: an older Route of the namespace has the same name and path";
@@ -175,7 +175,10 @@ fn a_path_in_passthrough_is_no_path() {
         ..route(1, "shop/web", "app.test")
     };
     let notes = &discovered(&[object], false).routes[0].notes;
-    assert_eq!(notes, &["path /x: no router sees it in TLS that is passed through"]);
+    assert_eq!(
+        notes,
+        &["path /x: ignored, because no router can read it in TLS that passes through"]
+    );
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl DnsTable {
         let NameServer { name, addresses } = server;
         let pattern = HostnamePattern::Exact(name.clone());
         if !is_owner_name(&pattern) {
-            return Err(format!("{name} is no name that a name server can have"));
+            return Err(format!("{name} is not a valid name of a name server"));
         }
         match (
             is_in_zone(name, zone),
@@ -97,7 +97,9 @@ impl DnsTable {
         ) {
             (true, false, true) => Err(format!("{name} is in the zone: give its address, {name}=192.0.2.53")),
             (true, true, false) => Err(format!("{name} is routed and has the listeners' addresses: give none")),
-            (false, _, false) => Err(format!("{name} is not in {zone}: its addresses stand in its own zone")),
+            (false, _, false) => Err(format!(
+                "{name} is not in {zone}: its own zone has its addresses, so give none"
+            )),
             _ => Ok(()),
         }
     }

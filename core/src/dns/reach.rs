@@ -70,13 +70,14 @@ fn add_bind(reached: &mut Reached, NamedBind { listener, bind }: &NamedBind) {
             "all addresses of a prefix"
         };
         reached.note(format!(
-            "listener {listener} listens at {what} ({bind}): name those that clients use by --address"
+            "listener {listener} listens at {what} ({bind}): give those that clients use by --address"
         ));
         return;
     };
     if is_local(at.ip()) {
         reached.note(format!(
-            "listener {listener}: {} is left out, since other machines do not reach it: name what they reach by --address",
+            "listener {listener}: {} is left out, because other machines do not reach it: give the address \
+             that they reach by --address",
             at.ip()
         ));
         return;
@@ -101,14 +102,14 @@ fn unserved_ports(binds: &[NamedBind], all: &[IpAddr], address: IpAddr) -> Optio
     let own = ports_at(&address);
     if own.is_empty() {
         return Some(format!(
-            "no listener has {address}: nobody answers there, unless a translation of addresses leads from it to one"
+            "no listener has {address}: nothing answers there, unless NAT maps it to a listener's address"
         ));
     }
     let elsewhere: BTreeSet<u16> = all.iter().flat_map(ports_at).collect();
     let lacking: Vec<String> = elsewhere.difference(&own).map(u16::to_string).collect();
     (!lacking.is_empty()).then(|| {
         format!(
-            "no listener has {address} at port {}, as it has other addresses: clients that get {address} are refused there",
+            "no listener has {address} at port {}, which other addresses have: clients of {address} are refused there",
             lacking.join(", ")
         )
     })

@@ -128,7 +128,7 @@ fn addresses_that_are_given_take_the_place_of_the_listeners() {
     assert_eq!(reached.addresses, addresses(&["192.0.2.1", "192.0.2.2", "2001:db8::1"]));
     assert_eq!(reached.notes.len(), 2, "{:?}", reached.notes);
     assert!(reached.notes[0].starts_with("no listener has 192.0.2.2 at port 443"));
-    assert!(reached.notes[1].starts_with("no listener has 2001:db8::1: nobody answers there"));
+    assert!(reached.notes[1].starts_with("no listener has 2001:db8::1: nothing answers there"));
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn parse_range(text: &str) -> Result<Vec<IpAddr>, String> {
         return Ok(vec![parse_address(text)?]);
     };
     if last_text.contains('-') {
-        return Err(format!("invalid IP range `{text}`: one `-` at most"));
+        return Err(format!("invalid IP range `{text}`: write one `-` at most"));
     }
     let first = parse_address(first_text)?;
     let (start, end) = match first {
@@ -38,7 +38,7 @@ fn parse_range(text: &str) -> Result<Vec<IpAddr>, String> {
         Some(end) => end,
         None => whole_end(first, last_text).ok_or_else(|| {
             format!(
-                "invalid IP range `{text}`: behind `-` is the last part of an address, as in 10.1.1.5-8 or fd00::5-8"
+                "invalid IP range `{text}`: after `-` write the last part of an address, as in 10.1.1.5-8 or fd00::5-8"
             )
         })?,
     };
@@ -141,11 +141,11 @@ mod tests {
             ("10.1.1.8-5", "start=8 > end=5"),
             ("fd00::b-a", "start=11 > end=10"),
             ("10.1.1.5-6-7", "one `-` at most"),
-            ("10.1.1.5-256", "behind `-` is the last part of an address"),
-            ("10.1.1.5-", "behind `-` is the last part of an address"),
-            ("10.1.1.5-10.1.2.8", "behind `-` is the last part of an address"),
-            ("10.1.1.5-fd00::8", "behind `-` is the last part of an address"),
-            ("fd00::5-g", "behind `-` is the last part of an address"),
+            ("10.1.1.5-256", "after `-` write the last part of an address"),
+            ("10.1.1.5-", "after `-` write the last part of an address"),
+            ("10.1.1.5-10.1.2.8", "after `-` write the last part of an address"),
+            ("10.1.1.5-fd00::8", "after `-` write the last part of an address"),
+            ("fd00::5-g", "after `-` write the last part of an address"),
             ("10.1.1-8", "`10.1.1` is neither an IP address nor a range"),
             ("fd00::0-ffff", "more than 1024 addresses"),
             ("0.0.0.0", "not the address of one machine"),

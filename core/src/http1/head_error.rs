@@ -8,7 +8,7 @@ pub enum HeadError {
     #[error("the Host field is not the authority of the target (RFC 9112, 3.2.2)")]
     AuthorityMismatch,
     /// A Connection field names Host, Content-Length or Transfer-Encoding.
-    #[error("a Connection field names a field that every recipient needs (RFC 9110, 7.6.1)")]
+    #[error("a Connection field lists a field that every recipient needs (RFC 9110, 7.6.1)")]
     ConnectionOption,
     /// A field name is no token, white space precedes it (obs-fold) or its colon, or there is no colon.
     #[error("a field line does not begin with a name and a colon (RFC 9112, 5.1 and 5.2)")]
@@ -32,10 +32,10 @@ pub enum HeadError {
     #[error("a line does not end in CRLF (RFC 9112, 2.2)")]
     LineEnd,
     /// The first line of a request is none.
-    #[error("the first line is no request line (RFC 9112, 3)")]
+    #[error("the first line is not a request line (RFC 9112, 3)")]
     RequestLine,
     /// The first line of an answer is none.
-    #[error("the first line is no status line (RFC 9112, 4)")]
+    #[error("the first line is not a status line (RFC 9112, 4)")]
     StatusLine,
     /// The target has no form that is allowed for the method.
     #[error("the request target has none of the forms of RFC 9112, 3.2")]

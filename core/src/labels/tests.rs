@@ -64,8 +64,8 @@ fn what_is_no_selector_is_refused_with_its_place() {
     for (text, error) in [
         ("", "at character 1 it ends where a label's key is expected"),
         ("a=b,", "at character 5 it ends where a label's key is expected"),
-        ("a,,b", "at character 3 there is `,`, which is no key of a label"),
-        ("=b", "at character 1 there is `=`, which is no key"),
+        ("a,,b", "at character 3 there is `,`, which is not a label key"),
+        ("=b", "at character 1 there is `=`, which is not a label key"),
         (
             "a b",
             "at character 3 there is `b` where a comma or the end is expected",
@@ -77,17 +77,17 @@ fn what_is_no_selector_is_refused_with_its_place() {
         ("a in (b c)", "at character 9 values in parentheses"),
         ("a in (b))", "at character 9 there is `)`"),
         ("a notin ,(b)", "at character 9 values in parentheses"),
-        ("a: b", "at character 1 there is `a:`, which is no key"),
-        ("a=b&x=y", "at character 3 there is `b&x`, which is no value"),
-        ("A/B/c=d", "`A/B/c`, which is no key"),
-        ("a>1", "at character 1 there is `a>1`, which is no key"),
-        ("-a=b", "there is `-a`, which is no key"),
-        ("a=b-", "at character 3 there is `b-`, which is no value"),
-        ("A/b", "`A/b`, which is no key"),
-        ("a./b", "`a./b`, which is no key"),
+        ("a: b", "at character 1 there is `a:`, which is not a label key"),
+        ("a=b&x=y", "at character 3 there is `b&x`, which is not a label value"),
+        ("A/B/c=d", "`A/B/c`, which is not a label key"),
+        ("a>1", "at character 1 there is `a>1`, which is not a label key"),
+        ("-a=b", "there is `-a`, which is not a label key"),
+        ("a=b-", "at character 3 there is `b-`, which is not a label value"),
+        ("A/b", "`A/b`, which is not a label key"),
+        ("a./b", "`a./b`, which is not a label key"),
         ("é=1", "at character 1 there is `é`"),
         ("ü , é=1", "at character 1"),
-        ("x=ü", "at character 3 there is `ü`, which is no value"),
+        ("x=ü", "at character 3 there is `ü`, which is not a label value"),
     ] {
         let said = Selector::parse(text).unwrap_err().to_string();
         assert!(said.contains(error), "{text}: {said}");

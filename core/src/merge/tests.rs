@@ -154,7 +154,11 @@ fn who_comes_later_waits_and_is_shown_with_who_was_first() {
         (by.as_str(), waits.rival.as_deref()),
         ("kube:east in east", Some("Route shop/web"))
     );
-    assert!(waits.reason.starts_with("it joins at nothing"), "{}", waits.reason);
+    assert!(
+        waits.reason.starts_with("it has joined without a weight"),
+        "{}",
+        waits.reason
+    );
     let rival = discovered(Some(50), "thief");
     assert_eq!(
         shares(&merge(&file, &rival, &none), "shop.test"),
@@ -164,7 +168,7 @@ fn who_comes_later_waits_and_is_shown_with_who_was_first() {
         unserved_claims(&file, &rival, &none, &shop)[0]
             .1
             .reason
-            .starts_with("somebody else has the name")
+            .starts_with("another owner has the name")
     );
     // Weights by an operator, for the name or for the cluster.
     let set = WeightOverrides::from([(

@@ -231,7 +231,7 @@ fn slower(limits: &GuardLimits, reference: &LatencyReference, new: &QualityFigur
     let pairs = [
         ("a connect", reference.connect, new.mean_connect(limits.min_samples)),
         (
-            "the begin of an answer",
+            "the start of an answer",
             reference.first_byte,
             new.mean_first_byte(limits.min_samples),
         ),
@@ -347,7 +347,7 @@ mod tests {
         let why = with(timed(50, 1, 60_001)).unwrap();
         assert_eq!(
             why,
-            "the begin of an answer takes 60.0 ms on average, and 20.0 ms at the old cluster"
+            "the start of an answer takes 60.0 ms on average, and 20.0 ms at the old cluster"
         );
         let any = GuardLimits {
             max_latency_percent: 0,

@@ -104,7 +104,7 @@ fn an_application_moves_in_steps_that_an_operator_takes_and_no_request_fails() {
             assert!(eventually(SOON, || shares(&sb, APP) == json!([["v1", 1], ["v2", 0]])));
             assert_eq!(homes(&lab, "east-1"), 100);
             let explained = cli(&sb, &["explain", APP]);
-            assert!(explained.contains("it joins at nothing"), "{explained}");
+            assert!(explained.contains("it has joined without a weight"), "{explained}");
             // Testers, by `prefer`, see the new cluster already.
             for _ in 0..10 {
                 assert_eq!(home_of_a_tester(&lab), "west-1");
@@ -186,7 +186,7 @@ fn who_types_anothers_host_name_on_another_cluster_gets_nothing_until_an_operato
     sb.wait_healthy(&["east-1"]);
     let explained = cli(&sb, &["explain", APP]);
     assert!(
-        explained.contains("somebody else has the name") && explained.contains("Route shop/web"),
+        explained.contains("another owner has the name") && explained.contains("Route shop/web"),
         "{explained}"
     );
     // Although the owner's Route is created again, it keeps its rank.

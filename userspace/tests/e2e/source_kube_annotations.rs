@@ -108,7 +108,7 @@ fn a_list_of_addresses_holds_for_connections_which_are_cut_as_before() {
     }
     let text = explained(&sb, &["void.test"]);
     assert!(
-        text.contains("it serves nobody") && text.contains("none at the ends"),
+        text.contains("it allows no client") && text.contains("without spaces at the ends"),
         "{text}"
     );
     // A changed list holds for the next connection.

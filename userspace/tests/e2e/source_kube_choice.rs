@@ -73,7 +73,7 @@ async fn each_shard_has_its_own_routes_and_hosts_and_a_route_that_moves_follows(
     left_out(
         default,
         "bank.test",
-        "OtherRouter: not admitted by router default; spoken of by router internal",
+        "OtherRouter: not admitted by router default; reported by router internal",
     );
 
     api.change(|store| {

@@ -18,9 +18,6 @@ pub(super) fn policy(object: &Object, notes: &mut Vec<String>) -> InsecurePolicy
         _ => "Allow, Redirect or None",
     };
     let text = truncated(object.insecure.as_deref().unwrap_or_default());
-    notes.push(format!(
-        "{}: {text:?} is as if there were none: expected {expected}",
-        keys::INSECURE
-    ));
+    notes.push(format!("{}: {text:?} is ignored: expected {expected}", keys::INSECURE));
     InsecurePolicy::None
 }

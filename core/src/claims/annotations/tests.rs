@@ -86,7 +86,7 @@ fn an_allow_list_has_addresses_and_prefixes() {
     assert!(notes[0].contains("10.0.0.0/33 www.test ,"), "{notes:?}");
     let both = decoded(&[(&key, "10.0.0.1"), (&haproxy("ip_whitelist"), "10.0.0.2")]);
     assert_eq!(both.settings.allow, prefixes(&["10.0.0.1/32"]));
-    assert!(both.notes[0].contains("ip_whitelist is not used"), "{:?}", both.notes);
+    assert!(both.notes[0].contains("ip_whitelist is ignored"), "{:?}", both.notes);
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn a_void_allow_list_serves_nobody_and_an_empty_one_is_none() {
         let Decoded { settings, notes, .. } = decoded(&[(&key, text)]);
         assert_eq!(settings.allow, Some(Vec::new()), "{text:?}");
         assert!(
-            notes.iter().any(|note| note.contains("serves nobody")),
+            notes.iter().any(|note| note.contains("allows no client")),
             "{text:?}: {notes:?}"
         );
     }
     let Decoded { settings, notes, .. } = decoded(&[(&key, "")]);
     assert!(
-        settings.is_empty() && notes[0].contains("serves everybody"),
+        settings.is_empty() && notes[0].contains("allows all clients"),
         "{notes:?}"
     );
 }
@@ -352,7 +352,7 @@ fn nothing_that_is_asked_of_a_router_goes_without_a_word() {
     assert!(ingress.settings.is_empty(), "{:?}", ingress.settings);
     assert_eq!(
         ingress.notes,
-        ["not obeyed, since only those of Routes are: haproxy.router.openshift.io/timeout"]
+        ["not obeyed, because only annotations of Routes are: haproxy.router.openshift.io/timeout"]
     );
 }
 

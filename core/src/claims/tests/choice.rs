@@ -80,7 +80,7 @@ fn who_is_meant_and_who_has_spoken_is_said() {
         shard: of_routers(&["default", "spare"]),
         ..ClaimRules::default()
     };
-    let why = "OtherRouter: not admitted by router default or spare; spoken of by router internal";
+    let why = "OtherRouter: not admitted by router default or spare; reported by router internal";
     only_rejected(
         &discover(seen(&objects), &rules),
         "app.test",
@@ -261,7 +261,11 @@ fn an_ingress_counts_where_its_class_is_one_of_those_named() {
             "a.test d.test",
             Some("openshift-default or public is not the default one"),
         ),
-        (None, "a.test d.test", Some("which one is the default may not be read")),
+        (
+            None,
+            "a.test d.test",
+            Some("signalbox may not read which class is the default"),
+        ),
     ] {
         let (found, reasons) = with(classes);
         assert_eq!((found.as_str(), reasons[0].as_str()), (names, of_nginx));

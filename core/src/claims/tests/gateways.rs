@@ -147,7 +147,7 @@ fn names_are_those_that_a_listener_takes() {
     )];
     let public = by_name(&["infra/public"]);
     let http = |hosts: &[&str]| attached(ObjectKind::HttpRoute, hosts, vec![parent("infra/public")]);
-    let none = |host: &str| format!("{host} NoMatchingListenerHostname: no listener of its Gateway takes this name");
+    let none = |host: &str| format!("{host} NoMatchingListenerHostname: no listener of its Gateway accepts this name");
     assert_eq!(
         outcome(
             &http(&["a.apps.test", "one.test", "x.tls.test", "two.test"]),

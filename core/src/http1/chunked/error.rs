@@ -22,10 +22,10 @@ pub enum ChunkedError {
     #[error("there are too many trailer fields")]
     TooManyTrailers,
     /// A line of the trailer section is no field line.
-    #[error("a line of the trailer section is no field line (RFC 9112, 7.1.2)")]
+    #[error("a line of the trailer section is not a field line (RFC 9112, 7.1.2)")]
     TrailerLine,
     /// A trailer field frames or routes the message.
-    #[error("a trailer field is not allowed behind a body (RFC 9110, 6.5.1)")]
+    #[error("a trailer field is not allowed after a body (RFC 9110, 6.5.1)")]
     TrailerNotAllowed,
     /// The trailer section is longer than its limit.
     #[error("the trailer section is too long")]

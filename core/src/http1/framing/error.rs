@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FramingError {
     /// CONNECT or TRACE with a body.
-    #[error("a method that has no content comes with some (RFC 9110, 9.3.6 and 9.3.8)")]
+    #[error("the request has content, and its method allows none (RFC 9110, 9.3.6 and 9.3.8)")]
     ContentNotAllowed,
     /// Content-Length is empty, signed, a list, or beyond 64 bits.
     #[error("Content-Length is not one decimal number (RFC 9112, 6.3)")]

@@ -226,13 +226,13 @@ impl ReportContext<'_> {
 
     fn allow(&self, settings: &RouteSettings) -> (ObeyedBy, &'static str) {
         let remark = match &settings.allow {
-            Some(prefixes) if prefixes.is_empty() => "it serves nobody",
+            Some(prefixes) if prefixes.is_empty() => "it allows no client",
             _ if self.has_path_lists => {
                 "for its path: plain HTTP is routed one by one and not cut for its sake; a connection in TLS that passes \
                  through is served if any path's list has the client"
             }
             _ if settings.passes_tls => "",
-            _ => "a connection that is passed on whole is judged by its first name",
+            _ => "a connection that is routed as a whole is judged by its first name",
         };
         match self.by_client(remark) {
             (ObeyedBy::Here, _) if self.allows_in_file => {
@@ -257,7 +257,7 @@ impl ReportContext<'_> {
             }
             ClusterRole::Servers if !self.has_only_servers => (
                 ObeyedBy::Nobody,
-                "another cluster of the name has routers, which would do it again",
+                "another cluster of the name has routers, which would apply it again",
             ),
             ClusterRole::Servers => (ObeyedBy::Here, "its requests are routed one by one for its sake"),
         }
@@ -270,7 +270,7 @@ impl ReportContext<'_> {
                 keys::HEALTH_INTERVAL,
                 "`health.interval` of the cluster holds for its hosts",
             ),
-            keys::ADJUST_CASE => (keys::ADJUST_CASE, "names of fields keep their case in any case"),
+            keys::ADJUST_CASE => (keys::ADJUST_CASE, "names of fields always keep their case"),
             _ => (keys::POOL_SIZE, "signalbox has no such pool"),
         };
         match self.cluster.role {

@@ -401,7 +401,7 @@ fn the_report_says_who_obeys() {
     };
     let lines = report(&model(), vec![asked()]);
     assert!(
-        lines[0].starts_with("obeyed here: ") && lines[0].contains("it serves nobody"),
+        lines[0].starts_with("obeyed here: ") && lines[0].contains("it allows no client"),
         "{lines:?}"
     );
     assert_eq!(

@@ -161,7 +161,7 @@ fn a_client_goes_on_to_the_next_address_when_one_is_dead() {
         &[&words[..], &["-o", "bind", "--name-server", "ns1.example.com=10.1.0.2"]].concat(),
     );
     assert!(
-        zone.contains("; no listener has 10.1.0.9: nobody answers there"),
+        zone.contains("; no listener has 10.1.0.9: nothing answers there"),
         "{zone}"
     );
     let named = Named::start(&lab.client, &lab, &zone, "");

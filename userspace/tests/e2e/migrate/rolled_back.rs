@@ -89,7 +89,7 @@ fn a_cluster_that_answers_late_is_rolled_back_and_no_request_fails() {
     let sb = Signalbox::start(&lab, &body("request", &[]));
     sb.wait_healthy(&["east-1", "west-1"]);
     let words = migration(APP, "25,100", "60s", "--min-samples 4");
-    let failures = must_go_back_by(&lab, &sb, &words, "the begin of an answer takes");
+    let failures = must_go_back_by(&lab, &sb, &words, "the start of an answer takes");
     assert!(failures.is_empty(), "{failures:?}");
     assert!(newest(&sb)["failed_guard"] == "latency", "{}", newest(&sb));
 }
