@@ -156,7 +156,7 @@ async fn push(
 
 /// Returns the agent's own status for a balancer.
 fn report(status: &SourceStatus, sees: bool) -> serde_json::Value {
-    let error = (!sees).then(|| status.last_error().unwrap_or_else(|| "not in touch".to_owned()));
+    let error = (!sees).then(|| status.last_error().unwrap_or_else(|| "not connected".to_owned()));
     json!({
         "interval_seconds": PUSH_INTERVAL.as_secs(),
         "seconds_since_heard": status.staleness(),

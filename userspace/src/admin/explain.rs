@@ -92,7 +92,7 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
             let reason = if route.hostname.matches(&name, route.depth) {
                 "a longer name matches"
             } else {
-                "its star stands for one label"
+                "its star matches one label"
             };
             others.push(json!({ "route": view, "reason": reason }));
         }

@@ -60,7 +60,7 @@ pub(super) async fn follow(
     silence: Duration,
     mut each: impl FnMut(&str, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let silent = |_| anyhow!("nothing has arrived for {} s", silence.as_secs());
+    let silent = |_| anyhow!("no data has arrived for {} s", silence.as_secs());
     let sent = timeout(silence, client.send(Method::GET, path, None)).await;
     let (status, mut body) = sent.map_err(silent)??;
     if !status.is_success() {

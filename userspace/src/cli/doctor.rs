@@ -137,7 +137,7 @@ fn btf() -> Finding {
     } else {
         degraded(
             "BTF",
-            "not there",
+            "missing",
             "the programs work without it, but bpftool shows less about them",
         )
     }
@@ -342,7 +342,7 @@ fn conntrack() -> Finding {
                 degraded(
                     "conntrack",
                     found,
-                    "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt our ports with a notrack rule",
+                    "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt signalbox's ports with a notrack rule",
                 )
             } else {
                 // Packets of cut flows bypass conntrack, which keeps their entries as long as those of any connection.

@@ -64,12 +64,12 @@ fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let source = &state["source"];
-    let in_touch = if source["connected"] == true {
-        "in touch"
+    let contact = if source["connected"] == true {
+        "connected"
     } else {
-        "not in touch"
+        "not connected"
     };
-    println!("routing events: {in_touch}");
+    println!("routing events: {contact}");
     if let Some(error) = source["last_error"].as_str() {
         println!("  {error}");
     }

@@ -84,7 +84,7 @@ pub(super) fn name_text(answer: &Value) -> String {
     } else {
         let _ = write!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
         let _ = match route["labels"].as_str() {
-            Some(labels) => writeln!(out, " (its star stands for {labels})"),
+            Some(labels) => writeln!(out, " (its star matches {labels})"),
             None => writeln!(out),
         };
         for origin in list(&route["origins"]) {

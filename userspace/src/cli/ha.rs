@@ -137,7 +137,7 @@ fn check(config: &Path) -> anyhow::Result<ExitCode> {
         reasons.push(why);
     }
     if reasons.is_empty() {
-        println!("well");
+        println!("healthy");
         return Ok(ExitCode::SUCCESS);
     }
     reasons.iter().for_each(|reason| eprintln!("{reason}"));
@@ -174,7 +174,9 @@ fn status_text(answer: &Value, form: TableForm) -> String {
         notes.push(format!("! signalbox is not ready: {}", reasons_of(answer)));
     }
     if !is("may_preempt") {
-        notes.push("! this node does not know the flows of its peers yet: it takes no group over from them".to_owned());
+        notes.push(
+            "! this node does not know the flows of its peers yet: it does not take over groups from them".to_owned(),
+        );
     }
     form.with_notes(groups, notes)
 }
@@ -231,7 +233,7 @@ fn why_behind(peer: &Value) -> Option<String> {
         return Some(format!("{name} does not get them: {why}"));
     }
     if peer["told_all"] != true {
-        return Some(format!("{name} has not got all of them yet"));
+        return Some(format!("{name} does not have all of them yet"));
     }
     let behind_ms = peer["behind_ms"].as_u64().unwrap_or_default();
     (behind_ms > MAX_BEHIND_MS).then(|| format!("{name} is {behind_ms} ms behind"))

@@ -195,7 +195,7 @@ fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
         let before = names.len();
         names.extend(lines.flat_map(str::split_whitespace).map(str::to_owned));
         if names.len() == before {
-            bail!("{}: the file has no names", path.display());
+            bail!("{}: the file contains no names", path.display());
         }
     }
     Ok(json!({
@@ -217,7 +217,7 @@ fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
 }
 
 fn parse(mut answer: Value) -> anyhow::Result<Migration> {
-    serde_json::from_value(answer["migration"].take()).context("the running signalbox is of another version")
+    serde_json::from_value(answer["migration"].take()).context("the running signalbox has another version")
 }
 
 fn migration(socket: &Path, id: u64) -> anyhow::Result<Migration> {

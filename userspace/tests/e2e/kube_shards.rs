@@ -98,12 +98,12 @@ fn a_name_goes_to_the_hosts_of_its_shard_and_moves_with_its_route() {
     let told = sb.cli(&["explain", "y.x.star.example.com"]);
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(
-        told.contains("not *.star.example.com: its star stands for one label"),
+        told.contains("not *.star.example.com: its star matches one label"),
         "{told}"
     );
     let told = String::from_utf8(sb.cli(&["explain", "x.star.example.com"]).stdout).unwrap();
     assert!(
-        told.contains("route *.star.example.com (its star stands for one label)"),
+        told.contains("route *.star.example.com (its star matches one label)"),
         "{told}"
     );
     assert!(

@@ -115,7 +115,7 @@ fn a_terminal_shows_the_panes_and_is_as_before_when_they_end() {
     }
     top.press("x1");
     sb.kill9();
-    top.expect("stale since");
+    top.expect("stale for");
     drop(sb);
     let sb = Signalbox::start_file(&lab, "again", &lab.dir().join("signalbox.yaml"), &[]);
     sb.wait_healthy(&["west-1"]);

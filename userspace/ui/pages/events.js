@@ -22,7 +22,7 @@ export function Events() {
   }, []);
   const rows = events.filter((event) => `${event.kind} ${event.data}`.includes(wanted));
   return html`<header class="row"><h1>Events</h1><${Search} label="Filter" value=${wanted} onInput=${setWanted} /></header>
-    <p class="about">What changes, from when this page was opened.</p>
+    <p class="about">Changes since this page was opened.</p>
     <${Failure} error=${error} />
     <${Table} caption="Events" rows=${rows} empty="Nothing has changed yet."
       columns=${[["Time", (event) => clock(event.at)], ["Kind", (event) => event.kind], ["What", (event) => html`<code class="wrap">${event.data}</code>`]]} />`;

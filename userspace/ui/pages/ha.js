@@ -14,7 +14,7 @@ export function Ha() {
   const state = (group) => html`<${State} is=${STATES[group.state] ?? "warn"}>${group.state ?? "not reported"}<//>`;
   return html`<h1>High availability</h1>
     <${Failure} error=${error} />
-    ${data ? html`<p>${data.name}, mode ${data.mode}; this node is <b>${data.node ?? "none of the list"}</b>.
+    ${data ? html`<p>${data.name}, mode ${data.mode}; this node is <b>${data.node ?? "not one of ha.nodes"}</b>.
       ${data.mode === "external" || data.supervised ? "" : html` <${State} is="bad">signalbox ha run is not connected<//>`}</p>` : null}
     <h2>Groups</h2>
     <${Records} caption="Groups of virtual addresses" rows=${data?.groups ?? []} empty="None."

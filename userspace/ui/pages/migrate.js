@@ -127,7 +127,7 @@ export function Migrate() {
   const { data, error } = usePolled("/api/v1/migrations", 1000);
   const all = [...(data?.migrations ?? [])].reverse();
   return html`<h1>Migrate</h1>
-    <p class="about">Names move from one cluster to another in steps; guards read real traffic, and take a step back that serves worse.</p>
+    <p class="about">Names move from one cluster to another in steps. Guards watch real traffic, and roll the migration back if the new cluster serves worse.</p>
     <${Failure} error=${error} />
     <${Begin} />
     ${data && !all.length ? html`<p class="empty">There has been no migration.</p>` : null}

@@ -22,7 +22,7 @@ export function Rotation() {
   const rows = (data?.rotations ?? []).map((row) => ({ ...row, " ": null }));
   const jobs = (data?.jobs ?? []).map((job) => ({ ...job, " ": null }));
   return html`<h1>Rotation</h1>
-    <p class="about">What is out of rotation gets no new connection; established ones may finish.</p>
+    <p class="about">A host, cluster or application out of rotation gets no new connection. Established ones may finish.</p>
     <${Failure} error=${error} />
     <${TakeOut} />
     <h2>Out of rotation</h2>

@@ -38,7 +38,7 @@ export function Shield() {
   const { data, error } = usePolled("/api/v1/shield", 2000);
   const drops = useDrops();
   return html`<h1>Shield</h1>
-    <p class="about">What the kernel drops before any socket sees it.</p>
+    <p class="about">Packets that the kernel drops before a socket sees them.</p>
     <${Failure} error=${error} /><${Troubles} list=${data?.troubles} />
     <${Records} caption="Guarded listeners and services" rows=${data?.guards ?? []} empty="Nothing is shielded: add shield: {} to a listener or service." />
     <${Deny} />

@@ -46,7 +46,7 @@ fn keepalived(is_needed: bool, line: &str) -> Finding {
         let mut finding = ok(what, "not installed: only `ha` needs it");
         if is_needed {
             finding.standing = CheckStatus::Missing;
-            finding.found = "not here".to_owned();
+            finding.found = "not installed".to_owned();
             finding.advice = Some(
                 "`signalbox ha run` cannot give addresses to this node: install the package \
                       keepalived"
@@ -91,8 +91,8 @@ fn availability(ha: &Value) -> Finding {
     wrong.extend(peers.iter().filter_map(peer_problem));
     if wrong.is_empty() && ha["may_preempt"] != true {
         wrong.push(
-            "this node does not know all flows of the other nodes yet: it takes no group over from \
-                    them"
+            "this node does not know all flows of the other nodes yet: it does not take over groups \
+                 from them"
                 .to_owned(),
         );
     }

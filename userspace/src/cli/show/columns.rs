@@ -37,7 +37,7 @@ pub(super) fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
         "sources" => &[
             ("SOURCE", "name"),
             ("KIND", "kind"),
-            ("IN TOUCH", "connected"),
+            ("CONNECTED", "connected"),
             ("LAST HEARD", "seconds_since_heard"),
             ("FAILURES", "failures"),
             ("CLUSTERS", "clusters"),
@@ -110,8 +110,8 @@ pub(super) fn columns(what: &str) -> &'static [(&'static str, &'static str)] {
         "peers" => &[
             ("NODE", "node"),
             ("SENDING", "sending"),
-            ("WHY NOT", "send_error"),
-            ("TOLD ALL", "told_all"),
+            ("SEND ERROR", "send_error"),
+            ("ALL SENT", "told_all"),
             ("BEHIND MS", "behind_ms"),
             ("RECEIVING", "receiving"),
             ("COMPLETE", "complete"),

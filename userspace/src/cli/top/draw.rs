@@ -90,7 +90,7 @@ fn head_line<'a>(state: &TopState, address: &'a str, palette: Palette, now: Inst
     if stale.is_some() || (lost.is_some() && !data.history.is_empty()) {
         let since = stale.map_or_else(
             || "not connected".to_owned(),
-            |seconds| format!("stale since {seconds} s"),
+            |seconds| format!("stale for {seconds} s"),
         );
         let why = lost.as_deref().map_or_else(String::new, |why| format!(": {why}"));
         let style = palette.look(Look::Bad).add_modifier(Modifier::REVERSED);

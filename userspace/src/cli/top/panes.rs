@@ -321,7 +321,7 @@ fn peer_line(peer: &Value) -> String {
     let (mark, state) = match (peer["sending"] == true, peer["complete"] == true) {
         (true, true) => ("", "all of its flows are here"),
         (true, false) => ("", "not all of its flows are here"),
-        (false, _) => ("! ", "none of its flows come"),
+        (false, _) => ("! ", "none of its flows arrive"),
     };
     format!("{mark}{node}: {sent}; {state}, {} shadows", number(peer, "shadows"))
 }

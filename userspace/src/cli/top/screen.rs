@@ -114,7 +114,7 @@ async fn interact(terminal: &mut DefaultTerminal, client: Arc<ApiClient>, addres
 /// Waits for the end of a request. One that panicked has restored the terminal, and the view is not drawn again.
 async fn next_end(asked: &mut JoinSet<()>) -> anyhow::Result<()> {
     match asked.join_next().await {
-        Some(Err(error)) => bail!("a question has ended ({error}): this is a bug in signalbox"),
+        Some(Err(error)) => bail!("a request has ended ({error}): this is a bug in signalbox"),
         _ => Ok(()),
     }
 }

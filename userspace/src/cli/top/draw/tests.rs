@@ -94,7 +94,7 @@ fn a_dead_balancer_is_said_and_its_last_figures_stay() {
     let mut state = example::state(now);
     state.take(Update::Lost("no signalbox answers".into()), now);
     let picture = shown(&state, now + Duration::from_secs(12));
-    assert!(picture.contains("stale since 12 s: no signalbox answers"), "{picture}");
+    assert!(picture.contains("stale for 12 s: no signalbox answers"), "{picture}");
     assert!(picture.contains("Connections 69"), "{picture}");
     state.take(
         Update::Sample(json!({ "at": 1_795_351_999_000_u64, "figures": {}, "overall": {} })),
