@@ -147,7 +147,7 @@ fn instances<'a>(
 pub fn no_address_of_family(group: &VipGroup, is_ipv6: bool) -> String {
     let family = if is_ipv6 { "IPv6" } else { "IPv4" };
     format!(
-        "group `{}` has no {family} address, but `nodes` reach each other by {family}: with `unicast` each group has one",
+        "group `{}` has no {family} address, but `nodes` reach each other by {family}: with `unicast` each group needs one",
         group.name
     )
 }

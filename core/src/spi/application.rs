@@ -119,7 +119,7 @@ pub struct Certificate {
 
 /// Error of bytes that are not a record. It gives their place and never quotes them: they may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the record of an application makes no sense at byte {byte}")]
+#[error("the record of an application is malformed at byte {byte}")]
 pub struct RecordError {
     /// Number of the byte where the record stops making sense, from 1.
     pub byte: usize,

@@ -93,7 +93,7 @@ impl Builder {
         match event {
             Event::DocumentStart(_) if self.dialect == Dialect::Plain && !self.done.is_empty() => Err(Fault(
                 at,
-                "a second document begins here: a configuration is a single one".to_owned(),
+                "a second document begins here: write a single one".to_owned(),
             )),
             Event::Scalar(text, style, anchor, tag) => {
                 self.check_tag(tag.as_deref(), at)?;

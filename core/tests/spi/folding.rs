@@ -294,7 +294,7 @@ fn a_record_of_something_else_is_refused_without_quoting_it() {
         let error = Application::from_record(bytes).unwrap_err();
         let shown = format!("{error} {error:?}");
         assert!(
-            shown.starts_with("the record of an application makes no sense at byte "),
+            shown.starts_with("the record of an application is malformed at byte "),
             "{shown}"
         );
         assert!(!shown.contains("s3cret"), "{shown}");

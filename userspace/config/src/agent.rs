@@ -79,7 +79,7 @@ mod tests {
             "is not a name",
             "exactly one of",
             "is not a URL",
-            "`cert` and `key` go together",
+            "`cert` and `key` go together: give both or neither",
         ] {
             assert!(errors.contains(part), "no {part:?} in {errors}");
         }

@@ -40,7 +40,7 @@ fn balancer(place: &NodeRef<'_>, unique: &mut UniqueNames, report: &mut Report) 
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         _ => {
-            place.error(report, "`cert` and `key` go together");
+            place.error(report, "`cert` and `key` go together: give both or neither");
             return None;
         }
     };

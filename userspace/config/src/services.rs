@@ -272,7 +272,9 @@ fn claim_listen(
     }
     around.ports += bind.ports.len();
     if around.ports > MAX_TARGETS as usize {
-        return Err(format!("services listen on more than {MAX_TARGETS} ports in all"));
+        return Err(format!(
+            "services listen on more than {MAX_TARGETS} ports in all: use fewer"
+        ));
     }
     around.targets.push((bind.clone(), protocol, owner.to_owned(), spot));
     Ok(())

@@ -329,7 +329,7 @@ fn etcd(place: &NodeRef<'_>, report: &mut Report) -> Option<EtcdStore> {
     let mut path = |place: Option<NodeRef<'_>>| place.and_then(|place| place.text(report).map(PathBuf::from));
     let (ca, cert, key) = (path(ca), path(cert), path(key));
     if cert.is_some() != key.is_some() {
-        place.error(report, "`cert` and `key` go together");
+        place.error(report, "`cert` and `key` go together: give both or neither");
     }
     let mut urls = Vec::new();
     let at = endpoints?;

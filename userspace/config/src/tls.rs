@@ -272,7 +272,7 @@ pub(super) fn backend(place: &NodeRef<'_>, report: &mut Report) -> Option<Backen
     let alpn = map.take("alpn");
     map.finish(report);
     if cert.is_some() != key.is_some() {
-        place.error(report, "`cert` and `key` go together");
+        place.error(report, "`cert` and `key` go together: give both or neither");
         return None;
     }
     let alpn = match alpn {

@@ -30,7 +30,7 @@ pub(super) fn probe(place: &NodeRef<'_>, report: &mut Report) -> Option<UdpProbe
     if let (Some(expect), None) = (&expect, &send) {
         expect.error(
             report,
-            "`expect` belongs to `send`: answers to `dns` and `quic` are known",
+            "`expect` needs `send`: the right answers to `dns` and `quic` are known",
         );
         return None;
     }

@@ -165,7 +165,7 @@ fn keepalived_takes_every_configuration() {
             Ok(text) => takes(&ns, &file, &text),
             // The configuration's parser refuses these two for the same reasons.
             Err(why) => {
-                prop_assert!(why.contains("virtual router ids") || why.contains("with `unicast` each group has one"));
+                prop_assert!(why.contains("virtual router ids") || why.contains("with `unicast` each group needs one"));
                 Ok(())
             }
         }

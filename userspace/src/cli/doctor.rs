@@ -342,7 +342,8 @@ fn conntrack() -> Finding {
                 degraded(
                     "conntrack",
                     found,
-                    "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt signalbox's ports with a notrack rule",
+                    "a full table drops new connections: raise net.netfilter.nf_conntrack_max, or exempt \
+                     signalbox's ports with a notrack rule",
                 )
             } else {
                 // Packets of cut flows bypass conntrack, which keeps their entries as long as those of any connection.

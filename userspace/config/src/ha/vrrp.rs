@@ -91,7 +91,7 @@ fn exclude_ids(place: &NodeRef<'_>, report: &mut Report) -> Option<BTreeSet<u8>>
     let mut ids = BTreeSet::new();
     for item in place.items("virtual router ids", 255, report)? {
         if !ids.insert(item.number(1, 255, report)?) {
-            item.error(report, "this id is given twice");
+            item.error(report, "this id is given twice: remove one");
         }
     }
     Some(ids)

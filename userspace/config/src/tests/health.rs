@@ -24,7 +24,7 @@ fn health() {
             { https: { sni: '*.b' } }               | clusters[1].health.https.sni      | is not a server name
             { udp: { port: 53 } }                   | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
             { udp: { dns: a.b, quic: true } }       | clusters[1].health.udp      | one of `send`, `dns` and `quic: true`
-            { udp: { dns: a.b, expect: x } }        | clusters[1].health.udp.expect | `expect` belongs to `send`
+            { udp: { dns: a.b, expect: x } }        | clusters[1].health.udp.expect | `expect` needs `send`
             { udp: { send: "hex:" } }               | clusters[1].health.udp.send | 1 to 1200 bytes
             { udp: { send: "hex:123" } }            | clusters[1].health.udp.send | pairs of hexadecimal digits
             { udp: { dns: "a b" } }                 | clusters[1].health.udp.dns  | is not a name to query

@@ -106,7 +106,7 @@ fn slip_of_lists(lists: &PrefixLists, common: &PrefixLists) -> Option<String> {
     let allows = |lists: &PrefixLists| !lists.allow.is_empty() || !lists.allow_files.is_empty();
     if allows(lists) && !denies(lists) && !denies(common) {
         return Some(
-            "`allow` makes exceptions of `deny`, which is empty: nobody is denied; to let in nobody else, write \
+            "`allow` makes exceptions to `deny`, which is empty: nobody is denied; to let in nobody else, write \
              `deny: [\"0.0.0.0/0\", \"::/0\"]` beside it"
                 .to_owned(),
         );

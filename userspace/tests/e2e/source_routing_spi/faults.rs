@@ -220,7 +220,7 @@ fn a_broken_record_is_named_and_those_of_others_are_passed_over() {
     assert_eq!(open(&key, &record).unwrap().applications(), consumer.spi.applications());
     assert!(open("rotated-out/a", b"?").unwrap().applications().is_empty());
     for (key, record, reason) in [
-        (key.as_str(), &record[..9], "makes no sense at byte 9"),
+        (key.as_str(), &record[..9], "is malformed at byte 9"),
         ("application/demo/b", &record[..], "it is one of demo/a"),
         ("dead-letter/00000000000000000001", b"{}", "missing field"),
     ] {
