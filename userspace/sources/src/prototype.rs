@@ -104,7 +104,7 @@ pub fn parse(text: &str) -> Result<ClusterDiscovery, String> {
         let wrong = route.labels.as_ref().and_then(LabelSets::invalid_label);
         let reason = match HostnamePattern::parse(&route.url) {
             Ok(_) if !WEIGHT_RANGE.contains(&route.weight) => format!("weight {} is not 0 to 100", route.weight),
-            Ok(_) if wrong.is_some() => format!("{:?} is no label of Kubernetes", wrong.unwrap_or_default()),
+            Ok(_) if wrong.is_some() => format!("{:?} is not a Kubernetes label", wrong.unwrap_or_default()),
             Ok(host) if learned.routes.iter().any(|claim| claim.hostname == host) => {
                 "another route has the name".into()
             }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(learned.routes.len(), 1);
         let reasons: Vec<_> = learned.rejected.iter().map(|r| r.reason.as_str()).collect();
         assert!(reasons.contains(&"weight 101 is not 0 to 100") && reasons.contains(&"weight 102 is not 0 to 100"));
-        assert!(reasons.contains(&"\"a b=c\" is no label of Kubernetes"), "{reasons:?}");
+        assert!(reasons.contains(&"\"a b=c\" is not a Kubernetes label"), "{reasons:?}");
         assert_eq!(reasons.len(), 5);
         for (bad, part) in [
             ("[]", "expected {"),

@@ -207,7 +207,7 @@ fn a_selector_that_selects_nothing_or_too_much_changes_nothing() {
     let wrong = json!({ "routes": [{ "host": "a.test", "origin": "x", "labels": { "a b": "c" } }] });
     let said = sb.unix("PUT", "/api/v1/clusters/west/learned", &wrong.to_string());
     assert!(
-        said.status >= 400 && said.body.contains("no label of Kubernetes"),
+        said.status >= 400 && said.body.contains("not a Kubernetes label"),
         "{}",
         said.body
     );

@@ -342,7 +342,7 @@ fn nothing_that_is_asked_of_a_router_goes_without_a_word() {
     object.path = Some("/a b".into());
     let odd = decode(&object);
     assert!(
-        odd.settings.is_empty() && odd.notes[0].contains("no request has"),
+        odd.settings.is_empty() && odd.notes[0].contains("matches no request"),
         "{:?}",
         odd.notes
     );
