@@ -52,7 +52,7 @@ impl Settings {
             let names: Vec<_> = ha.nodes.iter().map(|node| node.name.as_str()).collect();
             let names = names.join(", ");
             bail!(
-                "this node is called `{node}`, which is none of `ha.nodes` ({names}): set `ha.node`, or add it there"
+                "this node is called `{node}`, which is not one of `ha.nodes` ({names}): set `ha.node`, or add it there"
             );
         }
         let interface = match &ha.interface {

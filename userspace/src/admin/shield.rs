@@ -226,7 +226,7 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The shield is not in force",
-            &format!("nothing was changed, for the shield is not in force: {why}"),
+            &format!("nothing was changed, because the shield is not in force: {why}"),
             &json!({}),
         );
     }

@@ -33,7 +33,7 @@ pub(super) enum LinkError {
     Closed,
     #[error("the peer speaks version {0} of the protocol, this node version {PROTOCOL}: both need the same")]
     Protocol(u16),
-    #[error("{0} is none of ha.nodes")]
+    #[error("{0} is not one of `ha.nodes`")]
     UnknownNode(String),
     #[error("{0} has ha.nodes in another order, or others: all nodes need the same list")]
     OtherNodes(String),
