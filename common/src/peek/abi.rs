@@ -13,6 +13,8 @@ pub const MAX_PEEK_BINDINGS: u32 = 16_384;
 pub const MAX_PEEK_ROUTES: u32 = 16_384;
 /// Entries of `PEEK_WILDCARDS`.
 pub const MAX_PEEK_WILDCARDS: u32 = 4096;
+/// Entries of `PEEK_CLIENTS`.
+pub const MAX_PEEK_CLIENTS: u32 = 65_536;
 /// Entries of `PEEK_SOURCES`.
 pub const MAX_PEEK_SOURCES: u32 = 16_384;
 /// Elements of `PEEK_CLUSTERS`: one for each cluster and protocol.
@@ -141,6 +143,48 @@ pub struct PeekWildcard {
     pub routes: [PeekRoute; 2],
 }
 
+/// Key of a search in `PEEK_CLIENTS`, as the kernel lays it out (`struct bpf_lpm_trie_key_hdr`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PeekClientKey {
+    /// Length of the key in bits.
+    pub bits: u32,
+    /// The key.
+    pub client: PeekClient,
+}
+
+/// Client of a list: key of `PEEK_CLIENTS`, after its length in bits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeekClient {
+    /// Number of the list: [`PeekRoute::clients`].
+    pub list: u16,
+    /// Address family, 4 or 6: `::/0` is every IPv6 address, and no IPv4 address.
+    pub family: u16,
+    /// Address in network byte order, IPv4 mapped into IPv6.
+    pub address: [u32; 4],
+}
+
+/// Bits of a [`PeekClient`] in front of the address, which are always matched exactly.
+pub const CLIENT_FIXED_BITS: u32 = 32;
+
+impl PeekClient {
+    /// Key of an address, whose words are those of a [`Tuple`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(list: u16, words: &[u32; 4]) -> Self {
+        let is_v4 = words[0] | words[1] == 0 && words[2] == 0xffff;
+        Self {
+            list,
+            family: if is_v4 { 4 } else { 6 },
+            address: [words[0].to_be(), words[1].to_be(), words[2].to_be(), words[3].to_be()],
+        }
+    }
+}
+
+/// Value of `PEEK_CLIENTS`: the program routes the client's connections. Another value, or none: userspace does.
+pub const CLIENT_IS_ROUTED: u32 = 1;
+
 /// Value of `PEEK_ROUTES`: turns of a route among its clusters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +195,10 @@ pub struct PeekRoute {
     pub ticket: u32,
     /// Number of turns; 0: userspace routes the name.
     pub turns: u32,
+    /// Number of the list in `PEEK_CLIENTS` that says which clients the program routes; 0: all of them.
+    pub clients: u16,
+    /// Always zero.
+    pub _pad: u16,
     /// Elements of `PEEK_CLUSTERS`.
     pub clusters: [u16; MAX_ROUTE_CLUSTERS],
     /// Index into `clusters` of each turn.
@@ -163,6 +211,8 @@ impl PeekRoute {
         number: 0,
         ticket: 0,
         turns: 0,
+        clients: 0,
+        _pad: 0,
         clusters: [0; MAX_ROUTE_CLUSTERS],
         turn: [0; MAX_TURNS],
     };
@@ -243,6 +293,18 @@ impl PeekHost {
     }
 }
 
+/// Facts of a flow that its entry in `CUT_FLOWS` has no room for: element of `PEEK_ABOUT`, mapped into userspace.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeekAbout {
+    /// Name that the client has asked for.
+    pub name: PeekName,
+    /// [`CutFlow::started`](crate::cut::CutFlow::started) of the flow that the element is about.
+    pub started: u32,
+    /// Time that the host took to accept the flow, in units of 1024 ns; 0 until it has.
+    pub accepted_after: u32,
+}
+
 /// First data of a client: element of `PEEK_PAYLOADS`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -294,6 +356,8 @@ pub struct PeekReading {
     pub reverser: NameReverser,
     /// The name, reversed.
     pub suffix: PeekSuffixKey,
+    /// The client, in the list of the name's route.
+    pub client: PeekClientKey,
     /// The connection in the making.
     pub pending: PeekPending,
     /// Tuple of its host's packets.
@@ -479,11 +543,16 @@ pub struct PeekCursor {
 const _: () = assert!(size_of::<PeekBinding>() == 4);
 const _: () = assert!(size_of::<PeekName>() == 64);
 const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
-const _: () = assert!(size_of::<PeekRoute>() == 156);
-const _: () = assert!(size_of::<PeekWildcard>() == 316);
+const _: () = assert!(size_of::<PeekRoute>() == 160);
+const _: () = assert!(size_of::<PeekWildcard>() == 324);
 const _: () = assert!(size_of::<PeekCluster>() == 268);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
+const _: () = assert!(size_of::<PeekClientKey>() == 24);
+const _: () = assert!(size_of::<PeekAbout>() == 72);
+// Programs copy the name by words.
+const _: () = assert!(core::mem::offset_of!(PeekAbout, name) == 0 && core::mem::offset_of!(PeekReading, name) == 0);
+const _: () = assert!(align_of::<PeekReading>() == 8);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
 const _: () = assert!(size_of::<PeekPending>() == 44);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
@@ -492,14 +561,16 @@ const _: () = assert!(size_of::<PeekConfig>() == 128);
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        PeekBinding, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute,
-        PeekSuffix, PeekWildcard,
+        PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending,
+        PeekRoute, PeekSuffix, PeekWildcard,
     };
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
     unsafe impl aya::Pod for PeekBinding {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekName {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekClient {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekRoute {}
     // SAFETY: as above.

@@ -54,6 +54,13 @@ impl PeekName {
         Some(key)
     }
 
+    /// The name as text; `None` if it is empty, or not what [`new`](Self::new) makes.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        let text = self.text.get(..usize::from(self.length))?;
+        core::str::from_utf8(text).ok().filter(|text| !text.is_empty())
+    }
+
     /// A wildcard for the names below `suffix`: its text begins with a dot, as no name's does.
     #[must_use]
     pub fn wildcard(protocol: u8, suffix: &str) -> Option<Self> {

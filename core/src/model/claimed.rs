@@ -32,7 +32,7 @@ pub struct ClaimedPolicy {
 }
 
 /// Clients that a cluster serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Hash)]
 pub struct ClusterAllow {
     /// Index of the cluster.
     pub cluster: usize,
@@ -75,6 +75,12 @@ impl Route {
     #[must_use]
     pub fn cluster_allow(&self) -> &[ClusterAllow] {
         self.claimed.as_ref().map_or(&[], |claimed| &claimed.allow)
+    }
+
+    /// Whether the route treats some clients otherwise than others: `prefer`, `allow`, and the lists of clusters.
+    #[must_use]
+    pub fn treats_clients_differently(&self) -> bool {
+        !self.prefer.is_empty() || self.allow.is_some() || !self.cluster_allow().is_empty()
     }
 
     /// Whether some cluster of the route serves a client, by the lists of clusters.

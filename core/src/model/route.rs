@@ -104,7 +104,7 @@ pub struct PathRoute {
 }
 
 /// Preference: clients that are sent to a cluster as long as it has a usable host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Hash)]
 pub struct Preference {
     /// Preferred cluster.
     pub cluster: usize,

@@ -1,16 +1,17 @@
 //! Choice of a host for a name: the cluster by the route's turns, the host as the cluster is balanced.
 
-use aya_ebpf::helpers::bpf_get_prandom_u32;
+use aya_ebpf::{helpers::bpf_get_prandom_u32, maps::lpm_trie::Key};
 use signalbox_common::{
     hash,
     net::{BoundedLoop as _, atomic},
     peek::abi::{
-        MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekCluster, PeekConfig,
-        PeekHost, PeekLeast, PeekReading, PeekRoute, balance,
+        CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS,
+        MAX_TURNS, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading, PeekRoute,
+        balance,
     },
 };
 
-use super::maps::{PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
+use super::maps::{PEEK_CLIENTS, PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
 use super::{hop::is_ahead, kernel_loop::KernelLoop, read::forget, release::UNFIT_TICKS, settings::config, wildcard};
 use crate::{cut::skb::tick, packet_view::hide_from_compiler};
 
@@ -66,7 +67,11 @@ pub fn route_of(reading: &mut PeekReading) -> Option<*const PeekRoute> {
 fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     let route = route_of(reading)?;
     // SAFETY: an element of the map, replaced as a whole.
-    let (number, turns, ticket) = unsafe { ((*route).number, (*route).turns, (*route).ticket) };
+    let (number, turns, ticket, clients) =
+        unsafe { ((*route).number, (*route).turns, (*route).ticket, (*route).clients) };
+    if clients != 0 && !is_routed(clients, client, &mut reading.client) {
+        return None;
+    }
     let turn = draw(ticket, turns)? as usize;
     if turn >= MAX_TURNS {
         return None;
@@ -99,6 +104,16 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
         _ => return None,
     };
     Some(())
+}
+
+/// Whether a list leaves a client's connections to this program.
+#[inline(always)]
+fn is_routed(list: u16, client: &[u32; 4], key: &mut PeekClientKey) -> bool {
+    key.bits = CLIENT_FIXED_BITS + 128;
+    key.client = PeekClient::new(list, client);
+    // SAFETY: of the same layout: a length in bits, and the key.
+    let key = unsafe { &*core::ptr::from_ref(key).cast::<Key<PeekClient>>() };
+    PEEK_CLIENTS.get(key) == Some(&CLIENT_IS_ROUTED)
 }
 
 /// Element of `PEEK_HOSTS` of a turn.

@@ -31,7 +31,7 @@ use super::{
     kernel_loop::KernelLoop,
     maps::{
         CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES,
-        claim_port, release_port,
+        about, claim_port, release_port,
     },
     miss,
     parts::{goes_on, wait_for_rest},
@@ -363,7 +363,22 @@ fn begin<F: Family>(
     pending.vip = segment.tuple.destination;
     pending.local = arriving.destination;
     pending.host_addr = host.address;
+    describe(config, index, reading, now);
     Some((index, flow.cast(), port))
+}
+
+/// Notes the name that a flow's client has asked for.
+#[inline(always)]
+fn describe(config: &PeekConfig, flow: u32, reading: &PeekReading, started: u32) {
+    let Some(about) = about(config, flow) else { return };
+    // SAFETY: the element of a flow that this CPU has just claimed. Both names begin at a word (asserted in `common`), and
+    // are copied by words.
+    unsafe {
+        let from = (&raw const reading.name).cast::<u64>();
+        core::ptr::copy_nonoverlapping(from, (&raw mut (*about).name).cast::<u64>(), size_of::<PeekName>() / 8);
+        (*about).started = started;
+        (*about).accepted_after = 0;
+    }
 }
 
 /// Claims an entry of the flow table.

@@ -27,7 +27,8 @@ use super::{
     first::send,
     frame::{self, Frame},
     maps::{
-        CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, notify, pending_flow, release_port,
+        CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about, notify, pending_flow,
+        release_port,
     },
     miss,
     pass_up::swapped_macs,
@@ -121,7 +122,12 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
         notify(index, 0);
         return LOST;
     };
-    notify(index, micros().wrapping_sub(pending.asked) | 1);
+    let accepted_after = micros().wrapping_sub(pending.asked) | 1;
+    notify(index, accepted_after);
+    if let Some(about) = config().and_then(|config| about(config, index)) {
+        // SAFETY: the element of a flow that this CPU completes.
+        unsafe { (*about).accepted_after = accepted_after };
+    }
     let _ = PEEK_PENDING.remove(&client);
     let Some(payload) = PEEK_PAYLOADS.get_ptr_mut(pending.payload) else {
         return LOST;

@@ -11,10 +11,11 @@ use signalbox_common::{
     },
     net::{Tuple, atomic},
     peek::abi::{
-        MAX_PEEK_BINDINGS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV,
-        MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekBinding,
-        PeekCluster, PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending,
-        PeekReading, PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
+        MAX_PEEK_BINDINGS, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS,
+        MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS,
+        PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekGuesses,
+        PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute, PeekSourceKey, PeekSuffix,
+        PeekWildcard,
     },
     steer::SteerKey,
 };
@@ -100,6 +101,15 @@ pub static PEEK_ROUTES: HashMap<PeekName, PeekRoute> = HashMap::with_max_entries
 pub static PEEK_WILDCARDS: LpmTrie<PeekSuffix, PeekWildcard> =
     LpmTrie::with_max_entries(MAX_PEEK_WILDCARDS, BPF_F_NO_PREALLOC);
 
+/// Lists of clients: of routes that treat some clients otherwise, the clients whose connections are routed here.
+///
+/// - Entry: list, family and address prefix -> 1: routed here, 0: passed up
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data, for routes that have a list
+/// - Size: 65536; not pinned
+#[map]
+pub static PEEK_CLIENTS: LpmTrie<PeekClient, u32> = LpmTrie::with_max_entries(MAX_PEEK_CLIENTS, BPF_F_NO_PREALLOC);
+
 /// Counters of connections, from which turns are drawn: first those of routes, then those of clusters.
 ///
 /// - Entry: number of a route, or of a cluster -> connections
@@ -135,6 +145,15 @@ pub static PEEK_MAGLEV: Array<PeekMaglev> = Array::with_max_entries(MAX_PEEK_MAG
 /// - Size: 4096, mapped into userspace; not pinned
 #[map]
 pub static PEEK_HOSTS: Array<PeekHost> = Array::with_max_entries(MAX_PEEK_HOSTS, BPF_F_MMAPABLE);
+
+/// Facts of flows that their entries in `CUT_FLOWS` have no room for.
+///
+/// - Entry: number of the flow among those of peek_in -> name asked for, time until the host's answer
+/// - Writer: peek_in
+/// - Reader: datapath/cut/gc/release.rs through kernel/src/peek.rs, for the access log
+/// - Size: half of the flows of this node, mapped into userspace; not pinned
+#[map]
+pub static PEEK_ABOUT: Array<PeekAbout> = Array::with_max_entries(DEFAULT_FLOWS / 2, BPF_F_MMAPABLE);
 
 /// First data that waits for the SYN-ACK of a host.
 ///
@@ -223,6 +242,12 @@ pub fn pending_flow(port: u32) -> Option<(u32, *mut PendingFlow)> {
     let index = unsafe { core::ptr::from_ref(index).read_volatile() };
     let index = index.checked_sub(1)? as u32;
     Some((index, CUT_FLOWS.get_ptr_mut(index)?.cast()))
+}
+
+/// Facts of a flow beside its entry.
+#[inline(always)]
+pub fn about(config: &PeekConfig, flow: u32) -> Option<*mut PeekAbout> {
+    PEEK_ABOUT.get_ptr_mut(flow.wrapping_sub(config.first_flow))
 }
 
 /// Claims a source port for a flow; false where it is in use.

@@ -18,8 +18,8 @@ use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekCluster, PeekConfig, PeekCursor,
-    PeekHost, PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
+    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster,
+    PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
 };
 use signalbox_common::steer::SteerKey;
 
@@ -43,10 +43,14 @@ pub struct Peek {
     routes: MapFd,
     wildcards: MapFd,
     sources: MapFd,
+    clients: MapFd,
     clusters: MapFd,
     maglev: MapFd,
     config: MapFd,
     hosts: MmapArray<PeekHost>,
+    about: MmapArray<PeekAbout>,
+    /// First flow that `about` has an element of.
+    first_flow: u32,
     counters: PerCpuArray<MapData, u64>,
     hooks: Mutex<PeekHooks>,
     key: [u64; 2],
@@ -79,6 +83,7 @@ impl Peek {
         let mut loader = EbpfLoader::new();
         loader
             .map_max_entries("PEEK_PAYLOADS", PEEK_PAYLOADS_PER_CPU * cpus)
+            .map_max_entries("PEEK_ABOUT", cut.table.programs_share().max(1))
             .default_map_pin_directory(cut.pins.dir())
             .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"));
         let mut ebpf = loader.load(&object).map_err(|e| KernelError::Load(Box::new(e)))?;
@@ -91,6 +96,11 @@ impl Peek {
             }
             _ => return Err(KernelError::NoMap("PEEK_HOSTS")),
         };
+        let about = match ebpf.map("PEEK_ABOUT") {
+            Some(Map::Array(about)) => MmapArray::map(about.fd().as_fd(), cut.table.programs_share().max(1))
+                .map_err(failed("mapping PEEK_ABOUT into memory"))?,
+            _ => return Err(KernelError::NoMap("PEEK_ABOUT")),
+        };
         cut.table.share_with_programs();
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
@@ -99,10 +109,13 @@ impl Peek {
             routes: map_fd(&ebpf, "PEEK_ROUTES")?,
             wildcards: map_fd(&ebpf, "PEEK_WILDCARDS")?,
             sources: map_fd(&ebpf, "PEEK_SOURCES")?,
+            clients: map_fd(&ebpf, "PEEK_CLIENTS")?,
             clusters: map_fd(&ebpf, "PEEK_CLUSTERS")?,
             maglev: map_fd(&ebpf, "PEEK_MAGLEV")?,
             config: map_fd(&ebpf, "PEEK_CONFIG")?,
             hosts,
+            about,
+            first_flow: cut.table.worker_len(),
             counters: PerCpuArray::try_from(counters).map_err(|e| KernelError::Map {
                 name: "COUNTERS",
                 source: Box::new(e),
@@ -182,6 +195,27 @@ impl Peek {
             Some(source) => self.sources.update(key, source),
             None => self.sources.delete(key),
         }
+    }
+
+    /// Sets whether the program routes the connections of a list's clients; `None`: a shorter prefix decides.
+    pub fn set_client(&self, (bits, client): (u32, PeekClient), is_routed: Option<&u32>) -> io::Result<()> {
+        match is_routed {
+            Some(is_routed) => self.clients.update(&Key::new(bits, client), is_routed),
+            None => self.clients.delete(&Key::new(bits, client)),
+        }
+    }
+
+    /// Returns what the program has noted about a flow that it began at a tick; `None` if that is not known.
+    #[must_use]
+    pub fn about(&self, flow: u32, started: u32) -> Option<PeekAbout> {
+        let index = flow.checked_sub(self.first_flow)?;
+        if index >= self.about.count() {
+            return None;
+        }
+        // SAFETY: aligned, within the mapping. The program writes the element once more when it takes the entry for another
+        // flow, which begins at another tick.
+        let about = unsafe { self.about.at(index).read_volatile() };
+        (about.started == started).then_some(about)
     }
 
     /// Writes a cluster.

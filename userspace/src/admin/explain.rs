@@ -297,16 +297,15 @@ fn at_listener(
             Destination::Route(route) => Some(route),
             _ => None,
         };
+        let configured = route.and_then(|at| snapshot.model.routes.get(at));
+        let has_lists = configured.is_some_and(Route::treats_clients_differently);
         let obstacle = match &control.kernel_peek {
-            None => Some(PeekObstacle::without_program(
-                listener,
-                snapshot,
-                control.shared.log.is_on(),
-            )),
+            None => Some(PeekObstacle::without_program(listener, snapshot)),
             Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
         };
         tier["kernel_peek"] = json!({
             "routed": obstacle.is_none(),
+            "depends_on_client": obstacle.is_none() && client.is_none() && has_lists,
             "left_to_userspace": obstacle.map(PeekObstacle::label),
             "reason": obstacle.map(|obstacle| match (obstacle.label(), termination) {
                 ("tls_ends_here", Termination::Passthrough) => "TLS of other names ends at this listener",

@@ -176,7 +176,7 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
 fn is_left_to_userspace(model: &Model) -> bool {
     let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_none();
     let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
-    !model.listeners.iter().any(may_be_routed) || model.connection_log.is_some() || has_filter()
+    !model.listeners.iter().any(may_be_routed) || has_filter()
 }
 
 /// Removes the pins of removed network namespaces, in a separate thread, so that the start does not wait for it.

@@ -207,7 +207,12 @@ pub(super) fn name_text(answer: &Value) -> String {
                 text(&peek["reason"])
             );
         } else if peek["routed"] == true {
-            let _ = writeln!(out, "  kernel peek: routed in the kernel, without a socket");
+            let by_client = if peek["depends_on_client"] == true {
+                "; `prefer` or `allow` leaves some clients to userspace (see --client)"
+            } else {
+                ""
+            };
+            let _ = writeln!(out, "  kernel peek: routed in the kernel, without a socket{by_client}");
         }
     }
     out

@@ -220,6 +220,24 @@ impl KernelPeek {
         self.with_host(flow, |index, host| self.peek.set_counted(index, host.active.get()));
     }
 
+    /// Returns the name that the client of a flow of the program has asked for, and the time that the host took to accept
+    /// it, as far as they are known.
+    #[must_use]
+    pub fn about(&self, index: u32, flow: &CutFlow) -> (Option<Hostname>, Option<Duration>) {
+        let Some(about) = self.peek.about(index, flow.started) else {
+            return (None, None);
+        };
+        let name = about
+            .name
+            .as_str()
+            .and_then(|name| Hostname::parse(name.as_bytes()).ok());
+        let accepted = about.accepted_after;
+        (
+            name,
+            (accepted != 0).then(|| Duration::from_nanos(u64::from(accepted) << 10)),
+        )
+    }
+
     fn with_host(&self, flow: &CutFlow, note: impl Fn(u32, &HostState)) {
         let by_flow = self.by_flow.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((index, host)) = by_flow.get(&(flow.host, (flow.ports_b >> 16) as u16)) {
@@ -357,15 +375,23 @@ impl KernelPeek {
         written.listener_obstacles = std::mem::take(&mut tables.listener_obstacles);
         written.route_obstacles = std::mem::take(&mut tables.route_obstacles);
         let is_same = written.version & 1 == 0
-            && (&hosts, &clusters, &maglev, &sources, &names, &tables.bindings)
-                == (
-                    &written.entries,
-                    &written.clusters,
-                    &written.maglev,
-                    &written.sources,
-                    &written.names,
-                    &written.bindings,
-                );
+            && (
+                &hosts,
+                &clusters,
+                &maglev,
+                &tables.clients,
+                &sources,
+                &names,
+                &tables.bindings,
+            ) == (
+                &written.entries,
+                &written.clusters,
+                &written.maglev,
+                &written.clients,
+                &written.sources,
+                &written.names,
+                &written.bindings,
+            );
         if is_same {
             return Ok(());
         }
@@ -380,6 +406,9 @@ impl KernelPeek {
         apply(&mut written.maglev, maglev, |index, table| match table {
             Some(table) => self.peek.set_maglev(*index, table),
             None => Ok(()),
+        })?;
+        apply(&mut written.clients, tables.clients, |key, is_routed| {
+            self.peek.set_client(*key, is_routed)
         })?;
         apply(&mut written.sources, sources, |key, source| {
             self.peek.set_source(key, source)
@@ -460,7 +489,11 @@ impl KernelPeek {
         if client.is_some_and(|client| tables::is_of_other_family(snapshot, at, client)) {
             return Some(PeekObstacle::ClientFamily);
         }
-        let name = tables::name_of(snapshot.model.routes.get(at)?, listener.protocol)?;
+        let route = snapshot.model.routes.get(at)?;
+        if let Some(obstacle) = client.and_then(|client| PeekObstacle::of_client(route, client)) {
+            return Some(obstacle);
+        }
+        let name = tables::name_of(route, listener.protocol)?;
         let written = self.lock();
         let is_current = written
             .made_of

@@ -49,9 +49,14 @@ impl FlowTable {
         self.own
     }
 
-    /// Leaves half of the entries to programs, which claim them on their own. Called before workers claim any.
+    /// Returns the number of entries that programs claim on their own, where they do: half of them.
+    pub(crate) const fn programs_share(&self) -> u32 {
+        self.own / 2
+    }
+
+    /// Leaves their share of the entries to programs. Called before workers claim any.
     pub(crate) fn share_with_programs(&self) {
-        self.of_programs.store(self.own / 2, Ordering::Relaxed);
+        self.of_programs.store(self.programs_share(), Ordering::Relaxed);
     }
 
     /// Returns the number of entries for flows that workers make: the first ones.

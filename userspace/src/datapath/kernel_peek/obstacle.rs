@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use signalbox_common::cut::moving::{MovingAddress, role};
-use signalbox_core::model::claimed::ConnectionLimits;
+use signalbox_core::model::claimed::{ClusterAllow, ConnectionLimits, is_served};
 use signalbox_core::model::{Cluster, Listener, Model, PeekPlace, Protocol, Route, Routing};
 
 use super::sysctl::{is_on, kernel_offers};
@@ -24,7 +24,6 @@ pub(super) struct Conditions {
     pub(super) owned: Option<Arc<OwnedGroups>>,
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
-    is_logged: bool,
     has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
@@ -58,7 +57,6 @@ impl Conditions {
         Self {
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.owned()),
-            is_logged: shared.log.is_on(),
             has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
@@ -93,7 +91,6 @@ pub enum PeekObstacle {
     TrustedProxies,
     SourceLimits,
     TotalLimit,
-    ConnectionLog,
     FloatingAddresses,
     FormerOwner,
     PacketSocket,
@@ -137,7 +134,6 @@ impl PeekObstacle {
             Self::TrustedProxies => "trusted_proxies",
             Self::SourceLimits => "source_limits",
             Self::TotalLimit => "max_connections",
-            Self::ConnectionLog => "connection_log",
             Self::FloatingAddresses => "floating_addresses",
             Self::FormerOwner => "former_owner",
             Self::PacketSocket => "packet_socket",
@@ -181,7 +177,6 @@ impl PeekObstacle {
             Self::TrustedProxies => "the listener accepts PROXY headers of trusted proxies",
             Self::SourceLimits => "connections are limited for each source address",
             Self::TotalLimit => "`limits.max_connections` is set",
-            Self::ConnectionLog => "the access log of connections is on",
             Self::PacketSocket => {
                 "a packet socket, such as that of keepalived, receives packets of this address family"
             }
@@ -202,8 +197,8 @@ impl PeekObstacle {
             Self::ClientFamily => "the client's address family differs from that of the hosts",
             Self::NoRoute => "no route has this name",
             Self::LongName => "the name is longer than 62 bytes, or contains bytes that are not allowed in names",
-            Self::Preference => "the route has `prefer`",
-            Self::AllowList => "the route has a list of allowed clients",
+            Self::Preference => "`prefer` of the route names this client",
+            Self::AllowList => "a list of allowed clients does not contain this client",
             Self::RouteLimits => "the route limits connections",
             Self::RouteBalance => "an annotation of the route sets its balancing",
             Self::OutOfRotation => "the application is out of rotation",
@@ -224,11 +219,10 @@ impl PeekObstacle {
 
     /// Why the connections of a listener are not routed in the kernel, in a process that has not loaded the program.
     #[must_use]
-    pub fn without_program(listener: &Listener, snapshot: &Snapshot, is_logged: bool) -> Self {
+    pub fn without_program(listener: &Listener, snapshot: &Snapshot) -> Self {
         let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
         let is_filtered = || listener.datapath.peek == PeekPlace::Auto && has_filter();
         Self::of_configuration(listener, &snapshot.model)
-            .or_else(|| is_logged.then_some(Self::ConnectionLog))
             .or_else(|| is_filtered().then_some(Self::PacketFilter))
             .unwrap_or(Self::NotAvailable)
     }
@@ -236,7 +230,6 @@ impl PeekObstacle {
     /// Why the connections of a listener are not routed in the kernel; `None` where they are.
     pub(super) fn of_listener(listener: &Listener, snapshot: &Snapshot, conditions: &Conditions) -> Option<Self> {
         let obstacles = [
-            (conditions.is_logged, Self::ConnectionLog),
             (!conditions.has_syncookies, Self::SyncookiesOff),
             (!conditions.has_ports, Self::NoPorts),
             (
@@ -284,11 +277,6 @@ impl PeekObstacle {
     pub(super) fn of_route(route: &Route, protocol: Protocol, snapshot: &Snapshot) -> Option<Self> {
         let claimed = route.claimed.as_ref();
         let obstacles = [
-            (!route.prefer.is_empty(), Self::Preference),
-            (
-                route.allow.is_some() || !route.cluster_allow().is_empty(),
-                Self::AllowList,
-            ),
             (
                 !route.paths.is_empty() || protocol == Protocol::Http && route.needs_request_routing(),
                 Self::PerRequest,
@@ -304,6 +292,15 @@ impl PeekObstacle {
             (snapshot.rotation.is_closed(route), Self::OutOfRotation),
         ];
         first(&obstacles)
+    }
+
+    /// Why the connections of a client are not routed in the kernel, by the lists of a route.
+    pub(super) fn of_client(route: &Route, client: IpAddr) -> Option<Self> {
+        if route.preferred(client.to_canonical()).next().is_some() {
+            return Some(Self::Preference);
+        }
+        let serves = |list: &ClusterAllow| is_served(route.cluster_allow(), list.cluster, client);
+        (!route.allows(client) || !route.cluster_allow().iter().all(serves)).then_some(Self::AllowList)
     }
 
     /// Why connections to a cluster are not routed in the kernel, from its configuration.

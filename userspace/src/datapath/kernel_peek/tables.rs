@@ -1,6 +1,7 @@
 //! Tables of the kernel peek for a snapshot: bindings, routes, clusters and hosts. Where the program cannot decide as
 //! userspace would, the tables have only the reason, and userspace decides.
 
+mod clients;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,6 +23,8 @@ use crate::kernel::address::{from_words, to_words};
 use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::state::{HostState, Snapshot};
+pub(super) use clients::ClientEntries;
+use clients::ClientLists;
 pub(super) use turns::{cluster_turns, is_of_other_family, obstacle_of_route, route_turns};
 use turns::{maglev_of, speaks_both_families};
 
@@ -40,6 +43,7 @@ pub(super) struct PeekTables {
     /// All wildcards, routed by the program or by userspace, with the depth of their stars.
     pub(super) wildcards: HashMap<PeekName, WildcardDepth>,
     pub(super) clusters: HashMap<u32, ClusterTurns>,
+    pub(super) clients: ClientEntries,
     /// Source addresses that move between nodes, by the number of the clients' destination and the host.
     pub(super) sources: HashMap<(u32, PeekHostKey), [u32; 4]>,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
@@ -101,6 +105,7 @@ struct Builder<'a> {
     ways: HashMap<IpAddr, Option<(IpAddr, u32)>>,
     /// Numbers of clients' destinations that move between nodes, with their groups.
     moving: HashMap<IpAddr, (u8, usize)>,
+    clients: ClientLists<'a>,
     tables: PeekTables,
 }
 
@@ -116,6 +121,7 @@ impl PeekTables {
             netlink: Netlink::open().ok(),
             ways: HashMap::new(),
             moving: HashMap::new(),
+            clients: ClientLists::default(),
             tables: Self::default(),
         };
         for (protocol, number) in PROTOCOLS {
@@ -126,6 +132,7 @@ impl PeekTables {
             }
         }
         builder.add_sources();
+        builder.tables.clients = builder.clients.entries;
         builder.tables
     }
 
@@ -134,7 +141,7 @@ impl PeekTables {
     }
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
     /// Adds the listeners' addresses. Returns whether there are any.
     fn add_listeners(&mut self, number: u8, conditions: &Conditions) -> bool {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
@@ -326,13 +333,14 @@ impl Builder<'_> {
     }
 
     fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {
-        for (id, route) in self.snapshot.model.routes.iter().enumerate() {
+        let snapshot = self.snapshot;
+        for (id, route) in snapshot.model.routes.iter().enumerate() {
             let name = key_of(number, &route.hostname).ok_or(PeekObstacle::LongName);
             if let (Ok(name), HostnamePattern::Wildcard(_)) = (name, &route.hostname) {
                 self.tables.wildcards.insert(name, route.depth);
             }
-            let entry = route_turns(self.snapshot, id, route, self.protocol)
-                .and_then(|turns| self.route(id, turns, clusters))
+            let entry = route_turns(snapshot, id, route, self.protocol)
+                .and_then(|turns| self.route((id, route), turns, clusters))
                 .and_then(|entry| Ok((name?, entry)));
             match entry {
                 Ok((name, entry)) => _ = self.tables.routes.insert(name, entry),
@@ -348,8 +356,8 @@ impl Builder<'_> {
 
     /// Entry of a route.
     fn route(
-        &self,
-        id: usize,
+        &mut self,
+        (id, route): (usize, &'a Route),
         turns: &[u16],
         obstacles: &HashMap<usize, PeekObstacle>,
     ) -> Result<PeekRoute, PeekObstacle> {
@@ -360,6 +368,8 @@ impl Builder<'_> {
                 .ok_or(PeekObstacle::TableFull)?,
             ticket: 0,
             turns: turns.len() as u32,
+            clients: 0,
+            _pad: 0,
             clusters: [0; MAX_ROUTE_CLUSTERS],
             turn: [0; MAX_TURNS],
         };
@@ -384,6 +394,7 @@ impl Builder<'_> {
             }
             *slot = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)? as u16;
         }
+        entry.clients = self.clients.number_of(route)?;
         Ok(entry)
     }
 }

@@ -15,7 +15,7 @@ use signalbox_common::steer::SteerKey;
 use super::names::NameEntries;
 use super::obstacle::{Conditions, PeekObstacle};
 use super::slots::Slots;
-use super::tables::{LeftOut, PeekHostKey, PeekTables};
+use super::tables::{ClientEntries, LeftOut, PeekHostKey, PeekTables};
 use crate::state::{HostState, Snapshot};
 
 /// Interval at which the tables are made again without a new snapshot: source addresses and interfaces change.
@@ -38,6 +38,7 @@ pub(super) struct Written {
     /// Maglev tables by element. `maglev_slots` assigns the elements to clusters.
     pub(super) maglev: HashMap<u32, Box<PeekMaglev>>,
     pub(super) maglev_slots: Slots<u32>,
+    pub(super) clients: ClientEntries,
     /// Source addresses that move between nodes.
     pub(super) sources: HashMap<PeekSourceKey, [u32; 4]>,
     /// Hosts with their elements. `entries` has the entries.
@@ -66,6 +67,7 @@ impl Written {
             clusters: HashMap::new(),
             maglev: HashMap::new(),
             maglev_slots: Slots::new(MAX_PEEK_MAGLEV),
+            clients: ClientEntries::new(),
             sources: HashMap::new(),
             hosts: HashMap::new(),
             entries: HashMap::new(),

@@ -18,7 +18,7 @@ struct Case {
 
 const PLAIN: &str = "{ host: a.test, clusters: { east: 1 } }";
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 4] = [
     Case {
         extra: "limits: { per_source: { concurrent: 100 } }",
         cluster: "",
@@ -32,28 +32,10 @@ const CASES: [Case; 7] = [
         why: ("listener", "max_connections"),
     },
     Case {
-        extra: "log: { connections: { to: /dev/null } }",
-        cluster: "",
-        route: PLAIN,
-        why: ("listener", "connection_log"),
-    },
-    Case {
         extra: "",
         cluster: "max_host_connections: 50",
         route: PLAIN,
         why: ("route", "max_host_connections"),
-    },
-    Case {
-        extra: "",
-        cluster: "",
-        route: "{ host: a.test, clusters: { east: 1 }, allow: [10.0.0.0/8] }",
-        why: ("route", "allow"),
-    },
-    Case {
-        extra: "",
-        cluster: "",
-        route: "{ host: a.test, clusters: { east: 1 }, prefer: [{ cluster: east, clients: [10.9.0.0/16] }] }",
-        why: ("route", "prefer"),
     },
     Case {
         extra: "",

@@ -9,6 +9,8 @@ mod guesses;
 mod hosts;
 mod left_out;
 mod life;
+mod lists;
+mod logged;
 mod orphan;
 mod parts;
 mod repeats;

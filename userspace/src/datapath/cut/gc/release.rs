@@ -75,6 +75,8 @@ impl FlowGc {
                 let protocol = listener
                     .as_ref()
                     .and_then(|state| configured.find(|known| known.name == state.name));
+                let of_program = self.kernel_peek.get().map(|peek| peek.about(index, flow));
+                let (name, connect) = of_program.unwrap_or_default();
                 let at = |words, port| SocketAddr::new(from_words(words), port);
                 connection_log::ConnectionRecord {
                     at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
@@ -82,7 +84,7 @@ impl FlowGc {
                     local: at(flow.vip, flow.ports_a as u16),
                     protocol: protocol.map(|listener| listener.protocol),
                     listener,
-                    name: None,
+                    name,
                     route: self.registry.route_of(flow.route).map(Into::into),
                     host: self.registry.host_of(flow.host),
                     backend: Some(at(flow.host_addr, (flow.ports_b >> 16) as u16)),
@@ -90,7 +92,7 @@ impl FlowGc {
                     bytes_in: flow.dirs[0].bytes,
                     bytes_out: flow.dirs[1].bytes,
                     duration: life.saturating_sub(since),
-                    connect: None,
+                    connect,
                     end: connection_log::ConnectionEnd::Flow(end),
                     closed_by: None,
                     request: None,
