@@ -188,7 +188,7 @@ fn mistakes_of_routes_and_clusters() {
         , affinity: { cookie: sb }, tls: { termination: passthrough } | routes[0].affinity | no request can be read
         , headers: { request: { set: { Host: x.test } } } | routes[0].headers.request.set.Host | cannot be changed: app
         , headers: { request: { remove: [cookie] } } | routes[0].headers.request.remove[0] | belong to clients
-        , headers: { response: { add: { Content-Length: 1 } } } | routes[0].headers.response.add.Content-Length | says how
+        , headers: { response: { add: { Content-Length: 1 } } } | routes[0].headers.response.add.Content-Length | controls where
         , headers: { response: { set: { \"a b\": c } } } | routes[0].headers.response.set[\"a b\"] | is not the name of a field
         , headers: { response: { set: { a: \"b\\nc\" } } } | routes[0].headers.response.set.a | is one line
         , headers: { response: { set: [a] } } | routes[0].headers.response.set | names of fields with values
