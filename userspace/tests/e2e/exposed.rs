@@ -196,6 +196,8 @@ fn an_applications_port_stays_while_its_endpoints_come_and_go_and_over_a_kill() 
         &(event("db", "rotate_in_application", "") + &event("db", "start_gear", ":gear_id: g3\n")),
     );
     post(&sb, &event("db", "rotate_in_gear", ":gear_id: g2\n"));
+    // Until a gear is eligible again, the service refuses connections.
+    shared_by(&sb, "db", &["g1.mysql-5.1", "g2.mysql-5.1", "g3.mysql-5.1"]);
     assert!(answer(&lab, &here, &["first", "second", "third"]));
     echo(&first, &[2; 5000]).unwrap();
     echo(&second, &[3; 5000]).unwrap();
