@@ -45,7 +45,9 @@ impl<'a> ClientLists<'a> {
         if self.entries.len() + prefixes.len() > MAX_PEEK_CLIENTS as usize {
             return Err(PeekObstacle::TableFull);
         }
-        let entries = prefixes.into_iter().map(|(prefix, is_routed)| {
+        // Clients with IPv4-mapped addresses are IPv4 clients, and no IPv6 prefix has them.
+        let prefixes = prefixes.into_iter().filter(|(prefix, _)| !is_mapped(prefix));
+        let entries = prefixes.map(|(prefix, is_routed)| {
             let mapped = if prefix.addr().is_ipv4() { 96 } else { 0 };
             let bits = CLIENT_FIXED_BITS + mapped + u32::from(prefix.prefix_len());
             let client = PeekClient::new(number, &to_words(prefix.network()));
@@ -54,6 +56,11 @@ impl<'a> ClientLists<'a> {
         self.entries.extend(entries);
         Ok(number)
     }
+}
+
+/// Whether an IPv6 prefix has only IPv4-mapped addresses.
+fn is_mapped(prefix: &IpNet) -> bool {
+    prefix.prefix_len() >= 96 && prefix.addr().is_ipv6() && prefix.network().to_canonical().is_ipv4()
 }
 
 /// Bit of a preference's clients among the lists that have a prefix.
@@ -115,6 +122,10 @@ mod tests {
                 len
             )
             .unwrap()),
+            (0u8..3, prop::sample::select(vec![80u8, 96, 104, 128])).prop_map(|(a, len)| {
+                let mapped = Ipv4Addr::new(10, a, a, a).to_ipv6_mapped();
+                IpNet::new(mapped.into(), len).unwrap()
+            }),
         ]
     }
 
