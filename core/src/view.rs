@@ -366,10 +366,12 @@ impl RoutingView {
         self.eligible.get(cluster).map_or(&[], Vec::as_slice)
     }
 
-    /// How hosts of a cluster are chosen.
+    /// How hosts of a cluster are chosen, for routes whose own balancing is `own`.
     #[must_use]
-    pub fn host_turns(&self, cluster: usize, protocol: Protocol) -> Option<HostTurns<'_>> {
-        Some(self.clusters.get(cluster)?[protocol as usize].turns())
+    pub fn host_turns(&self, cluster: usize, protocol: Protocol, own: Option<Balance>) -> Option<HostTurns<'_>> {
+        let balanced = own.and_then(|balance| self.balanced.get(&(cluster, balance)));
+        let pickers = balanced.or_else(|| self.clusters.get(cluster))?;
+        Some(pickers[protocol as usize].turns())
     }
 
     /// Hosts of a cluster that new connections may go to.
@@ -383,9 +385,10 @@ impl RoutingView {
 
 /// Routes with their own way of balancing.
 fn balances_of_routes(model: &Model) -> HashMap<RouteId, Balance, FixedState> {
-    let own = |route: &Route| route.claimed.as_ref().and_then(|claimed| claimed.balance);
     let routes = model.routes.iter().enumerate();
-    routes.filter_map(|(id, route)| Some((id, own(route)?))).collect()
+    routes
+        .filter_map(|(id, route)| Some((id, route.own_balance()?)))
+        .collect()
 }
 
 /// Ways to balance, beside a cluster's own, that routes want of it.

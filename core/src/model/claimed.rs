@@ -128,6 +128,12 @@ impl Route {
         claimed.map_or_else(ConnectionLimits::default, |claimed| claimed.connections)
     }
 
+    /// Balancing of the route, in place of that of its clusters.
+    #[must_use]
+    pub fn own_balance(&self) -> Option<Balance> {
+        self.claimed.as_ref().and_then(|claimed| claimed.balance)
+    }
+
     /// Most connections that a host has at once, for connections whose path is not known.
     #[must_use]
     pub fn max_host_connections(&self) -> Option<u32> {

@@ -106,7 +106,6 @@ pub enum PeekObstacle {
     Preference,
     AllowList,
     RouteLimits,
-    RouteBalance,
     OutOfRotation,
     ManyTurns,
     BothFamilies,
@@ -149,7 +148,6 @@ impl PeekObstacle {
             Self::Preference => "prefer",
             Self::AllowList => "allow",
             Self::RouteLimits => "route_limits",
-            Self::RouteBalance => "route_balance",
             Self::OutOfRotation => "out_of_rotation",
             Self::ManyTurns => "many_turns",
             Self::BothFamilies => "both_families",
@@ -200,13 +198,14 @@ impl PeekObstacle {
             Self::Preference => "`prefer` of the route names this client",
             Self::AllowList => "a list of allowed clients does not contain this client",
             Self::RouteLimits => "the route limits connections",
-            Self::RouteBalance => "an annotation of the route sets its balancing",
             Self::OutOfRotation => "the application is out of rotation",
             Self::ManyTurns => "the weights need more than 128 turns, or more than 8 clusters have a share",
             Self::BothFamilies => "the route's clusters have both IPv4 and IPv6 hosts",
             Self::NoUsableHost => "no host of the route's clusters is usable",
             Self::ProxyProtocol => "hosts of the route's clusters get a PROXY header",
-            Self::HostLimit => "a cluster has `max_host_connections`",
+            Self::HostLimit => {
+                "a cluster has `max_host_connections`, or an annotation of the route limits the connections of a host"
+            }
             Self::HostsSpeakHttp2 => "a cluster has `h2c`",
             Self::ManyHosts => "a cluster has more hosts, or turns among them, than the program compares",
             Self::HostNotReached => "a host is on this machine, or no route leads to it",
@@ -275,7 +274,6 @@ impl PeekObstacle {
 
     /// Why the connections of a name are not routed in the kernel, from its route.
     pub(super) fn of_route(route: &Route, protocol: Protocol, snapshot: &Snapshot) -> Option<Self> {
-        let claimed = route.claimed.as_ref();
         let obstacles = [
             (
                 !route.paths.is_empty() || protocol == Protocol::Http && route.needs_request_routing(),
@@ -285,10 +283,7 @@ impl PeekObstacle {
                 route.connection_limits() != ConnectionLimits::default(),
                 Self::RouteLimits,
             ),
-            (
-                claimed.is_some_and(|claimed| claimed.balance.is_some()),
-                Self::RouteBalance,
-            ),
+            (route.max_host_connections().is_some(), Self::HostLimit),
             (snapshot.rotation.is_closed(route), Self::OutOfRotation),
         ];
         first(&obstacles)

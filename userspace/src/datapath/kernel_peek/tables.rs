@@ -14,7 +14,7 @@ use signalbox_common::peek::abi::{
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
-use signalbox_core::model::{Bind, Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route, ipv4_mapped};
 
 use super::obstacle::{Conditions, PeekObstacle};
 use crate::datapath::cut::registry::Registry;
@@ -106,6 +106,8 @@ struct Builder<'a> {
     /// Numbers of clients' destinations that move between nodes, with their groups.
     moving: HashMap<IpAddr, (u8, usize)>,
     clients: ClientLists<'a>,
+    /// Elements of `PEEK_CLUSTERS`, by cluster, protocol and the balancing of routes.
+    elements: HashMap<(usize, Protocol, Option<Balance>), Result<u32, PeekObstacle>>,
     tables: PeekTables,
 }
 
@@ -122,13 +124,14 @@ impl PeekTables {
             ways: HashMap::new(),
             moving: HashMap::new(),
             clients: ClientLists::default(),
+            elements: HashMap::new(),
             tables: Self::default(),
         };
         for (protocol, number) in PROTOCOLS {
             builder.protocol = protocol;
             if builder.add_listeners(number, conditions) {
-                let obstacles = builder.add_clusters();
-                builder.add_routes(number, &obstacles);
+                builder.add_clusters();
+                builder.add_routes(number);
             }
         }
         builder.add_sources();
@@ -251,23 +254,41 @@ impl<'a> Builder<'a> {
         self.tables.listener_obstacles.insert(listener.name.clone(), obstacle);
     }
 
-    /// Adds clusters and their hosts. Returns the reasons for those left out, by their index in the model.
-    fn add_clusters(&mut self) -> HashMap<usize, PeekObstacle> {
-        let mut obstacles = HashMap::new();
+    /// Adds clusters and their hosts, and counts those left out.
+    fn add_clusters(&mut self) {
         for at in 0..self.snapshot.model.clusters.len() {
-            if let Err(obstacle) = self.add_cluster(at) {
-                if obstacle != PeekObstacle::NoUsableHost {
-                    self.tables.leave_out("cluster", obstacle);
-                }
-                obstacles.insert(at, obstacle);
+            if let Err(obstacle) = self.element(at, None)
+                && obstacle != PeekObstacle::NoUsableHost
+            {
+                self.tables.leave_out("cluster", obstacle);
             }
         }
-        obstacles
     }
 
-    fn add_cluster(&mut self, at: usize) -> Result<(), PeekObstacle> {
-        let turns_of = cluster_turns(self.snapshot, at, self.protocol)?;
-        let index = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)?;
+    /// Element of a cluster for routes whose own balancing is `own`. Added when a route first needs it.
+    fn element(&mut self, at: usize, own: Option<Balance>) -> Result<u32, PeekObstacle> {
+        let key = (at, self.protocol, own);
+        if let Some(known) = self.elements.get(&key) {
+            return *known;
+        }
+        // A cluster keeps its element when others come and go. The elements for balancings of routes follow.
+        let index = if own.is_none() {
+            2 * at as u32 + u32::from(self.protocol == Protocol::Tls)
+        } else {
+            let known = self.elements.keys().filter(|(_, _, own)| own.is_some());
+            2 * self.snapshot.model.clusters.len() as u32 + known.count() as u32
+        };
+        let added = if index < MAX_PEEK_CLUSTERS {
+            self.add_cluster(at, own, index).map(|()| index)
+        } else {
+            Err(PeekObstacle::TableFull)
+        };
+        self.elements.insert(key, added);
+        added
+    }
+
+    fn add_cluster(&mut self, at: usize, own: Option<Balance>, index: u32) -> Result<(), PeekObstacle> {
+        let turns_of = cluster_turns(self.snapshot, at, self.protocol, own)?;
         let mut hosts = HashMap::new();
         for &host in &turns_of.hosts {
             if let std::collections::hash_map::Entry::Vacant(place) = hosts.entry(host) {
@@ -332,7 +353,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn add_routes(&mut self, number: u8, clusters: &HashMap<usize, PeekObstacle>) {
+    fn add_routes(&mut self, number: u8) {
         let snapshot = self.snapshot;
         for (id, route) in snapshot.model.routes.iter().enumerate() {
             let name = key_of(number, &route.hostname).ok_or(PeekObstacle::LongName);
@@ -340,7 +361,7 @@ impl<'a> Builder<'a> {
                 self.tables.wildcards.insert(name, route.depth);
             }
             let entry = route_turns(snapshot, id, route, self.protocol)
-                .and_then(|turns| self.route((id, route), turns, clusters))
+                .and_then(|turns| self.route((id, route), turns))
                 .and_then(|entry| Ok((name?, entry)));
             match entry {
                 Ok((name, entry)) => _ = self.tables.routes.insert(name, entry),
@@ -355,12 +376,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Entry of a route.
-    fn route(
-        &mut self,
-        (id, route): (usize, &'a Route),
-        turns: &[u16],
-        obstacles: &HashMap<usize, PeekObstacle>,
-    ) -> Result<PeekRoute, PeekObstacle> {
+    fn route(&mut self, (id, route): (usize, &'a Route), turns: &[u16]) -> Result<PeekRoute, PeekObstacle> {
         let state = self.snapshot.routes.get(id);
         let mut entry = PeekRoute {
             number: state
@@ -388,11 +404,7 @@ impl<'a> Builder<'a> {
             return Err(PeekObstacle::BothFamilies);
         }
         for (slot, &cluster) in entry.clusters.iter_mut().zip(&clusters) {
-            let at = usize::from(cluster);
-            if let Some(obstacle) = obstacles.get(&at) {
-                return Err(*obstacle);
-            }
-            *slot = index_of(at, self.protocol).ok_or(PeekObstacle::TableFull)? as u16;
+            *slot = self.element(cluster.into(), route.own_balance())? as u16;
         }
         entry.clients = self.clients.number_of(route)?;
         Ok(entry)
@@ -436,12 +448,6 @@ fn key_of(number: u8, hostname: &HostnamePattern) -> Option<PeekName> {
         HostnamePattern::Exact(name) => PeekName::new(number, name.as_str()),
         HostnamePattern::Wildcard(suffix) => PeekName::wildcard(number, suffix.as_str()),
     }
-}
-
-/// Element of `PEEK_CLUSTERS`.
-fn index_of(cluster: usize, protocol: Protocol) -> Option<u32> {
-    let index = 2 * cluster as u32 + u32::from(protocol == Protocol::Tls);
-    (index < MAX_PEEK_CLUSTERS).then_some(index)
 }
 
 /// Index of the interface that has an address.

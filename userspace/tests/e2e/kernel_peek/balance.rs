@@ -95,3 +95,73 @@ fn of_two_random_hosts_the_one_with_fewer_connections_is_taken() {
         .all(|(found, share)| found.abs_diff(share) <= 8);
     assert!(are_near, "{found:?}");
 }
+
+/// Settings of a Route in front of servers, which this balancer obeys in place of a router.
+#[test]
+fn a_route_s_own_balancing_is_followed_in_the_kernel_and_its_limit_of_a_server_is_not_passed() {
+    let Some(lab) =
+        super::lab("a_route_s_own_balancing_is_followed_in_the_kernel_and_its_limit_of_a_server_is_not_passed")
+    else {
+        return;
+    };
+    let _routers = Router::start_all(&lab, &HOSTS);
+    let hosts: Vec<_> = HOSTS.iter().map(|host| config::host_with(host, "weight: 1")).collect();
+    let keys = ["balance: round-robin", "role: servers", "learn: true"];
+    let east = config::cluster_of("east", &keys, &hosts);
+    let body = format!("{PEEK}\n{}clusters:\n{east}", config::WEB_LISTENERS);
+    let sb = Signalbox::start(&lab, &body);
+    let settled = || HOSTS.iter().all(|host| sb.host(host)["health"] == "healthy");
+    assert!(eventually(SOON, settled));
+    let claim = |name: &str, settings: &str| {
+        format!(
+            r#"{{ "host": "{name}", "weight": 1, "origin": "Route shop/{name}", "settings": [{{ "origin": "Route shop/{name}" {settings} }}] }}"#
+        )
+    };
+    let claims = [
+        claim("plain.test", ""),
+        claim("source.test", r#", "balance": "maglev""#),
+        claim("few.test", r#", "server_connections": 5"#),
+    ];
+    let claims = format!(r#"{{ "routes": [{}] }}"#, claims.join(","));
+    let answer = sb.unix("PUT", "/api/v1/clusters/east/learned", &claims);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    super::expect_routes(&sb, 4);
+    let clients = clients(&lab);
+    let ask = |name: &str| -> Vec<_> {
+        let url = format!("http://{name}/");
+        clients.iter().map(|client| host_of(&lab, client, &url)).collect()
+    };
+    let routed = |name: &str| {
+        let before = exits(&sb, "routed");
+        let hosts = ask(name);
+        (hosts, exits(&sb, "routed") - before)
+    };
+    let all = clients.len() as u64;
+    // The cluster's own balancing beside the route's.
+    let (plain, in_kernel) = routed("plain.test");
+    assert_eq!(in_kernel, all);
+    for host in HOSTS {
+        assert_eq!(
+            plain.iter().filter(|chosen| *chosen == host).count() as u64,
+            all / 3,
+            "{plain:?}"
+        );
+    }
+    let (first, in_kernel) = routed("source.test");
+    assert_eq!(in_kernel, all);
+    assert_eq!(
+        routed("source.test"),
+        (first.clone(), all),
+        "a client stays with its host"
+    );
+    assert!(
+        HOSTS.iter().all(|host| first.contains(&(*host).to_owned())),
+        "{first:?}"
+    );
+    // A route's limit of a server's connections is userspace's to keep.
+    let (_, in_kernel) = routed("few.test");
+    assert_eq!(in_kernel, 0);
+    let said = sb.cli(&["explain", "few.test"]).stdout;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("(max_host_connections)"), "{said}");
+}

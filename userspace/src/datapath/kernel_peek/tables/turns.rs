@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
 use signalbox_core::balance::HostTurns;
-use signalbox_core::model::{Protocol, Route};
+use signalbox_core::model::{Balance, Protocol, Route};
 
 use super::key_of;
 use crate::datapath::kernel_peek::obstacle::PeekObstacle;
@@ -42,11 +42,12 @@ pub(in super::super) struct TurnsOf<'a> {
     pub(super) maglev: Option<&'a [u16]>,
 }
 
-/// How the hosts of a cluster are chosen.
+/// How the hosts of a cluster are chosen, for routes whose own balancing is `own`.
 pub(in super::super) fn cluster_turns(
     snapshot: &Snapshot,
     at: usize,
     protocol: Protocol,
+    own: Option<Balance>,
 ) -> Result<TurnsOf<'_>, PeekObstacle> {
     let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
     if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
@@ -55,7 +56,7 @@ pub(in super::super) fn cluster_turns(
     let all = |hosts: &[(u16, u32)]| hosts.iter().map(|(host, _)| *host).collect();
     let turns = snapshot
         .view
-        .host_turns(at, protocol)
+        .host_turns(at, protocol, own)
         .ok_or(PeekObstacle::NoUsableHost)?;
     let (balance, hosts, maglev, most): (u32, Vec<u16>, Option<&[u16]>, usize) = match turns {
         HostTurns::ByTurn(turns) => (balance::TURNS, turns.to_vec(), None, MAX_TURNS),
@@ -120,6 +121,6 @@ pub(in super::super) fn obstacle_of_route(
         Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
         Ok(turns) => turns
             .iter()
-            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol).err()),
+            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol, route.own_balance()).err()),
     }
 }
