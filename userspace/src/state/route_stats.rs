@@ -272,9 +272,6 @@ mod tests {
         assert_eq!((sums.clusters.len(), counts), (3, [8 * 334, 8 * 333, 8 * 333]));
         figures.refuse(RouteRefusal::NoHost);
         let view = figures.totals().view();
-        assert_eq!(
-            (view.sum.connections, view.refused["no_host"]),
-            (8000, 1)
-        );
+        assert_eq!((view.sum.connections, view.refused["no_host"]), (8000, 1));
     }
 }
