@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::outcome::{Outcome, PEEK};
 use crate::root::prebuilt_record;
@@ -24,8 +25,8 @@ const END: &str = "<!-- end of what is written -->";
 #[serde(deny_unknown_fields)]
 struct Tested {
     version: String,
-    /// Hash of the sources of the programs that were tested.
-    sources_sha256: String,
+    /// Hash of the programs that were tested, by `shipped`.
+    programs_sha256: String,
     programs: BTreeMap<String, Verdict>,
     /// Number of tests that passed in each step; `None` where one failed.
     steps: BTreeMap<String, Option<usize>>,
@@ -51,7 +52,7 @@ fn read(root: &Path) -> Result<All> {
     serde_json::from_str(&text).with_context(|| format!("{} is not what `--update-docs` writes", path.display()))
 }
 
-fn tested(outcome: &Outcome, sources: &str) -> Tested {
+fn tested(outcome: &Outcome, hash: &str) -> Tested {
     let verdict = |verdict: &serde_json::Value| Verdict {
         accepted: verdict["accepted"]["instructions"]
             .as_u64()
@@ -62,7 +63,7 @@ fn tested(outcome: &Outcome, sources: &str) -> Tested {
     let steps = outcome.steps().into_iter().filter(|(step, ..)| *step != "doctor");
     Tested {
         version: outcome.version.clone(),
-        sources_sha256: sources.to_owned(),
+        programs_sha256: hash.to_owned(),
         programs: programs
             .map(|(name, value)| (name.to_owned(), verdict(value)))
             .collect(),
@@ -109,10 +110,10 @@ fn alarms(kernel: &str, before: &Tested, now: &Tested) -> Vec<String> {
 
 /// Writes new results, beside those known of other kernels.
 pub(super) fn write(root: &Path, outcomes: &[Outcome]) -> Result<()> {
-    let sources = shipped(root)?;
+    let hash = shipped(root)?;
     let mut all = read(root)?;
     for outcome in outcomes {
-        all.insert(outcome.name.clone(), tested(outcome, &sources));
+        all.insert(outcome.name.clone(), tested(outcome, &hash));
     }
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
@@ -148,25 +149,36 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 /// Whether the kernels of Debian's releases have run the programs that ship.
 pub(crate) fn releases_are_current(root: &Path) -> Result<bool> {
-    let (all, sources) = (read(root)?, shipped(root)?);
-    let is_current = |name: &&str| all.get(*name).is_some_and(|tested| tested.sources_sha256 == sources);
+    let (all, hash) = (read(root)?, shipped(root)?);
+    let is_current = |name: &&str| all.get(*name).is_some_and(|tested| tested.programs_sha256 == hash);
     Ok(super::RELEASES.iter().all(is_current))
 }
 
-/// Hash of the sources of the programs that ship.
+/// Hash of the programs that ship.
+///
+/// The objects are hashed, because a kernel that ran the same instructions does not have to run them again after a change
+/// of comments.
 fn shipped(root: &Path) -> Result<String> {
-    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(prebuilt_record(root))?)?;
-    let hash = record["sources_sha256"].as_str();
-    hash.map(str::to_owned)
-        .context("ebpf/prebuilt/record.json has no hash of sources")
+    #[derive(Deserialize)]
+    struct Record {
+        objects_sha256: BTreeMap<String, String>,
+    }
+    let path = prebuilt_record(root);
+    let text = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let record: Record = serde_json::from_slice(&text).with_context(|| format!("{}", path.display()))?;
+    let mut hash = Sha256::new();
+    for (name, object) in record.objects_sha256.iter().filter(|(name, _)| *name != "testing") {
+        hash.update(format!("{name} {object}\n"));
+    }
+    Ok(format!("{:x}", hash.finalize()))
 }
 
 /// The pages, and the text between the marks of each.
 fn pages(root: &Path) -> Result<[(PathBuf, String); 2]> {
-    let (all, sources) = (read(root)?, shipped(root)?);
+    let (all, hash) = (read(root)?, shipped(root)?);
     Ok([
-        (root.join("docs/kernels.md"), page(&all, &sources)),
-        (root.join("README.md"), readme(&all, &sources)),
+        (root.join("docs/kernels.md"), page(&all, &hash)),
+        (root.join("README.md"), readme(&all, &hash)),
     ])
 }
 
@@ -214,7 +226,7 @@ fn page(all: &All, shipped: &str) -> String {
     let mut text = String::new();
     let _ = write!(
         text,
-        "\nThe programs that ship have the source hash {}.\n\n| Kernel | Run with | Programs |",
+        "\nThe programs that ship have the hash {}.\n\n| Kernel | Run with | Programs |",
         hash_of(shipped)
     );
     for step in &steps {
@@ -233,10 +245,10 @@ fn page(all: &All, shipped: &str) -> String {
         } else {
             format!("without {}", refused.join(", "))
         };
-        let run_with = if tested.sources_sha256 == shipped {
+        let run_with = if tested.programs_sha256 == shipped {
             "**those that ship**".to_owned()
         } else {
-            format!("older: {}", hash_of(&tested.sources_sha256))
+            format!("older: {}", hash_of(&tested.programs_sha256))
         };
         let _ = write!(text, "| {} | {run_with} | {programs} |", short(tested));
         for step in &steps {
@@ -294,8 +306,8 @@ fn page(all: &All, shipped: &str) -> String {
 }
 
 /// Short form of a hash of programs.
-fn hash_of(sources: &str) -> &str {
-    sources.get(..8).unwrap_or(sources)
+fn hash_of(programs: &str) -> &str {
+    programs.get(..8).unwrap_or(programs)
 }
 
 /// Line of the README: kernels on which the programs that ship have passed everything.
@@ -307,7 +319,7 @@ fn readme(all: &All, shipped: &str) -> String {
     };
     let good: Vec<&str> = in_order(all)
         .into_iter()
-        .filter(|(_, tested)| is_good(tested) && tested.sources_sha256 == shipped)
+        .filter(|(_, tested)| is_good(tested) && tested.programs_sha256 == shipped)
         .map(|(_, tested)| short(tested))
         .collect();
     if good.is_empty() {
@@ -331,7 +343,7 @@ mod tests {
         };
         Tested {
             version: version.into(),
-            sources_sha256: String::new(),
+            programs_sha256: String::new(),
             programs: [("cut_in".to_owned(), verdict)].into(),
             steps: [("scenario".to_owned(), (!failed).then_some(1))].into(),
         }
@@ -375,7 +387,7 @@ mod tests {
     #[test]
     fn a_row_of_older_programs_says_so_and_is_not_in_the_readme() {
         let older = Tested {
-            sources_sha256: "0123456789".into(),
+            programs_sha256: "0123456789".into(),
             ..tested("6.12.117", 1, false)
         };
         let all: All = [
