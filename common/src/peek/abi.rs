@@ -1,5 +1,7 @@
 //! Maps of the kernel peek.
 
+pub use super::client::{CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAX_PEEK_CLIENTS, PeekClient, PeekClientKey};
+pub use super::config::{LIFE_TICKS, MAX_ANSWERING, MAX_ORPHAN_TICKS, ORPHAN_TICKS, PeekConfig};
 use super::hello::HelloReader;
 use super::name::NameReverser;
 pub use super::name::{PeekName, PeekSuffix};
@@ -13,8 +15,6 @@ pub const MAX_PEEK_BINDINGS: u32 = 16_384;
 pub const MAX_PEEK_ROUTES: u32 = 16_384;
 /// Entries of `PEEK_WILDCARDS`.
 pub const MAX_PEEK_WILDCARDS: u32 = 4096;
-/// Entries of `PEEK_CLIENTS`.
-pub const MAX_PEEK_CLIENTS: u32 = 65_536;
 /// Entries of `PEEK_SOURCES`.
 pub const MAX_PEEK_SOURCES: u32 = 16_384;
 /// Elements of `PEEK_CLUSTERS`: one for each cluster and protocol.
@@ -41,9 +41,6 @@ pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 
 /// MSS that clients are offered over IPv4, where no interface has less: Ethernet's.
 pub const MAX_CLIENT_MSS: u32 = 1460;
-
-/// Interfaces that answer SYNs without a route lookup in the kernel, of each address family.
-pub const MAX_ANSWERING: usize = 8;
 
 /// Most bytes of first data that are kept: two segments.
 pub const MAX_PAYLOAD_BYTES: u32 = 2920;
@@ -142,48 +139,6 @@ pub struct PeekWildcard {
     /// Routes of the names in which the star matches one label, and for several.
     pub routes: [PeekRoute; 2],
 }
-
-/// Key of a search in `PEEK_CLIENTS`, as the kernel lays it out (`struct bpf_lpm_trie_key_hdr`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct PeekClientKey {
-    /// Length of the key in bits.
-    pub bits: u32,
-    /// The key.
-    pub client: PeekClient,
-}
-
-/// Client of a list: key of `PEEK_CLIENTS`, after its length in bits.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeekClient {
-    /// Number of the list: [`PeekRoute::clients`].
-    pub list: u16,
-    /// Address family, 4 or 6: `::/0` is every IPv6 address, and no IPv4 address.
-    pub family: u16,
-    /// Address in network byte order, IPv4 mapped into IPv6.
-    pub address: [u32; 4],
-}
-
-/// Bits of a [`PeekClient`] in front of the address, which are always matched exactly.
-pub const CLIENT_FIXED_BITS: u32 = 32;
-
-impl PeekClient {
-    /// Key of an address, whose words are those of a [`Tuple`].
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(list: u16, words: &[u32; 4]) -> Self {
-        let is_v4 = words[0] | words[1] == 0 && words[2] == 0xffff;
-        Self {
-            list,
-            family: if is_v4 { 4 } else { 6 },
-            address: [words[0].to_be(), words[1].to_be(), words[2].to_be(), words[3].to_be()],
-        }
-    }
-}
-
-/// Value of `PEEK_CLIENTS`: the program routes the client's connections. Another value, or none: userspace does.
-pub const CLIENT_IS_ROUTED: u32 = 1;
 
 /// Value of `PEEK_ROUTES`: turns of a route among its clusters.
 #[repr(C)]
@@ -466,66 +421,6 @@ pub struct PeekGuesses {
     pub count: u64,
 }
 
-/// Settings of the program: the one element of `PEEK_CONFIG`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeekConfig {
-    /// Key of the cookies.
-    pub key: [u64; 2],
-    /// Tick until which SYNs are answered: userspace is alive.
-    pub alive_until: u32,
-    /// First entry of `CUT_FLOWS` that the program claims, and their number for each CPU.
-    pub first_flow: u32,
-    /// See `first_flow`.
-    pub flows: u32,
-    /// First source port that the program claims, and their number for each CPU.
-    pub first_port: u32,
-    /// See `first_port`.
-    pub ports: u32,
-    /// Number of CPUs that have a share of flows, ports and payloads: the first ones.
-    pub cpus: u32,
-    /// `OFFERED_*` bits: options that this machine's own sockets would accept.
-    pub offers: u32,
-    /// MSS that fits all interfaces of legs and all hosts, over IPv4.
-    pub mss: u32,
-    /// Number of changes of the tables, odd during a change: routes, clusters and hosts that are read while it changes
-    /// do not belong together.
-    pub tables: u32,
-    /// Number of nodes that divide the source ports of addresses that move, at least 1, and the remainder of this one's.
-    pub nodes: u32,
-    /// See `nodes`.
-    pub slot: u32,
-    /// Interfaces that may answer the SYNs that they receive, where the kernel reports no routes to programs because it
-    /// does not forward: of IPv4, and of IPv6. 0 for none.
-    pub answering: [[u32; MAX_ANSWERING]; 2],
-    /// 1: the program goes on when userspace has died.
-    pub outlives: u32,
-}
-
-/// Ticks after userspace's last heartbeat from which on it is not alive: three seconds.
-pub const LIFE_TICKS: u32 = 2861;
-/// Ticks after a heartbeat from which on a program that outlives userspace frees flows by itself: 0.75 s.
-pub const ORPHAN_TICKS: u32 = 716;
-/// Ticks after the last heartbeat for which a program that outlives userspace goes on: 26 days, half of the range.
-pub const MAX_ORPHAN_TICKS: u32 = u32::MAX / 2;
-
-impl PeekConfig {
-    /// Value of [`alive_until`](Self::alive_until) after a heartbeat at a tick.
-    #[inline(always)]
-    #[must_use]
-    pub const fn sign_of_life(now: u32, outlives: bool) -> u32 {
-        now.wrapping_add(if outlives { MAX_ORPHAN_TICKS } else { LIFE_TICKS })
-    }
-
-    /// Whether the program goes on without userspace, which has died or does not run.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_orphaned(&self, now: u32) -> bool {
-        let left = self.alive_until.wrapping_sub(now);
-        self.outlives != 0 && left < MAX_ORPHAN_TICKS - ORPHAN_TICKS
-    }
-}
-
 /// Places of a CPU in the ranges that it claims from: the one element of `PEEK_CURSOR`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -548,7 +443,6 @@ const _: () = assert!(size_of::<PeekWildcard>() == 324);
 const _: () = assert!(size_of::<PeekCluster>() == 268);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
-const _: () = assert!(size_of::<PeekClientKey>() == 24);
 const _: () = assert!(size_of::<PeekAbout>() == 72);
 // Programs copy the name by words.
 const _: () = assert!(core::mem::offset_of!(PeekAbout, name) == 0 && core::mem::offset_of!(PeekReading, name) == 0);
@@ -556,21 +450,18 @@ const _: () = assert!(align_of::<PeekReading>() == 8);
 const _: () = assert!(size_of::<PeekPayload>() == 4112);
 const _: () = assert!(size_of::<PeekPending>() == 44);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
-const _: () = assert!(size_of::<PeekConfig>() == 128);
 
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending,
-        PeekRoute, PeekSuffix, PeekWildcard,
+        PeekBinding, PeekCluster, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute, PeekSuffix,
+        PeekWildcard,
     };
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
     unsafe impl aya::Pod for PeekBinding {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekName {}
-    // SAFETY: as above.
-    unsafe impl aya::Pod for PeekClient {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekRoute {}
     // SAFETY: as above.
@@ -586,34 +477,5 @@ mod user {
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekPending {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for PeekConfig {}
-    // SAFETY: as above.
     unsafe impl aya::Pod for PeekCursor {}
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_orphaned_a_while_after_the_last_sign_of_life_across_the_clocks_wrap() {
-        let beaten = u32::MAX - 700;
-        let config = |outlives: bool| PeekConfig {
-            alive_until: PeekConfig::sign_of_life(beaten, outlives),
-            outlives: outlives.into(),
-            ..PeekConfig::default()
-        };
-        let at = |later: u32| config(true).is_orphaned(beaten.wrapping_add(later));
-        assert_eq!([0, 500, ORPHAN_TICKS].map(at), [false; 3]);
-        assert_eq!(
-            [ORPHAN_TICKS + 1, LIFE_TICKS, 1 << 30, MAX_ORPHAN_TICKS].map(at),
-            [true; 4]
-        );
-        let never = [0, ORPHAN_TICKS + 1, LIFE_TICKS, LIFE_TICKS + 1, 1 << 30];
-        assert!(
-            !never
-                .iter()
-                .any(|later| config(false).is_orphaned(beaten.wrapping_add(*later)))
-        );
-    }
 }

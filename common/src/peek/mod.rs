@@ -6,6 +6,8 @@
 //! the kernel's TCP and so to userspace, which decides as usual.
 
 pub mod abi;
+mod client;
+mod config;
 pub mod cookie;
 pub mod hello;
 pub mod name;

@@ -11,7 +11,7 @@ use signalbox_common::{
         CutFlow, PendingFlow,
         flow::{FIRST_DATA_HELD, IS_PEEKED, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, state},
     },
-    net::{BoundedLoop as _, Tuple, atomic, header::SYN},
+    net::{atomic, header::SYN, tuple::is_v4},
     peek::{
         KernelPeek,
         abi::{
@@ -25,37 +25,26 @@ use signalbox_common::{
 use super::{
     DROP,
     choose::{choose, is_fit},
+    claim::{claim_flow, claim_free_port},
     exit,
     frame::{self, Frame, payload_sum},
     hop,
-    kernel_loop::KernelLoop,
     maps::{
-        CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES,
-        about, claim_port, release_port,
+        CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about,
+        release_port,
     },
     miss,
     parts::{goes_on, wait_for_rest},
-    pass_up::{find_socket, pass_up, passed_up, socket, swapped_macs},
+    pass_up::{pass_up, passed_up, swapped_macs},
     read::read_name,
-    release::reclaim,
     segment::{Checksum, Segment},
     settings::{OUR_SCALE, config, is_alive, micros, our_mss, scale_factor},
 };
 use crate::{
     cut::skb::{Family, PacketView, context_field, monotonic_ms, tick},
     handshakes::CUT_HANDSHAKES,
-    packet_view::hide_from_verifier,
 };
 
-/// Entries, and ports, that are tried for one connection.
-const MAX_CLAIMS: u32 = 8;
-/// Factor by which each try jumps farther than the one before: entries claimed together are next to each other.
-const STRIDE_FACTOR: u32 = 4;
-/// Longest jump of a try: a mask, so that the verifier knows its bound in each round.
-const MAX_STRIDE: u32 = 0xffff;
-const _: () = assert!(STRIDE_FACTOR.pow(MAX_CLAIMS - 1) <= MAX_STRIDE);
-/// Neither an entry nor a port: all that were tried are in use.
-const NOT_CLAIMED: u32 = u32::MAX;
 /// Window of a SYN to a host. The program does not know the client's window: this is the smallest usual one.
 const SYN_WINDOW: u16 = 64_240;
 /// Ticks for which the way to the client counts as known: its packet has just come by it.
@@ -213,7 +202,7 @@ fn try_connect<F: Family>(
     let host = PEEK_HOSTS.get_ptr_mut(reading.pending.host)?;
     // SAFETY: an element of the array. Userspace and other CPUs write single numbers of it.
     let host = unsafe { &mut *host };
-    let same_family = (host.address[2] == 0xffff && host.address[0] | host.address[1] == 0) == (F::VERSION == 4);
+    let same_family = is_v4(&host.address) == (F::VERSION == 4);
     if !same_family || !is_fit(host, tick()) {
         return None;
     }
@@ -379,109 +368,6 @@ fn describe(config: &PeekConfig, flow: u32, reading: &PeekReading, started: u32)
         (*about).started = started;
         (*about).accepted_after = 0;
     }
-}
-
-/// Claims an entry of the flow table.
-#[inline(always)]
-fn claim_flow(config: &PeekConfig, cursor: &mut PeekCursor) -> Option<u32> {
-    // SAFETY: reads a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    if config.flows == 0 || cpu >= config.cpus {
-        return None;
-    }
-    let is_orphaned = u32::from(config.is_orphaned(tick()));
-    let mut stride = hide_from_verifier(1, cursor.flow) & MAX_STRIDE;
-    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.flow);
-    let mut tries = KernelLoop::NEW;
-    tries.begin(MAX_CLAIMS);
-    while tries.next() {
-        let index = config.first_flow + cpu * config.flows + cursor.flow % config.flows;
-        cursor.flow = cursor.flow.wrapping_add(stride);
-        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.flow) & MAX_STRIDE;
-        if claim_entry(index, is_orphaned) != 0 {
-            claimed = index;
-            break;
-        }
-    }
-    tries.end();
-    (claimed != NOT_CLAIMED).then_some(claimed)
-}
-
-/// Claims one entry; 0 where a flow has it. A function of its own, as those below: see `read::step_request`.
-#[inline(never)]
-fn claim_entry(index: u32, is_orphaned: u32) -> u32 {
-    let Some(flow) = CUT_FLOWS.get_ptr_mut(index) else {
-        return 0;
-    };
-    if is_orphaned != 0 {
-        reclaim(index);
-    }
-    // SAFETY: an element of the array, changed atomically.
-    let state = unsafe { &mut (*flow).state };
-    u32::from(atomic::exchange(state, state::FREE, state::ALLOCATED))
-}
-
-/// Claims a source port that neither a flow to the host nor a socket has; completes the tuple of the host's packets.
-/// Several nodes share the ports: each has those of its remainder.
-#[inline(always)]
-fn claim_free_port<F: Family>(
-    ctx: &TcContext,
-    config: &PeekConfig,
-    cursor: &mut PeekCursor,
-    arriving: &mut Tuple,
-    nodes: u32,
-    flow: u32,
-) -> Option<u32> {
-    // SAFETY: reads a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    if config.ports == 0 || cpu >= config.cpus {
-        return None;
-    }
-    let host_port = arriving.ports;
-    let mut stride = hide_from_verifier(1, cursor.port) & MAX_STRIDE;
-    let mut claimed = hide_from_verifier(NOT_CLAIMED, cursor.port);
-    let mut tries = KernelLoop::NEW;
-    tries.begin(MAX_CLAIMS);
-    while tries.next() {
-        let mut port = config.first_port + cpu * config.ports + cursor.port.wrapping_mul(nodes) % config.ports;
-        cursor.port = cursor.port.wrapping_add(stride);
-        stride = hide_from_verifier(stride * STRIDE_FACTOR, cursor.port) & MAX_STRIDE;
-        if nodes > 1 {
-            port = port - port % nodes + config.slot;
-            if port < config.first_port {
-                port += nodes;
-            } else if port >= config.first_port + config.cpus * config.ports {
-                port -= nodes;
-            }
-        }
-        port &= 0xffff;
-        arriving.ports = host_port | port;
-        if claim_tuple::<F>(ctx, arriving, flow) != 0 {
-            claimed = port;
-            break;
-        }
-    }
-    tries.end();
-    (claimed != NOT_CLAIMED).then_some(claimed)
-}
-
-/// Claims the source port of a tuple of a host's packets; 0 where the port is in use.
-#[inline(never)]
-fn claim_tuple<F: Family>(ctx: &TcContext, arriving: &Tuple, flow: u32) -> u32 {
-    let is_free = is_free_tuple(arriving) && find_socket::<F>(ctx, arriving) == socket::NONE;
-    u32::from(is_free && claim_port(arriving.ports, flow))
-}
-
-/// Whether no flow has a tuple. A flow that has ended gives its tuple up.
-#[inline(always)]
-fn is_free_tuple(tuple: &Tuple) -> bool {
-    // SAFETY: the value is copied at once.
-    let Some(entry) = (unsafe { CUT_CT.get(tuple) }).copied() else {
-        return true;
-    };
-    reclaim(entry.index);
-    // SAFETY: only its presence is checked.
-    unsafe { CUT_CT.get(tuple) }.is_none()
 }
 
 /// Turns the packet into the SYN to a flow's host.

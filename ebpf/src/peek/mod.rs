@@ -5,6 +5,7 @@
 //! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c), for connections that are passed up.
 
 mod choose;
+mod claim;
 mod client;
 mod first;
 mod frame;
