@@ -13,6 +13,7 @@ use signalbox_common::{
         Buffer,
         header::{ACK, FIN, SYN, TCP_HEADER},
         options::{self, OptionVisitor, find_options},
+        tuple::is_v4,
     },
     peek::{
         abi::{MAX_PAYLOAD_BYTES, PeekBinding, PeekConfig, protocol},
@@ -142,6 +143,10 @@ fn answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig) ->
 
 #[inline(always)]
 fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig) -> Option<i32> {
+    // Linux drops packets of an IPv4-mapped source (`ip6_rcv_core`), which would have the tuple of an IPv4 client here.
+    if F::VERSION == 6 && is_v4(&segment.tuple.source) {
+        return None;
+    }
     let mut view = PacketView::current(ctx);
     let tcp = &segment.tcp;
     options::walk(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use lab::raw::{ACK, Segment};
+use lab::raw::{ACK, SYN, Segment};
 use lab::{Ns, Router, SOON, cut, eventually, http};
 
 use super::{PEEK, exits, start, start_with};
@@ -92,6 +92,36 @@ fn clients_of_a_source_that_guesses_have_sockets_meanwhile() {
         exits(&sb, "routed") > before
     };
     assert!(eventually(SOON, is_believed), "{}", sb.get("/metrics").1);
+}
+
+/// TCP options without which a SYN has no cookie: an MSS of 1440, and selective acknowledgements.
+const MSS_AND_SACK: [u8; 8] = [2, 4, 5, 160, 4, 2, 1, 1];
+
+/// Linux drops IPv6 packets of an IPv4-mapped source, which the program would take for an IPv4 client.
+#[test]
+fn a_syn_of_an_ipv4_mapped_source_is_left_to_the_kernel() {
+    let Some(lab) = super::lab("a_syn_of_an_ipv4_mapped_source_is_left_to_the_kernel") else {
+        return;
+    };
+    let (_health, _hosts, sb) = start(&lab);
+    for source in ["[::ffff:10.1.0.2]:999", "[fd00:1::2]:999"] {
+        let syn = Segment {
+            from: source.parse().unwrap(),
+            to: "[fd00:1::1]:80".parse().unwrap(),
+            seq: 1,
+            ack: 0,
+            flags: SYN,
+            payload: &[],
+        };
+        syn.send_with_header(&lab.client, &MSS_AND_SACK);
+    }
+    // They arrive in this order.
+    assert!(
+        eventually(SOON, || exits(&sb, "syn_answered") >= 1),
+        "{}",
+        sb.get("/metrics").1
+    );
+    assert_eq!((exits(&sb, "syn_answered"), exits(&sb, "syn_passed")), (1, 1));
 }
 
 /// A cookie proves that its client gets packets sent to its address: a client that only claims the address never sees

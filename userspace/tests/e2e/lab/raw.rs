@@ -25,7 +25,7 @@ pub(crate) struct Segment<'a> {
 impl Segment<'_> {
     /// Sends it.
     pub(crate) fn send(&self, ns: &Ns) {
-        let bytes = self.bytes();
+        let bytes = self.bytes(&[]);
         ns.run(|| {
             let socket = Socket::new(Domain::for_address(self.to), Type::RAW, Some(Protocol::TCP)).unwrap();
             socket.bind(&SocketAddr::new(self.from.ip(), 0).into()).unwrap();
@@ -34,13 +34,33 @@ impl Segment<'_> {
         });
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// Sends it over IPv6 with a header of its own, from any address, and with TCP options.
+    pub(crate) fn send_with_header(&self, ns: &Ns, options: &[u8]) {
+        let segment = self.bytes(options);
+        let mut packet = vec![0x60, 0, 0, 0];
+        packet.extend((segment.len() as u16).to_be_bytes());
+        packet.extend([6, 64]);
+        packet.extend([self.from, self.to].iter().flat_map(|end| match end.ip() {
+            IpAddr::V6(ip) => ip.octets(),
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        }));
+        packet.extend(segment);
+        let to = SocketAddr::new(self.to.ip(), 0);
+        ns.run(|| {
+            let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))).unwrap();
+            assert_eq!(socket.send_to(&packet, &to.into()).unwrap(), packet.len());
+        });
+    }
+
+    fn bytes(&self, options: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(self.from.port().to_be_bytes());
         bytes.extend(self.to.port().to_be_bytes());
         bytes.extend(self.seq.to_be_bytes());
         bytes.extend(self.ack.to_be_bytes());
-        bytes.extend([5 << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        let words = 5 + options.len() as u8 / 4;
+        bytes.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        bytes.extend(options);
         bytes.extend(self.payload);
         let sum = checksum(&[self.pseudo_header(bytes.len()), bytes.clone()].concat());
         bytes[16..18].copy_from_slice(&sum.to_be_bytes());
