@@ -386,12 +386,16 @@ impl EndedRing {
         while let Some(item) = self.0.next() {
             let (words, _) = item.as_chunks::<4>();
             if let [index, accepted_after] = words {
-                let units = u64::from(u32::from_ne_bytes(*accepted_after));
-                let took = Duration::from_nanos(units << 10);
-                each(u32::from_ne_bytes(*index), (units != 0).then_some(took));
+                let took = accepted_after_of(u32::from_ne_bytes(*accepted_after));
+                each(u32::from_ne_bytes(*index), took);
             }
         }
     }
+}
+
+/// Time that a host took to accept a flow, from units of 1024 ns; `None` for 0: it has not, or another program knows.
+pub(crate) fn accepted_after_of(units: u32) -> Option<Duration> {
+    (units != 0).then(|| Duration::from_nanos(u64::from(units) << 10))
 }
 
 fn take<T>(

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
@@ -24,7 +25,7 @@ use signalbox_common::peek::abi::{
 use signalbox_common::steer::SteerKey;
 
 use crate::attach::has_tcx;
-use crate::cut::Cut;
+use crate::cut::{Cut, accepted_after_of};
 use crate::error::KernelError;
 use crate::interfaces::Interface;
 use crate::map::{self, MapFd, MmapArray, RawMap};
@@ -80,27 +81,19 @@ impl Peek {
         refused_for_tests(PROGRAM, 0)?;
         let object = linked_object()?;
         let cpus = cpus_with_a_share();
+        let flows = cut.table.programs_share().max(1);
         let mut loader = EbpfLoader::new();
         loader
             .map_max_entries("PEEK_PAYLOADS", PEEK_PAYLOADS_PER_CPU * cpus)
-            .map_max_entries("PEEK_ABOUT", cut.table.programs_share().max(1))
+            .map_max_entries("PEEK_ABOUT", flows)
             .default_map_pin_directory(cut.pins.dir())
             .map_pin_path("CUT_HANDSHAKES", cut.pins.path("CUT_HANDSHAKES"));
         let mut ebpf = loader.load(&object).map_err(|e| KernelError::Load(Box::new(e)))?;
         program::<SchedClassifier>(&mut ebpf, PROGRAM)?
             .load()
             .map_err(|e| KernelError::of_program(PROGRAM, e))?;
-        let hosts = match ebpf.map("PEEK_HOSTS") {
-            Some(Map::Array(hosts)) => {
-                MmapArray::map(hosts.fd().as_fd(), MAX_PEEK_HOSTS).map_err(failed("mapping PEEK_HOSTS into memory"))?
-            }
-            _ => return Err(KernelError::NoMap("PEEK_HOSTS")),
-        };
-        let about = match ebpf.map("PEEK_ABOUT") {
-            Some(Map::Array(about)) => MmapArray::map(about.fd().as_fd(), cut.table.programs_share().max(1))
-                .map_err(failed("mapping PEEK_ABOUT into memory"))?,
-            _ => return Err(KernelError::NoMap("PEEK_ABOUT")),
-        };
+        let hosts = mapped(&ebpf, "PEEK_HOSTS", MAX_PEEK_HOSTS)?;
+        let about = mapped(&ebpf, "PEEK_ABOUT", flows)?;
         cut.table.share_with_programs();
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
@@ -205,9 +198,10 @@ impl Peek {
         }
     }
 
-    /// Returns what the program has noted about a flow that it began at a tick; `None` if that is not known.
+    /// Returns what the program has noted about a flow that it began at a tick: the name that its client has asked for, and
+    /// the time that the host took to accept it, if it has. `None` if the program's note is of another flow.
     #[must_use]
-    pub fn about(&self, flow: u32, started: u32) -> Option<PeekAbout> {
+    pub fn about(&self, flow: u32, started: u32) -> Option<(PeekName, Option<Duration>)> {
         let index = flow.checked_sub(self.first_flow)?;
         if index >= self.about.count() {
             return None;
@@ -215,7 +209,7 @@ impl Peek {
         // SAFETY: aligned, within the mapping. The program writes the element once more when it takes the entry for another
         // flow, which begins at another tick.
         let about = unsafe { self.about.at(index).read_volatile() };
-        (about.started == started).then_some(about)
+        (about.started == started).then(|| (about.name, accepted_after_of(about.accepted_after)))
     }
 
     /// Writes a cluster.
@@ -294,6 +288,17 @@ impl Peek {
     fn hooks(&self) -> MutexGuard<'_, PeekHooks> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Maps an array of the program into memory.
+fn mapped<T>(ebpf: &Ebpf, name: &'static str, entries: u32) -> Result<MmapArray<T>, KernelError> {
+    let Some(Map::Array(map)) = ebpf.map(name) else {
+        return Err(KernelError::NoMap(name));
+    };
+    MmapArray::map(map.fd().as_fd(), entries).map_err(|source| KernelError::Io {
+        what: "mapping an array of the kernel peek into memory",
+        source,
+    })
 }
 
 /// Number of the first CPUs, up to the last one that is there: a machine may have room for many more.

@@ -1,6 +1,7 @@
 //! The kernel peek's tables, kept as the current snapshot requires, with its heartbeat and its counters.
 
 mod answers;
+mod flows;
 mod names;
 mod obstacle;
 mod slots;
@@ -17,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use signalbox_common::cut::flow::CutFlow;
 use signalbox_common::peek::abi::{
     MAX_ANSWERING, MAX_PEEK_SOURCES, ORPHAN_TICKS, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
@@ -31,7 +31,7 @@ use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::{Cut, Peek};
-use crate::state::{HostState, Shared, Snapshot};
+use crate::state::{Shared, Snapshot};
 use answers::Answers;
 use names::NameEntries;
 pub use obstacle::PeekObstacle;
@@ -208,41 +208,6 @@ impl KernelPeek {
     #[must_use]
     pub fn exit_counts(&self) -> Vec<(signalbox_common::Reason, u64)> {
         self.peek.exit_counts()
-    }
-
-    /// Notes that userspace has seen a flow of the program: the flow now counts for its host, or is over.
-    pub fn settle(&self, flow: &CutFlow) {
-        self.with_host(flow, |index, _| self.peek.settle(index));
-    }
-
-    /// Writes the connection count of a flow's host, if it has changed.
-    pub fn follow_load(&self, flow: &CutFlow) {
-        self.with_host(flow, |index, host| self.peek.set_counted(index, host.active.get()));
-    }
-
-    /// Returns the name that the client of a flow of the program has asked for, and the time that the host took to accept
-    /// it, as far as they are known.
-    #[must_use]
-    pub fn about(&self, index: u32, flow: &CutFlow) -> (Option<Hostname>, Option<Duration>) {
-        let Some(about) = self.peek.about(index, flow.started) else {
-            return (None, None);
-        };
-        let name = about
-            .name
-            .as_str()
-            .and_then(|name| Hostname::parse(name.as_bytes()).ok());
-        let accepted = about.accepted_after;
-        (
-            name,
-            (accepted != 0).then(|| Duration::from_nanos(u64::from(accepted) << 10)),
-        )
-    }
-
-    fn with_host(&self, flow: &CutFlow, note: impl Fn(u32, &HostState)) {
-        let by_flow = self.by_flow.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((index, host)) = by_flow.get(&(flow.host, (flow.ports_b >> 16) as u16)) {
-            note(*index, host);
-        }
     }
 
     fn outlives_process(&self) -> bool {
@@ -505,14 +470,6 @@ impl KernelPeek {
         let of_listener = written.listener_obstacles.get(&listener.name);
         let known = of_listener.or_else(|| written.route_obstacles.get(&name));
         Some(known.copied().unwrap_or(PeekObstacle::TableFull))
-    }
-
-    /// Counts connections that the program has begun as seen. They are from before flows were checked, and have been
-    /// adopted by now.
-    pub fn settle_all(&self) {
-        for (index, _) in self.lock().hosts.values() {
-            self.peek.settle_all(*index);
-        }
     }
 
     /// Returns how many items are left to userspace, by kind and reason.

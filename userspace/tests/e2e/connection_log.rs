@@ -14,12 +14,12 @@ use lab::tiers::ping;
 use lab::{Lab, SOON, Server, Signalbox, config, eventually, http, lab_test, servers};
 use serde_json::{Value, json};
 
-fn log_at(path: &Path, keys: &str) -> String {
+pub(crate) fn log_at(path: &Path, keys: &str) -> String {
     format!("log: {{ connections: {{ to: {}{keys} }} }}\n", path.display())
 }
 
 /// The lines of a file; each must be whole.
-fn lines(path: &Path) -> Vec<Value> {
+pub(crate) fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole

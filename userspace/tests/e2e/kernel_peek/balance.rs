@@ -98,9 +98,9 @@ fn of_two_random_hosts_the_one_with_fewer_connections_is_taken() {
 
 /// Settings of a Route in front of servers, which this balancer obeys in place of a router.
 #[test]
-fn a_route_s_own_balancing_is_followed_in_the_kernel_and_its_limit_of_a_server_is_not_passed() {
+fn a_routes_balancing_and_its_limit_of_a_server_are_kept() {
     let Some(lab) =
-        super::lab("a_route_s_own_balancing_is_followed_in_the_kernel_and_its_limit_of_a_server_is_not_passed")
+        super::lab("a_routes_balancing_and_its_limit_of_a_server_are_kept")
     else {
         return;
     };
