@@ -1,6 +1,8 @@
 //! Routes of the API and their answers.
 
 mod changes;
+#[cfg(test)]
+mod shapes;
 
 use std::sync::Arc;
 
