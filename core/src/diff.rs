@@ -2,9 +2,10 @@
 //!
 //! The serialized models are compared, so a change of a field that is not serialized would not be seen.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::Model;
@@ -14,10 +15,11 @@ pub(crate) mod fields;
 use fields::FieldTexts;
 
 /// Difference between two models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelChange {
     /// Kind of the changed object: `setting`, `listener`, `service`, `cluster`, `host` or `route`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Name of the changed object.
     pub name: String,
     /// Present state, of a changed object its changed fields; `None`: the object is new.
@@ -30,7 +32,7 @@ pub struct ModelChange {
 }
 
 /// Difference between two states of a field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldChange {
     /// Keys that lead to the field, with dots between them; empty for a setting that is a single value.
     pub field: String,
@@ -82,7 +84,7 @@ fn change(kind: &'static str, name: &str, old: Option<&FieldTexts>, new: Option<
         })
     };
     Some(ModelChange {
-        kind,
+        kind: kind.into(),
         name: name.to_owned(),
         before: text(old, |change| change.before.as_ref()),
         after: text(new, |change| change.after.as_ref()),

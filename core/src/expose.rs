@@ -9,7 +9,7 @@ pub mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::discovery::{AppEndpoint, Discovered};
 use crate::merge::{WeightOverrides, merge};
@@ -35,7 +35,8 @@ pub struct ExposeResult {
 }
 
 /// Service made of an application's endpoints of one port name, or why there is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExposedEntry {
     /// Name of the application, `NAMESPACE/APP`.
     pub application: String,
@@ -50,7 +51,8 @@ pub struct ExposedEntry {
 }
 
 /// Use of a rule's ports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PortRange {
     /// Addresses and port range of the rule.
     pub listen: String,

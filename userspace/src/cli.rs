@@ -31,6 +31,9 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use signalbox_api::hosts::HostsAnswer;
+use signalbox_api::routing::{ClustersAnswer, ListenersAnswer, RoutesAnswer};
+use signalbox_api::sources::{ApplicationsAnswer, SourcesAnswer};
 
 use crate::app;
 use crate::app::SteeringChoice;
@@ -255,7 +258,7 @@ struct ShowArgs {
 
 pub use serve::default_workers;
 use show::TableArgs;
-pub use show::{TableForm, emit, table};
+pub use show::{TableForm, emit, rows};
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -340,19 +343,25 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             agent::run(args)
         }
         Command::Check(args) => check::check(&args),
-        Command::Status(table) => show::print("status", "/api/v1/status", &table),
-        Command::Listeners(table) => show::print("listeners", "/api/v1/listeners", &table),
+        Command::Status(table) => show::print("/api/v1/status", &table, show::status),
+        Command::Listeners(table) => show::print("/api/v1/listeners", &table, |of: &ListenersAnswer, form| {
+            rows(&of.listeners, form)
+        }),
         Command::Routes { table, selector } => {
             let of = |selector: String| format!("?selector={}", percent_encoded(&selector));
             let path = format!("/api/v1/routes{}", selector.map_or_else(String::new, of));
-            show::print("routes", &path, &table)
+            show::print(&path, &table, |of: &RoutesAnswer, form| rows(&of.routes, form))
         }
-        Command::Clusters(table) => show::print("clusters", "/api/v1/clusters", &table),
-        Command::Hosts(table) => show::print("hosts", "/api/v1/hosts", &table),
+        Command::Clusters(table) => show::print("/api/v1/clusters", &table, |of: &ClustersAnswer, form| {
+            rows(&of.clusters, form)
+        }),
+        Command::Hosts(table) => show::print("/api/v1/hosts", &table, |of: &HostsAnswer, form| rows(&of.hosts, form)),
         Command::Flows(flows) => flows::print(&flows),
         Command::Applications { limit, table } => {
             let path = format!("/api/v1/applications?limit={limit}");
-            show::print("applications", &path, &table)
+            show::print(&path, &table, |of: &ApplicationsAnswer, form| {
+                show::some_rows(&of.applications, of.total, form)
+            })
         }
         Command::Explain {
             host,
@@ -370,7 +379,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Services(table) => services::print(&table),
         Command::Shield { what, table } => shield::run(what, &table),
         Command::Drops { follow, limit, show } => shield::drops(follow, limit, &show.socket, show.output),
-        Command::Sources(table) => show::print("sources", "/api/v1/sources", &table),
+        Command::Sources(table) => show::print("/api/v1/sources", &table, |of: &SourcesAnswer, form| {
+            rows(&of.sources, form)
+        }),
         #[cfg(feature = "tui")]
         Command::Top(args) => top::run(&args),
         Command::Events(what) => events::run(&what),
@@ -382,12 +393,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Ha(what) => ha::run(what, &cli.log),
         Command::HaConfig(args) => ha_config::run(*args),
         Command::Doctor { show, verbose } => {
-            let ask = |path: &str| show.socket.exists().then(|| client::get(&show.socket, path));
-            let running = doctor::Running {
-                status: ask("/api/v1/status"),
-                ha: ask("/api/v1/ha"),
-                services: ask("/api/v1/services"),
-            };
+            let running = show.socket.exists().then(|| doctor::Running {
+                status: client::read(&show.socket, "/api/v1/status"),
+                ha: client::read(&show.socket, "/api/v1/ha"),
+                services: client::read(&show.socket, "/api/v1/services"),
+            });
             doctor::run(show.output, verbose, running)
         }
         Command::Detach { all } => detach(all),

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use signalbox_api::flows::FlowView;
 use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::shield::Prefixes;
 use tokio::sync::{mpsc, oneshot};
@@ -41,7 +42,7 @@ use crate::control::routing::CurrentSource;
 use crate::control::store::persistent_state::ConfigOverride;
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::flow::{FlowFilter, FlowView};
+use crate::datapath::flow::FlowFilter;
 use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::worker::WorkerHandle;
 use crate::kernel::Cut;

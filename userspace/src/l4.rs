@@ -32,6 +32,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use signalbox_api::services::HookView;
+use signalbox_api::shield::GuardKind;
 use signalbox_common::{Reason, parts};
 use signalbox_core::rotation::Subject;
 
@@ -41,7 +43,6 @@ use crate::state::{Shared, Snapshot};
 
 use drops::Drops;
 use guard_view::GuardsView;
-use guards::GuardKind;
 use next_hops::SourceSettings;
 use ownership::{OwnedSince, Ownership};
 use reconciler::{Reconciler, parts_needed};
@@ -423,8 +424,14 @@ impl Services {
 
     /// Returns the interfaces and hooks that the programs are attached to.
     #[must_use]
-    pub fn hooks(&self) -> Vec<AttachedHook> {
-        self.view.load().hooks.clone()
+    pub fn hooks(&self) -> Vec<HookView> {
+        let view = |on: &AttachedHook| HookView {
+            interface: on.interface.clone(),
+            hook: on.hook.into(),
+            why: on.why.clone(),
+            index: on.index,
+        };
+        self.view.load().hooks.iter().map(view).collect()
     }
 
     /// Returns the differences from the configuration, in words.

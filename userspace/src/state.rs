@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
+use signalbox_api::status::LastReload;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::ha::floating::{FloatingSources, NodeShare};
@@ -44,7 +45,7 @@ use signalbox_core::view::RoutingView;
 use signalbox_tls::store::SharedCertificates;
 use tokio::sync::broadcast;
 
-pub use entities::{CheckResult, ClusterState, HostState, ListenerState, RouteState};
+pub use entities::{ClusterState, HostState, ListenerState, RouteState};
 
 use crate::source::SourceStatus;
 use crate::state::apply_waiting::ApplyWaiting;
@@ -378,15 +379,6 @@ pub struct Reloads {
     pub ok: Counter,
     pub failed: Counter,
     pub last: Mutex<Option<LastReload>>,
-}
-
-/// Result of the last change of the configuration.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct LastReload {
-    pub ok: bool,
-    pub source: String,
-    pub at: u64,
-    pub error: Option<String>,
 }
 
 impl Reloads {

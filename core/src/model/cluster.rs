@@ -151,4 +151,13 @@ impl Balance {
         ("random-two", Self::RandomTwo),
         ("maglev", Self::Maglev),
     ];
+
+    /// Name of the algorithm in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, one)| *one == self)
+            .map_or("", |(name, _)| name)
+    }
 }

@@ -154,6 +154,15 @@ impl Mode {
     /// All modes, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 3] =
         [("nat", Self::Nat), ("dsr-l2", Self::DsrL2), ("dsr-ipip", Self::DsrIpip)];
+
+    /// Name of the mode in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, one)| *one == self)
+            .map_or("", |(name, _)| name)
+    }
 }
 
 /// Affinity: which flows of a client stay with one host.
@@ -169,6 +178,15 @@ pub enum Affinity {
 impl Affinity {
     /// All affinities, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 2] = [("flow", Self::Flow), ("source", Self::Source)];
+
+    /// Name of the affinity in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, one)| *one == self)
+            .map_or("", |(name, _)| name)
+    }
 }
 
 /// Hook to which the programs of services are attached.

@@ -68,6 +68,24 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
     text.parse().or_else(|_| address()).ok()
 }
 
+/// Change of prefixes by API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefixEdit {
+    /// Prefixes to deny.
+    #[serde(default, deserialize_with = "nets")]
+    pub deny: Vec<IpNet>,
+    /// Prefixes to allow.
+    #[serde(default, deserialize_with = "nets")]
+    pub allow: Vec<IpNet>,
+    /// Prefixes to remove: they are neither denied nor allowed any more.
+    #[serde(default, deserialize_with = "nets", skip_serializing_if = "Vec::is_empty")]
+    pub forget: Vec<IpNet>,
+    /// Denies the prefixes even if most clients are in them.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// Deserializes prefixes, and addresses as prefixes of only themselves.
 pub fn nets<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;

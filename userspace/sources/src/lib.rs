@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use signalbox_api::by_label;
+use signalbox_api::sources::{SourceContact, SourceView};
 use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::stats::{Counter, LabelledCounters};
 use tokio::sync::oneshot;
@@ -177,18 +178,20 @@ impl SourceStatus {
 
     /// Returns the status as the API shows it.
     #[must_use]
-    pub fn view(&self) -> Value {
-        let events: BTreeMap<_, _> = self.events.get().into_iter().collect();
-        json!({
-            "name": self.name,
-            "kind": self.kind,
-            "connected": self.connected(),
-            "seconds_since_heard": self.staleness(),
-            "failures": self.failures.get(),
-            "events": events,
-            "notes": *self.notes.lock().unwrap_or_else(PoisonError::into_inner),
-            "last_error": self.last_error(),
-        })
+    pub fn view(&self) -> SourceView {
+        SourceView {
+            name: self.name.clone(),
+            connected: self.connected(),
+            contact: Some(SourceContact {
+                kind: self.kind.into(),
+                seconds_since_heard: self.staleness(),
+                failures: self.failures.get(),
+                events: by_label(self.events.get()),
+                notes: self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                last_error: self.last_error(),
+            }),
+            clusters: None,
+        }
     }
 }
 

@@ -28,12 +28,12 @@ use super::SourceStatus;
 use blocked::{BlockedSlot, SkipRequest};
 use intake::{AppliedEvents, Intake};
 
-pub use blocked::{Blocked, SkipError};
-pub use dead_letters::DeadLetter;
+pub use blocked::SkipError;
 pub use intake::{SOURCE, UpdateSink};
 pub use ledger::Ledger;
-pub use outcome::{EventsError, EventsOutcome, OpenError};
+pub use outcome::{EventsError, OpenError};
 pub use rotation::{EndpointRotation, OWNER, PendingRotation, RotationSink};
+pub use signalbox_api::events::{Blocked, DeadLetter, EventsOutcome};
 
 /// Returns what a cluster of an application waits for, if the configuration names it; `None`: nothing.
 #[must_use]

@@ -10,10 +10,10 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::MethodFilter;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::flows::{FlowsAnswer, ServiceFlowsAnswer};
 use signalbox_core::model::Tier;
 use signalbox_core::model::shield::parse_net;
 
@@ -21,8 +21,8 @@ use super::body::MAX_BODY_BYTES;
 use super::openapi::{DescribedRouter, Operation, ResponseKind, read};
 use super::problem::{not_shown, of_framework, problem};
 use super::{
-    applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations, readiness,
-    rotations, route_selection, shield, ui, views,
+    answer, applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations,
+    readiness, rotations, route_selection, shield, ui, views,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
@@ -128,7 +128,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/status",
             "The process, and the features that work on this machine",
         ),
-        async |State(c): State<Arc<Control>>| Json(views::status(&c)),
+        async |State(c): State<Arc<Control>>| answer(views::status(&c)),
     )
     .with(
         &read(
@@ -136,11 +136,11 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/config",
             "The current configuration, without secrets",
         ),
-        async |State(c): State<Arc<Control>>| views::config(&c).map(Json).map_err(|error| not_shown(&error)),
+        async |State(c): State<Arc<Control>>| views::config(&c).map(answer).map_err(|error| not_shown(&error)),
     )
     .with(
         &read("listListeners", "/api/v1/listeners", "Listeners"),
-        async |State(c): State<Arc<Control>>| Json(views::listeners(&c)),
+        async |State(c): State<Arc<Control>>| answer(views::listeners(&c)),
     )
     .with(
         &Operation {
@@ -176,11 +176,11 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
     )
     .with(
         &read("listClusters", "/api/v1/clusters", "Clusters"),
-        async |State(c): State<Arc<Control>>| Json(views::clusters(&c)),
+        async |State(c): State<Arc<Control>>| answer(views::clusters(&c)),
     )
     .with(
         &read("listHosts", "/api/v1/hosts", "Hosts, including those that still drain"),
-        async |State(c): State<Arc<Control>>| Json(views::hosts(&c)),
+        async |State(c): State<Arc<Control>>| answer(views::hosts(&c)),
     )
     .with(
         &read(
@@ -188,7 +188,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/services",
             "Layer-4 services, their hosts, and where their programs are attached",
         ),
-        async |State(c): State<Arc<Control>>| Json(views::services(&c)),
+        async |State(c): State<Arc<Control>>| answer(views::services(&c)),
     )
     .with(
         &Operation {
@@ -436,11 +436,11 @@ async fn service_flows(
     State(control): State<Arc<Control>>,
     axum::extract::Path(name): axum::extract::Path<String>,
     Query(most): Query<ServiceFlowsQuery>,
-) -> Json<Value> {
+) -> Response {
     let services = Arc::clone(&control.services);
     let some = move || services.flows(Some(&name), most.limit.unwrap_or(1000));
-    let flows = tokio::task::spawn_blocking(some).await.unwrap_or_default();
-    Json(json!({ "apiVersion": "v1", "service_flows": flows }))
+    let service_flows = tokio::task::spawn_blocking(some).await.unwrap_or_default();
+    answer(ServiceFlowsAnswer { service_flows })
 }
 
 async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Response {
@@ -451,7 +451,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     let client = match client.transpose() {
         Ok(client) => client,
         Err(error) => {
-            return problem(StatusCode::BAD_REQUEST, "The filter is not valid", &error, &json!({}));
+            return problem(StatusCode::BAD_REQUEST, "The filter is not valid", &error);
         }
     };
     let filter = FlowFilter {
@@ -468,12 +468,7 @@ async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuer
     if total == 0
         && let Some(error) = unknown_name(&control, &filter)
     {
-        return problem(
-            StatusCode::NOT_FOUND,
-            "No flow can match this filter",
-            &error,
-            &json!({}),
-        );
+        return problem(StatusCode::NOT_FOUND, "No flow can match this filter", &error);
     }
-    Json(json!({ "apiVersion": "v1", "total": total, "flows": flows })).into_response()
+    answer(FlowsAnswer { total, flows })
 }

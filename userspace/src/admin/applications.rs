@@ -5,14 +5,17 @@ use std::sync::{Arc, PoisonError};
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Json, Response};
-use serde::Deserialize;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use signalbox_api::events::{EventsAnswer, EventsStatus, SkipAnswer};
+use signalbox_api::sources::{ApplicationView, ApplicationsAnswer};
+use signalbox_api::v1;
 use signalbox_common::hash;
 use signalbox_core::spi::{AppKey, Application, endpoint_host_names};
 
-use super::problem::problem;
-use super::{exposed, urls};
+use super::problem::{not_shown, problem};
+use super::{answer, exposed, urls};
 use crate::control::Control;
 use crate::source::routing_spi::{EventsError, RoutingSpi};
 use crate::state::{Shared, Snapshot};
@@ -27,7 +30,6 @@ fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
             StatusCode::CONFLICT,
             "Routing events are not taken",
             "the configuration has no `routing_events`, or they could not be opened: see the log",
-            &json!({}),
         ))
     })
 }
@@ -59,18 +61,16 @@ pub(super) async fn post(
         spi.apply_text(&body).await
     };
     match result {
-        Ok(outcome) => Json(json!({ "apiVersion": "v1", "outcome": outcome })).into_response(),
+        Ok(outcome) => answer(EventsAnswer { outcome }),
         Err(error @ EventsError::Text(_)) => problem(
             StatusCode::BAD_REQUEST,
             "The events are not understood; none of them counts",
             &error.to_string(),
-            &json!({}),
         ),
         Err(error) => problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The events could not be kept: post them again",
             &error.to_string(),
-            &json!({}),
         ),
     }
 }
@@ -82,28 +82,19 @@ pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
         Err(response) => return *response,
     };
     match spi.skip().await {
-        Ok(letter) => Json(json!({ "apiVersion": "v1", "skipped": letter })).into_response(),
-        Err(error) => problem(
-            StatusCode::CONFLICT,
-            "Nothing was skipped",
-            &error.to_string(),
-            &json!({}),
-        ),
+        Ok(skipped) => answer(SkipAnswer { skipped }),
+        Err(error) => problem(StatusCode::CONFLICT, "Nothing was skipped", &error.to_string()),
     }
 }
 
 /// `GET /api/v1/routing-events`: status of the source, and the messages that could not be understood.
 pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
     match spi(&control) {
-        Ok(spi) => {
-            let view = json!({
-                "apiVersion": "v1",
-                "source": spi.status().view(),
-                "blocked": spi.blocked(),
-                "dead_letters": spi.dead_letters(),
-            });
-            Json(view).into_response()
-        }
+        Ok(spi) => answer(EventsStatus {
+            source: spi.status().view(),
+            blocked: spi.blocked(),
+            dead_letters: spi.dead_letters(),
+        }),
         Err(response) => *response,
     }
 }
@@ -151,28 +142,24 @@ pub(super) async fn list(
             }
         }
     });
-    let shown: Vec<_> = shown.iter().map(|app| summary_json(&snapshot, app)).collect();
-    with_etag(
-        &headers,
-        &json!({ "apiVersion": "v1", "total": total, "applications": shown }),
-    )
+    let applications = shown.iter().map(|app| application_view(&snapshot, app)).collect();
+    with_etag(&headers, &ApplicationsAnswer { total, applications })
 }
 
 /// Returns an application as a line of the list.
-fn summary_json(snapshot: &Snapshot, app: &Application) -> Value {
+fn application_view(snapshot: &Snapshot, app: &Application) -> ApplicationView {
     let exposed = exposed::of_application(snapshot, &app.key.to_string());
-    let (there, missing): (Vec<_>, Vec<_>) = exposed.iter().partition(|one| one["reason"].is_null());
-    let listen: Vec<_> = there
-        .iter()
-        .filter_map(|one| one["listen"].as_array())
-        .flatten()
-        .collect();
-    let missing: Vec<_> = missing.iter().map(|one| &one["service"]).collect();
-    json!({
-        "namespace": app.key.namespace, "name": app.key.app, "scalable": app.scalable, "ha": app.ha,
-        "endpoints": app.endpoints.len(), "aliases": app.aliases,
-        "exposed": listen, "not_exposed": missing,
-    })
+    let (there, missing): (Vec<_>, Vec<_>) = exposed.into_iter().partition(|one| one.entry.reason.is_none());
+    ApplicationView {
+        namespace: app.key.namespace.clone(),
+        name: app.key.app.clone(),
+        scalable: app.scalable,
+        ha: app.ha,
+        endpoints: app.endpoints.len(),
+        aliases: app.aliases.iter().cloned().collect(),
+        exposed: there.into_iter().flat_map(|one| one.entry.listen).collect(),
+        not_exposed: missing.into_iter().map(|one| one.service).collect(),
+    }
 }
 
 /// `GET /api/v1/applications/{namespace}/{name}`: addresses, names and endpoints of an application.
@@ -192,7 +179,6 @@ pub(super) async fn show(
             StatusCode::NOT_FOUND,
             "There is no such application",
             &format!("no event has reported an application {key}"),
-            &json!({}),
         ),
     }
 }
@@ -262,7 +248,6 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
         .map(|endpoint| json!({ "address": endpoint["address"], "port": endpoint["port"], "gear_id": endpoint["gear_id"] }))
         .collect();
     json!({
-        "apiVersion": "v1",
         "namespace": app.key.namespace,
         "name": app.key.app,
         "announced": app.announced,
@@ -282,8 +267,11 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
 }
 
 /// Adds an ETag (RFC 9110, section 8.8.3), so that a client with this answer need not load it again.
-fn with_etag(headers: &HeaderMap, answer: &Value) -> Response {
-    let body = answer.to_string();
+fn with_etag(headers: &HeaderMap, answer: &impl Serialize) -> Response {
+    let body = match serde_json::to_string(&v1(answer)) {
+        Ok(body) => body,
+        Err(error) => return not_shown(&error),
+    };
     let tag = format!("\"{:016x}\"", hash::bytes(0, body.as_bytes()));
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag || one.trim() == "*"));

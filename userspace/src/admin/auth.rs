@@ -15,7 +15,6 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::json;
 
 use super::mutate::{Requester, is_worth_a_line};
 use super::problem::problem;
@@ -69,7 +68,6 @@ impl AdminAuth {
                 "Reads over this address need a token",
                 "use the admin socket, for example `signalbox status` on the machine itself, or set admin.token_file; \
                  admin.read: open lets everybody read who reaches this address",
-                &json!({}),
             )));
         }
         self.authorize_at(0.0, peer, headers)
@@ -89,7 +87,6 @@ impl AdminAuth {
                 StatusCode::FORBIDDEN,
                 "Changes are made over the unix socket",
                 "this address is read-only: use the admin socket, for example `curl --unix-socket /run/signalbox/admin.sock ...`, or set admin.token_file",
-                &json!({}),
             )));
         };
         if !self.throttle.take(source, cost) {
@@ -119,7 +116,6 @@ impl AdminAuth {
             StatusCode::UNAUTHORIZED,
             "The token is missing or wrong",
             "send `Authorization: Bearer TOKEN` with the token of admin.token_file",
-            &json!({}),
         );
         response
             .headers_mut()
@@ -163,18 +159,12 @@ fn too_many_requests() -> Response {
         StatusCode::TOO_MANY_REQUESTS,
         "Too many changes",
         "wait a second; a wrong token counts for several requests",
-        &json!({}),
     )
 }
 
 fn unavailable(detail: &str) -> Response {
     tracing::error!(detail, "Changes over TCP cannot be allowed.");
-    problem(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "The token cannot be checked",
-        detail,
-        &json!({}),
-    )
+    problem(StatusCode::SERVICE_UNAVAILABLE, "The token cannot be checked", detail)
 }
 
 /// Returns whether a header contains this token.

@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::json;
 
 use super::problem::problem;
 use crate::state::Shared;
@@ -43,29 +42,18 @@ pub(super) async fn read_whole(State(patience): State<BodyLimits>, request: Requ
             StatusCode::BAD_REQUEST,
             "The body could not be read",
             &error.to_string(),
-            &json!({}),
         ),
         Err(_) => {
             patience.shared.admin.refused.inc("body_timeout");
             let detail = format!("it must be here within {} s", patience.body_timeout.as_secs());
-            problem(
-                StatusCode::REQUEST_TIMEOUT,
-                "The body took too long",
-                &detail,
-                &json!({}),
-            )
+            problem(StatusCode::REQUEST_TIMEOUT, "The body took too long", &detail)
         }
     }
 }
 
 fn too_large() -> Response {
     let detail = format!("a body has at most {MAX_BODY_BYTES} bytes");
-    problem(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "The body is too long",
-        &detail,
-        &json!({}),
-    )
+    problem(StatusCode::PAYLOAD_TOO_LARGE, "The body is too long", &detail)
 }
 
 fn is_too_large(error: &axum::Error) -> bool {

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Json, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use signalbox_api::sources::{CertificateChange, CertificateView, CertificatesAnswer};
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::tls::names::Validity;
 use signalbox_tls::certificate::{Certificate, Warning};
 use signalbox_tls::store::CertificateStore;
 use signalbox_tls::watch::now;
 
+use super::answer;
 use super::problem::problem;
 use crate::control::Control;
 use crate::control::kept_certificates::{KeepError, KeptCertificates, PutCertificate};
@@ -24,14 +25,12 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// `GET /api/v1/certificates`: the active certificates, and unusable files.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
     let (certificates, now) = (control.shared.certificates.load(), now());
-    let list: Vec<_> = certificates.certificates().iter().map(|one| view(one, now)).collect();
-    Json(json!({
-        "apiVersion": "v1",
-        "certificates": list,
-        "errors": **control.shared.certificate_errors.load(),
-    }))
+    answer(CertificatesAnswer {
+        certificates: certificates.certificates().iter().map(|one| view(one, now)).collect(),
+        errors: control.shared.certificate_errors.load().to_vec(),
+    })
 }
 
 /// `PUT /api/v1/certificates/{name}`: stores a certificate, and answers when it is active.
@@ -42,7 +41,7 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             let why = format!("not {{ certificate: PEM, key: PEM, pass_phrase: TEXT }}: line {line}, column {column}");
-            return problem(StatusCode::BAD_REQUEST, "The body is not understood", &why, &json!({}));
+            return problem(StatusCode::BAD_REQUEST, "The body is not understood", &why);
         }
     };
     drop(zeroize::Zeroizing::new(body));
@@ -59,13 +58,12 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
             let uncovered = named_for.filter(|name| !certificate.covers(name));
             let other_name = uncovered.map(|name| Warning::NotCovered { name: name.to_string() }.to_string());
             let of_certificate = certificate.warnings(now()).map(|warning| warning.to_string());
-            Json(json!({
-                "apiVersion": "v1",
-                "in_force": is_in_force,
-                "certificate": view(&certificate, now()),
-                "warnings": of_certificate.chain(other_name).collect::<Vec<_>>(),
-            }))
-            .into_response()
+            answer(CertificateChange {
+                removed: None,
+                in_force: is_in_force,
+                certificate: Some(view(&certificate, now())),
+                warnings: Some(of_certificate.chain(other_name).collect()),
+            })
         }
         Ok(Err(error)) => refusal(&error),
         Err(error) => refusal_of_server(&error.to_string()),
@@ -81,11 +79,15 @@ pub(super) async fn delete(State(control): State<Arc<Control>>, Path(name): Path
                 store.certificates().iter().all(|one| one.label != label)
             });
             let is_gone = is_gone.await;
-            Json(json!({ "apiVersion": "v1", "removed": label, "in_force": !is_gone })).into_response()
+            answer(CertificateChange {
+                removed: Some(label),
+                in_force: !is_gone,
+                ..CertificateChange::default()
+            })
         }
         Ok(Ok(None)) => {
             let why = "no certificate of this name has come by API; those of files are removed with the files";
-            problem(StatusCode::NOT_FOUND, "There is no such certificate", why, &json!({}))
+            problem(StatusCode::NOT_FOUND, "There is no such certificate", why)
         }
         Ok(Err(error)) => refusal(&error),
         Err(error) => refusal_of_server(&error.to_string()),
@@ -122,31 +124,32 @@ fn refusal(error: &KeepError) -> Response {
         status,
         "The certificate is refused; the previous one stays active",
         &error.to_string(),
-        &json!({}),
     )
 }
 
 fn refusal_of_server(why: &str) -> Response {
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    problem(status, "The certificate could not be written", why, &json!({}))
+    problem(status, "The certificate could not be written", why)
 }
 
-fn view(certificate: &Certificate, now: u64) -> Value {
-    json!({
-        "label": certificate.label,
-        "names": certificate.names.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "default": certificate.is_default,
-        "key": format!("{:?}", certificate.kind).to_uppercase(),
-        "subject": certificate.subject,
-        "issuer": certificate.issuer,
-        "not_before": certificate.not_before,
-        "not_after": certificate.not_after,
-        "state": match certificate.validity(now) {
+fn view(certificate: &Certificate, now: u64) -> CertificateView {
+    let days_left = (i128::from(certificate.not_after) - i128::from(now)) / 86_400;
+    CertificateView {
+        label: certificate.label.clone(),
+        names: certificate.names.iter().map(ToString::to_string).collect(),
+        default: certificate.is_default,
+        key: format!("{:?}", certificate.kind).to_uppercase(),
+        subject: certificate.subject.clone(),
+        issuer: certificate.issuer.clone(),
+        not_before: certificate.not_before,
+        not_after: certificate.not_after,
+        state: match certificate.validity(now) {
             Validity::Valid => "valid",
             Validity::Expired => "expired",
             Validity::NotYet => "not yet valid",
-        },
-        "days_left": (i128::from(certificate.not_after) - i128::from(now)) / 86_400,
-        "warnings": certificate.warnings(now).map(|warning| warning.to_string()).collect::<Vec<_>>(),
-    })
+        }
+        .into(),
+        days_left: days_left as i64,
+        warnings: certificate.warnings(now).map(|warning| warning.to_string()).collect(),
+    }
 }

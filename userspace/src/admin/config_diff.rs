@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
-use serde_json::json;
+use axum::response::Response;
+use signalbox_api::problem::ConfigMistakes;
+use signalbox_api::weights::DiffAnswer;
 use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::merge::add_testers;
 
-use super::problem::{not_shown, problem};
-use crate::config;
+use super::answer;
+use super::problem::{not_shown, problem_with};
+use crate::config::{self, ConfigError};
 use crate::control::Control;
 
 /// `POST /api/v1/diff`: reports what a configuration would change.
@@ -19,12 +21,13 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
     let parsed = match config::parse(&body) {
         Ok(parsed) => parsed,
         Err(errors) => {
-            let listed: Vec<_> = errors.iter().cloned().collect();
-            return problem(
+            let errors_text = errors.to_string();
+            let errors = errors.iter().cloned().collect();
+            return problem_with(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The configuration is wrong",
-                &errors.to_string(),
-                &json!({ "errors": listed }),
+                &errors_text,
+                ConfigMistakes::<ConfigError> { errors },
             );
         }
     };
@@ -41,18 +44,16 @@ pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: Strin
         Err(error) => return not_shown(&error),
     };
     // Weights set by operators override the file's weights of these routes.
-    let overridden: Vec<_> = parsed
+    let overridden = parsed
         .model
         .routes
         .iter()
         .map(|route| route.hostname.to_string())
         .filter(|host| snapshot.weights.contains_key(host))
         .collect();
-    Json(json!({
-        "apiVersion": "v1",
-        "changes": changes,
-        "warnings": parsed.warnings,
-        "weights_set_by_api": overridden,
-    }))
-    .into_response()
+    answer(DiffAnswer {
+        changes,
+        warnings: parsed.warnings,
+        weights_set_by_api: overridden,
+    })
 }

@@ -1,16 +1,20 @@
 //! Endpoints with which agents, and plugins of the prototype, report a cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use signalbox_api::problem::NoDetails;
+use signalbox_api::sources::{ClusterReport, DiscoveryAnswer, SourceView, SourcesAnswer};
 use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
+use super::answer;
 use super::problem::problem;
 use crate::control::Control;
 use crate::control::event::StoreEvent;
@@ -84,21 +88,16 @@ pub(super) async fn forget(
         .is_some_and(|of| of.contains_key(&cluster));
     if !known {
         let detail = format!("source {source:?} has reported nothing of cluster {cluster:?}");
-        return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail, &json!({}));
+        return problem(StatusCode::NOT_FOUND, "There is nothing to forget", &detail);
     }
     let runs =
         |status: &Arc<SourceStatus>| status.name == source && matches!(status.kind, "kubernetes" | "routing-spi");
     if control.shared.sources().iter().any(runs) {
         let detail = format!("source {source:?} runs as the configuration says: take it out there");
-        return problem(
-            StatusCode::CONFLICT,
-            "The source is not to be forgotten",
-            &detail,
-            &json!({}),
-        );
+        return problem(StatusCode::CONFLICT, "The source is not to be forgotten", &detail);
     }
     match submit(&control, source, cluster, None).await {
-        Ok(()) => Json(json!({ "apiVersion": "v1" })).into_response(),
+        Ok(()) => answer(NoDetails {}),
         Err(error) => rejected_response(&error),
     }
 }
@@ -114,17 +113,12 @@ async fn accept(
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if cluster.len() > 63 || !cluster.bytes().all(is_name) {
         let detail = format!("{cluster:?} is not a name: 1 to 63 letters, digits, `.`, `_` or `-`");
-        return problem(
-            StatusCode::BAD_REQUEST,
-            "The cluster's name is wrong",
-            &detail,
-            &json!({}),
-        );
+        return problem(StatusCode::BAD_REQUEST, "The cluster's name is wrong", &detail);
     }
     let file = Arc::clone(&control.shared.snapshot.load().file);
     if file.clusters.iter().any(|known| known.name == cluster && !known.learn) {
         let detail = format!("the configuration says all of cluster {cluster}: give it `learn: true` there");
-        return problem(StatusCode::CONFLICT, "The cluster does not learn", &detail, &json!({}));
+        return problem(StatusCode::CONFLICT, "The cluster does not learn", &detail);
     }
     let learned = match learned {
         Ok(learned) => learned,
@@ -135,16 +129,14 @@ async fn accept(
                 StatusCode::BAD_REQUEST,
                 "The body is not valid; earlier reports stay",
                 &error,
-                &json!({}),
             );
         }
     };
-    let answer = json!({
-        "apiVersion": "v1",
-        "hosts": learned.hosts.len(),
-        "routes": learned.routes.len(),
-        "rejected": learned.rejected,
-    });
+    let taken = DiscoveryAnswer {
+        hosts: learned.hosts.len(),
+        routes: learned.routes.len(),
+        rejected: learned.rejected.clone(),
+    };
     match submit(control, source.name.clone(), cluster, Some(Arc::new(learned))).await {
         Ok(()) => {
             source.events.inc("taken");
@@ -152,7 +144,7 @@ async fn accept(
                 Some(report) => report.note(source),
                 None => source.mark_heard(),
             }
-            (good, Json(answer)).into_response()
+            (good, answer(taken)).into_response()
         }
         Err(error) => {
             source.events.inc("not_taken");
@@ -188,40 +180,32 @@ fn rejected_response(error: &str) -> Response {
         StatusCode::SERVICE_UNAVAILABLE,
         "The report could not be stored; earlier reports stay",
         error,
-        &json!({}),
     )
 }
 
 /// `GET /api/v1/sources`: the status of each source, and its report.
-pub(super) async fn sources(State(control): State<Arc<Control>>) -> Json<Value> {
-    Json(json!({ "apiVersion": "v1", "sources": source_views(&control) }))
-}
-
-fn source_views(control: &Control) -> Vec<Value> {
+pub(super) async fn sources(State(control): State<Arc<Control>>) -> Response {
     let discovered = Arc::clone(&control.shared.snapshot.load().discovered);
-    let mut views: std::collections::BTreeMap<String, Value> = control
-        .shared
-        .sources()
+    let known = control.shared.sources();
+    let mut views: BTreeMap<String, SourceView> = known
         .iter()
         .map(|source| (source.name.clone(), source.view()))
         .collect();
     for (source, clusters) in discovered.iter() {
         // Clusters whose sources reported them to an earlier process and have sent no report since.
-        let view = views
-            .entry(source.clone())
-            .or_insert_with(|| json!({ "name": source, "connected": false }));
-        let clusters: Vec<_> = clusters
-            .iter()
-            .map(|(cluster, learned)| {
-                json!({
-                    "cluster": cluster,
-                    "hosts": learned.hosts.len(),
-                    "routes": learned.routes.len(),
-                    "rejected": learned.rejected,
-                })
-            })
-            .collect();
-        view["clusters"] = json!(clusters);
+        let view = views.entry(source.clone()).or_insert_with(|| SourceView {
+            name: source.clone(),
+            ..SourceView::default()
+        });
+        let reports = clusters.iter().map(|(cluster, learned)| ClusterReport {
+            cluster: cluster.clone(),
+            hosts: learned.hosts.len(),
+            routes: learned.routes.len(),
+            rejected: learned.rejected.clone(),
+        });
+        view.clusters = Some(reports.collect());
     }
-    views.into_values().collect()
+    answer(SourcesAnswer {
+        sources: views.into_values().collect(),
+    })
 }

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use signalbox_api::shield::GuardKind;
 use signalbox_common::hash;
 use signalbox_core::balance::PickContext;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
@@ -27,7 +28,6 @@ use crate::control::Control;
 use crate::datapath::AMBIGUOUS_PATH;
 use crate::datapath::kernel_peek::PeekObstacle;
 use crate::datapath::refuse::RefuseReason;
-use crate::l4::guards::GuardKind;
 use crate::state::{HostState, Snapshot};
 
 #[derive(Deserialize)]
@@ -43,12 +43,7 @@ pub(super) struct ExplainQuery {
 pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<ExplainQuery>) -> Response {
     match explain_json(&control, &question) {
         Ok(answer) => Json(answer).into_response(),
-        Err(error) => problem(
-            StatusCode::BAD_REQUEST,
-            "The question is not understood",
-            &error,
-            &json!({}),
-        ),
+        Err(error) => problem(StatusCode::BAD_REQUEST, "The question is not understood", &error),
     }
 }
 

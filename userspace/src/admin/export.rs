@@ -55,7 +55,6 @@ fn unknown(what: &str, value: &str, known: &str) -> Response {
         StatusCode::BAD_REQUEST,
         "The table cannot be shown so",
         &format!("{value:?} is no {what}: {known}"),
-        &json!({}),
     )
 }
 

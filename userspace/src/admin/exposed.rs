@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
+use signalbox_api::services::ExposedService;
+use signalbox_api::shield::GuardKind;
 use signalbox_core::expose::ExposedEntry;
 use signalbox_core::model::Service;
 use signalbox_core::model::services::Transport;
@@ -10,30 +12,28 @@ use signalbox_core::model::services::Transport;
 use super::explain::{STANDS_BY, unusable_reason};
 use super::views;
 use crate::control::Control;
-use crate::l4::guards::GuardKind;
 use crate::l4::members::takers;
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that could not be created, with the reason.
-pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<Value> {
+pub(super) fn of_application(snapshot: &Snapshot, application: &str) -> Vec<ExposedService> {
     let entries = snapshot.exposure.entries.iter();
     let of = entries.filter(|(_, entry)| entry.application == application);
     of.map(|(service, entry)| view(service, entry)).collect()
 }
 
 /// Returns the services of all applications that a rule selects but that are not exposed, with the reason.
-pub(super) fn not_exposed(snapshot: &Snapshot) -> Vec<Value> {
+pub(super) fn not_exposed(snapshot: &Snapshot) -> Vec<ExposedService> {
     let entries = snapshot.exposure.entries.iter();
     let missing = entries.filter(|(_, entry)| entry.reason.is_some() || !entry.left_out.is_empty());
     missing.map(|(service, entry)| view(service, entry)).collect()
 }
 
-fn view(service: &str, entry: &ExposedEntry) -> Value {
-    let mut view = json!({ "service": service });
-    if let (Some(all), Ok(Value::Object(fields))) = (view.as_object_mut(), serde_json::to_value(entry)) {
-        all.extend(fields);
+fn view(service: &str, entry: &ExposedEntry) -> ExposedService {
+    ExposedService {
+        service: service.to_owned(),
+        entry: entry.clone(),
     }
-    view
 }
 
 /// Returns the answer of `explain` for an address and port: which service or listener gets the connection, which others

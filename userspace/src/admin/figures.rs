@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::routing::{ApplicationFigures, FiguresAnswer, RouteAnswer};
 
+use super::answer;
 use super::problem::problem;
 use super::views;
 use crate::control::Control;
@@ -29,7 +30,7 @@ fn read_at() -> f64 {
 }
 
 /// `GET /api/v1/figures`.
-pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<FiguresQuery>) -> Json<Value> {
+pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<FiguresQuery>) -> Response {
     let snapshot = control.shared.snapshot.load_full();
     let limit = wanted.limit.unwrap_or(1000);
     let (mut total, mut routes) = (0, BTreeMap::new());
@@ -43,13 +44,12 @@ pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Que
             }
         }
     }
-    Json(json!({
-        "apiVersion": "v1",
-        "at": read_at(),
-        "uptime_seconds": control.shared.started.elapsed().as_secs_f64(),
-        "total": total,
-        "routes": routes,
-    }))
+    answer(FiguresAnswer {
+        at: read_at(),
+        uptime_seconds: control.shared.started.elapsed().as_secs_f64(),
+        total,
+        routes,
+    })
 }
 
 /// `GET /api/v1/routes/{host}`.
@@ -59,15 +59,17 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
     let mut pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
     match pairs.find(|(_, state)| state.hostname == host) {
         Some((route, state)) => {
-            let mut view = views::route_view(&snapshot, route, state);
-            view["apiVersion"] = json!("v1");
-            view["at"] = json!(read_at());
-            view["figures"] = state.stats.totals().view();
-            Json(view).into_response()
+            let route = views::route_view(&snapshot, route, state);
+            let figures = state.stats.totals().view();
+            answer(RouteAnswer {
+                route,
+                at: read_at(),
+                figures,
+            })
         }
         None => {
             let detail = format!("no route has the name {host:?}: `signalbox routes` lists them");
-            problem(StatusCode::NOT_FOUND, "There is no such route", &detail, &json!({}))
+            problem(StatusCode::NOT_FOUND, "There is no such route", &detail)
         }
     }
 }
@@ -82,12 +84,7 @@ pub(super) async fn application(
     let Some(at_cluster) = snapshot.model.clusters.iter().position(|known| known.name == cluster) else {
         let detail =
             format!("no event has reported an application {cluster}, or it has no endpoint that takes connections");
-        return problem(
-            StatusCode::NOT_FOUND,
-            "There is no such application",
-            &detail,
-            &json!({}),
-        );
+        return problem(StatusCode::NOT_FOUND, "There is no such application", &detail);
     };
     let mut sums = RouteTotals::default();
     let pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
@@ -96,12 +93,10 @@ pub(super) async fn application(
         of.clusters.retain(|name, _| *name == cluster);
         sums.add(&of);
     }
-    Json(json!({
-        "apiVersion": "v1",
-        "namespace": namespace,
-        "name": name,
-        "at": read_at(),
-        "figures": sums.view(),
-    }))
-    .into_response()
+    answer(ApplicationFigures {
+        namespace,
+        name,
+        at: read_at(),
+        figures: sums.view(),
+    })
 }

@@ -1,6 +1,5 @@
 //! High availability by API: the groups of virtual addresses, reports of their supervisor, and the data that it needs.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,18 +7,26 @@ use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::response::sse::{Event, Sse};
-use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use signalbox_api::by_label;
+use signalbox_api::ha::{
+    Condition, GroupAnswer, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView, ReclaimAnswer,
+    ReclaimBody, SyncView,
+};
 use signalbox_core::ha::notice::GroupState;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::VipGroup;
+use signalbox_core::stats::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
+use super::answer;
+use super::events::event;
 use super::problem::problem;
 use super::readiness::unready_reasons;
 use crate::control::Control;
@@ -32,46 +39,46 @@ const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// `GET /api/v1/ha`: groups, and whether this node may have them.
-pub(super) async fn show(State(control): State<Arc<Control>>) -> Json<Value> {
+pub(super) async fn show(State(control): State<Arc<Control>>) -> Response {
     let model = Arc::clone(&control.shared.snapshot.load().model);
     let Some(ha) = &model.ha else {
-        return Json(json!({ "apiVersion": "v1", "configured": false, "groups": [] }));
+        return answer(HaAnswer::default());
     };
-    let mut answer = json!({
-        "apiVersion": "v1",
-        "configured": true,
-        "name": ha.name,
-        "mode": ha.mode.as_str(),
-        "node": ha.own_name(&crate::sys::host_name()),
-        "nodes": ha.nodes.iter().map(|node| json!({ "name": node.name, "address": node.address })).collect::<Vec<_>>(),
-        "supervised": control.shared.ha.is_supervised(),
-        "groups": ha.groups.iter().map(|group| group_view(&control, group)).collect::<Vec<_>>(),
+    let nodes = ha.nodes.iter().map(|node| NodeAddress {
+        name: node.name.clone(),
+        address: node.address,
     });
-    if ha.sync.is_some() {
-        answer["sync"] = sync_view(&control);
-    }
-    if let (Some(answer), Value::Object(condition)) = (answer.as_object_mut(), condition(&control)) {
-        answer.extend(condition);
-    }
-    Json(answer)
-}
-
-fn group_view(control: &Control, group: &VipGroup) -> Value {
-    let report = control.shared.ha.group(&group.name);
-    let sources = group.sources.iter().map(|source| source.address.to_string());
-    json!({
-        "name": group.name,
-        "vips": group.vips,
-        "sources": sources.collect::<Vec<_>>(),
-        "prefer": group.prefer,
-        "state": report.map(|report| report.state),
-        "priority": report.map(|report| report.priority),
-        "since_ms": report.map(|report| report.since_ms),
+    answer(HaAnswer {
+        configured: true,
+        groups: ha.groups.iter().map(|group| group_view(&control, group)).collect(),
+        node: Some(HaNode {
+            name: ha.name.clone(),
+            mode: ha.mode.as_str().into(),
+            node: ha.own_name(&crate::sys::host_name()).to_owned(),
+            nodes: nodes.collect(),
+            supervised: control.shared.ha.is_supervised(),
+            sync: ha.sync.as_ref().map(|_| sync_view(&control)),
+            condition: condition(&control),
+        }),
     })
 }
 
+fn group_view(control: &Control, group: &VipGroup) -> GroupView {
+    let report = control.shared.ha.group(&group.name);
+    let sources = group.sources.iter().map(|source| source.address.to_string());
+    GroupView {
+        name: group.name.clone(),
+        vips: group.vips.iter().map(ToString::to_string).collect(),
+        sources: sources.collect(),
+        prefer: group.prefer.clone(),
+        state: report.map(|report| report.state),
+        priority: report.map(|report| report.priority),
+        since_ms: report.map(|report| report.since_ms),
+    }
+}
+
 /// Replication of flows to the other nodes.
-fn sync_view(control: &Control) -> Value {
+fn sync_view(control: &Control) -> SyncView {
     let sync = &control.shared.sync;
     let peers = sync.peers.load();
     let peers = peers.iter().map(|peer| {
@@ -81,37 +88,45 @@ fn sync_view(control: &Control) -> Value {
             micros => Some(Duration::from_micros(micros)),
         };
         let uptime = control.shared.started.elapsed();
-        json!({
-            "node": peer.node,
-            "sending": peer.is_sending.load(Relaxed),
-            "told_all": peer.has_all.load(Relaxed),
-            "behind_ms": unconfirmed_since.map_or(0, |since| uptime.saturating_sub(since).as_millis()),
-            "send_error": peer.send_error.load().as_deref(),
-            "receiving": peer.is_receiving.load(Relaxed),
-            "complete": peer.is_complete.load(Relaxed),
-            "flows_sent": peer.flows_sent.get(),
-            "ends_sent": peer.ends_sent.get(),
-            "bytes_sent": peer.bytes_sent.get(),
-            "mean_lag_seconds": if acknowledged == 0 { None } else { Some(lag_sum / acknowledged as f64) },
-            "shadows": peer.shadows.load(Relaxed),
-            "service_flows": peer.service_flows.load(Relaxed),
-            "rejected": Rejection::LABELS.iter().zip(&peer.rejected).map(|(label, count)| (*label, count.get()))
-                .collect::<BTreeMap<_, _>>(),
-        })
+        PeerView {
+            node: peer.node.clone(),
+            sending: peer.is_sending.load(Relaxed),
+            told_all: peer.has_all.load(Relaxed),
+            behind_ms: unconfirmed_since.map_or(0, |since| uptime.saturating_sub(since).as_millis() as u64),
+            send_error: peer.send_error.load().as_deref().cloned(),
+            receiving: peer.is_receiving.load(Relaxed),
+            complete: peer.is_complete.load(Relaxed),
+            flows_sent: peer.flows_sent.get(),
+            ends_sent: peer.ends_sent.get(),
+            bytes_sent: peer.bytes_sent.get(),
+            mean_lag_seconds: (acknowledged != 0).then(|| lag_sum / acknowledged as f64),
+            shadows: peer.shadows.load(Relaxed),
+            service_flows: peer.service_flows.load(Relaxed),
+            rejected: by_label(
+                Rejection::LABELS
+                    .into_iter()
+                    .zip(peer.rejected.iter().map(Counter::get)),
+            ),
+        }
     });
-    json!({ "peers": peers.collect::<Vec<_>>(), "promoted": sync.promoted.get() })
+    SyncView {
+        peers: peers.collect(),
+        promoted: sync.promoted.get(),
+    }
 }
 
 /// Condition of this process. Its supervisor uses it to decide whether the node may have addresses.
-fn condition(control: &Control) -> Value {
+fn condition(control: &Control) -> Condition {
     let (reasons, shared) = (unready_reasons(control), &control.shared);
-    json!({
-        "pid": std::process::id(),
-        "ready": reasons.is_empty(),
-        "reasons": reasons,
-        "stopping": shared.stopping.load(Relaxed),
-        "may_preempt": shared.ha.may_preempt(&shared.snapshot.load().model, shared.started.elapsed()),
-    })
+    Condition {
+        pid: std::process::id(),
+        ready: reasons.is_empty(),
+        reasons,
+        stopping: shared.stopping.load(Relaxed),
+        may_preempt: shared
+            .ha
+            .may_preempt(&shared.snapshot.load().model, shared.started.elapsed()),
+    }
 }
 
 /// Body of a report on a group.
@@ -130,12 +145,7 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
         Err(error) => {
             let detail =
                 format!("{error}; a body is {{ \"state\": \"master\", \"priority\": 250 }}, or backup or fault");
-            return problem(
-                StatusCode::BAD_REQUEST,
-                "The state cannot be understood",
-                &detail,
-                &json!({}),
-            );
+            return problem(StatusCode::BAD_REQUEST, "The state cannot be understood", &detail);
         }
     };
     let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
@@ -147,7 +157,7 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
             .map(|group| group.name.as_str());
         let names = names.collect::<Vec<_>>().join(", ");
         let detail = format!("the configuration's section `ha` has no group `{name}` (known: {names})");
-        return problem(StatusCode::NOT_FOUND, "There is no such group", &detail, &json!({}));
+        return problem(StatusCode::NOT_FOUND, "There is no such group", &detail);
     };
     shared.ha.retain(&model);
     if shared.ha.report(&name, update.state, update.priority) {
@@ -162,7 +172,9 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
             json!({ "group": name, "state": update.state, "priority": update.priority }),
         );
     }
-    Json(json!({ "apiVersion": "v1", "group": group_view(&control, group) })).into_response()
+    answer(GroupAnswer {
+        group: group_view(&control, group),
+    })
 }
 
 /// `POST /api/v1/ha/groups/{name}/hand-over`: prepares a planned move of a group away from this node.
@@ -170,27 +182,16 @@ pub(super) async fn hand_over(State(control): State<Arc<Control>>, Path(name): P
     let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
     if !shared.ha.owned().contains(&name) {
         let detail = format!("this node does not have the group `{name}`");
-        return problem(
-            StatusCode::CONFLICT,
-            "There is nothing to hand over",
-            &detail,
-            &json!({}),
-        );
+        return problem(StatusCode::CONFLICT, "There is nothing to hand over", &detail);
     }
     match hand_over::request(shared, &name, model.timeouts.drain).await {
-        Ok(nodes) => {
-            let seconds = model.timeouts.drain.as_secs();
-            Json(json!({ "apiVersion": "v1", "group": name, "nodes": nodes, "seconds": seconds })).into_response()
-        }
-        Err(why) => problem(StatusCode::CONFLICT, "Connections cannot drain here", &why, &json!({})),
+        Ok(nodes) => answer(HandOverAnswer {
+            group: name,
+            nodes,
+            seconds: model.timeouts.drain.as_secs(),
+        }),
+        Err(why) => problem(StatusCode::CONFLICT, "Connections cannot drain here", &why),
     }
-}
-
-/// Body of a reclaim.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReclaimBody {
-    groups: Vec<String>,
 }
 
 /// `POST /api/v1/ha/reclaim`: makes other nodes hand over groups that this node is about to take.
@@ -202,7 +203,6 @@ pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -
                 StatusCode::BAD_REQUEST,
                 "The groups cannot be understood",
                 &format!("{error}; a body is {{ \"groups\": [\"g1\"] }}"),
-                &json!({}),
             );
         }
     };
@@ -213,7 +213,10 @@ pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -
     } else {
         reclaim::request(&control.shared, groups.clone()).await
     };
-    Json(json!({ "apiVersion": "v1", "groups": groups, "nodes": answered })).into_response()
+    answer(ReclaimAnswer {
+        groups,
+        nodes: answered,
+    })
 }
 
 fn find_group<'a>(ha: Option<&'a HighAvailability>, name: &str) -> Option<&'a VipGroup> {
@@ -228,18 +231,18 @@ pub(super) async fn follow(
     let (sender, receiver) = mpsc::channel(4);
     tokio::spawn(async move {
         let _guard = control.shared.ha.follow();
-        let (mut last, mut told_at) = (Value::Null, Instant::now());
+        let (mut last, mut told_at) = (None, Instant::now());
         loop {
-            let condition = condition(&control);
+            let condition = Some(condition(&control));
             if condition != last || told_at.elapsed() >= HEARTBEAT_INTERVAL {
-                let event = Event::default().event("condition").data(condition.to_string());
+                let event = event("condition", &condition);
                 // A follower that does not read gets the event when it reads again.
                 if sender.try_send(event).is_ok() {
                     (last, told_at) = (condition, Instant::now());
                 }
             }
             // A supervisor that connects during the takeover would otherwise follow a process that is ending.
-            if control.shared.ha.has_successor() && !last.is_null() {
+            if control.shared.ha.has_successor() && last.is_some() {
                 break;
             }
             tokio::select! {

@@ -11,7 +11,6 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header, uri::Authority};
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::json;
 
 use super::auth::AdminAuth;
 use super::problem::problem;
@@ -61,7 +60,6 @@ pub(super) async fn require_known(
         StatusCode::MISDIRECTED_REQUEST,
         "The API is not known by this name",
         &format!("use its address, or add {name:?} to admin.names"),
-        &json!({}),
     )
 }
 

@@ -7,16 +7,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
-use axum::response::Json;
+use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::live::Hello;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::events::KEEPALIVE_INTERVAL;
+use super::answer;
+use super::events::{KEEPALIVE_INTERVAL, event};
 use crate::control::Control;
 use crate::state::Shared;
 use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
@@ -36,19 +37,19 @@ pub(super) async fn sample(shared: Arc<Shared>) {
 /// that it has `missed`. No other data is lost, since the figures are cumulative.
 pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (last, coming) = control.shared.series.subscribe();
-    let hello = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "interval_ms": SAMPLE_INTERVAL.as_millis(),
-    });
-    let hello = Event::default().event("hello").data(hello.to_string());
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: Some(std::process::id()),
+        interval_ms: Some(SAMPLE_INTERVAL.as_millis() as u64),
+    };
+    let hello = event("hello", &hello);
     let mut before: Option<Arc<Sample>> = None;
     let samples = tokio_stream::iter(last.map(Ok)).chain(BroadcastStream::new(coming));
     let samples = samples.map(move |sample| match sample {
         Ok(sample) => {
-            let text = view::change(before.as_deref(), &sample).to_string();
+            let change = event("sample", &view::change(before.as_deref(), &sample));
             before = Some(sample);
-            Event::default().event("sample").data(text)
+            change
         }
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
     });
@@ -62,7 +63,7 @@ pub(super) struct HistoryQuery {
 }
 
 /// Returns the last samples, as one list per number.
-pub(super) async fn history(State(control): State<Arc<Control>>, Query(query): Query<HistoryQuery>) -> Json<Value> {
+pub(super) async fn history(State(control): State<Arc<Control>>, Query(query): Query<HistoryQuery>) -> Response {
     let samples = control.shared.series.last(query.seconds.unwrap_or(MAX_SAMPLES));
-    Json(view::history(&samples, query.hosts.as_deref().unwrap_or_default()))
+    answer(view::history(&samples, query.hosts.as_deref().unwrap_or_default()))
 }

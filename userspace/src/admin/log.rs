@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use signalbox_api::by_label;
+use signalbox_api::status::{ConnectionLogView, ReopenAnswer};
 
+use super::answer;
 use super::problem::problem;
 use crate::control::Control;
 use crate::state::connection_log::ConnectionLog;
@@ -15,17 +17,13 @@ use crate::state::connection_log::ConnectionLog;
 /// Time limit for the writer's thread to open the file.
 const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the status of the connection log; null if it is off.
-pub(super) fn view(log: &ConnectionLog) -> Value {
-    let Some(target) = log.target() else {
-        return Value::Null;
-    };
-    let dropped: std::collections::BTreeMap<_, _> = log.dropped().into_iter().collect();
-    json!({
-        "to": target.to_string(),
-        "lines": log.written.get(),
-        "dropped": dropped,
-        "error": log.error(),
+/// Returns the status of the connection log, if it is on.
+pub(super) fn view(log: &ConnectionLog) -> Option<ConnectionLogView> {
+    Some(ConnectionLogView {
+        to: log.target()?.to_string(),
+        lines: log.written.get(),
+        dropped: by_label(log.dropped()),
+        error: log.error(),
     })
 }
 
@@ -34,7 +32,7 @@ pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
     let log = &control.shared.log;
     if log.target().is_none() {
         let detail = "the configuration has no `log: { connections: { to: FILE } }`";
-        return problem(StatusCode::CONFLICT, "Connections are not logged", detail, &json!({}));
+        return problem(StatusCode::CONFLICT, "Connections are not logged", detail);
     }
     let (wish, until) = (log.reopen(), Instant::now() + REOPEN_TIMEOUT);
     while !log.has_reopened(wish) && Instant::now() < until {
@@ -46,12 +44,11 @@ pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
         late.then(|| "the thread that writes is blocked by its output: it opens the file when it can continue".into())
     });
     match trouble {
-        None => Json(json!({ "apiVersion": "v1", "log": view(log) })).into_response(),
+        None => answer(ReopenAnswer { log: view(log) }),
         Some(error) => problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "The access log cannot be written",
             &error,
-            &json!({}),
         ),
     }
 }

@@ -244,7 +244,7 @@ impl Scrape {
         let missing = self.0.missing_features();
         let missing = missing
             .iter()
-            .map(|missing| (vec![("feature", missing.feature), ("state", "missing")], 1.0));
+            .map(|missing| (vec![("feature", &*missing.feature), ("state", "missing")], 1.0));
         out.gauge(
             "feature",
             "Features that are not as they should be: degraded, or configured and missing",

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer, StepAnswer};
 use signalbox_core::migration::guard::GuardLimits;
 use signalbox_core::migration::{Migration, MigrationPlan, report};
 
+use super::answer;
 use super::api::POST;
 use super::mutate::Requester;
 use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
@@ -91,133 +91,63 @@ pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
 /// Maximum hold in seconds that is accepted here. The plan's own limit is lower.
 const MAX_HOLD_SECS: f64 = 1e9;
 
-/// The body of a request.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MigrationBody {
-    from: String,
-    to: String,
-    #[serde(default)]
-    names: Vec<String>,
-    #[serde(default)]
-    namespaces: Vec<String>,
-    #[serde(default)]
-    selectors: Vec<String>,
-    /// True for all names of the old cluster that the new one serves too.
-    #[serde(default)]
-    all: bool,
-    /// Addresses of clients that get the new cluster first, in a separate step.
-    #[serde(default)]
-    testers: Vec<TesterPrefix>,
-    #[serde(default = "default_steps")]
-    steps: Vec<u32>,
-    /// Time that each step is held, in seconds.
-    #[serde(default = "default_hold")]
-    hold: f64,
-    /// Share of faults in percent by which the new cluster may exceed the old one.
-    #[serde(default = "default_max_errors")]
-    max_errors: f64,
-    /// Multiple of the old cluster's mean latency; 0: no limit.
-    #[serde(default = "default_max_latency")]
-    max_latency: f64,
-    #[serde(default = "default_min_samples")]
-    min_samples: u64,
-    /// True to leave the other balancers of the set unchanged.
-    #[serde(default)]
-    only_here: bool,
-    #[serde(default)]
-    dry_run: bool,
+/// Reads a prefix of testers. A single address is a prefix of full length.
+fn tester_prefix(text: &String) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let prefix = text.parse::<IpNet>().ok().or_else(address);
+    let prefix = prefix.ok_or_else(|| format!("{text:?} is no prefix such as 10.9.0.0/16"))?;
+    Ok(prefix.trunc())
 }
 
-/// Prefix of testers. A single address is a prefix of full length.
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct TesterPrefix(IpNet);
-
-impl TryFrom<String> for TesterPrefix {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-        let prefix = text.parse::<IpNet>().ok().or_else(address);
-        let prefix = prefix.ok_or_else(|| format!("{text:?} is no prefix such as 10.9.0.0/16"))?;
-        Ok(Self(prefix.trunc()))
+fn plan(body: &MigrationBody) -> Result<MigrationPlan, String> {
+    let is_in = |value: f64, most: f64| (0.0..=most).contains(&value);
+    if !is_in(body.hold, MAX_HOLD_SECS) || !is_in(body.max_errors, 100.0) || !is_in(body.max_latency, 1000.0) {
+        return Err("hold is in seconds, max_errors 0 to 100 percent, max_latency a multiple from 0 to 1000".into());
     }
+    let testers = body.testers.iter().map(tester_prefix).collect::<Result<Vec<_>, _>>()?;
+    // Testers come first: in their step no other client gets the new cluster.
+    let of_testers = (!testers.is_empty()).then_some(0);
+    Ok(MigrationPlan {
+        from: body.from.clone(),
+        to: body.to.clone(),
+        steps: of_testers.into_iter().chain(body.steps.iter().copied()).collect(),
+        hold_ms: (body.hold * 1000.0) as u64,
+        limits: GuardLimits {
+            max_error_permille: (body.max_errors * 10.0).round() as u64,
+            max_latency_percent: (body.max_latency * 100.0).round() as u64,
+            min_samples: body.min_samples,
+        },
+        testers,
+        only_here: body.only_here,
+    })
 }
 
-fn default_steps() -> Vec<u32> {
-    vec![5, 25, 50, 100]
-}
-
-const fn default_hold() -> f64 {
-    60.0
-}
-
-fn default_max_errors() -> f64 {
-    GuardLimits::default().max_error_permille as f64 / 10.0
-}
-
-fn default_max_latency() -> f64 {
-    GuardLimits::default().max_latency_percent as f64 / 100.0
-}
-
-fn default_min_samples() -> u64 {
-    GuardLimits::default().min_samples
-}
-
-impl MigrationBody {
-    fn plan(&self) -> Result<MigrationPlan, String> {
-        let is_in = |value: f64, most: f64| (0.0..=most).contains(&value);
-        if !is_in(self.hold, MAX_HOLD_SECS) || !is_in(self.max_errors, 100.0) || !is_in(self.max_latency, 1000.0) {
-            return Err(
-                "hold is in seconds, max_errors 0 to 100 percent, max_latency a multiple from 0 to 1000".into(),
-            );
-        }
-        let testers: Vec<_> = self.testers.iter().map(|testers| testers.0).collect();
-        // Testers come first: in their step no other client gets the new cluster.
-        let of_testers = (!testers.is_empty()).then_some(0);
-        Ok(MigrationPlan {
-            from: self.from.clone(),
-            to: self.to.clone(),
-            steps: of_testers.into_iter().chain(self.steps.iter().copied()).collect(),
-            hold_ms: (self.hold * 1000.0) as u64,
-            limits: GuardLimits {
-                max_error_permille: (self.max_errors * 10.0).round() as u64,
-                max_latency_percent: (self.max_latency * 100.0).round() as u64,
-                min_samples: self.min_samples,
-            },
-            testers,
-            only_here: self.only_here,
-        })
+/// Returns the selected names, and how they were chosen.
+fn selected_names(body: &MigrationBody, snapshot: &Snapshot) -> Result<(Vec<String>, NameChoice), String> {
+    let has_others = !(body.names.is_empty() && body.namespaces.is_empty() && body.selectors.is_empty());
+    if body.all {
+        return if has_others {
+            Err("this selects all names: give no other names with it".into())
+        } else {
+            Ok((Vec::new(), NameChoice::AllFit))
+        };
     }
-
-    /// Returns the selected names, and how they were chosen.
-    fn names(&self, snapshot: &Snapshot) -> Result<(Vec<String>, NameChoice), String> {
-        let has_others = !(self.names.is_empty() && self.namespaces.is_empty() && self.selectors.is_empty());
-        if self.all {
-            return if has_others {
-                Err("this selects all names: give no other names with it".into())
-            } else {
-                Ok((Vec::new(), NameChoice::AllFit))
-            };
+    let mut names: BTreeSet<String> = body.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    for namespace in &body.namespaces {
+        let of = names_of_namespace(snapshot, namespace);
+        if of.is_empty() {
+            return Err(format!("there is no name of namespace {namespace}"));
         }
-        let mut names: BTreeSet<String> = self.names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        for namespace in &self.namespaces {
-            let of = names_of_namespace(snapshot, namespace);
-            if of.is_empty() {
-                return Err(format!("there is no name of namespace {namespace}"));
-            }
-            names.extend(of);
-        }
-        for selector in &self.selectors {
-            let of = names_of_selector(snapshot, selector)?;
-            if of.is_empty() {
-                return Err(format!("there is no name of selector {selector}"));
-            }
-            names.extend(of);
-        }
-        Ok((names.into_iter().collect(), NameChoice::Given))
+        names.extend(of);
     }
+    for selector in &body.selectors {
+        let of = names_of_selector(snapshot, selector)?;
+        if of.is_empty() {
+            return Err(format!("there is no name of selector {selector}"));
+        }
+        names.extend(of);
+    }
+    Ok((names.into_iter().collect(), NameChoice::Given))
 }
 
 /// `POST /api/v1/migrations`.
@@ -231,7 +161,7 @@ async fn start(
         Err(error) => return not_understood(&error, EXAMPLE),
     };
     let snapshot = control.shared.snapshot.load_full();
-    let (plan, (names, choice)) = match body.plan().and_then(|plan| Ok((plan, body.names(&snapshot)?))) {
+    let (plan, (names, choice)) = match plan(&body).and_then(|plan| Ok((plan, selected_names(&body, &snapshot)?))) {
         Ok(understood) => understood,
         Err(why) => return refused(StatusCode::BAD_REQUEST, &why),
     };
@@ -242,23 +172,22 @@ async fn start(
             } else {
                 StatusCode::ACCEPTED
             };
-            (status, view(&migration)).into_response()
+            (status, view(migration)).into_response()
         }
         Err(why) => refused(StatusCode::UNPROCESSABLE_ENTITY, &why),
     }
 }
 
 /// `GET /api/v1/migrations`.
-async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
-    Json(json!({ "apiVersion": "v1", "migrations": control.migrations.all() }))
+async fn list(State(control): State<Arc<Control>>) -> Response {
+    answer(MigrationsAnswer {
+        migrations: control.migrations.all(),
+    })
 }
 
 /// `GET /api/v1/migrations/{id}`.
 async fn show(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
-    control
-        .migrations
-        .get(id)
-        .map_or_else(|| unknown(id), |migration| view(&migration).into_response())
+    control.migrations.get(id).map_or_else(|| unknown(id), view)
 }
 
 /// `GET /api/v1/migrations/{id}/report`.
@@ -278,7 +207,7 @@ async fn follow(State(control): State<Arc<Control>>, body: String) -> Response {
         Err(error) => return not_understood(&error, FOLLOW_EXAMPLE),
     };
     match control.follow_step(order).await {
-        Ok(report) => Json(json!({ "apiVersion": "v1", "report": report })).into_response(),
+        Ok(report) => answer(StepAnswer { report }),
         Err(why) => refused(StatusCode::UNPROCESSABLE_ENTITY, &why),
     }
 }
@@ -309,31 +238,26 @@ async fn abort(
 
 async fn order(control: &Control, Requester(by): &Requester, id: u64, order: MigrationOrder) -> Response {
     match control.order_migration(id, order, by).await {
-        Some(Ok(migration)) => view(&migration).into_response(),
+        Some(Ok(migration)) => view(migration),
         Some(Err(why)) => refused(StatusCode::CONFLICT, &why),
         None => unknown(id),
     }
 }
 
-fn view(migration: &Migration) -> Json<Value> {
-    Json(json!({ "apiVersion": "v1", "migration": migration }))
+fn view(migration: Migration) -> Response {
+    answer(MigrationAnswer { migration })
 }
 
 fn not_understood(error: &serde_json::Error, example: &str) -> Response {
     let detail = format!("{error}; expected for example {example}");
-    problem(
-        StatusCode::BAD_REQUEST,
-        "The body is not understood",
-        &detail,
-        &json!({}),
-    )
+    problem(StatusCode::BAD_REQUEST, "The body is not understood", &detail)
 }
 
 fn unknown(id: u64) -> Response {
     let detail = format!("there is no migration {id}: `signalbox migrate --list` shows them");
-    problem(StatusCode::NOT_FOUND, "There is no such migration", &detail, &json!({}))
+    problem(StatusCode::NOT_FOUND, "There is no such migration", &detail)
 }
 
 fn refused(status: StatusCode, why: &str) -> Response {
-    problem(status, "The migration is refused; nothing has changed", why, &json!({}))
+    problem(status, "The migration is refused; nothing has changed", why)
 }

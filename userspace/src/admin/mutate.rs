@@ -5,11 +5,13 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Json, Response};
-use serde_json::json;
+use axum::response::Response;
+use signalbox_api::problem::ConfigMistakes;
+use signalbox_api::weights::AppliedAnswer;
 use tokio::net::UnixStream;
 
-use super::problem::problem;
+use super::answer;
+use super::problem::problem_with;
 use crate::control::event::Applied;
 use crate::control::migration_step::FOLLOW_PATH;
 use crate::control::{ChangeError, Control};
@@ -66,12 +68,12 @@ pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut reques
 
 pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> Response {
     match outcome {
-        Ok(applied) => Json(json!({ "apiVersion": "v1", "applied": applied })).into_response(),
-        Err(refused) => problem(
+        Ok(applied) => answer(AppliedAnswer { applied }),
+        Err(refused) => problem_with(
             StatusCode::UNPROCESSABLE_ENTITY,
             "The change was refused; nothing has changed",
             &refused.error,
-            &json!({ "errors": refused.errors }),
+            ConfigMistakes { errors: refused.errors },
         ),
     }
 }

@@ -4,19 +4,28 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
-use serde_json::{Value, json};
+use axum::response::{IntoResponse as _, Json, Response};
+use serde::Serialize;
+use signalbox_api::problem::{NoDetails, Problem};
 
 /// Makes an error answer in the format of RFC 9457.
-pub(super) fn problem(status: StatusCode, title: &str, detail: &str, more: &Value) -> Response {
-    let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
-    if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
-        body.extend(more.clone());
-    }
+pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> Response {
+    problem_with(status, title, detail, NoDetails {})
+}
+
+/// Makes an error answer with further fields.
+pub(super) fn problem_with(status: StatusCode, title: &str, detail: &str, more: impl Serialize) -> Response {
+    let problem = Problem {
+        kind: "about:blank".to_owned(),
+        title: title.to_owned(),
+        status: status.as_u16(),
+        detail: detail.to_owned(),
+        more,
+    };
     (
         status,
         [(header::CONTENT_TYPE, "application/problem+json")],
-        body.to_string(),
+        Json(problem),
     )
         .into_response()
 }
@@ -27,7 +36,6 @@ pub(super) fn not_shown(error: &serde_json::Error) -> Response {
         StatusCode::INTERNAL_SERVER_ERROR,
         "The configuration cannot be shown",
         &error.to_string(),
-        &json!({}),
     )
 }
 
@@ -49,7 +57,7 @@ pub(super) async fn of_framework(request: Request, next: Next) -> Response {
     let said = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     let (title, detail) = described(head.status, &method, &path, &head.headers, said.trim());
-    let mut response = problem(head.status, title, &detail, &json!({}));
+    let mut response = problem(head.status, title, &detail);
     if let Some(allowed) = head.headers.get(header::ALLOW) {
         response.headers_mut().insert(header::ALLOW, allowed.clone());
     }

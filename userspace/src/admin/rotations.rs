@@ -7,57 +7,38 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::problem::PeerResults;
+use signalbox_api::rotations::{JobAnswer, OutView, RotationAnswer, RotationBody, RotationsAnswer};
 use signalbox_core::rotation::SubjectError;
 
+use super::answer;
 use super::mutate::Requester;
-use super::problem::problem;
+use super::problem::{problem, problem_with};
 use crate::control::Control;
-use crate::control::rotation_jobs::{Action, RotateError, RotationRequest};
+use crate::control::rotation_jobs::{RotateError, RotationRequest};
 
 /// Maximum time to drain that is accepted, in seconds: a day.
 const MAX_TIMEOUT_SECS: f64 = 86_400.0;
 
-/// The body of a request.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RotationBody {
-    action: Action,
-    names: Vec<String>,
-    /// Time to drain, in seconds.
-    timeout: Option<f64>,
-    #[serde(default)]
-    force: bool,
-    /// True to rotate on all of the configuration's `balancers` too.
-    #[serde(default)]
-    all_balancers: bool,
-    /// Reason in the operator's words, stored with the subject and shown.
-    #[serde(default)]
-    reason: String,
-}
-
 /// `GET /api/v1/rotations`: all subjects out of rotation (why, since when and by whom), and all jobs.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
     let rotation = Arc::clone(&control.shared.snapshot.load().rotation);
-    let out: Vec<_> = rotation
-        .0
-        .iter()
-        .map(|(subject, out)| {
-            let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            json!({
-                "subject": subject.to_string(),
-                "reason": given(&out.reason),
-                "since": out.since,
-                "by": given(&out.by),
-                "job": out.job,
-            })
-        })
-        .collect();
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let out = rotation.0.iter().map(|(subject, out)| OutView {
+        subject: subject.to_string(),
+        reason: given(&out.reason),
+        since: out.since,
+        by: given(&out.by),
+        job: out.job,
+    });
     let mut jobs = Vec::new();
     for job in control.jobs.all() {
         jobs.push(control.job_view(&job).await);
     }
-    Json(json!({ "apiVersion": "v1", "rotations": out, "jobs": jobs }))
+    answer(RotationsAnswer {
+        rotations: out.collect(),
+        jobs,
+    })
 }
 
 pub(super) async fn start(
@@ -98,11 +79,11 @@ pub(super) async fn start(
         failed.push(format!("here: {error}"));
     }
     if !failed.is_empty() {
-        return problem(
+        return problem_with(
             StatusCode::BAD_GATEWAY,
             "Not all balancers have done it; those that are not named have",
             &failed.join("; "),
-            &json!({ "balancers": parts }),
+            PeerResults { balancers: parts },
         );
     }
     match outcome {
@@ -113,11 +94,8 @@ pub(super) async fn start(
             } else {
                 StatusCode::ACCEPTED
             };
-            (
-                status,
-                Json(json!({ "apiVersion": "v1", "job": view, "balancers": parts })),
-            )
-                .into_response()
+            let balancers = parts;
+            (status, answer(RotationAnswer { job: view, balancers })).into_response()
         }
         Err(error) => refused(&error),
     }
@@ -139,46 +117,39 @@ pub(super) async fn peer_job(
         Some(Ok(answer)) => Json(answer).into_response(),
         Some(Err(error)) => {
             let error = crate::sys::error_chain(&error);
-            problem(
-                StatusCode::BAD_GATEWAY,
-                "The balancer could not be asked",
-                &error,
-                &json!({}),
-            )
+            problem(StatusCode::BAD_GATEWAY, "The balancer could not be asked", &error)
         }
         None => {
             let detail = format!("{} is not one of the configuration's `balancers`", at.url);
-            problem(StatusCode::NOT_FOUND, "There is no such balancer", &detail, &json!({}))
+            problem(StatusCode::NOT_FOUND, "There is no such balancer", &detail)
         }
     }
 }
 
 pub(super) async fn job(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
     match control.jobs.get(id) {
-        Some(job) => Json(json!({ "apiVersion": "v1", "job": control.job_view(&job).await })).into_response(),
+        Some(job) => answer(JobAnswer {
+            job: control.job_view(&job).await,
+        }),
         None => problem(
             StatusCode::NOT_FOUND,
             "There is no such job",
             &format!("there is no job {id}"),
-            &json!({}),
         ),
     }
 }
 
 pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
     match control.cancel(id).await {
-        Ok(job) => Json(json!({ "apiVersion": "v1", "job": control.job_view(&job).await })).into_response(),
+        Ok(job) => answer(JobAnswer {
+            job: control.job_view(&job).await,
+        }),
         Err(error) => refused(&error),
     }
 }
 
 fn bad_request(detail: &str) -> Response {
-    problem(
-        StatusCode::BAD_REQUEST,
-        "The body is not understood",
-        detail,
-        &json!({}),
-    )
+    problem(StatusCode::BAD_REQUEST, "The body is not understood", detail)
 }
 
 fn refused(error: &RotateError) -> Response {
@@ -193,6 +164,5 @@ fn refused(error: &RotateError) -> Response {
         status,
         "The rotation was refused; nothing has changed",
         &error.to_string(),
-        &json!({}),
     )
 }

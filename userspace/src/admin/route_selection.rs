@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use serde::Deserialize;
-use serde_json::json;
 use signalbox_core::labels::Selector;
 
 use super::problem::problem;
-use super::views;
+use super::{answer, views};
 use crate::control::Control;
 
 /// Query that selects routes.
@@ -24,13 +22,8 @@ pub(super) struct RoutesQuery {
 pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Query<RoutesQuery>) -> Response {
     let selector = wanted.selector.as_deref().map(parse_selector);
     match selector.transpose() {
-        Ok(selector) => Json(views::routes(&control, selector.as_ref())).into_response(),
-        Err(why) => problem(
-            StatusCode::BAD_REQUEST,
-            "The selector is not understood",
-            &why,
-            &json!({}),
-        ),
+        Ok(selector) => answer(views::routes(&control, selector.as_ref())),
+        Err(why) => problem(StatusCode::BAD_REQUEST, "The selector is not understood", &why),
     }
 }
 

@@ -8,66 +8,51 @@ use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use signalbox_core::model::shield::{Prefixes, nets};
+use signalbox_api::live::Hello;
+use signalbox_api::shield::{
+    DropsAnswer, GuardPrefixesAnswer, GuardVerdict, PrefixesAnswer, ShieldAnswer, ShieldExplanation,
+};
+use signalbox_core::model::shield::{PrefixEdit, Prefixes};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
+use super::answer;
+use super::events::{KEEPALIVE_INTERVAL, event};
 use super::problem::problem;
 use crate::control::Control;
 use crate::control::event::PrefixChange;
 use crate::datapath::flow::FlowFilter;
 
-/// Interval of keep-alive comments on a quiet connection: shorter than the usual time-outs of proxies.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Time that an answer waits until a change is active: a million prefixes take a second.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Path segment for the prefixes that apply to all listeners and services.
 const ALL_GUARDS: &str = "*";
 
 /// `GET /api/v1/shield`: all guarded listeners and services.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Json<Value> {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
     let services = &control.services;
-    Json(json!({
-        "apiVersion": "v1",
-        "guards": services.guards(),
-        "common_prefixes": services.shared_prefixes(),
-        "hooks": services.hooks(),
-        "troubles": services.problems(),
-    }))
+    answer(ShieldAnswer {
+        guards: services.guards(),
+        common_prefixes: services.shared_prefixes(),
+        hooks: services.hooks(),
+        troubles: services.problems(),
+    })
 }
 
 /// `GET /api/v1/shield/prefixes`: the prefixes set by API.
-pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Json<Value> {
+pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Response {
     let told = Arc::clone(&control.shared.snapshot.load().shield);
-    let named: serde_json::Map<String, Value> = told
-        .iter()
-        .map(|(name, prefixes)| {
-            let name = if name.is_empty() { ALL_GUARDS } else { name };
-            (name.to_owned(), json!(**prefixes))
-        })
-        .collect();
-    Json(json!({ "apiVersion": "v1", "prefixes": named }))
-}
-
-/// Body of a change of prefixes.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PrefixEdit {
-    #[serde(default, deserialize_with = "nets")]
-    deny: Vec<ipnet::IpNet>,
-    #[serde(default, deserialize_with = "nets")]
-    allow: Vec<ipnet::IpNet>,
-    /// Prefixes to remove: they are neither denied nor allowed any more.
-    #[serde(default, deserialize_with = "nets")]
-    forget: Vec<ipnet::IpNet>,
-    /// Denies the prefixes even if most clients are in them.
-    #[serde(default)]
-    force: bool,
+    let named = told.iter().map(|(name, prefixes)| {
+        let name = if name.is_empty() { ALL_GUARDS } else { name };
+        (name.to_owned(), (**prefixes).clone())
+    });
+    answer(PrefixesAnswer {
+        prefixes: named.collect(),
+    })
 }
 
 /// Maximum lengths of prefixes that are denied only with force.
@@ -129,7 +114,6 @@ pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Pat
             StatusCode::BAD_REQUEST,
             "The body is not understood",
             "`forget` goes with POST: PUT replaces all prefixes by those of `deny` and `allow`",
-            &json!({}),
         ),
         Ok(edit) => change(&control, &name, edit, replacement).await,
         Err(error) => bad_body(&error),
@@ -171,7 +155,7 @@ async fn change(
             "{why}: `\"force\": true` (`signalbox shield deny --force`, `signalbox shield load --force`) denies them \
              all the same"
         );
-        return problem(StatusCode::CONFLICT, "Too many would be denied", &detail, &json!({}));
+        return problem(StatusCode::CONFLICT, "Too many would be denied", &detail);
     }
     set(control, name, change).await
 }
@@ -182,7 +166,6 @@ fn bad_body(error: &serde_json::Error) -> Response {
         StatusCode::BAD_REQUEST,
         "The body is not understood",
         &format!("{error}; {expected}"),
-        &json!({}),
     )
 }
 
@@ -206,7 +189,6 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
             StatusCode::CONFLICT,
             "It is not shielded",
             "nothing that this is for has a shield: write `shield: {}` into the configuration, and it has one",
-            &json!({}),
         ));
     }
     let is_unknown = of.is_empty() && !name.is_empty();
@@ -215,7 +197,6 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
             StatusCode::NOT_FOUND,
             "There is no such listener or service",
             &format!("{name:?} is neither a listener nor a service; * stands for all of them"),
-            &json!({}),
         )
     })
 }
@@ -227,7 +208,6 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             StatusCode::SERVICE_UNAVAILABLE,
             "The shield is not in force",
             &format!("nothing was changed, because the shield is not in force: {why}"),
-            &json!({}),
         );
     }
     match control.set_prefixes(name, change).await {
@@ -239,12 +219,13 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
                 is_late.then(|| format!("they have not been within {} s", SETTLE_TIMEOUT.as_secs()))
             };
             match control.services.shield_problem().or_else(late) {
-                None => Json(json!({ "apiVersion": "v1", "prefixes": *prefixes })).into_response(),
+                None => answer(GuardPrefixesAnswer {
+                    prefixes: (*prefixes).clone(),
+                }),
                 Some(why) => problem(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "The shield is not in force",
                     &format!("the prefixes are kept, but not in force: {why}"),
-                    &json!({}),
                 ),
             }
         }
@@ -252,7 +233,6 @@ async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
             StatusCode::SERVICE_UNAVAILABLE,
             "The change was refused; nothing has changed",
             &refused.error,
-            &json!({}),
         ),
     }
 }
@@ -266,19 +246,20 @@ pub(super) struct ClientQuery {
 pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(ClientQuery { client }): Query<ClientQuery>,
-) -> Json<Value> {
+) -> Response {
     let services = Arc::clone(&control.services);
     // In a blocking thread, because a million prefixes take time.
     let judged = tokio::task::spawn_blocking(move || {
         let all = services.guards();
-        let judged = all.iter().map(|guard| {
-            let shield = services.judge(guard.kind, &guard.name, client);
-            json!({ "kind": guard.kind, "name": guard.name, "shield": shield })
+        let judged = all.into_iter().map(|guard| GuardVerdict {
+            shield: services.judge(guard.kind, &guard.name, client),
+            kind: guard.kind,
+            name: guard.name,
         });
-        judged.collect::<Vec<Value>>()
+        judged.collect::<Vec<_>>()
     });
     let guards = judged.await.unwrap_or_default();
-    Json(json!({ "apiVersion": "v1", "client": client, "guards": guards }))
+    answer(ShieldExplanation { client, guards })
 }
 
 #[derive(Deserialize)]
@@ -287,22 +268,22 @@ pub(super) struct DropsQuery {
 }
 
 /// Returns the latest samples of dropped packets.
-pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<DropsQuery>) -> Json<Value> {
+pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<DropsQuery>) -> Response {
     let drops = control.services.drops.latest(most.limit.unwrap_or(100));
-    Json(json!({ "apiVersion": "v1", "drops": drops }))
+    answer(DropsAnswer { drops })
 }
 
 /// Streams new samples of dropped packets, beginning with `hello`.
 pub(super) async fn follow(State(control): State<Arc<Control>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let drops = BroadcastStream::new(control.services.drops.follow());
     let drops = drops.map(|drop| match drop {
-        Ok(drop) => Event::default()
-            .event("drop")
-            .data(serde_json::to_string(&drop).unwrap_or_default()),
+        Ok(drop) => event("drop", &drop),
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
     });
-    let hello = Event::default()
-        .event("hello")
-        .data(json!({ "version": env!("CARGO_PKG_VERSION") }).to_string());
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..Hello::default()
+    };
+    let hello = event("hello", &hello);
     Sse::new(tokio_stream::once(hello).chain(drops).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))
 }

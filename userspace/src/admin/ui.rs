@@ -53,7 +53,7 @@ pub(super) fn add_pages(router: Router<Arc<Control>>) -> Router<Arc<Control>> {
 fn file(path: &str, headers: &HeaderMap) -> Response {
     let Some(file) = UiFiles::get(path) else {
         let detail = format!("the UI has no file {path}; it begins at /ui/");
-        return problem(StatusCode::NOT_FOUND, "No such file", &detail, &serde_json::json!({}));
+        return problem(StatusCode::NOT_FOUND, "No such file", &detail);
     };
     let tag: String = file
         .metadata

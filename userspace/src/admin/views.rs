@@ -1,18 +1,24 @@
-//! The state as JSON. The fields are stable, so that scripts that read them continue to work.
+//! The state, in the API's types. The fields are stable, so that scripts that read them continue to work.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
+use signalbox_api::by_label;
+use signalbox_api::hosts::{HostHealth, HostStatus, HostsAnswer, LastCheck};
+use signalbox_api::routing::{
+    ClusterView, ClustersAnswer, ListenerView, ListenersAnswer, RouteCluster, RouteView, RoutesAnswer, UnmatchedView,
+};
+use signalbox_api::services::ServicesAnswer;
+use signalbox_api::status::{ConnectionCounts, DegradedFeature, HostCounts, ReloadCounts, ServingState, StatusAnswer};
 use signalbox_core::labels::{Labels, Selector, by_name};
-use signalbox_core::model::{Cluster, Host, NamedHost, Protocol, Route, Unmatched};
+use signalbox_core::model::{Cluster, Host, NamedHost, Protocol, Route, Tier, Unmatched};
 use signalbox_core::shown::shown;
 
 use crate::control::Control;
 use crate::state::{HostState, RouteState, Snapshot};
 
-pub fn status(control: &Control) -> Value {
+pub fn status(control: &Control) -> StatusAnswer {
     let (shared, snapshot) = (&control.shared, control.shared.snapshot.load());
     let hosts = || snapshot.hosts.iter().flatten();
     let last_reload = shared
@@ -22,64 +28,77 @@ pub fn status(control: &Control) -> Value {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .clone();
     let ready = super::readiness::unready_reasons(control);
-    json!({
-        "apiVersion": "v1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "revision": env!("SIGNALBOX_REVISION"),
-        "abi": signalbox_common::ABI_VERSION,
-        "pid": std::process::id(),
-        "uptime_seconds": shared.started.elapsed().as_secs(),
-        "state": if shared.stopping.load(Relaxed) { "draining" } else { "serving" },
-        "ready": ready.is_empty(),
-        "not_ready": ready,
-        "steering": control.facts.steering,
-        "workers": control.facts.workers,
-        "degraded": control.facts.degraded.iter().map(|(feature, why)| json!({ "feature": feature, "why": why })).collect::<Vec<_>>(),
-        "missing_features": control.missing_features(),
-        "connections": {
-            "active": shared.totals.current.get(),
-            "total": shared.totals.total.get(),
-            "refused": shared.totals.refused.get(),
-            "max": snapshot.model.limits.max_connections.unwrap_or(control.facts.max_connections),
+    let degraded = control.facts.degraded.iter().map(|(feature, why)| DegradedFeature {
+        feature: (*feature).into(),
+        why: why.clone(),
+    });
+    StatusAnswer {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        revision: env!("SIGNALBOX_REVISION").to_owned(),
+        abi: signalbox_common::ABI_VERSION,
+        pid: std::process::id(),
+        uptime_seconds: shared.started.elapsed().as_secs(),
+        state: if shared.stopping.load(Relaxed) {
+            ServingState::Draining
+        } else {
+            ServingState::Serving
         },
-        "hosts": { "configured": hosts().count(), "usable": hosts().filter(|host| host.health().0.usable()).count() },
-        "routes": snapshot.routes.len(),
-        "connection_log": super::log::view(&shared.log),
-        "config": control.file,
-        "last_reload": last_reload,
-        "reloads": { "ok": shared.reloads.ok.get(), "failed": shared.reloads.failed.get() },
-    })
+        ready: ready.is_empty(),
+        not_ready: ready,
+        steering: control.facts.steering.into(),
+        workers: control.facts.workers,
+        degraded: degraded.collect(),
+        missing_features: control.missing_features(),
+        connections: ConnectionCounts {
+            active: shared.totals.current.get(),
+            total: shared.totals.total.get(),
+            refused: shared.totals.refused.get(),
+            max: snapshot
+                .model
+                .limits
+                .max_connections
+                .unwrap_or(control.facts.max_connections),
+        },
+        hosts: HostCounts {
+            configured: hosts().count(),
+            usable: hosts().filter(|host| host.health().0.usable()).count(),
+        },
+        routes: snapshot.routes.len(),
+        connection_log: super::log::view(&shared.log),
+        config: control.file.clone(),
+        last_reload,
+        reloads: ReloadCounts {
+            ok: shared.reloads.ok.get(),
+            failed: shared.reloads.failed.get(),
+        },
+    }
 }
 
-pub fn listeners(control: &Control) -> Value {
+pub fn listeners(control: &Control) -> ListenersAnswer {
     let snapshot = control.shared.snapshot.load();
-    let all: Vec<Value> = snapshot
-        .model
-        .listeners
-        .iter()
-        .zip(&snapshot.listeners)
-        .map(|(listener, state)| {
-            json!({
-                "name": listener.name,
-                "protocol": listener.protocol_name(),
-                "termination": listener.tls.as_ref().map(|tls| tls.termination),
-                "routing": listener.routing,
-                "listen": listener.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "cluster": listener.cluster.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
-                "backup": listener.backup.and_then(|c| snapshot.model.clusters.get(c)).map(|c| &c.name),
-                "tier": listener.datapath.tier.map_or("auto", signalbox_core::model::Tier::as_str),
-                "trusted_proxies": listener.trusted_proxies,
-                "active_connections": state.active.get(),
-                "total_connections": state.total.get(),
-                "refused": state.refused.get().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-            })
-        })
-        .collect();
-    json!({ "apiVersion": "v1", "listeners": all })
+    let name = |cluster: Option<usize>| Some(snapshot.model.clusters.get(cluster?)?.name.clone());
+    let all = snapshot.model.listeners.iter().zip(&snapshot.listeners);
+    let all = all.map(|(listener, state)| ListenerView {
+        name: listener.name.clone(),
+        protocol: listener.protocol_name().into(),
+        termination: listener.tls.as_ref().map(|tls| tls.termination.as_str().into()),
+        routing: listener.routing.as_str().into(),
+        listen: listener.listen.iter().map(ToString::to_string).collect(),
+        cluster: name(listener.cluster),
+        backup: name(listener.backup),
+        tier: listener.datapath.tier.map_or("auto", Tier::as_str).into(),
+        trusted_proxies: listener.trusted_proxies.iter().map(ToString::to_string).collect(),
+        active_connections: state.active.get(),
+        total_connections: state.total.get(),
+        refused: by_label(state.refused.get()),
+    });
+    ListenersAnswer {
+        listeners: all.collect(),
+    }
 }
 
 /// Returns all routes, or those that match a selector.
-pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
+pub fn routes(control: &Control, selector: Option<&Selector>) -> RoutesAnswer {
     let snapshot = control.shared.snapshot.load();
     let names = by_name(&snapshot.file, &snapshot.discovered);
     let mut all = Vec::new();
@@ -87,38 +106,39 @@ pub fn routes(control: &Control, selector: Option<&Selector>) -> Value {
         let labels: &[&Labels] = names.get(&route.hostname).map_or(&[], Vec::as_slice);
         if selector.is_none_or(|selector| selector.matches_any(labels)) {
             let mut view = route_view(&snapshot, route, state);
-            let distinct: BTreeSet<_> = labels.iter().filter(|labels| !labels.is_empty()).collect();
-            view["labels"] = json!(distinct);
+            let distinct = labels.iter().filter(|labels| !labels.is_empty());
+            let distinct = distinct.map(|labels| (*labels).clone()).collect();
+            view.labels = Some(distinct);
             all.push(view);
         }
     }
     let unmatched = match snapshot.model.unmatched {
-        Unmatched::Reject => json!("reject"),
-        Unmatched::Any => json!("any"),
-        Unmatched::Cluster(c) => json!({ "cluster": snapshot.model.clusters.get(c).map(|cluster| &cluster.name) }),
+        Unmatched::Reject => UnmatchedView::Reject,
+        Unmatched::Any => UnmatchedView::Any,
+        Unmatched::Cluster(c) => UnmatchedView::Cluster(snapshot.model.clusters.get(c).map(|of| of.name.clone())),
     };
-    json!({ "apiVersion": "v1", "routes": all, "unmatched": unmatched })
+    RoutesAnswer { routes: all, unmatched }
 }
 
 /// Returns a route and its clusters.
-pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState) -> Value {
-    let clusters: Vec<Value> = route
-        .clusters
-        .iter()
-        .filter_map(|&(c, weight)| snapshot.model.clusters.get(c).map(|cluster| (c, cluster, weight)))
-        .map(|(c, cluster, weight)| {
-            json!({ "name": cluster.name, "weight": weight, "usable_hosts": usable(snapshot, c) })
+pub(super) fn route_view(snapshot: &Snapshot, route: &Route, state: &RouteState) -> RouteView {
+    let clusters = route.clusters.iter().filter_map(|&(c, weight)| {
+        Some(RouteCluster {
+            name: snapshot.model.clusters.get(c)?.name.clone(),
+            weight,
+            usable_hosts: usable(snapshot, c),
         })
-        .collect();
+    });
     let figures = state.stats.totals().total();
-    json!({
-        "host": route.hostname.to_string(),
-        "clusters": clusters,
-        "total_connections": state.connections(),
-        "active_connections": figures.active,
-        "bytes_in": figures.bytes_in,
-        "bytes_out": figures.bytes_out,
-    })
+    RouteView {
+        host: route.hostname.to_string(),
+        clusters: clusters.collect(),
+        total_connections: state.connections(),
+        active_connections: figures.active,
+        bytes_in: figures.bytes_in,
+        bytes_out: figures.bytes_out,
+        labels: None,
+    }
 }
 
 /// Number of a cluster's hosts that accept connections.
@@ -130,32 +150,31 @@ pub(super) fn usable(snapshot: &Snapshot, cluster: usize) -> usize {
         .unwrap_or(0)
 }
 
-pub fn clusters(control: &Control) -> Value {
+pub fn clusters(control: &Control) -> ClustersAnswer {
     let snapshot = control.shared.snapshot.load();
-    let all: Vec<Value> = snapshot
+    let all = snapshot
         .model
         .clusters
         .iter()
         .zip(&snapshot.clusters)
-        .zip(&snapshot.hosts)
-        .map(|((cluster, state), hosts)| {
-            json!({
-                "name": cluster.name,
-                "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster),
-                "balance": cluster.balance,
-                "proxy_protocol": cluster.proxy_protocol,
-                "hosts": hosts.len(),
-                "healthy_hosts": hosts.iter().filter(|host| host.health().0.usable()).count(),
-                "active_connections": state.active.iter().map(signalbox_core::stats::Gauge::get).sum::<u32>(),
-                "bytes_in": state.bytes_in.get(),
-                "bytes_out": state.bytes_out.get(),
-            })
-        })
-        .collect();
-    json!({ "apiVersion": "v1", "clusters": all })
+        .zip(&snapshot.hosts);
+    let all = all.map(|((cluster, state), hosts)| ClusterView {
+        name: cluster.name.clone(),
+        waits_for: crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster).map(Into::into),
+        balance: cluster.balance.as_str().into(),
+        proxy_protocol: cluster.proxy_protocol,
+        hosts: hosts.len(),
+        healthy_hosts: hosts.iter().filter(|host| host.health().0.usable()).count(),
+        active_connections: state.active.iter().map(signalbox_core::stats::Gauge::get).sum(),
+        bytes_in: state.bytes_in.get(),
+        bytes_out: state.bytes_out.get(),
+    });
+    ClustersAnswer {
+        clusters: all.collect(),
+    }
 }
 
-pub fn hosts(control: &Control) -> Value {
+pub fn hosts(control: &Control) -> HostsAnswer {
     let snapshot = control.shared.snapshot.load();
     let clusters = snapshot.model.clusters.iter().zip(&snapshot.hosts).enumerate();
     let configured = clusters.flat_map(|(at, (cluster, states))| {
@@ -163,10 +182,10 @@ pub fn hosts(control: &Control) -> Value {
         let hosts = cluster.hosts.iter().zip(states).enumerate();
         let views = hosts.map(|(index, (host, state))| {
             let mut view = host_view(&snapshot, state, Some(host));
-            view["subset"] = json!(places.get(index));
+            view.subset = places.get(index).map(|place| (*place).into());
             if let Some(named) = cluster.named_hosts.iter().find(|named| named.has(host)) {
-                view["hostname"] = json!(named.hostname);
-                view["not_resolved"] = json!(resolve_error(control, cluster, named));
+                view.hostname = Some(named.hostname.to_string());
+                view.not_resolved = resolve_error(control, cluster, named);
             }
             view
         });
@@ -176,7 +195,11 @@ pub fn hosts(control: &Control) -> Value {
         views.chain(unresolved).collect::<Vec<_>>()
     });
     let draining = snapshot.draining.iter().map(|state| host_view(&snapshot, state, None));
-    json!({ "apiVersion": "v1", "hosts": configured.chain(draining).collect::<Vec<_>>() })
+    let hosts = configured.chain(draining).map(|host| HostStatus {
+        state: host.standing(host.health),
+        ..host
+    });
+    HostsAnswer { hosts: hosts.collect() }
 }
 
 /// Returns each host's role in this balancer's subset of the cluster's hosts; empty if the balancer uses all.
@@ -204,50 +227,55 @@ fn resolve_error(control: &Control, cluster: &Cluster, named: &NamedHost) -> Opt
 }
 
 /// Returns a host whose hostname has never had an address.
-fn unresolved_view(control: &Control, cluster: &Cluster, named: &NamedHost) -> Value {
+fn unresolved_view(control: &Control, cluster: &Cluster, named: &NamedHost) -> HostStatus {
     let unknown = HostState::new(&cluster.name, &named.name, Ipv4Addr::UNSPECIFIED.into());
     let error = resolve_error(control, cluster, named);
-    let mut view = host_view(&control.shared.snapshot.load(), &unknown, None);
-    view["address"] = json!(named.hostname);
-    view["hostname"] = json!(named.hostname);
-    view["health"] = "unresolved".into();
-    view["weight"] = named.weight.into();
-    view["backup"] = named.backup.into();
-    view["last_check"] = json!({ "ok": false, "detail": error.clone().unwrap_or_else(|| "no answer yet".to_owned()) });
-    view["not_resolved"] = json!(error);
-    view
+    HostStatus {
+        address: named.hostname.to_string(),
+        hostname: Some(named.hostname.to_string()),
+        health: HostHealth::Unresolved,
+        weight: Some(named.weight),
+        backup: named.backup,
+        last_check: Some(LastCheck {
+            detail: error.clone().unwrap_or_else(|| "no answer yet".to_owned()),
+            ..LastCheck::default()
+        }),
+        not_resolved: error,
+        ..host_view(&control.shared.snapshot.load(), &unknown, None)
+    }
 }
 
-fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) -> Value {
+fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) -> HostStatus {
     let (health, since_ms) = state.health();
     let last_check = state
         .last_check
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .clone();
-    json!({
-        "cluster": state.cluster,
-        "name": state.name,
-        "address": state.address,
-        "health": health,
-        "health_since": since_ms as f64 / 1000.0,
-        "checked_by": last_check.as_ref().map(|check| &check.asked),
-        "last_check": last_check,
-        "tls_fault": state.tls_fault(),
-        "ejected": state.ejected.load(Relaxed),
-        "draining": state.draining.load(Relaxed),
-        "out_of_rotation": snapshot.rotation.taken_out_by(&state.cluster, &state.name, state.address).map(ToString::to_string),
-        "hostname": null,
-        "not_resolved": null,
-        "weight": configured.map(|host| host.weight),
-        "backup": configured.is_some_and(|host| host.backup),
-        "subset": null,
-        "active_connections": state.active.get(),
-        "total_connections": state.total.get(),
-        "refused_connections": state.refused.get(),
-        "bytes_in": state.bytes_in.get(),
-        "bytes_out": state.bytes_out.get(),
-    })
+    let taken_out_by = snapshot
+        .rotation
+        .taken_out_by(&state.cluster, &state.name, state.address);
+    HostStatus {
+        cluster: state.cluster.clone(),
+        name: state.name.clone(),
+        address: state.address.to_string(),
+        health: health.into(),
+        health_since: since_ms as f64 / 1000.0,
+        checked_by: last_check.as_ref().and_then(|check| check.asked.clone()),
+        last_check,
+        tls_fault: state.tls_fault(),
+        ejected: state.ejected.load(Relaxed),
+        draining: state.draining.load(Relaxed),
+        out_of_rotation: taken_out_by.map(ToString::to_string),
+        weight: configured.map(|host| host.weight),
+        backup: configured.is_some_and(|host| host.backup),
+        active_connections: state.active.get(),
+        total_connections: state.total.get(),
+        refused_connections: state.refused.get(),
+        bytes_in: state.bytes_in.get(),
+        bytes_out: state.bytes_out.get(),
+        ..HostStatus::default()
+    }
 }
 
 /// Returns the active configuration: the file or its replacement by API, with the sources' reports and the operators'
@@ -257,19 +285,18 @@ fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) 
 /// The model cannot be serialized.
 pub fn config(control: &Control) -> Result<Value, serde_json::Error> {
     let config = shown(&control.shared.snapshot.load().model)?;
-    Ok(json!({ "apiVersion": "v1", "config": config }))
+    Ok(json!({ "config": config }))
 }
 
 /// Returns the layer-4 services.
 #[must_use]
-pub fn services(control: &Control) -> Value {
+pub fn services(control: &Control) -> ServicesAnswer {
     let snapshot = control.shared.snapshot.load();
-    json!({
-        "apiVersion": "v1",
-        "services": control.services.list(),
-        "ranges": snapshot.exposure.ranges,
-        "not_exposed": super::exposed::not_exposed(&snapshot),
-        "hooks": control.services.hooks(),
-        "troubles": control.services.problems(),
-    })
+    ServicesAnswer {
+        services: control.services.list(),
+        ranges: snapshot.exposure.ranges.clone(),
+        not_exposed: super::exposed::not_exposed(&snapshot),
+        hooks: control.services.hooks(),
+        troubles: control.services.problems(),
+    }
 }

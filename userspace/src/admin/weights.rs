@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use serde::Deserialize;
-use serde_json::json;
+use axum::response::Response;
+use signalbox_api::weights::{ChangesAnswer, RouteWeights, SharesByKey, WeightsRequest};
 use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::HostnamePattern;
@@ -16,45 +14,13 @@ use signalbox_core::labels::by_name;
 use signalbox_core::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
 use signalbox_core::model::{Model, Route};
 
+use super::answer;
 use super::mutate::apply_response;
 use super::problem::problem;
 use super::route_selection::parse_selector;
 use super::views::usable;
 use crate::control::Control;
 use crate::state::Snapshot;
-
-/// Body of a change of one route's weights.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RouteWeights {
-    clusters: BTreeMap<String, u32>,
-    /// Sets them even if the name is left without a host.
-    #[serde(default)]
-    force: bool,
-}
-
-/// Weights of clusters by name, namespace or selector. Null removes weights that were set.
-type WeightsByKey = BTreeMap<String, Option<BTreeMap<String, u32>>>;
-
-/// Body of a change of many routes' weights.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WeightsRequest {
-    /// Weights by route name.
-    #[serde(default)]
-    routes: WeightsByKey,
-    /// Weights for all names of a namespace.
-    #[serde(default)]
-    namespaces: WeightsByKey,
-    /// Weights for all names that match a label selector.
-    #[serde(default)]
-    selectors: WeightsByKey,
-    #[serde(default)]
-    dry_run: bool,
-    /// Sets them even if a name is left without a host.
-    #[serde(default)]
-    force: bool,
-}
 
 /// `PUT /api/v1/routes/{host}`.
 pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
@@ -80,12 +46,7 @@ async fn apply(control: &Control, set: BTreeMap<String, Option<ClusterWeights>>,
             "{first}{more}: no cluster with a weight has a host that takes connections, and until now one had: \
              `\"force\": true` (`signalbox weight --force`) sets the weights all the same"
         );
-        return problem(
-            StatusCode::CONFLICT,
-            "A name would be left without a host",
-            &detail,
-            &json!({}),
-        );
+        return problem(StatusCode::CONFLICT, "A name would be left without a host", &detail);
     }
     apply_response(control.set_weights(set).await)
 }
@@ -130,7 +91,7 @@ pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) 
     let (is_tried, force) = (many.dry_run, many.force);
     let set = match resolve(&snapshot, many) {
         Ok(set) => set,
-        Err((status, why)) => return problem(status, "The weights are refused", &why, &json!({})),
+        Err((status, why)) => return problem(status, "The weights are refused", &why),
     };
     if is_tried {
         return dry_run_response(&snapshot, &set);
@@ -196,8 +157,8 @@ fn resolve(
 
 fn groups(
     snapshot: &Snapshot,
-    namespaces: WeightsByKey,
-    selectors: WeightsByKey,
+    namespaces: SharesByKey,
+    selectors: SharesByKey,
 ) -> Result<Vec<NameGroup>, (StatusCode, String)> {
     let mut groups = Vec::new();
     for (namespace, clusters) in namespaces {
@@ -243,19 +204,14 @@ pub(super) fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeS
 /// Answers a dry run with the effects of a change.
 fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Response {
     if let Err(error) = check_weights(&snapshot.model, &snapshot.weights, set) {
-        return problem(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "The weights would be refused",
-            &error,
-            &json!({}),
-        );
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, "The weights would be refused", &error);
     }
     let after = model_with(snapshot, set);
     let changes = match diff(&snapshot.model, &after) {
         Ok(changes) => changes,
         Err(error) => return super::problem::not_shown(&error),
     };
-    Json(json!({ "apiVersion": "v1", "dry_run": true, "changes": changes })).into_response()
+    answer(ChangesAnswer { dry_run: true, changes })
 }
 
 /// The active model, with other weights.
@@ -277,6 +233,5 @@ fn bad_request(error: &serde_json::Error, example: &str) -> Response {
         StatusCode::BAD_REQUEST,
         "The body is not understood",
         &format!("{error}; expected for example {example}"),
-        &json!({}),
     )
 }

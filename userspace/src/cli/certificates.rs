@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Subcommand;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
+use signalbox_api::sources::{CertificateChange, CertificatesAnswer};
 
-use super::show::{TableArgs, emit, print_table, print_text, table};
+use super::show::{TableArgs, emit, print, print_text, rows};
 use super::{OutputFormat, client};
 use crate::source::client::percent_encoded;
 
@@ -50,21 +51,17 @@ pub(super) fn run(what: Option<CertificateCommand>, args: &TableArgs) -> anyhow:
         }
         Some(CertificateCommand::Remove { name }) => client::change(socket, &Method::DELETE, &path(&name), None)?,
     };
+    let change: CertificateChange = client::decode(answer.clone())?;
     if output != OutputFormat::Table {
         emit(&answer, output)?;
-    } else if answer["removed"].is_string() {
+    } else if change.removed.is_some() {
         print_text("removed")?;
-    } else if answer["in_force"] == true {
+    } else if change.in_force {
         print_text("in force")?;
     } else {
         print_text("kept, but not active: no listener has `protocol: https`, or the file has not been read yet")?;
     }
-    for warning in answer["warnings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
+    for warning in change.warnings.iter().flatten() {
         eprintln!("warning: {warning}");
     }
     Ok(ExitCode::SUCCESS)
@@ -72,13 +69,9 @@ pub(super) fn run(what: Option<CertificateCommand>, args: &TableArgs) -> anyhow:
 
 /// Prints the active certificates, and below them the unusable files.
 fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || client::get(&args.show.socket, "/api/v1/certificates");
-    print_table(args, ask, |answer, form| {
-        let errors = answer["errors"].as_array().into_iter().flatten();
-        let errors = errors
-            .filter_map(Value::as_str)
-            .map(|error| format!("cannot be used: {error}"));
-        form.with_notes(table("certificates", answer, form), errors)
+    print("/api/v1/certificates", args, |answer: &CertificatesAnswer, form| {
+        let errors = answer.errors.iter().map(|error| format!("cannot be used: {error}"));
+        form.with_notes(rows(&answer.certificates, form), errors)
     })
 }
 

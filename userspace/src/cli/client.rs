@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
+use signalbox_api::problem::Problem;
 use tokio::time::timeout;
 
 use crate::source::client::ApiClient;
@@ -26,6 +29,27 @@ pub(super) struct SocketArgs {
 /// GETs a path and returns the answer. The error contains the reason of a refusal.
 pub(super) fn get(socket: &Path, path: &str) -> anyhow::Result<Value> {
     change(socket, &Method::GET, path, None)
+}
+
+/// GETs a path and returns the answer in its type.
+pub(super) fn read<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
+    decode(get(socket, path)?)
+}
+
+/// Sends a change and returns the answer in its type.
+pub(super) fn send<T: DeserializeOwned>(
+    socket: &Path,
+    method: &Method,
+    path: &str,
+    body: Option<&impl Serialize>,
+) -> anyhow::Result<T> {
+    let body = body.map(serde_json::to_value).transpose()?;
+    decode(change(socket, method, path, body.as_ref())?)
+}
+
+/// Returns an answer in its type.
+pub(super) fn decode<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
+    serde_json::from_value(answer).context("the running signalbox is of another version")
 }
 
 /// Sends a change and returns the answer. The error contains the reason of a refusal.
@@ -87,12 +111,18 @@ pub(super) fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> an
 
 fn success_or_error(path: &str, (status, answer): (StatusCode, Value)) -> anyhow::Result<Value> {
     if !status.is_success() {
-        match answer.get("detail").and_then(Value::as_str) {
+        match problem_text(&answer) {
             Some(detail) => bail!("{detail}"),
             None => bail!("{path}: {status}: {answer}"),
         }
     }
     Ok(answer)
+}
+
+/// Returns the explanation of a refusal.
+pub(super) fn problem_text(answer: &Value) -> Option<String> {
+    let problem: Problem = Problem::deserialize(answer).ok()?;
+    Some(problem.detail)
 }
 
 fn ask(socket: &Path, method: &Method, path: &str, body: Option<String>) -> anyhow::Result<(StatusCode, Value)> {

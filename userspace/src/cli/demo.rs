@@ -164,8 +164,8 @@ async fn watch(control: crate::control::Control) {
     let (mut lines, mut before) = (0, String::new());
     loop {
         let form = cli::TableForm::of_output();
-        let routes = cli::table("routes", &admin::views::routes(&control, None), form);
-        let hosts = cli::table("hosts", &admin::views::hosts(&control), form);
+        let routes = cli::rows(&admin::views::routes(&control, None).routes, form);
+        let hosts = cli::rows(&admin::views::hosts(&control).hosts, form);
         let text = format!("{}\n\n{}\n", routes.trim_end(), hosts.trim_end());
         let shown = if terminal {
             let up = if lines > 0 {

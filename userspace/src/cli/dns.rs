@@ -17,7 +17,7 @@ use self::routed::RoutedNames;
 use super::OutputFormat;
 use super::client::SocketArgs;
 use super::serve::config_exit_code;
-use super::show::{TableForm, emit, print_text, table};
+use super::show::{Column, TableForm, TableRow, emit, print_text, rows};
 
 /// Maximum number of names that a message lists.
 const MAX_NAMED: usize = 10;
@@ -112,7 +112,14 @@ pub(super) fn run(args: &DnsArgs) -> anyhow::Result<ExitCode> {
         DnsFormat::Yaml => emit(&as_json(&records), OutputFormat::Yaml)?,
         DnsFormat::Table => {
             let form = TableForm::of_output().with_headers(!args.no_headers);
-            print_text(&table("records", &as_json(&records), form))?;
+            let ttl = records.ttl;
+            let all = records.records().map(|of| RecordLine {
+                name: of.name.to_string(),
+                kind: of.kind,
+                address: of.address,
+                ttl,
+            });
+            print_text(&rows(&all.collect::<Vec<_>>(), form))?;
             records.notes.iter().for_each(|note| eprintln!("note: {note}"));
         }
     }
@@ -191,6 +198,23 @@ fn zone_file(args: &DnsArgs, records: &DnsTable) -> anyhow::Result<String> {
     records
         .bind_text(head.as_ref())
         .map_err(|error| anyhow!("--name-server: {error}"))
+}
+
+/// Line of a table of records.
+struct RecordLine {
+    name: String,
+    kind: &'static str,
+    address: IpAddr,
+    ttl: u32,
+}
+
+impl TableRow for RecordLine {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("NAME", |of| (&of.name).into()),
+        ("TYPE", |of| of.kind.into()),
+        ("ADDRESS", |of| of.address.to_string().into()),
+        ("TTL", |of| of.ttl.into()),
+    ];
 }
 
 fn as_json(records: &DnsTable) -> Value {

@@ -9,7 +9,9 @@ use std::fs;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
+use signalbox_api::ha::HaAnswer;
+use signalbox_api::services::ServicesAnswer;
+use signalbox_api::status::StatusAnswer;
 
 use crate::cli::OutputFormat;
 use crate::kernel::sockmap::kernel_is_sound;
@@ -55,22 +57,25 @@ fn degraded(what: &'static str, found: impl Into<String>, advice: impl Into<Stri
     }
 }
 
-/// Answers of a running signalbox, if there is one that answers.
+/// Answers of a running signalbox.
 pub struct Running {
-    /// Answer to `GET /api/v1/status`.
-    pub status: Option<anyhow::Result<Value>>,
-    /// Answer to `GET /api/v1/ha`.
-    pub ha: Option<anyhow::Result<Value>>,
-    /// Answer to `GET /api/v1/services`.
-    pub services: Option<anyhow::Result<Value>>,
+    pub status: anyhow::Result<StatusAnswer>,
+    pub ha: anyhow::Result<HaAnswer>,
+    pub services: anyhow::Result<ServicesAnswer>,
 }
 
 /// Prints the findings. The exit code is that of the worst finding.
-pub fn run(output: OutputFormat, verbose: bool, running: Running) -> anyhow::Result<ExitCode> {
+pub fn run(output: OutputFormat, verbose: bool, running: Option<Running>) -> anyhow::Result<ExitCode> {
     let (mut findings, verdicts) = examine();
-    findings.extend(running.status.map(rights::running_capabilities));
-    findings.extend(availability::examine(running.ha.as_ref()));
-    findings.extend(running.services.map(services));
+    let node = running.as_ref().and_then(|running| running.ha.as_ref().ok());
+    let of_ha = availability::examine(node);
+    if let Some(running) = running {
+        findings.push(rights::running_capabilities(running.status));
+        findings.extend(of_ha);
+        findings.push(services(running.services));
+    } else {
+        findings.extend(of_ha);
+    }
     let worst = findings.iter().map(|f| f.standing).max().unwrap_or(CheckStatus::Ok);
     if output == OutputFormat::Table {
         for finding in &findings {
@@ -229,10 +234,8 @@ fn descriptors() -> Finding {
 }
 
 /// Returns the problems of a running signalbox's services and shield.
-fn services(answer: anyhow::Result<Value>) -> Finding {
-    let answer = answer.unwrap_or_default();
-    let troubles = answer["troubles"].as_array().into_iter().flatten();
-    let troubles: Vec<&str> = troubles.filter_map(Value::as_str).collect();
+fn services(answer: anyhow::Result<ServicesAnswer>) -> Finding {
+    let troubles = answer.unwrap_or_default().troubles;
     match &troubles[..] {
         [] => ok("services", "as configured"),
         _ => degraded("services", "not as configured", troubles.join("; ")),

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use hyper::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
+use signalbox_api::events::{Blocked, EventsAnswer, EventsOutcome, EventsStatus, SkipAnswer};
 use signalbox_core::spi;
 
 use super::client::SocketArgs;
@@ -47,10 +48,9 @@ pub(super) fn run(what: &EventsCommand) -> anyhow::Result<ExitCode> {
     match what {
         EventsCommand::Show(show) => print_status(show),
         EventsCommand::Skip(at) => {
-            let answer = client::change(&at.socket, &Method::POST, "/api/v1/routing-events/skip", None)?;
-            let letter = &answer["skipped"];
-            let field = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
-            println!("skipped: {}\n{}", field("reason"), field("text").trim_end());
+            let path = "/api/v1/routing-events/skip";
+            let letter = client::send::<SkipAnswer>(&at.socket, &Method::POST, path, None::<&()>)?.skipped;
+            println!("skipped: {}\n{}", letter.reason, letter.text.trim_end());
             Ok(ExitCode::SUCCESS)
         }
         EventsCommand::Replay { file, dry_run, show } => replay(file, *dry_run, show),
@@ -63,23 +63,22 @@ fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
         show::emit(&state, show.output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let source = &state["source"];
-    let contact = if source["connected"] == true {
+    let state: EventsStatus = client::decode(state)?;
+    let contact = if state.source.connected {
         "connected"
     } else {
         "not connected"
     };
     println!("routing events: {contact}");
-    if let Some(error) = source["last_error"].as_str() {
+    if let Some(error) = state.source.contact.and_then(|contact| contact.last_error) {
         println!("  {error}");
     }
-    if let Some(reason) = state["blocked"]["reason"].as_str() {
-        let attempts = &state["blocked"]["attempts"];
+    if let Some(Blocked { reason, attempts, .. }) = &state.blocked {
         println!("a message cannot be recorded and blocks all after it ({attempts} attempts): {reason}");
         println!("  to skip it: `signalbox events skip`");
     }
-    for letter in state["dead_letters"].as_array().into_iter().flatten() {
-        println!("set aside: {}", letter["reason"].as_str().unwrap_or_default());
+    for letter in &state.dead_letters {
+        println!("set aside: {}", letter.reason);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -87,7 +86,7 @@ fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
 /// Results of a replay so far.
 #[derive(Default)]
 struct ReplayStats {
-    taken: u64,
+    taken: usize,
     changed: std::collections::BTreeSet<String>,
     refused: u64,
 }
@@ -110,14 +109,14 @@ fn replay(file: &Path, dry_run: bool, args: &super::ShowArgs) -> anyhow::Result<
     };
     for batch in batches(&good) {
         let outcome = post(socket, &path, batch)?;
-        if let Ok(answer) = outcome {
-            count_answer(&mut stats, &answer);
+        if let Ok(outcome) = outcome {
+            count_outcome(&mut stats, outcome);
             continue;
         }
         // A balancer of another version may understand less: events are posted one by one to find the refused ones.
         for piece in batch {
             match post(socket, &path, std::slice::from_ref(piece))? {
-                Ok(answer) => count_answer(&mut stats, &answer),
+                Ok(outcome) => count_outcome(&mut stats, outcome),
                 Err(why) => count_refused(&mut stats, &name, piece.first_line, &why),
             }
         }
@@ -158,32 +157,21 @@ fn count_refused(stats: &mut ReplayStats, name: &str, line: usize, why: &str) {
     eprintln!("{name}:{line}: refused: {why}");
 }
 
-fn count_answer(stats: &mut ReplayStats, answer: &Value) {
-    let outcome = &answer["outcome"];
-    stats.taken += outcome["events"].as_u64().unwrap_or_default();
-    let changed = outcome["changed"].as_array().into_iter().flatten();
-    stats
-        .changed
-        .extend(changed.filter_map(Value::as_str).map(str::to_owned));
-    for (cluster, why) in outcome["refused"].as_object().into_iter().flatten() {
-        eprintln!(
-            "{cluster}: recorded, but not applied: {}",
-            why.as_str().unwrap_or_default()
-        );
+fn count_outcome(stats: &mut ReplayStats, outcome: EventsOutcome) {
+    stats.taken += outcome.events;
+    stats.changed.extend(outcome.changed);
+    for (cluster, why) in &outcome.refused {
+        eprintln!("{cluster}: recorded, but not applied: {why}");
     }
 }
 
-/// Posts some events. Returns the answer, or why they could not be understood. Any other failure ends the replay.
-fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Result<Value, String>> {
+/// Posts some events. Returns the outcome, or why they could not be understood. Any other failure ends the replay.
+fn post(socket: &Path, path: &str, some: &[EventDocument]) -> anyhow::Result<Result<EventsOutcome, String>> {
     let body: String = some.iter().map(|piece| piece.text.as_str()).collect();
     let (status, answer) = client::post_text_raw(socket, path, body)?;
-    let detail = || {
-        answer["detail"]
-            .as_str()
-            .map_or_else(|| answer.to_string(), str::to_owned)
-    };
+    let detail = || client::problem_text(&answer).unwrap_or_else(|| answer.to_string());
     match status {
-        status if status.is_success() => Ok(Ok(answer)),
+        status if status.is_success() => Ok(Ok(client::decode::<EventsAnswer>(answer)?.outcome)),
         StatusCode::BAD_REQUEST => Ok(Err(detail())),
         _ => {
             let line = some.first().map_or(1, |piece| piece.first_line);

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use hyper::Method;
 use serde_json::Value;
+use signalbox_api::weights::ChangesAnswer;
+use signalbox_core::diff::{FieldChange, ModelChange};
 
 use super::{OutputFormat, client, show};
 use crate::source::client::percent_encoded;
@@ -219,17 +221,16 @@ pub(super) fn name_text(answer: &Value) -> String {
 }
 
 /// Prints a new or removed object on one line, and a changed one with each field on a line.
-fn print_change(change: &Value) {
-    let (what, name) = (text(&change["kind"]), text(&change["name"]));
-    match (change["before"].as_str(), change["after"].as_str()) {
+fn print_change(change: &ModelChange) {
+    let (what, name) = (&change.kind, &change.name);
+    match (&change.before, &change.after) {
         (Some(before), None) => println!("- {what} {name}: {before}"),
-        (None, after) => println!("+ {what} {name}: {}", after.unwrap_or("-")),
+        (None, after) => println!("+ {what} {name}: {}", after.as_deref().unwrap_or("-")),
         (Some(_), Some(_)) => {
-            for field in list(&change["fields"]) {
-                let side = |key: &str| field[key].as_str().unwrap_or("none").to_owned();
-                let path = field["field"].as_str().filter(|path| !path.is_empty());
-                let path = path.map_or_else(String::new, |path| format!(" {path}"));
-                println!("~ {what} {name}{path}: {} -> {}", side("before"), side("after"));
+            for FieldChange { field, before, after } in &change.fields {
+                let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "none".to_owned());
+                let gap = if field.is_empty() { "" } else { " " };
+                println!("~ {what} {name}{gap}{field}: {} -> {}", side(before), side(after));
             }
         }
     }
@@ -249,16 +250,14 @@ pub(super) fn diff(file: &Path, socket: &Path, output: OutputFormat) -> anyhow::
         }
     }
     let answer = client::post_text(socket, "/api/v1/diff", body)?;
-    let none = list(&answer["changes"]).next().is_none();
+    let changes = client::decode::<ChangesAnswer>(answer.clone())?.changes;
     if output == OutputFormat::Table {
-        for change in list(&answer["changes"]) {
-            print_change(change);
-        }
-        if none {
+        changes.iter().for_each(print_change);
+        if changes.is_empty() {
             println!("nothing would change");
         }
     } else {
         show::emit(&answer, output)?;
     }
-    Ok(ExitCode::from(u8::from(!none)))
+    Ok(ExitCode::from(u8::from(!changes.is_empty())))
 }

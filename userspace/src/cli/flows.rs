@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use signalbox_api::flows::{FlowsAnswer, ServiceFlowsAnswer};
+
 use super::show::{self, TableArgs};
 use crate::source::client::percent_encoded;
 
@@ -40,7 +42,9 @@ pub(super) fn print(flows: &FlowsArgs) -> anyhow::Result<ExitCode> {
     let limit = flows.limit;
     if let Some(service) = &flows.service {
         let path = format!("/api/v1/services/{}/flows?limit={limit}", percent_encoded(service));
-        return show::print("service_flows", &path, &flows.table);
+        return show::print(&path, &flows.table, |of: &ServiceFlowsAnswer, form| {
+            show::rows(&of.service_flows, form)
+        });
     }
     let filters = [
         ("host", &flows.host),
@@ -56,5 +60,7 @@ pub(super) fn print(flows: &FlowsArgs) -> anyhow::Result<ExitCode> {
             path += &format!("&{key}={}", percent_encoded(value));
         }
     }
-    show::print("flows", &path, &flows.table)
+    show::print(&path, &flows.table, |of: &FlowsAnswer, form| {
+        show::some_rows(&of.flows, of.total, form)
+    })
 }

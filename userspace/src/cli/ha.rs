@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use hyper::Method;
-use serde_json::{Value, json};
+use signalbox_api::ha::{
+    Condition, GroupView, HaAnswer, HandOverAnswer, PeerView, ReclaimAnswer, ReclaimBody, SyncView,
+};
+use signalbox_core::ha::notice::GroupState;
 use signalbox_core::model::HighAvailability;
 use signalbox_ha::{Directory, Settings};
 
@@ -25,6 +28,7 @@ const MOVE_INTERVAL: Duration = Duration::from_millis(50);
 const TELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is at most this far behind has the important flows. It gets the rest while addresses move.
 const MAX_BEHIND_MS: u64 = 50;
+const PATH: &str = "/api/v1/ha";
 
 #[derive(clap::Subcommand)]
 pub(super) enum HaCommand {
@@ -127,9 +131,8 @@ fn check(config: &Path) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(config)?;
     let mut reasons = Vec::new();
     if settings.ha.watch.ready {
-        match client::get(&settings.socket, "/api/v1/ha") {
-            Ok(answer) if answer.get("ready") == Some(&Value::Bool(true)) => {}
-            Ok(answer) => reasons.push(format!("signalbox is not ready: {}", reasons_of(&answer))),
+        match client::read::<HaAnswer>(&settings.socket, PATH) {
+            Ok(answer) => reasons.extend(not_ready(&answer.node.unwrap_or_default().condition)),
             Err(error) => reasons.push(format!("{error:#}")),
         }
     }
@@ -144,50 +147,41 @@ fn check(config: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-fn reasons_of(answer: &Value) -> String {
-    let reasons = answer
-        .get("reasons")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let reasons: Vec<_> = reasons.iter().filter_map(Value::as_str).collect();
-    reasons.join("; ")
+/// Says why signalbox is not ready.
+fn not_ready(condition: &Condition) -> Option<String> {
+    let reasons = condition.reasons.join("; ");
+    (!condition.ready).then(|| format!("signalbox is not ready: {reasons}"))
 }
 
 fn status(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || client::get(&args.show.socket, "/api/v1/ha");
-    show::print_table(args, ask, status_text)
+    show::print(PATH, args, status_text)
 }
 
-fn status_text(answer: &Value, form: TableForm) -> String {
-    let is = |key: &str| answer.get(key) == Some(&Value::Bool(true));
-    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-    if !is("configured") {
+fn status_text(answer: &HaAnswer, form: TableForm) -> String {
+    let Some(node) = &answer.node else {
         return "the configuration has no section `ha`: no addresses are shared".to_owned();
-    }
-    let groups = show::table("ha_groups", &json!({ "ha_groups": answer.get("groups") }), form);
-    let mut notes = vec![format!("{} on {}, mode {}", text("name"), text("node"), text("mode"))];
-    if !is("supervised") && text("mode") != "external" {
+    };
+    let mut notes = vec![format!("{} on {}, mode {}", node.name, node.node, node.mode)];
+    if node.lacks_supervisor() {
         notes.push("! no `signalbox ha run` is connected: this node has no addresses".to_owned());
     }
-    if !is("ready") {
-        notes.push(format!("! signalbox is not ready: {}", reasons_of(answer)));
-    }
-    if !is("may_preempt") {
+    notes.extend(not_ready(&node.condition).map(|why| format!("! {why}")));
+    if !node.condition.may_preempt {
         notes.push(
             "! this node does not know the flows of its peers yet: it does not take over groups from them".to_owned(),
         );
     }
-    form.with_notes(groups, notes)
+    form.with_notes(show::rows(&answer.groups, form), notes)
 }
 
 fn sync(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || Ok(client::get(&args.show.socket, "/api/v1/ha")?["sync"].take());
-    show::print_table(args, ask, |sync, form| {
-        if sync.is_null() {
-            return "the configuration has no `ha.sync`: flows are not replicated".to_owned();
-        }
-        show::table("peers", sync, form)
+    let ask = || {
+        let answer: HaAnswer = client::read(&args.show.socket, PATH)?;
+        Ok(serde_json::to_value(answer.node.and_then(|node| node.sync))?)
+    };
+    show::print_table(args, ask, |sync: &Option<SyncView>, form| match sync {
+        None => "the configuration has no `ha.sync`: flows are not replicated".to_owned(),
+        Some(sync) => show::rows(&sync.peers, form),
     })
 }
 
@@ -196,15 +190,15 @@ fn sync(args: &TableArgs) -> anyhow::Result<ExitCode> {
 fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
     let deadline = Instant::now() + TELL_TIMEOUT;
     loop {
-        let Ok(answer) = client::get(&args.socket.socket, "/api/v1/ha") else {
+        let Ok(answer) = client::read::<HaAnswer>(&args.socket.socket, PATH) else {
             return Ok(());
         };
-        let all = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
-        let is_meant = |group: &Value| args.group.as_deref().is_none_or(|name| group["name"] == name);
-        let is_ours = all("groups")
+        let is_meant = |group: &GroupView| args.group.as_deref().is_none_or(|name| group.name == name);
+        let is_ours = answer
+            .groups
             .iter()
-            .any(|group| group["state"] == "master" && is_meant(group));
-        let peers = answer["sync"]["peers"].as_array().cloned().unwrap_or_default();
+            .any(|group| is_owned_here(group) && is_meant(group));
+        let peers = answer.node.and_then(|node| node.sync).unwrap_or_default().peers;
         let behind: Vec<_> = peers.iter().filter_map(why_behind).collect();
         if !is_ours || peers.is_empty() || is_told(&peers) {
             return Ok(());
@@ -219,23 +213,25 @@ fn wait_until_told(args: &GroupArgs) -> anyhow::Result<()> {
     }
 }
 
+fn is_owned_here(group: &GroupView) -> bool {
+    group.state == Some(GroupState::Master)
+}
+
 /// Whether at least one node gets flows, and no such node is behind.
-fn is_told(peers: &[Value]) -> bool {
-    let mut getting = peers.iter().filter(|peer| peer["sending"] == true).peekable();
+fn is_told(peers: &[PeerView]) -> bool {
+    let mut getting = peers.iter().filter(|peer| peer.sending).peekable();
     getting.peek().is_some() && getting.all(|peer| why_behind(peer).is_none())
 }
 
 /// Reason why a node does not have this node's flows.
-fn why_behind(peer: &Value) -> Option<String> {
-    let name = peer["node"].as_str().unwrap_or_default();
-    if peer["sending"] != true {
-        let why = peer["send_error"].as_str().unwrap_or("it is not connected");
-        return Some(format!("{name} does not get them: {why}"));
+fn why_behind(peer: &PeerView) -> Option<String> {
+    let (name, behind_ms) = (&peer.node, peer.behind_ms);
+    if !peer.sending {
+        return Some(format!("{name} does not get them: {}", peer.send_error_text()));
     }
-    if peer["told_all"] != true {
+    if !peer.told_all {
         return Some(format!("{name} does not have all of them yet"));
     }
-    let behind_ms = peer["behind_ms"].as_u64().unwrap_or_default();
     (behind_ms > MAX_BEHIND_MS).then(|| format!("{name} is {behind_ms} ms behind"))
 }
 
@@ -287,10 +283,10 @@ fn hand_over(socket: &Path, group: &str) {
         return;
     }
     let path = format!("/api/v1/ha/groups/{}/hand-over", percent_encoded(group));
-    match client::change(socket, &Method::POST, &path, None) {
+    match client::send::<HandOverAnswer>(socket, &Method::POST, &path, None::<&()>) {
         Ok(answer) => println!(
             "{group}: connections that are not cut drain here for {} s",
-            answer["seconds"]
+            answer.seconds
         ),
         Err(why) => eprintln!("{group}: connections that are not cut end now: {why:#}"),
     }
@@ -299,40 +295,37 @@ fn hand_over(socket: &Path, group: &str) {
 /// Makes the nodes with the groups hand them over before this node takes them. If that fails, for example because flows
 /// are not replicated, the groups move anyway.
 fn reclaim(socket: &Path, groups: &[String]) {
-    let _ = client::change(
-        socket,
-        &Method::POST,
-        "/api/v1/ha/reclaim",
-        Some(&json!({ "groups": groups })),
-    );
+    let body = ReclaimBody {
+        groups: groups.to_vec(),
+    };
+    let _ = client::send::<ReclaimAnswer>(socket, &Method::POST, "/api/v1/ha/reclaim", Some(&body));
 }
 
 /// Whether a `signalbox ha run` is connected and follows orders.
 fn is_supervised(socket: &Path) -> bool {
-    client::get(socket, "/api/v1/ha").is_ok_and(|answer| answer["supervised"] == true)
+    let answer = client::read::<HaAnswer>(socket, PATH);
+    answer.is_ok_and(|answer| answer.node.is_some_and(|node| node.supervised))
 }
 
 /// Whether this node has a group, as reported by signalbox. If it does not answer, the node has none.
 fn is_owned(socket: &Path, group: &str) -> bool {
-    let Ok(answer) = client::get(socket, "/api/v1/ha") else {
-        return false;
-    };
-    let groups = answer
-        .get("groups")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let is_it = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(group);
-    let state = groups.iter().find(is_it).and_then(|one| one.get("state"));
-    state.and_then(Value::as_str) == Some("master")
+    let answer = client::read::<HaAnswer>(socket, PATH).unwrap_or_default();
+    let mut groups = answer.groups.iter();
+    groups.any(|one| one.name == group && is_owned_here(one))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn peer(is_sending: bool, told_all: bool, behind_ms: u64) -> Value {
-        json!({ "node": "b", "sending": is_sending, "told_all": told_all, "behind_ms": behind_ms, "send_error": null })
+    fn peer(is_sending: bool, told_all: bool, behind_ms: u64) -> PeerView {
+        PeerView {
+            node: "b".into(),
+            sending: is_sending,
+            told_all,
+            behind_ms,
+            ..PeerView::default()
+        }
     }
 
     #[test]

@@ -7,12 +7,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
+use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer};
 use signalbox_core::migration::{Migration, MigrationState, StepRecord, report};
 
-use super::show::{self, TableArgs};
+use super::show::{self, Column, TableArgs, TableRow};
 use super::{OutputFormat, client};
 use crate::sys::unix_ms;
+
+const PATH: &str = "/api/v1/migrations";
 
 /// Interval at which the progress of a migration is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -142,18 +145,13 @@ pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     let orders = [("pause", args.pause), ("resume", args.resume), ("abort", args.abort)];
     if let Some((order, id)) = orders.into_iter().find_map(|(order, id)| Some((order, id?))) {
         let path = format!("/api/v1/migrations/{id}/{order}");
-        let migration = parse(client::change(socket, &Method::POST, &path, None)?)?;
+        let migration = client::send::<MigrationAnswer>(socket, &Method::POST, &path, None::<&()>)?.migration;
         return print(&args, &migration, |migration| {
             format!("migration {id}: {}", describe(migration))
         });
     }
     let body = body(&args)?;
-    let begun = parse(client::change(
-        socket,
-        &Method::POST,
-        "/api/v1/migrations",
-        Some(&body),
-    )?)?;
+    let begun = client::send::<MigrationAnswer>(socket, &Method::POST, PATH, Some(&body))?.migration;
     if args.dry_run {
         return print(&args, &begun, plan_text);
     }
@@ -179,12 +177,15 @@ pub(super) fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
 fn print(args: &MigrateArgs, migration: &Migration, text: impl Fn(&Migration) -> String) -> anyhow::Result<ExitCode> {
     match args.table.show.output {
         OutputFormat::Table => show::print_text(&text(migration))?,
-        output => show::emit(&json!({ "migration": migration }), output)?,
+        output => {
+            let migration = migration.clone();
+            show::emit(&serde_json::to_value(MigrationAnswer { migration })?, output)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
+fn body(args: &MigrateArgs) -> anyhow::Result<MigrationBody> {
     let (Some(from), Some(to)) = (&args.from, &args.to) else {
         bail!("from where to where? For example: signalbox migrate app.example.com --from v1 --to v2");
     };
@@ -198,30 +199,26 @@ fn body(args: &MigrateArgs) -> anyhow::Result<Value> {
             bail!("{}: the file contains no names", path.display());
         }
     }
-    Ok(json!({
-        "from": from,
-        "to": to,
-        "names": names,
-        "namespaces": args.namespace,
-        "selectors": args.selector,
-        "all": args.all,
-        "testers": args.testers,
-        "steps": args.steps,
-        "hold": args.hold.as_secs(),
-        "max_errors": args.max_errors,
-        "max_latency": args.max_latency,
-        "min_samples": args.min_samples,
-        "only_here": args.only_here,
-        "dry_run": args.dry_run,
-    }))
-}
-
-fn parse(mut answer: Value) -> anyhow::Result<Migration> {
-    serde_json::from_value(answer["migration"].take()).context("the running signalbox has another version")
+    Ok(MigrationBody {
+        from: from.clone(),
+        to: to.clone(),
+        names,
+        namespaces: args.namespace.clone(),
+        selectors: args.selector.clone(),
+        all: args.all,
+        testers: args.testers.clone(),
+        steps: args.steps.clone(),
+        hold: args.hold.as_secs_f64(),
+        max_errors: args.max_errors,
+        max_latency: args.max_latency,
+        min_samples: args.min_samples,
+        only_here: args.only_here,
+        dry_run: args.dry_run,
+    })
 }
 
 fn migration(socket: &Path, id: u64) -> anyhow::Result<Migration> {
-    parse(client::get(socket, &format!("/api/v1/migrations/{id}"))?)
+    Ok(client::read::<MigrationAnswer>(socket, &format!("{PATH}/{id}"))?.migration)
 }
 
 /// Shows the progress of a migration until it has ended. A restarted signalbox continues it, so this waits for it.
@@ -333,35 +330,38 @@ fn plan_text(migration: &Migration) -> String {
 }
 
 fn list(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || client::get(&args.show.socket, "/api/v1/migrations");
-    show::print_table(args, ask, |answer, form| {
-        let all = answer["migrations"].as_array().into_iter().flatten();
-        // A balancer of another version may have a migration that this version cannot parse.
-        let all = all.filter_map(|one| serde_json::from_value(one.clone()).ok());
-        let rows: Vec<_> = all.map(|migration| row(&migration)).collect();
-        if rows.is_empty() {
+    show::print(PATH, args, |answer: &MigrationsAnswer, form| {
+        if answer.migrations.is_empty() {
             return "there has been no migration".to_owned();
         }
-        show::table("migrations", &json!({ "migrations": rows }), form)
+        show::rows(&answer.migrations, form)
     })
 }
 
-fn row(migration: &Migration) -> Value {
-    let faults = open_step(migration).map(faults);
-    json!({
-        "id": migration.id,
-        "names": migration.names.len(),
-        "from": migration.plan.from,
-        "to": migration.plan.to,
-        "state": state(migration),
-        "share": share(migration),
-        "note": notes(migration).into_iter().chain(faults).collect::<Vec<_>>().join("; "),
-    })
+impl TableRow for Migration {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("MIGRATION", |of| of.id.into()),
+        ("NAMES", |of| of.names.len().into()),
+        ("FROM", |of| (&of.plan.from).into()),
+        ("TO", |of| (&of.plan.to).into()),
+        ("STATE", |of| state(of).into()),
+        ("SHARE", |of| share(of).into()),
+        ("NOTE", |of| {
+            let faults = open_step(of).map(faults);
+            notes(of)
+                .into_iter()
+                .chain(faults)
+                .collect::<Vec<_>>()
+                .join("; ")
+                .into()
+        }),
+    ];
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::Value;
 
     use super::*;
 
@@ -372,7 +372,8 @@ mod tests {
     }
 
     fn of(line: &str) -> anyhow::Result<Value> {
-        body(&Line::try_parse_from(std::iter::once("migrate").chain(line.split(' ')))?.migrate)
+        let line = Line::try_parse_from(std::iter::once("migrate").chain(line.split(' ')))?;
+        Ok(serde_json::to_value(body(&line.migrate)?)?)
     }
 
     #[test]
@@ -381,12 +382,12 @@ mod tests {
         let named = json!(["a.test", "b.test"]);
         assert_eq!(
             (&body["names"], &body["steps"], &body["hold"]),
-            (&named, &json!([10, 100]), &json!(120))
+            (&named, &json!([10, 100]), &json!(120.0))
         );
         let body = of("--all --from v1 --to v2 --dry-run").unwrap();
         assert_eq!(
             (&body["all"], &body["dry_run"], &body["hold"]),
-            (&json!(true), &json!(true), &json!(60))
+            (&json!(true), &json!(true), &json!(60.0))
         );
         let body = of("a.test --from v1 --to v2 --testers 10.9.0.0/16,192.0.2.7").unwrap();
         assert_eq!(body["testers"], json!(["10.9.0.0/16", "192.0.2.7"]));

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use hyper::Method;
-use serde_json::{Value, json};
+use signalbox_api::rotations::{
+    Action, JobAnswer, JobView, PeerResult, Progress, RotationAnswer, RotationBody, RotationsAnswer,
+};
 
 use super::client;
 use super::client::SocketArgs;
 use super::show::{self, TableArgs};
 use crate::source::client::percent_encoded;
+
+const PATH: &str = "/api/v1/rotations";
 
 /// Interval at which the progress of a job is requested.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -86,27 +90,28 @@ pub(super) fn run(what: RotateCommand) -> anyhow::Result<ExitCode> {
             at,
         } => {
             let names = with_machines(names, &machine);
-            let mut body = json!({ "action": "out", "names": names, "force": force, "all_balancers": all_balancers });
-            if !reason.is_empty() {
-                body["reason"] = json!(reason);
-            }
-            if let Some(timeout) = timeout {
-                body["timeout"] = json!(timeout);
-            }
+            let body = RotationBody {
+                action: Action::Out,
+                names,
+                timeout,
+                force,
+                all_balancers,
+                reason,
+            };
             let answer = start(&at.socket, &body)?;
             if no_wait {
-                println!("job {}", answer["job"]["id"]);
+                println!("job {}", answer.job.id);
                 return Ok(ExitCode::SUCCESS);
             }
-            let mut code = wait(&at.socket, &path_of(&answer["job"]), answer["job"].clone())?;
-            for part in answer["balancers"].as_array().into_iter().flatten() {
-                let (Some(url), Some(id)) = (part["url"].as_str(), part["job"].as_u64()) else {
+            let path = format!("/api/v1/jobs/{}", answer.job.id);
+            let mut code = wait(&at.socket, &path, answer.job)?;
+            for PeerResult { url, job, .. } in &answer.balancers {
+                let Some(id) = job else {
                     continue;
                 };
                 println!("{url}:");
                 let path = format!("/api/v1/jobs/{id}/elsewhere?url={}", percent_encoded(url));
-                let job = client::change(&at.socket, &Method::GET, &path, None)?["job"].take();
-                let there = wait(&at.socket, &path, job)?;
+                let there = wait(&at.socket, &path, job_at(&at.socket, &path)?)?;
                 code = if there == ExitCode::SUCCESS { code } else { there };
             }
             Ok(code)
@@ -118,16 +123,25 @@ pub(super) fn run(what: RotateCommand) -> anyhow::Result<ExitCode> {
             at,
         } => {
             let names = with_machines(names, &machine);
-            let body = json!({ "action": "in", "names": names, "all_balancers": all_balancers });
-            let job = start(&at.socket, &body)?["job"].take();
-            println!("in rotation: {}", subjects(&job));
+            let body = RotationBody {
+                action: Action::In,
+                names,
+                all_balancers,
+                ..RotationBody::default()
+            };
+            println!("in rotation: {}", subjects(&start(&at.socket, &body)?.job));
             Ok(ExitCode::SUCCESS)
         }
-        RotateCommand::List(table) => show::print("rotations", "/api/v1/rotations", &table),
-        RotateCommand::Jobs(table) => show::print("jobs", "/api/v1/rotations", &table),
+        RotateCommand::List(table) => show::print(PATH, &table, |of: &RotationsAnswer, form| {
+            show::rows(&of.rotations, form)
+        }),
+        RotateCommand::Jobs(table) => {
+            show::print(PATH, &table, |of: &RotationsAnswer, form| show::rows(&of.jobs, form))
+        }
         RotateCommand::Cancel { job, at } => {
-            let answer = client::change(&at.socket, &Method::DELETE, &format!("/api/v1/jobs/{job}"), None)?;
-            println!("called off: {}", subjects(&answer["job"]));
+            let path = format!("/api/v1/jobs/{job}");
+            let answer: JobAnswer = client::send(&at.socket, &Method::DELETE, &path, None::<&()>)?;
+            println!("called off: {}", subjects(&answer.job));
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -139,62 +153,39 @@ fn with_machines(mut names: Vec<String>, machines: &[IpAddr]) -> Vec<String> {
     names
 }
 
-fn start(socket: &Path, body: &Value) -> anyhow::Result<Value> {
-    client::change(socket, &Method::POST, "/api/v1/rotations", Some(body))
+fn start(socket: &Path, body: &RotationBody) -> anyhow::Result<RotationAnswer> {
+    client::send(socket, &Method::POST, PATH, Some(body))
 }
 
-fn path_of(job: &Value) -> String {
-    format!("/api/v1/jobs/{}", job["id"])
+fn job_at(socket: &Path, path: &str) -> anyhow::Result<JobView> {
+    Ok(client::read::<JobAnswer>(socket, path)?.job)
 }
 
 /// Waits until no flow is left. Fails if another user cancels the job.
-fn wait(socket: &Path, path: &str, mut job: Value) -> anyhow::Result<ExitCode> {
+fn wait(socket: &Path, path: &str, mut job: JobView) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
-    while job["ended"].is_null() {
-        let waits: Vec<_> = job["waits_for"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(what, n)| format!("{what} {n}"))
-            .collect();
-        let text = format!(
-            "job {}: {} {}",
-            job["id"],
-            job["progress"].as_str().unwrap_or_default(),
-            waits.join(", ")
-        );
+    while job.ended.is_none() {
+        let waits: Vec<_> = job.waits_for.iter().map(|(what, n)| format!("{what} {n}")).collect();
+        let text = format!("job {}: {} {}", job.id, job.progress.as_str(), waits.join(", "));
         if text != said {
             eprintln!("{text}");
             said = text;
         }
         std::thread::sleep(PROGRESS_INTERVAL);
-        job = client::change(socket, &Method::GET, path, None)?["job"].take();
+        job = job_at(socket, path)?;
     }
-    let closed = job["closed_connections"].as_u64().unwrap_or_default();
-    match job["progress"].as_str() {
-        Some("cancelled") => {
-            println!("called off: {}", subjects(&job));
-            Ok(ExitCode::FAILURE)
+    let (all, closed) = (subjects(&job), job.closed_connections);
+    match job.progress {
+        Progress::Cancelled => {
+            println!("called off: {all}");
+            return Ok(ExitCode::FAILURE);
         }
-        _ if closed > 0 => {
-            println!(
-                "out of rotation: {}; {closed} connections were closed at the deadline",
-                subjects(&job)
-            );
-            Ok(ExitCode::SUCCESS)
-        }
-        _ => {
-            println!("out of rotation: {}", subjects(&job));
-            Ok(ExitCode::SUCCESS)
-        }
+        _ if closed > 0 => println!("out of rotation: {all}; {closed} connections were closed at the deadline"),
+        _ => println!("out of rotation: {all}"),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn subjects(job: &Value) -> String {
-    let all = job["subjects"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
-    all.collect::<Vec<_>>().join(" ")
+fn subjects(job: &JobView) -> String {
+    job.subjects.join(" ")
 }

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use hyper::Method;
 use ipnet::IpNet;
-use serde_json::{Value, json};
-use signalbox_core::model::shield;
+use signalbox_api::shield::{
+    DropView, DropsAnswer, GuardPrefixesAnswer, PrefixesAnswer, ShieldAnswer, ShieldExplanation,
+};
+use signalbox_core::model::shield::{self, PrefixEdit, Prefixes};
 
 use super::show::TableArgs;
 use super::{OutputFormat, client, show};
@@ -64,15 +66,22 @@ fn path(on: Option<&str>) -> String {
 
 pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Result<ExitCode> {
     let (socket, output) = (&args.show.socket, args.show.output);
-    let edit = |key: &str, which: &PrefixArgs| {
-        let body = json!({ key: which.prefixes, "force": which.force });
-        client::change(socket, &Method::POST, &path(which.on.as_deref()), Some(&body))
+    let send = |method: &Method, on: Option<&str>, edit: &PrefixEdit| {
+        client::change(socket, method, &path(on), Some(&serde_json::to_value(edit)?))
+    };
+    let edit = |which: PrefixArgs, place: fn(&mut PrefixEdit) -> &mut Vec<IpNet>| {
+        let mut edit = PrefixEdit {
+            force: which.force,
+            ..PrefixEdit::default()
+        };
+        *place(&mut edit) = which.prefixes;
+        send(&Method::POST, which.on.as_deref(), &edit)
     };
     let answer = match what {
         None => return guards(args),
-        Some(ShieldCommand::Deny(which)) => edit("deny", &which)?,
-        Some(ShieldCommand::Allow(which)) => edit("allow", &which)?,
-        Some(ShieldCommand::Forget(which)) => edit("forget", &which)?,
+        Some(ShieldCommand::Deny(which)) => edit(which, |edit| &mut edit.deny)?,
+        Some(ShieldCommand::Allow(which)) => edit(which, |edit| &mut edit.allow)?,
+        Some(ShieldCommand::Forget(which)) => edit(which, |edit| &mut edit.forget)?,
         Some(ShieldCommand::Load { file, on, force }) => {
             let text = std::fs::read_to_string(&file)
                 .map_err(|error| anyhow::anyhow!("reading {}: {error}", file.display()))?;
@@ -85,34 +94,43 @@ pub(super) fn run(what: Option<ShieldCommand>, args: &TableArgs) -> anyhow::Resu
                     deny.push(prefix);
                 }
             }
-            let body = json!({ "deny": deny, "force": force });
-            client::change(socket, &Method::PUT, &path(on.as_deref()), Some(&body))?
+            let edit = PrefixEdit {
+                deny,
+                force,
+                ..PrefixEdit::default()
+            };
+            send(&Method::PUT, on.as_deref(), &edit)?
         }
-        Some(ShieldCommand::List) => client::get(socket, "/api/v1/shield/prefixes")?,
+        Some(ShieldCommand::List) => {
+            let answer = client::get(socket, "/api/v1/shield/prefixes")?;
+            if output == OutputFormat::Table {
+                let named = client::decode::<PrefixesAnswer>(answer)?.prefixes;
+                show::print_text(&prefixes_text(
+                    named.iter().map(|(name, of)| (format!(" on {name}"), of)),
+                ))?;
+            } else {
+                show::emit(&answer, output)?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         Some(ShieldCommand::Explain { client }) => return explain(client, socket, output),
     };
     if output == OutputFormat::Table {
-        show::print_text(&prefixes_text(&answer["prefixes"]))?;
+        let of = client::decode::<GuardPrefixesAnswer>(answer)?.prefixes;
+        show::print_text(&prefixes_text([(String::new(), &of)]))?;
     } else {
         show::emit(&answer, output)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats prefixes: those of one listener or service, or all of them by name.
-fn prefixes_text(prefixes: &Value) -> String {
+/// Formats prefixes, each with the text after it.
+fn prefixes_text<'a>(all: impl IntoIterator<Item = (String, &'a Prefixes)>) -> String {
     let mut lines = Vec::new();
-    let mut add = |name: &str, of: &Value| {
-        for key in ["deny", "allow"] {
-            for prefix in of[key].as_array().into_iter().flatten().filter_map(Value::as_str) {
-                lines.push(format!("{key} {prefix}{name}"));
-            }
+    for (name, of) in all {
+        for (key, prefixes) in [("deny", &of.deny), ("allow", &of.allow)] {
+            lines.extend(prefixes.iter().map(|prefix| format!("{key} {prefix}{name}")));
         }
-    };
-    match prefixes.as_object() {
-        Some(one) if one.contains_key("deny") => add("", prefixes),
-        Some(named) => named.iter().for_each(|(name, of)| add(&format!(" on {name}"), of)),
-        None => {}
     }
     if lines.is_empty() {
         "nothing is denied or allowed here".to_owned()
@@ -122,12 +140,9 @@ fn prefixes_text(prefixes: &Value) -> String {
 }
 
 fn guards(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || client::get(&args.show.socket, "/api/v1/shield");
-    show::print_table(args, ask, |answer, form| {
-        let lines: Vec<Value> = answer["guards"].as_array().into_iter().flatten().map(line).collect();
-        let problems = answer["troubles"].as_array().into_iter().flatten();
-        let problems = problems.map(|problem| format!("! {}", problem.as_str().unwrap_or_default()));
-        form.with_notes(show::table("guards", &json!({ "guards": lines }), form), problems)
+    show::print("/api/v1/shield", args, |answer: &ShieldAnswer, form| {
+        let problems = answer.troubles.iter().map(|problem| format!("! {problem}"));
+        form.with_notes(show::rows(&answer.guards, form), problems)
     })
 }
 
@@ -140,35 +155,19 @@ fn explain(client: std::net::IpAddr, socket: &Path, output: OutputFormat) -> any
         show::emit(&answer, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    for guard in answer["guards"].as_array().into_iter().flatten() {
-        let (kind, name, shield) = (text(&guard["kind"]), text(&guard["name"]), &guard["shield"]);
-        show::print_text(&format!(
-            "{kind} {name}: {}: {}",
-            text(&shield["verdict"]),
-            text(&shield["reason"])
-        ))?;
+    for guard in client::decode::<ShieldExplanation>(answer)?.guards {
+        let (kind, name, shield) = (guard.kind.as_str(), &guard.name, &guard.shield);
+        show::print_text(&format!("{kind} {name}: {}: {}", shield.verdict, shield.reason))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(guard: &Value) -> Value {
-    let mut line = guard.clone();
-    if let (Some(line), Some(decisions)) = (line.as_object_mut(), guard["decisions"].as_object()) {
-        line.extend(decisions.clone());
-    }
-    line
-}
-
 /// Prints samples of dropped packets: the latest ones, or new ones as they arrive.
 pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: OutputFormat) -> anyhow::Result<ExitCode> {
-    let print = |drop: &Value| match output {
-        OutputFormat::Table => show::print_text(&dropped(drop)),
-        _ => show::print_text(&drop.to_string()),
-    };
     if follow {
         client::events(socket, "/api/v1/drops/follow", |kind, data| match kind {
-            "drop" => print(&serde_json::from_str(data).unwrap_or_default()),
+            "drop" if output == OutputFormat::Table => show::print_text(&dropped(&serde_json::from_str(data)?)),
+            "drop" => show::print_text(data),
             "missed" => show::print_text(&format!("({data} were missed)")),
             _ => Ok(()),
         })?;
@@ -176,8 +175,8 @@ pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: OutputFor
     }
     let answer = client::get(socket, &format!("/api/v1/drops?limit={limit}"))?;
     if output == OutputFormat::Table {
-        for drop in answer["drops"].as_array().into_iter().flatten() {
-            print(drop)?;
+        for drop in &client::decode::<DropsAnswer>(answer)?.drops {
+            show::print_text(&dropped(drop))?;
         }
     } else {
         show::emit(&answer, output)?;
@@ -185,23 +184,17 @@ pub(super) fn drops(follow: bool, limit: usize, socket: &Path, output: OutputFor
     Ok(ExitCode::SUCCESS)
 }
 
-fn dropped(drop: &Value) -> String {
-    let text = |key: &str| drop[key].as_str().unwrap_or("-");
-    let seconds = drop["time_ms"].as_u64().unwrap_or(0);
+fn dropped(drop: &DropView) -> String {
+    let guard = if drop.guard.is_empty() { "no guard" } else { &drop.guard };
     format!(
-        "{}.{:03} {:<11} {} {} > {} {} {} bytes, {}",
-        seconds / 1000,
-        seconds % 1000,
-        text("reason"),
-        text("protocol"),
-        text("source"),
-        text("destination"),
-        text("flags"),
-        drop["bytes"],
-        if text("guard").is_empty() {
-            "no guard"
-        } else {
-            text("guard")
-        },
+        "{}.{:03} {:<11} {} {} > {} {} {} bytes, {guard}",
+        drop.time_ms / 1000,
+        drop.time_ms % 1000,
+        drop.reason,
+        drop.protocol,
+        drop.source,
+        drop.destination,
+        drop.flags,
+        drop.bytes,
     )
 }

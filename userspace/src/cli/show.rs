@@ -11,10 +11,17 @@ use std::time::Duration;
 
 use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use jiff::Zoned;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use signalbox_api::status::StatusAnswer;
 
-use self::cell::cell;
-use self::columns::columns;
+pub use self::cell::ShownCell;
+pub(super) use self::cell::bytes;
+use self::cell::{reloaded, value_text};
+pub use self::columns::Column;
+pub use self::columns::TableRow;
 use self::fit::{ColumnNeed, fit, shortened};
 use super::{OutputFormat, ShowArgs, client};
 
@@ -74,27 +81,31 @@ impl TableForm {
     }
 }
 
-/// Requests a path and prints the answer.
-pub(super) fn print(what: &str, path: &str, args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let ask = || client::get(&args.show.socket, path);
-    print_table(args, ask, |answer, form| table(what, answer, form))
+/// Requests a path and prints the answer, in the form of `text` or as a document.
+pub(super) fn print<T: DeserializeOwned>(
+    path: &str,
+    args: &TableArgs,
+    text: impl Fn(&T, TableForm) -> String,
+) -> anyhow::Result<ExitCode> {
+    print_table(args, || client::get(&args.show.socket, path), text)
 }
 
 /// Prints an answer as JSON or YAML, or in the form of `text`, which `--watch` repeats.
-pub(super) fn print_table(
+pub(super) fn print_table<T: DeserializeOwned>(
     args: &TableArgs,
     ask: impl Fn() -> anyhow::Result<Value>,
-    text: impl Fn(&Value, TableForm) -> String,
+    text: impl Fn(&T, TableForm) -> String,
 ) -> anyhow::Result<ExitCode> {
     let form = || TableForm::of_output().with_headers(!args.no_headers);
+    let table = || Ok(text(&client::decode(ask()?)?, form()));
     match (args.show.output, args.watch) {
-        (OutputFormat::Table, Some(interval)) => terminal::repeat(interval, || Ok(text(&ask()?, form()))),
+        (OutputFormat::Table, Some(interval)) => terminal::repeat(interval, table),
         (_, Some(_)) => bail!(
             "--watch repeats tables only: leave --output out, or run the command again for each \
                                document"
         ),
         (OutputFormat::Table, None) => {
-            print_text(&text(&ask()?, form()))?;
+            print_text(&table()?)?;
             Ok(ExitCode::SUCCESS)
         }
         (output, None) => {
@@ -120,55 +131,32 @@ pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A field of an object, for a table.
-pub(super) struct ShownField<'a> {
-    pub(super) title: &'static str,
-    pub(super) value: &'a Value,
-    pub(super) text: String,
-}
-
-/// Returns the fields of an object that its kind of table shows.
-pub(super) fn fields<'a>(what: &str, row: &'a Value) -> impl Iterator<Item = ShownField<'a>> {
-    columns(what).iter().map(move |(title, key)| {
-        let value = row.get(key).unwrap_or(&Value::Null);
-        ShownField {
-            title,
-            value,
-            text: cell(key, value, row),
-        }
-    })
-}
-
-/// Formats an answer as a table.
+/// Formats rows as a table.
 #[must_use]
-pub fn table(what: &str, answer: &Value, form: TableForm) -> String {
-    if what == "status" {
-        return status(answer, form);
-    }
-    let columns = columns(what);
-    let rows = answer
-        .get(what)
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let texts: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| fields(what, row).map(|field| field.text).collect())
-        .collect();
-    let needs = needs(columns, rows, &texts, form);
+pub fn rows<R: TableRow>(rows: &[R], form: TableForm) -> String {
+    some_rows(rows, rows.len(), form)
+}
+
+/// Formats some of `total` rows as a table.
+pub(super) fn some_rows<R: TableRow>(rows: &[R], total: usize, form: TableForm) -> String {
+    let titles: Vec<_> = R::COLUMNS.iter().map(|(title, _)| *title).collect();
+    let cells = |row: &R| R::COLUMNS.iter().map(|(_, cell)| cell(row)).collect();
+    let cells: Vec<Vec<ShownCell>> = rows.iter().map(cells).collect();
+    let needs = needs(&titles, &cells, form);
     let widths = fit(&needs, form.width.unwrap_or(usize::MAX));
     let mut shown = Table::new();
     shown.load_style(presets::NOTHING);
-    let kept = |row: Vec<String>| {
-        let cells = row.into_iter().zip(&widths);
+    let kept = |row: &mut dyn Iterator<Item = &str>| {
+        let cells = row.zip(&widths);
         cells
-            .filter_map(|(text, width)| Some(shortened(&text, (*width)?)))
+            .filter_map(|(text, width)| Some(shortened(text, (*width)?)))
             .collect::<Vec<_>>()
     };
     if form.has_headers {
-        shown.set_header(kept(columns.iter().map(|(title, _)| (*title).to_owned()).collect()));
+        shown.set_header(kept(&mut titles.iter().copied()));
     }
-    for row in texts {
-        shown.add_row(kept(row));
+    for row in &cells {
+        shown.add_row(kept(&mut row.iter().map(|cell| cell.text.as_str())));
     }
     let in_sight = needs.iter().zip(&widths).filter(|(_, width)| width.is_some());
     for (index, (need, _)) in in_sight.enumerate() {
@@ -176,46 +164,38 @@ pub fn table(what: &str, answer: &Value, form: TableForm) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let left_out = columns.iter().zip(&widths).filter(|(_, width)| width.is_none());
-    let titles: Vec<_> = left_out.map(|((title, _), _)| *title).collect();
+    let left_out = titles.iter().zip(&widths).filter(|(_, width)| width.is_none());
+    let left_out: Vec<_> = left_out.map(|(title, _)| *title).collect();
     let mut notes = Vec::new();
-    if !titles.is_empty() {
-        notes.push(format!("no room for {}; `| cat` shows all columns", titles.join(", ")));
+    if !left_out.is_empty() {
+        notes.push(format!(
+            "no room for {}; `| cat` shows all columns",
+            left_out.join(", ")
+        ));
     }
-    if let Some(total) = answer
-        .get("total")
-        .and_then(Value::as_u64)
-        .filter(|total| *total > rows.len() as u64)
-    {
+    if total > rows.len() {
         notes.push(format!("{} of {total}; --limit shows more", rows.len()));
     }
     form.with_notes(without_trailing_blanks(&shown), notes)
 }
 
 /// Returns the width that each column needs.
-fn needs(
-    columns: &[(&'static str, &'static str)],
-    rows: &[Value],
-    texts: &[Vec<String>],
-    form: TableForm,
-) -> Vec<ColumnNeed> {
-    let is_numeric = |key: &str| rows.iter().any(|row| row.get(key).is_some_and(Value::is_number));
-    let need = |(at, (title, key)): (usize, &(&str, &'static str))| {
-        let cells = || texts.iter().filter_map(|row| row.get(at));
-        let widest = cells().map(|text| text.chars().count()).max().unwrap_or(0);
-        let title = if form.has_headers { title.len() } else { 0 };
+fn needs(titles: &[&'static str], rows: &[Vec<ShownCell>], form: TableForm) -> Vec<ColumnNeed> {
+    let need = |(at, title): (usize, &&'static str)| {
+        let cells = || rows.iter().filter_map(|row| row.get(at));
+        let widest = cells().map(|cell| cell.text.chars().count()).max().unwrap_or(0);
         ColumnNeed {
-            width: widest.max(title),
-            is_text: !is_numeric(key),
-            is_empty: cells().all(|text| text == "-" || text.is_empty()),
-            key,
+            width: widest.max(if form.has_headers { title.len() } else { 0 }),
+            is_text: cells().all(|cell| cell.number.is_none()),
+            is_empty: cells().all(|cell| cell.text == "-" || cell.text.is_empty()),
+            title,
         }
     };
-    columns.iter().enumerate().map(need).collect()
+    titles.iter().enumerate().map(need).collect()
 }
 
 /// Formats the status: one line per field, with long values continued below.
-fn status(answer: &Value, form: TableForm) -> String {
+pub(super) fn status(answer: &Value, form: TableForm) -> String {
     let mut shown = Table::new();
     shown.load_style(presets::NOTHING);
     if let Some(width) = form.width.and_then(|width| u16::try_from(width).ok()) {
@@ -223,10 +203,14 @@ fn status(answer: &Value, form: TableForm) -> String {
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(width);
     }
+    let typed = StatusAnswer::deserialize(answer).unwrap_or_default();
+    let reload = typed.last_reload.map(|reload| reloaded(&reload, &Zoned::now()));
     for (name, value) in answer.as_object().into_iter().flatten() {
-        if name != "apiVersion" {
-            shown.add_row([name.clone(), cell(name, value, answer)]);
-        }
+        match &reload {
+            _ if name == "apiVersion" => continue,
+            Some(reload) if name == "last_reload" => shown.add_row([name, reload]),
+            _ => shown.add_row([name, &value_text(value)]),
+        };
     }
     without_trailing_blanks(&shown)
 }
@@ -240,8 +224,15 @@ fn without_trailing_blanks(table: &Table) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::cell::{age_of, reloaded};
+    use signalbox_api::hosts::HostStatus;
+    use signalbox_api::sources::SourceView;
+
+    use super::cell::age_of;
     use super::*;
+
+    fn parsed<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
 
     const WHOLE: TableForm = TableForm {
         width: None,
@@ -251,8 +242,8 @@ mod tests {
     #[test]
     fn a_long_error_does_not_make_the_table_wide() {
         let error = "the API server of /etc/signalbox/east.kubeconfig cannot be reached: ".repeat(6);
-        let answer = json!({ "sources": [{ "name": "kube:east", "connected": false, "last_error": error }] });
-        let text = table("sources", &answer, WHOLE);
+        let source = json!({ "name": "kube:east", "kind": "kubernetes", "connected": false, "last_error": error });
+        let text = rows(&[parsed::<SourceView>(source)], WHOLE);
         let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
         assert!(
             widest < 180 && text.contains("east.kubeconfig") && text.contains("..."),
@@ -268,15 +259,15 @@ mod tests {
             .unwrap()
             .to_zoned(zone);
         assert_eq!(
-            reloaded(&reload, &now),
+            reloaded(&parsed(reload.clone()), &now),
             "ok, by SIGHUP, 2026-11-22 14:46:44 +02:00 (1h 2m ago)"
         );
         let refused = json!({ "ok": false, "source": "API", "at": 1_795_355_320, "error": "no such cluster" });
         assert_eq!(
-            reloaded(&refused, &now),
+            reloaded(&parsed(refused), &now),
             "refused, by API, 2026-11-22 15:48:40 +02:00 (7s ago): no such cluster"
         );
-        assert!(cell("last_reload", &reload, &Value::Null).contains(" ago)"));
+        assert!(status(&json!({ "last_reload": reload }), WHOLE).contains(" ago)"));
         assert_eq!(
             (age_of(0), age_of(59), age_of(90_000)),
             ("0s".into(), "59s".into(), "1d 1h".into())
@@ -285,14 +276,13 @@ mod tests {
 
     #[test]
     fn hosts_are_shown_with_their_true_state() {
-        let answer = json!({ "hosts": [
+        let host = json!(
             { "cluster": "east", "name": "e1", "address": "10.2.0.2", "health": "healthy", "ejected": true, "draining": false,
               "weight": 1, "active_connections": 2, "total_connections": 3, "refused_connections": 0,
-              "bytes_in": 1536, "bytes_out": 5, "tls_fault": "its certificate has expired", "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } },
-        ] });
-        let text = table("hosts", &answer, WHOLE);
+              "bytes_in": 1536, "bytes_out": 5, "tls_fault": "its certificate has expired", "last_check": { "ok": true, "detail": "HTTP 200", "seconds": 0.1 } });
+        let text = rows(&[parsed::<HostStatus>(host)], WHOLE);
         for expected in [
-            "healthy, ejected",
+            "  ejected",
             "1.5 KiB",
             "5 B",
             "HTTP 200; TLS: its certificate has expired",
@@ -301,14 +291,14 @@ mod tests {
         }
     }
 
-    fn hosts() -> Value {
+    fn hosts() -> [HostStatus; 2] {
         let host = |name: &str, health: &str| {
             json!({ "cluster": "east", "name": name, "address": "10.77.1.11", "health": health, "ejected": false,
                 "draining": false, "subset": null, "weight": 1, "active_connections": 2, "total_connections": 3,
                 "refused_connections": 0, "bytes_in": 1536, "bytes_out": 5, "last_check": { "detail": "connected" },
                 "checked_by": "TCP connect on port 443; HTTP on port 1936: connect to it: Connection refused" })
         };
-        json!({ "hosts": [host("east-1", "healthy"), host("east-2", "unhealthy")] })
+        [host("east-1", "healthy"), host("east-2", "unhealthy")].map(parsed)
     }
 
     #[test]
@@ -317,7 +307,7 @@ mod tests {
             width: Some(80),
             ..WHOLE
         };
-        let text = table("hosts", &hosts(), form);
+        let text = rows(&hosts(), form);
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 80, "{widest}:\n{text}");
         assert!(
@@ -328,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_table_that_is_piped_is_whole_without_blanks_at_line_ends() {
-        let text = table("hosts", &hosts(), WHOLE);
+        let text = rows(&hosts(), WHOLE);
         assert!(
             text.contains("Connection refused") && !text.contains("no room"),
             "{text}"
@@ -338,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_healthy_host_s_check_does_not_read_like_a_fault() {
-        let text = table("hosts", &hosts(), WHOLE);
+        let text = rows(&hosts(), WHOLE);
         let line = text.lines().find(|line| line.contains("east-1")).unwrap();
         assert!(line.ends_with("TCP connect on port 443"), "{line}");
     }
@@ -349,7 +339,7 @@ mod tests {
             width: Some(60),
             has_headers: false,
         };
-        let text = table("hosts", &hosts(), form);
+        let text = rows(&hosts(), form);
         assert_eq!(text.lines().count(), 2, "{text}");
     }
 
@@ -357,8 +347,7 @@ mod tests {
     fn a_long_status_goes_on_below_its_name() {
         let answer =
             json!({ "apiVersion": "v1", "not_ready": ["the cluster east has no host that takes connections"] });
-        let text = table(
-            "status",
+        let text = status(
             &answer,
             TableForm {
                 width: Some(40),

@@ -1,12 +1,11 @@
 //! `signalbox weight`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use hyper::Method;
-use serde_json::{Value, json};
+use signalbox_api::weights::{ChangesAnswer, Shares, SharesByKey, WeightsRequest};
 
 use super::show::{self, TableForm};
 use super::{OutputFormat, ShowArgs, client};
@@ -43,26 +42,29 @@ pub(super) struct WeightArgs {
     show: ShowArgs,
 }
 
-/// Clusters and their weights.
-type Clusters = BTreeMap<String, u32>;
-
 pub(super) fn run(weight: &WeightArgs) -> anyhow::Result<ExitCode> {
     let body = body(weight)?;
+    let body = serde_json::to_value(&body)?;
     let answer = client::change(&weight.show.socket, &Method::PUT, "/api/v1/weights", Some(&body))?;
     if weight.show.output != OutputFormat::Table {
         show::emit(&answer, weight.show.output)?;
-    } else if !weight.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !weight.dry_run {
         println!("the weights are in force");
-    } else if answer["changes"].as_array().is_none_or(Vec::is_empty) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let changes = client::decode::<ChangesAnswer>(answer)?.changes;
+    if changes.is_empty() {
         println!("nothing would change");
     } else {
         let form = TableForm::of_output().with_headers(!weight.no_headers);
-        show::print_text(&show::table("changes", &answer, form))?;
+        show::print_text(&show::rows(&changes, form))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
+fn body(weight: &WeightArgs) -> anyhow::Result<WeightsRequest> {
     let (names, clusters) = words(weight.words.iter().map(String::as_str))?;
     let has_names = !(names.is_empty() && weight.namespace.is_empty() && weight.selector.is_empty());
     if weight.clear && !clusters.is_empty() {
@@ -75,7 +77,7 @@ fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
         bail!("which names? For example: signalbox weight app.example.com east=20 west=80");
     }
     let set = (!weight.clear).then_some(clusters);
-    let mut routes: BTreeMap<String, Option<Clusters>> = BTreeMap::new();
+    let mut routes = SharesByKey::new();
     if let Some(path) = &weight.file {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         for (number, line) in (1..).zip(text.lines()) {
@@ -99,24 +101,19 @@ fn body(weight: &WeightArgs) -> anyhow::Result<Value> {
         }
     }
     routes.extend(names.into_iter().map(|name| (name, set.clone())));
-    let each = |groups: &[String]| {
-        groups
-            .iter()
-            .map(|group| (group.clone(), json!(set)))
-            .collect::<Value>()
-    };
-    Ok(json!({
-        "routes": routes,
-        "namespaces": each(&weight.namespace),
-        "selectors": each(&weight.selector),
-        "dry_run": weight.dry_run,
-        "force": weight.force,
-    }))
+    let each = |groups: &[String]| groups.iter().map(|group| (group.clone(), set.clone())).collect();
+    Ok(WeightsRequest {
+        routes,
+        namespaces: each(&weight.namespace),
+        selectors: each(&weight.selector),
+        dry_run: weight.dry_run,
+        force: weight.force,
+    })
 }
 
 /// Splits words into names, and clusters with their weights.
-fn words<'a>(words: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<String>, Clusters)> {
-    let (mut names, mut clusters) = (Vec::new(), Clusters::new());
+fn words<'a>(words: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<String>, Shares)> {
+    let (mut names, mut clusters) = (Vec::new(), Shares::new());
     for word in words {
         let Some((cluster, number)) = word.split_once('=') else {
             names.push(word.to_owned());
@@ -134,6 +131,7 @@ fn words<'a>(words: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<String
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -144,7 +142,8 @@ mod tests {
     }
 
     fn of(line: &str) -> anyhow::Result<Value> {
-        body(&Line::try_parse_from(std::iter::once("weight").chain(line.split(' ')))?.weight)
+        let line = Line::try_parse_from(std::iter::once("weight").chain(line.split(' ')))?;
+        Ok(serde_json::to_value(body(&line.weight)?)?)
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use signalbox_api::flows::FlowView;
 use signalbox_common::cut::flow::{CutFlow, FIN_SEEN, HANDED_OFF, IS_REPLICA, LAST_REQUEST, state};
 use signalbox_core::model::Tier;
 
 use crate::datapath::cut::gc::idle_for;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::flow::{FlowFilter, FlowView};
+use crate::datapath::flow::FlowFilter;
 use crate::kernel::Cut;
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
@@ -76,15 +77,16 @@ fn view(
         route,
         cluster: cluster.to_owned(),
         host: host.to_owned(),
-        tier: Tier::Cut.as_str(),
+        tier: Tier::Cut.as_str().into(),
         tier_reason: match (flow.idle_limit().is_some(), ways[0].flags & LAST_REQUEST != 0) {
             (true, true) => "long answer",
             (true, false) => "cut late",
             (false, true) => "last request",
             (false, false) => "fit for it",
-        },
-        not_cut: "",
-        state: state_name(flow),
+        }
+        .into(),
+        not_cut: "".into(),
+        state: state_name(flow).into(),
         age_seconds: duration_between(flow.started, now).as_secs_f64(),
         idle_seconds: idle_for(flow, now).as_secs_f64(),
         bytes_in: ways[0].bytes,

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use signalbox_api::hosts::LastCheck;
 use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::Model;
 use signalbox_core::model::shield::Prefixes;
@@ -17,11 +18,11 @@ use super::store::persistent_state::ConfigOverride;
 use crate::datapath::accept::StopMode;
 use crate::source::DiscoveryUpdate;
 use crate::source::routing_spi::PendingRotation;
-use crate::state::{CheckResult, HostState};
+use crate::state::HostState;
 
 /// Event for the store.
 pub enum StoreEvent {
-    Checked(Arc<HostState>, CheckResult),
+    Checked(Arc<HostState>, LastCheck),
     /// A new configuration, and its origin.
     Apply(Box<Configuration>, oneshot::Sender<Result<Applied, String>>),
     /// New weights of routes, by name: (cluster, weight).

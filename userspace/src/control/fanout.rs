@@ -1,20 +1,11 @@
 //! Rotations on every balancer of a set. Successful when all have done them.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use signalbox_api::rotations::{JobAnswer, PeerResult, RotationBody};
 
 use crate::control::Control;
 use crate::control::rotation_jobs::{Job, RotateError, RotationRequest};
 use crate::source::client::{ApiClient, ClientError};
-
-/// Result of a rotation on another balancer.
-#[derive(Clone, Debug, Serialize)]
-pub struct PeerResult {
-    pub url: String,
-    /// Number of the job on that balancer.
-    pub job: Option<u64>,
-    pub error: Option<String>,
-}
 
 impl Control {
     /// Rotates on all other balancers, then on this one, and returns the result of each.
@@ -25,20 +16,20 @@ impl Control {
         &self,
         request: RotationRequest,
     ) -> (Result<Job, RotateError>, Vec<PeerResult>) {
-        let mut body = json!({ "action": request.action, "names": request.names, "force": request.force });
-        if let Some(timeout) = request.timeout {
-            body["timeout"] = json!(timeout.as_secs_f64());
-        }
-        // Sent only if given: a balancer of an earlier version does not know the key.
-        if !request.reason.is_empty() {
-            body["reason"] = json!(request.reason);
-        }
+        let body = RotationBody {
+            action: request.action,
+            names: request.names.clone(),
+            timeout: request.timeout.map(|timeout| timeout.as_secs_f64()),
+            force: request.force,
+            all_balancers: false,
+            reason: request.reason.clone(),
+        };
         let balancers = self.shared.snapshot.load().model.balancers.clone();
         // All balancers are asked at the same time, because each may be slow.
         let asked: Vec<_> = balancers
             .into_iter()
             .map(|balancer| {
-                let (url, body) = (balancer.url.clone(), body.to_string());
+                let (url, body) = (balancer.url.clone(), serde_json::to_string(&body).unwrap_or_default());
                 let asking = async move {
                     ApiClient::Balancer(balancer)
                         .ask(hyper::Method::POST, "/api/v1/rotations", Some(body))
@@ -50,10 +41,9 @@ impl Control {
         let mut parts = Vec::new();
         for (url, asking) in asked {
             let outcome = match asking.await {
-                Ok(Ok(answer)) => match answer["job"]["id"].as_u64() {
-                    Some(job) => Ok(job),
-                    None => Err(format!("{url} answers, but not as a signalbox does")),
-                },
+                Ok(Ok(answer)) => serde_json::from_value::<JobAnswer>(answer)
+                    .map(|answer| answer.job.id)
+                    .map_err(|_| format!("{url} answers, but not as a signalbox does")),
                 Ok(Err(error)) => Err(crate::sys::error_chain(&error)),
                 Err(error) => Err(error.to_string()),
             };

@@ -1,19 +1,9 @@
 //! Configured features that are not active: they are logged and shown, so that operators do not rely on them.
 
-use serde::Serialize;
+use signalbox_api::status::MissingFeature;
 use signalbox_core::model::Tier;
 
 use crate::control::Control;
-
-/// A configured feature that is not active.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MissingFeature {
-    pub feature: &'static str,
-    /// The reason, and how to fix it if that is possible.
-    pub why: String,
-    /// True if this balancer is not ready without the feature.
-    pub is_required: bool,
-}
 
 impl Control {
     /// Returns all features that are missing now.
@@ -21,12 +11,12 @@ impl Control {
     pub fn missing_features(&self) -> Vec<MissingFeature> {
         let snapshot = self.shared.snapshot.load();
         let services = self.services.services_problem().map(|why| MissingFeature {
-            feature: "services",
+            feature: "services".into(),
             why,
             is_required: true,
         });
         let shield = self.services.shield_problem().map(|why| MissingFeature {
-            feature: "shield",
+            feature: "shield".into(),
             why,
             is_required: snapshot.model.shield.required,
         });
@@ -40,7 +30,7 @@ impl Control {
             .and_then(|listener| {
                 let why = self.facts.sockmap.as_ref()?;
                 Some(MissingFeature {
-                    feature: "sockmap",
+                    feature: "sockmap".into(),
                     why: format!("listener {} demands it: {why}", listener.name),
                     // Connections of the listener are still carried, by splice and copy.
                     is_required: false,
@@ -48,14 +38,14 @@ impl Control {
             });
         let kernel_peek = self.kernel_peek.as_ref().and_then(|kernel_peek| kernel_peek.problem());
         let kernel_peek = kernel_peek.map(|why| MissingFeature {
-            feature: "kernel_peek",
+            feature: "kernel_peek".into(),
             why,
             // Connections of `peek: auto` are served by sockets.
             is_required: false,
         });
         let foreign = self.shared.foreign_programs.load();
         let foreign = (!foreign.is_empty()).then(|| MissingFeature {
-            feature: "first_place",
+            feature: "first_place".into(),
             why: format!(
                 "programs of others see packets before ours, and may take them: {}; have them attached after ours, or say \
                  by `datapath` what is to go by sockets",

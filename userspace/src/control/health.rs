@@ -7,6 +7,7 @@ mod udp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use signalbox_api::hosts::LastCheck;
 use signalbox_common::hash;
 use signalbox_core::health::Hysteresis;
 use signalbox_core::model::{HealthCheck, Host};
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::control::event::StoreEvent;
-use crate::state::{CheckResult, HostState};
+use crate::state::HostState;
 
 /// Delay after a request for a recheck, so that many failed connections lead to one check.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,11 +47,11 @@ pub fn spawn(
                 // The store counts too, and decides. This count only sets the interval.
                 counted.observe(ok, check.rise, check.fall);
                 let seconds = began.elapsed().as_secs_f64();
-                let result = CheckResult {
+                let result = LastCheck {
                     ok,
                     detail,
-                    asked: verdict.description,
-                    seconds,
+                    asked: Some(verdict.description),
+                    seconds: Some(seconds),
                 };
                 if events.send(StoreEvent::Checked(Arc::clone(&state), result)).is_err() {
                     return;

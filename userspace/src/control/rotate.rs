@@ -1,10 +1,9 @@
 //! Runs rotations: waits for flows to end normally until a job's deadline, then closes the remaining ones.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use signalbox_api::rotations::JobView;
 use signalbox_core::rotation::{Subject, covers};
 use tokio::sync::oneshot;
 
@@ -196,7 +195,7 @@ impl Control {
     }
 
     /// Returns a job in the API's form.
-    pub async fn job_view(&self, job: &Job) -> Value {
+    pub async fn job_view(&self, job: &Job) -> JobView {
         let mut remaining = if job.ended.is_none() {
             self.remaining(&job.subjects, job.started).await
         } else {
@@ -205,19 +204,18 @@ impl Control {
         remaining.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
         let left: u64 = remaining.iter().map(|(_, n)| u64::from(*n)).sum();
         remaining.truncate(MAX_NAMED_HOSTS);
-        let waits: BTreeMap<_, _> = remaining.into_iter().collect();
         let seconds = |ms: u64| ms as f64 / 1000.0;
-        json!({
-            "id": job.id,
-            "action": job.action,
-            "subjects": job.subjects.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "progress": job.progress,
-            "started": seconds(job.started),
-            "deadline": seconds(job.deadline),
-            "ended": job.ended.map(seconds),
-            "remaining_connections": left,
-            "waits_for": waits,
-            "closed_connections": job.closed,
-        })
+        JobView {
+            id: job.id,
+            action: job.action,
+            subjects: job.subjects.iter().map(ToString::to_string).collect(),
+            progress: job.progress,
+            started: seconds(job.started),
+            deadline: seconds(job.deadline),
+            ended: job.ended.map(seconds),
+            remaining_connections: left,
+            waits_for: remaining.into_iter().collect(),
+            closed_connections: job.closed,
+        }
     }
 }

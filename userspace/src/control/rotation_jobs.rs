@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+pub use signalbox_api::rotations::{Action, Progress};
 use signalbox_core::rotation::Subject;
 
 use crate::sys::unix_ms;
@@ -18,39 +19,6 @@ const MAX_ENDED_JOBS: usize = 200;
 
 /// Maximum number of characters of an operator's reason.
 pub const MAX_REASON_CHARS: usize = 200;
-
-/// Direction of a rotation: out, or in again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    Out,
-    In,
-}
-
-impl Action {
-    /// Returns the action's name in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Out => "out",
-            Self::In => "in",
-        }
-    }
-}
-
-/// Progress of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Progress {
-    /// Established flows continue until the deadline.
-    Draining,
-    /// The deadline has passed, and the remaining flows are being closed.
-    Closing,
-    /// No flow is left.
-    Done,
-    /// An operator has cancelled the job: its subjects are back in rotation.
-    Cancelled,
-}
 
 /// A job that carries out a rotation.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use serde::Serialize;
+use signalbox_api::flows::FlowView;
 use signalbox_core::model::Tier;
 use signalbox_core::rotation::{Subject, covers};
 use tokio::sync::Notify;
@@ -153,7 +153,7 @@ impl FlowList {
     pub fn list(&self, filter: &FlowFilter) -> (usize, Vec<FlowView>) {
         let all = self.all.borrow();
         let matching = || all.values().filter(|flow| filter.matches(flow));
-        let mut views: Vec<_> = matching().take(filter.limit).map(|flow| FlowView::new(flow)).collect();
+        let mut views: Vec<_> = matching().take(filter.limit).map(|flow| view(flow)).collect();
         views.sort_by_key(|view| view.id);
         (matching().count(), views)
     }
@@ -216,56 +216,27 @@ impl FlowFilter {
     }
 }
 
-/// A flow as the admin API shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct FlowView {
-    pub id: u64,
-    pub client: SocketAddr,
-    pub local: SocketAddr,
-    pub backend: SocketAddr,
-    pub listener: String,
-    pub route: Option<String>,
-    pub cluster: String,
-    pub host: String,
-    /// Local address of leg B, if known without a system call.
-    pub leg_b_local: Option<SocketAddr>,
-    pub tier: &'static str,
-    /// Reason why the flow is on this tier.
-    pub tier_reason: &'static str,
-    /// Reason why the flow was not cut; empty if it was.
-    pub not_cut: &'static str,
-    pub state: &'static str,
-    pub age_seconds: f64,
-    pub idle_seconds: f64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    /// Packets forwarded. A super-packet (GRO/GSO) counts as one. `None` on all tiers except `cut`.
-    pub packets_in: Option<u64>,
-    pub packets_out: Option<u64>,
-}
-
-impl FlowView {
-    fn new(flow: &Flow) -> Self {
-        Self {
-            id: flow.id,
-            client: flow.context.client,
-            local: flow.context.local,
-            backend: flow.context.backend,
-            listener: flow.context.listener.name.clone(),
-            route: flow.context.route.as_deref().map(str::to_owned),
-            cluster: flow.context.cluster.name.clone(),
-            host: flow.context.host.name.clone(),
-            leg_b_local: None,
-            tier: flow.tier().as_str(),
-            tier_reason: flow.tier_reason.get(),
-            not_cut: flow.not_cut.get(),
-            state: "established",
-            age_seconds: flow.started.elapsed().as_secs_f64(),
-            idle_seconds: flow.last_active.get().elapsed().as_secs_f64(),
-            bytes_in: flow.bytes_in.get(),
-            bytes_out: flow.bytes_out.get(),
-            packets_in: None,
-            packets_out: None,
-        }
+/// Returns a flow as the admin API shows it.
+fn view(flow: &Flow) -> FlowView {
+    FlowView {
+        id: flow.id,
+        client: flow.context.client,
+        local: flow.context.local,
+        backend: flow.context.backend,
+        listener: flow.context.listener.name.clone(),
+        route: flow.context.route.as_deref().map(str::to_owned),
+        cluster: flow.context.cluster.name.clone(),
+        host: flow.context.host.name.clone(),
+        leg_b_local: None,
+        tier: flow.tier().as_str().into(),
+        tier_reason: flow.tier_reason.get().into(),
+        not_cut: flow.not_cut.get().into(),
+        state: "established".into(),
+        age_seconds: flow.started.elapsed().as_secs_f64(),
+        idle_seconds: flow.last_active.get().elapsed().as_secs_f64(),
+        bytes_in: flow.bytes_in.get(),
+        bytes_out: flow.bytes_out.get(),
+        packets_in: None,
+        packets_out: None,
     }
 }

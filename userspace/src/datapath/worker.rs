@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
+use signalbox_api::flows::FlowView;
 use signalbox_common::credit::MAX_CREDITS;
 use signalbox_core::model::Bind;
 use signalbox_core::rotation::Subject;
@@ -14,7 +15,7 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use super::accept::{self, StopMode};
 use super::cut::{Cutter, PortPool, PortShare};
-use super::flow::{FlowFilter, FlowView};
+use super::flow::FlowFilter;
 use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
 use super::http::timers::TimerPool;
 use super::sockmap_watch::SockmapWatch;

@@ -4,34 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
+use signalbox_api::shield::{DropView, GuardKind};
 use signalbox_common::shield::{Decision, DroppedPacket};
 use tokio::sync::broadcast;
 
-use super::guards::GuardKind;
 use crate::kernel::address::from_words;
 
 /// Number of kept samples.
 const MAX_KEPT: usize = 1000;
-
-/// A dropped packet as the API shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct DropView {
-    /// Unix time in milliseconds.
-    pub time_ms: u64,
-    pub source: SocketAddr,
-    pub destination: SocketAddr,
-    pub protocol: &'static str,
-    /// Name of the listener or service.
-    pub guard: String,
-    pub kind: Option<GuardKind>,
-    pub reason: &'static str,
-    /// Length of the IP packet.
-    pub bytes: u32,
-    /// TCP control bits as letters, such as `SA`.
-    pub flags: String,
-    pub interface: String,
-}
 
 /// Latest samples, and the channel of new ones.
 pub struct Drops {
@@ -90,10 +70,10 @@ pub(super) fn view(dropped: &DroppedPacket, names: &HashMap<u32, (GuardKind, Str
         time_ms: crate::sys::unix_ms().saturating_sub(ago / 1_000_000),
         source: at(dropped.source, dropped.ports >> 16),
         destination: at(dropped.destination, dropped.ports),
-        protocol: if dropped.protocol == 6 { "tcp" } else { "udp" },
+        protocol: if dropped.protocol == 6 { "tcp" } else { "udp" }.into(),
         guard: guard.map(|(_, name)| name.clone()).unwrap_or_default(),
         kind: guard.map(|(kind, _)| *kind),
-        reason: label(dropped.decision),
+        reason: label(dropped.decision).into(),
         bytes: dropped.length,
         flags: letters(dropped.flags),
         interface: nix::net::if_::if_indextoname(dropped.ifindex)
@@ -129,7 +109,7 @@ mod tests {
         }
         let latest = drops.latest(MAX_KEPT * 2);
         assert_eq!(
-            (latest.len(), latest[0].bytes, latest[0].reason),
+            (latest.len(), latest[0].bytes, &*latest[0].reason),
             (MAX_KEPT, 5, "denied")
         );
         assert_eq!(drops.latest(1)[0].bytes, MAX_KEPT as u32 + 4);

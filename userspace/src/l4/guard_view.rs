@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use signalbox_api::by_label;
+use signalbox_api::shield::{GuardKind, GuardView, ShieldVerdict, TokensLeft};
 use signalbox_common::shield::abi::LimitKind;
 use signalbox_common::shield::{ConnCountKey, Decision, Guard, Settings, rate, source};
 use signalbox_core::model::Model;
@@ -13,7 +13,7 @@ use signalbox_core::prefixes::Verdict;
 
 use super::Services;
 use super::apply::Tables;
-use super::guards::{GuardKind, Guards, policies};
+use super::guards::{Guards, policies};
 use super::lists::PrefixSet as Prefixes;
 use crate::kernel::address::to_words;
 use crate::kernel::cut::table::clock;
@@ -91,19 +91,6 @@ pub(super) fn limited_guards(guards: &Guards, tables: &Tables, snapshot: &Snapsh
     limited
 }
 
-/// A guard, in the API's form.
-#[derive(Debug, Serialize)]
-pub struct GuardView {
-    pub kind: GuardKind,
-    pub name: String,
-    pub malformed: &'static str,
-    pub syn_cookies: &'static str,
-    pub limits: signalbox_core::model::shield::SourceLimits,
-    /// Number of the guard's own prefixes, without those that apply to all.
-    pub prefixes: usize,
-    pub decisions: serde_json::Map<String, Value>,
-}
-
 impl Services {
     /// Returns all guards with their counts.
     #[must_use]
@@ -119,19 +106,18 @@ impl Services {
             GuardView {
                 kind,
                 name: name.clone(),
-                malformed: if policy.malformed { "drop" } else { "pass" },
+                malformed: if policy.malformed { "drop" } else { "pass" }.into(),
                 syn_cookies: if policy.syn_cookies && kind == GuardKind::Listener {
                     "auto"
                 } else {
                     "off"
-                },
+                }
+                .into(),
                 limits: policy.limits,
                 prefixes: number
                     .and_then(|number| picture.guards.own.get(&number))
                     .map_or(0, Prefixes::len),
-                decisions: decisions
-                    .map(|(judged, count)| (judged.reason().label().to_owned(), count.into()))
-                    .collect(),
+                decisions: by_label(decisions.map(|(judged, count)| (judged.reason().label(), count))),
             }
         };
         policies(&snapshot.model).map(view).collect()
@@ -145,10 +131,14 @@ impl Services {
 
     /// Predicts how the shield treats a client's next connection.
     #[must_use]
-    pub fn judge(&self, kind: GuardKind, name: &str, client: IpAddr) -> Value {
+    pub fn judge(&self, kind: GuardKind, name: &str, client: IpAddr) -> ShieldVerdict {
         let picture = self.view.load();
         let guarded = &picture.guards;
-        let passes = |reason: &str| json!({ "verdict": "passes", "reason": reason });
+        let passes = |reason: &str| ShieldVerdict {
+            verdict: "passes".into(),
+            reason: reason.to_owned(),
+            ..ShieldVerdict::default()
+        };
         let Some(number) = guarded.numbers.get(&(kind, name.to_owned())) else {
             return passes("it is not shielded");
         };
@@ -157,8 +147,12 @@ impl Services {
         let own = guarded.own.get(number).and_then(|own| own.longest_match(client));
         for (whose, found) in [("that hold for all", common), ("of its own", own)] {
             if let Some((net, Verdict::Deny)) = found {
-                let reason = format!("the prefix {net} of those {whose} denies it");
-                return json!({ "verdict": "denied", "prefix": net, "reason": reason });
+                return ShieldVerdict {
+                    verdict: "denied".into(),
+                    reason: format!("the prefix {net} of those {whose} denies it"),
+                    prefix: Some(net.to_string()),
+                    ..ShieldVerdict::default()
+                };
             }
         }
         let (Some(guard), Some(kernel)) = (guarded.guards.get(number), &picture.kernel) else {
@@ -178,9 +172,11 @@ impl Services {
         let bucket = kernel.shield.bucket(place).ok().flatten().unwrap_or_default();
         let cell = bucket.cells.iter().find(|cell| cell.tag == tag);
         let left = |what| rate::tokens_left(cell, guard, what, clock());
-        let tokens = json!({
-            "connections": left(LimitKind::Connections), "packets": left(LimitKind::Packets), "bytes": left(LimitKind::Bytes),
-        });
+        let tokens = TokensLeft {
+            connections: left(LimitKind::Connections),
+            packets: left(LimitKind::Packets),
+            bytes: left(LimitKind::Bytes),
+        };
         let limit = [
             (LimitKind::Connections, "connections"),
             (LimitKind::Packets, "packets"),
@@ -201,7 +197,13 @@ impl Services {
                 "no prefix denies it, and its source has room for more".to_owned(),
             )
         };
-        json!({ "verdict": verdict, "reason": reason, "concurrent": has, "left": tokens })
+        ShieldVerdict {
+            verdict: verdict.into(),
+            reason,
+            prefix: None,
+            concurrent: Some(has),
+            left: Some(tokens),
+        }
     }
 
     /// Makes the programs refuse sources that workers have refused, until those have fewer connections again.

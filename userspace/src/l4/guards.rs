@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use signalbox_api::shield::GuardKind;
 use signalbox_common::net::Target;
 use signalbox_common::net::target::PortBit;
 use signalbox_common::shield::abi::{MAX_GUARDS, NO_GUARD, NO_TABLE, flag};
@@ -28,14 +29,6 @@ const TCP: u8 = 6;
 const MIN_SYNS_PER_SECOND: u32 = 128;
 /// Spare nodes of the prefix table, beyond those in use, before the table must be rebuilt.
 const SPARE_NODES: usize = 65_536;
-
-/// Kind of a guarded object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GuardKind {
-    Listener,
-    Service,
-}
 
 /// Key of a guard: kind and name.
 pub(super) type GuardKey = (GuardKind, String);

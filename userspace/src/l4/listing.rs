@@ -1,9 +1,10 @@
 //! Services and their flows, in the API's form.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use serde::Serialize;
+use signalbox_api::flows::ServiceFlowView;
+use signalbox_api::services::{ServiceHost, ServiceView};
 use signalbox_common::l4::{L4Flow, ServiceStats, mode};
 use signalbox_common::net::Key;
 use signalbox_core::model::services::configured_name;
@@ -14,59 +15,6 @@ use super::ownership::{FlowOwner, OwnedSince, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
 use crate::kernel::l4::L4Kernel as Kernel;
-
-/// A service, in the API's form.
-#[derive(Debug, Serialize)]
-pub struct ServiceView {
-    pub name: String,
-    pub protocol: &'static str,
-    pub listen: Vec<String>,
-    pub cluster: String,
-    /// Cluster whose hosts get flows while no host of `cluster` can.
-    pub backup: Option<String>,
-    /// Application, `NAMESPACE/APP`, whose endpoints the service exposes.
-    pub application: Option<String>,
-    pub mode: signalbox_core::model::services::Mode,
-    pub affinity: signalbox_core::model::services::Affinity,
-    /// Number of connections and sessions that both sides have confirmed.
-    pub flows: u32,
-    pub flows_total: u64,
-    pub packets_in: u64,
-    pub packets_out: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    pub hosts: Vec<HostView>,
-}
-
-/// A host of a service.
-#[derive(Debug, Serialize)]
-pub struct HostView {
-    pub name: String,
-    pub cluster: String,
-    pub address: IpAddr,
-    /// Port of the host, if it differs from the service's port.
-    pub port: Option<u16>,
-    /// Share of the table's slots that currently lead to the host, in percent.
-    pub share: f64,
-    /// True if the host, or its cluster, gets flows only while no other can.
-    pub backup: bool,
-    pub flows: u32,
-    /// True if the host's Ethernet address is known.
-    pub reachable: bool,
-}
-
-/// A flow, in the API's form.
-#[derive(Debug, Serialize)]
-pub struct ServiceFlowView {
-    pub service: String,
-    pub client: SocketAddr,
-    pub listen: SocketAddr,
-    pub host: IpAddr,
-    pub protocol: &'static str,
-    pub packets_in: u32,
-    pub bytes_in: u64,
-    pub idle_seconds: f64,
-}
 
 impl Services {
     /// Returns all services.
@@ -92,7 +40,7 @@ impl Services {
             let hosts = hosts.map(|(of_cluster, host)| {
                 let at = picture.hosts.get(&HostId::of(of_cluster, host)).copied();
                 let of = |pair| counts.pairs.get(&pair).copied().unwrap_or(0);
-                HostView {
+                ServiceHost {
                     name: host.name.clone(),
                     cluster: of_cluster.name.clone(),
                     address: host.address,
@@ -105,13 +53,13 @@ impl Services {
             });
             ServiceView {
                 name: service.configured_name().to_owned(),
-                protocol: service.protocol.as_str(),
+                protocol: service.protocol.as_str().into(),
                 listen: service.listen.iter().map(ToString::to_string).collect(),
                 cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
                 backup: backup.map(|backup| backup.name.clone()),
                 application: cluster.and_then(|cluster| cluster.application_name().map(str::to_owned)),
-                mode: service.mode,
-                affinity: service.affinity,
+                mode: service.mode.as_str().into(),
+                affinity: service.affinity.as_str().into(),
                 flows: number.and_then(|number| established.get(&number).copied()).unwrap_or(0),
                 flows_total: stats.flows,
                 packets_in: stats.packets_in,
@@ -165,7 +113,7 @@ fn flow_view(key: &Key, flow: &L4Flow, service: String, kernel: &Kernel) -> Serv
         client: SocketAddr::new(from_words(key.source), (key.ports >> 16) as u16),
         listen: SocketAddr::new(from_words(key.destination), key.ports as u16),
         host: from_words(host),
-        protocol: protocol(key.protocol),
+        protocol: protocol(key.protocol).into(),
         packets_in: flow.packets,
         bytes_in: flow.bytes,
         idle_seconds: duration_between(flow.last_seen, tick()).as_secs_f64(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use signalbox_api::hosts::LastCheck;
 use signalbox_core::health::Health;
 use signalbox_core::limit::{self, SourceCells};
 use signalbox_core::model::Tier;
@@ -36,7 +37,7 @@ pub struct HostState {
     pub draining: AtomicBool,
     health: AtomicU8,
     health_since_ms: AtomicU64,
-    pub last_check: Mutex<Option<CheckResult>>,
+    pub last_check: Mutex<Option<LastCheck>>,
     /// Reason why the last TLS handshake of the datapath with the host failed.
     tls_fault: Mutex<Option<String>>,
     /// TCP options of the host, from the last check.
@@ -49,16 +50,6 @@ pub struct HostState {
 
 /// Time for which a host counts as unfit for cut requests, because each attempt costs it a separate connection.
 const UNFIT_PERIOD_MS: u64 = 10_000;
-
-/// Result of the last check of a host.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct CheckResult {
-    pub ok: bool,
-    pub detail: String,
-    /// Request of the check. If the configuration leaves the choice to the host, also why this one.
-    pub asked: String,
-    pub seconds: f64,
-}
 
 impl HostState {
     /// Notes why a flow to the host was not cut, if the host is the reason.

@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use serde_json::{Value, json};
+use signalbox_api::by_label;
+use signalbox_api::routing::{ClusterFigures, RouteFigures};
 use signalbox_core::migration::guard::QualityFigures;
 use signalbox_core::stats::{Counter, Gauge};
 
@@ -195,7 +196,7 @@ impl RouteStats {
     pub fn totals(&self) -> RouteTotals {
         let shares = self.clusters.load();
         let of = |share: &Arc<RouteClusterStats>| {
-            let sum = ClusterTotals {
+            let sum = ClusterFigures {
                 connections: share.connections.get(),
                 active: share.active.get().into(),
                 bytes_in: share.bytes_in.get(),
@@ -213,36 +214,9 @@ impl RouteStats {
 /// Figures of a route, or the sum of several, as numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTotals {
-    pub clusters: BTreeMap<String, ClusterTotals>,
+    pub clusters: BTreeMap<String, ClusterFigures>,
     /// Refused connections, by [`RouteRefusal`].
     pub refused: [u64; RouteRefusal::LABELS.len()],
-}
-
-/// Figures of one cluster, or the sum of several, as numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClusterTotals {
-    pub connections: u64,
-    pub active: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-}
-
-impl ClusterTotals {
-    fn add(&mut self, other: Self) {
-        self.connections += other.connections;
-        self.active += other.active;
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-    }
-
-    fn view(self) -> Value {
-        json!({
-            "connections": self.connections,
-            "active_connections": self.active,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-        })
-    }
 }
 
 impl RouteTotals {
@@ -258,22 +232,21 @@ impl RouteTotals {
 
     /// Returns the sum over all clusters.
     #[must_use]
-    pub fn total(&self) -> ClusterTotals {
-        let mut all = ClusterTotals::default();
+    pub fn total(&self) -> ClusterFigures {
+        let mut all = ClusterFigures::default();
         self.clusters.values().for_each(|sum| all.add(*sum));
         all
     }
 
     /// Returns the figures in the API's form.
     #[must_use]
-    pub fn view(&self) -> Value {
-        let clusters: BTreeMap<_, _> = self.clusters.iter().map(|(name, sum)| (name, sum.view())).collect();
-        let refused: BTreeMap<_, _> = RouteRefusal::LABELS.into_iter().zip(self.refused).collect();
-        let mut view = self.total().view();
-        view["refused_connections"] = json!(self.refused.iter().sum::<u64>());
-        view["refused"] = json!(refused);
-        view["clusters"] = json!(clusters);
-        view
+    pub fn view(&self) -> RouteFigures {
+        RouteFigures {
+            sum: self.total(),
+            refused_connections: self.refused.iter().sum(),
+            refused: by_label(RouteRefusal::LABELS.into_iter().zip(self.refused)),
+            clusters: self.clusters.clone(),
+        }
     }
 }
 
@@ -299,9 +272,6 @@ mod tests {
         assert_eq!((sums.clusters.len(), counts), (3, [8 * 334, 8 * 333, 8 * 333]));
         figures.refuse(RouteRefusal::NoHost);
         let view = figures.totals().view();
-        assert_eq!(
-            (&view["connections"], &view["refused"]["no_host"]),
-            (&json!(8000), &json!(1))
-        );
+        assert_eq!((view.sum.connections, view.refused["no_host"]), (8000, 1));
     }
 }

@@ -9,10 +9,11 @@ use serde::Deserialize;
 use crate::exec::Run;
 
 /// A crate, and the crates of this checkout that it may depend on.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("signalbox-common", &[]),
     ("signalbox-core", &["signalbox-common"]),
     ("signalbox-ebpf", &["signalbox-common"]),
+    ("signalbox-api", &["signalbox-core"]),
     ("signalbox-config", &["signalbox-common", "signalbox-core"]),
     ("signalbox-sys", &[]),
     (
@@ -21,7 +22,13 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ),
     (
         "signalbox-sources",
-        &["signalbox-common", "signalbox-core", "signalbox-sys", "signalbox-tls"],
+        &[
+            "signalbox-common",
+            "signalbox-core",
+            "signalbox-api",
+            "signalbox-sys",
+            "signalbox-tls",
+        ],
     ),
     (
         "signalbox-ha",
@@ -38,6 +45,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         &[
             "signalbox-common",
             "signalbox-core",
+            "signalbox-api",
             "signalbox-config",
             "signalbox-ha",
             "signalbox-sys",

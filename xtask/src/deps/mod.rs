@@ -29,10 +29,11 @@ use modules::Modules;
 use source::Source;
 
 /// Folders of the crates' sources.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "common/src",
     "core/src",
     "ebpf/src",
+    "userspace/api/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",
@@ -46,10 +47,11 @@ const CRATES: [&str; 13] = [
 ];
 
 /// Crates in which each type name may be used only once. In bench and xtask each command has its own `Args`.
-const NAMES_ONCE: [&str; 10] = [
+const NAMES_ONCE: [&str; 11] = [
     "common/src",
     "core/src",
     "ebpf/src",
+    "userspace/api/src",
     "userspace/config/src",
     "userspace/ha/src",
     "userspace/sys/src",

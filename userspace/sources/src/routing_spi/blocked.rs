@@ -3,25 +3,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
+use signalbox_api::events::{Blocked, DeadLetter};
 use signalbox_core::spi::redact;
 use tokio::sync::oneshot;
 
-use super::dead_letters::DeadLetter;
 use signalbox_sys::unix_ms;
-
-/// Message that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Blocked {
-    /// Time of the first failure, in milliseconds since 1970.
-    pub since_ms: u64,
-    /// Number of attempts to record the message that have failed.
-    pub attempts: u64,
-    /// Reason of the last failure.
-    pub reason: String,
-    /// First 4 KiB of the message, up to where a private key or pass phrase might begin.
-    pub text: String,
-}
 
 /// Reason why no message was passed over.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
+use signalbox_api::events::DeadLetter;
 use signalbox_core::spi::redact;
 
 use super::ledger;
@@ -11,24 +11,12 @@ use signalbox_sys::unix_ms;
 /// Number of dead letters that are kept, so that a broken publisher cannot fill the disk.
 const MAX_DEAD_LETTERS: usize = 100;
 
-/// Message that could not be understood, or that an operator had skipped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeadLetter {
-    /// Time in milliseconds since 1970.
-    pub at_ms: u64,
-    /// Reason: document, line and the text expected there.
-    pub reason: String,
-    /// First 4 KiB of the message, up to where a private key or pass phrase might begin.
-    pub text: String,
-}
-
-impl DeadLetter {
-    pub(super) fn new(reason: &str, text: &str) -> Self {
-        Self {
-            at_ms: unix_ms(),
-            reason: reason.to_owned(),
-            text: redact(text),
-        }
+/// Makes a dead letter of a message.
+pub(super) fn dead_letter(reason: &str, text: &str) -> DeadLetter {
+    DeadLetter {
+        at_ms: unix_ms(),
+        reason: reason.to_owned(),
+        text: redact(text),
     }
 }
 

@@ -8,10 +8,11 @@ use signalbox_core::spi::{AppChange, AppKey, Application, Applications, RoutingE
 use tokio::sync::oneshot;
 
 use super::certificates::CertificateFiles;
-use super::dead_letters::{DeadLetter, DeadLetters};
+use super::dead_letters::{DeadLetters, dead_letter};
 use super::ledger::{self, Ledger, LedgerKey};
-use super::outcome::{EventsError, EventsOutcome, OpenError};
+use super::outcome::{EventsError, OpenError};
 use super::rotation::{self, EndpointRotation, PendingRotation, RotationSink};
+use super::{DeadLetter, EventsOutcome};
 use crate::DiscoveryUpdate;
 
 /// Function that reports to the store. Called in order, under a lock: it must not block.
@@ -161,7 +162,7 @@ impl Intake {
         text: &str,
         count: impl Fn(&'static str),
     ) -> Result<(), EventsError> {
-        let letter = DeadLetter::new(reason, text);
+        let letter = dead_letter(reason, text);
         self.ledger
             .record(&self.dead.record_of(&letter))
             .map_err(EventsError::Ledger)?;
@@ -173,7 +174,7 @@ impl Intake {
     /// Skips a message that could not be taken. Applications that it has changed on record, while their files could not
     /// be written, are reported to the store: they must not hold up later messages.
     pub(super) fn skip(&mut self, reason: &str, text: &str, count: impl Fn(&'static str)) -> DeadLetter {
-        let letter = DeadLetter::new(&format!("an operator had it skipped; it waited because {reason}"), text);
+        let letter = dead_letter(&format!("an operator had it skipped; it waited because {reason}"), text);
         if let Err(error) = self.ledger.record(&self.dead.record_of(&letter)) {
             tracing::warn!(
                 error,

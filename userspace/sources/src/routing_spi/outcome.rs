@@ -1,8 +1,5 @@
 //! Outcomes of a text of events.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
 use signalbox_core::spi::ParseError;
 
 /// Reason why events did not count. A partial change is made again when the events come again.
@@ -36,15 +33,4 @@ pub enum OpenError {
     /// The directory for certificates cannot be used.
     #[error("the directory of certificates cannot be used: {0}")]
     Certificates(#[from] std::io::Error),
-}
-
-/// Result of a text of events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct EventsOutcome {
-    /// Number of events in the text.
-    pub events: usize,
-    /// Clusters that have changed. Empty: everything was known already.
-    pub changed: Vec<String>,
-    /// Changed clusters that the store refused, with the reason, which is permanent.
-    pub refused: BTreeMap<String, String>,
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use serde_json::Value;
+use signalbox_api::hosts::LastCheck;
 use signalbox_core::health::Health;
 use signalbox_core::view::{Eligibility, RoutingView};
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use crate::control::routing::CurrentSource;
 use crate::control::{Control, Facts};
 use crate::l4::Services;
 use crate::state::sync::PeerState;
-use crate::state::{CheckResult, ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 const CONFIG: &str = r#"
 version: 1
@@ -76,11 +77,11 @@ fn snapshot(shared: &Shared) -> Snapshot {
     };
     let host = HostState::new("east", "east-1", [127, 0, 0, 1].into());
     host.set_health(Health::Healthy);
-    *host.last_check.lock().unwrap() = Some(CheckResult {
+    *host.last_check.lock().unwrap() = Some(LastCheck {
         ok: true,
         detail: "connected".into(),
-        asked: "TCP connect".into(),
-        seconds: 0.1,
+        asked: Some("TCP connect".into()),
+        seconds: Some(0.1),
     });
     let host = Arc::new(host);
     let hosts = model

@@ -12,7 +12,6 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use signalbox_core::health::Health;
 use signalbox_core::model::Model;
 use tokio::sync::broadcast::error::RecvError;
@@ -85,7 +84,6 @@ pub(in super::super) async fn connect(
             StatusCode::FORBIDDEN,
             "The page is not one of this API",
             "open the page by the name or address of this API, or add the name of the page's site to admin.names",
-            &json!({}),
         );
     }
     let interval = query.interval.unwrap_or(1).clamp(1, MAX_INTERVAL_SECS);
@@ -237,6 +235,8 @@ fn clock(unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::state::series::{Series, tests::with_hosts};
 

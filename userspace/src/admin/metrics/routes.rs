@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use signalbox_api::routing::ClusterFigures;
+
 use super::{Labels, MetricWriter, Scrape};
-use crate::state::route_stats::{ClusterTotals, RouteRefusal, RouteTotals};
+use crate::state::route_stats::{RouteRefusal, RouteTotals};
 
 /// Function that reads one number of a route in a cluster.
-type RouteCounter = fn(&ClusterTotals) -> u64;
+type RouteCounter = fn(&ClusterFigures) -> u64;
 
 fn by_cluster<'a>(
     all: &'a BTreeMap<String, RouteTotals>,
     get: RouteCounter,
 ) -> impl Iterator<Item = (Labels<'a>, u64)> {
     all.iter().flat_map(move |(route, sums)| {
-        let of = move |(cluster, sum): (&'a String, &'a ClusterTotals)| {
+        let of = move |(cluster, sum): (&'a String, &'a ClusterFigures)| {
             let labels = vec![("route", route.as_str()), ("cluster", cluster.as_str())];
             (labels, get(sum))
         };

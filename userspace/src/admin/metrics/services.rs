@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use signalbox_api::services::ServiceView;
+
 use super::{MetricWriter, Scrape};
-use crate::l4::guards::GuardKind;
-use crate::l4::listing::ServiceView;
 
 /// Labels of a service's series.
 fn labels_of(service: &ServiceView) -> Vec<(&'static str, &str)> {
-    vec![("service", service.name.as_str()), ("protocol", service.protocol)]
+    vec![("service", service.name.as_str()), ("protocol", &service.protocol)]
 }
 
 impl Scrape {
@@ -68,7 +68,7 @@ impl Scrape {
         )?;
         let on = hooks
             .iter()
-            .map(|on| (vec![("interface", on.interface.as_str()), ("hook", on.hook)], 1.0));
+            .map(|on| (vec![("interface", on.interface.as_str()), ("hook", &*on.hook)], 1.0));
         out.gauge(
             "service_hook",
             "Interfaces with a program of layer-4 services, and which: 1",
@@ -124,21 +124,14 @@ impl Scrape {
 
     pub(super) fn shield(&self, out: &mut MetricWriter<'_>) -> fmt::Result {
         let guards = self.0.services.guards();
-        let kind = |kind: GuardKind| {
-            if kind == GuardKind::Listener {
-                "listener"
-            } else {
-                "service"
-            }
-        };
         let decisions = guards.iter().flat_map(|guard| {
             guard.decisions.iter().map(move |(decision, count)| {
                 let labels = vec![
-                    ("kind", kind(guard.kind)),
+                    ("kind", guard.kind.as_str()),
                     ("name", guard.name.as_str()),
-                    ("decision", decision.as_str()),
+                    ("decision", &**decision),
                 ];
-                (labels, count.as_u64().unwrap_or(0))
+                (labels, *count)
             })
         });
         out.counter(
@@ -149,7 +142,7 @@ impl Scrape {
         let common = self.0.services.shared_prefixes();
         let own = guards.iter().map(|guard| {
             (
-                vec![("kind", kind(guard.kind)), ("name", guard.name.as_str())],
+                vec![("kind", guard.kind.as_str()), ("name", guard.name.as_str())],
                 guard.prefixes,
             )
         });

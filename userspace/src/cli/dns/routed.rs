@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use ipnet::IpNet;
-use serde_json::Value;
+use signalbox_api::ha::HaAnswer;
+use signalbox_api::routing::{ListenersAnswer, RoutesAnswer};
 use signalbox_core::dns::NamedBind;
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::model::{Bind, Cluster, Model, Protocol};
@@ -71,37 +72,35 @@ pub(super) fn in_file(model: &Model) -> RoutedNames {
 
 /// Asks a running signalbox for the names that it routes.
 pub(super) fn in_force(socket: &Path) -> anyhow::Result<RoutedNames> {
-    let routes = client::get(socket, "/api/v1/routes")?;
-    let listeners = client::get(socket, "/api/v1/listeners")?;
-    let ha = client::get(socket, "/api/v1/ha")?;
-    decode(&routes, &listeners, &ha).context(
+    let routes: RoutesAnswer = client::read(socket, "/api/v1/routes")?;
+    let listeners: ListenersAnswer = client::read(socket, "/api/v1/listeners")?;
+    let ha: HaAnswer = client::read(socket, "/api/v1/ha")?;
+    names_in(&routes, &listeners, &ha).context(
         "the running signalbox gives an answer that this version does not \
                                               understand: are both of the same version?",
     )
 }
 
-fn decode(routes: &Value, listeners: &Value, ha: &Value) -> Option<RoutedNames> {
-    let name = |route: &Value| HostnamePattern::parse(route["host"].as_str()?).ok();
-    let names = routes["routes"].as_array()?.iter().map(name).collect::<Option<_>>()?;
+fn names_in(routes: &RoutesAnswer, listeners: &ListenersAnswer, ha: &HaAnswer) -> Option<RoutedNames> {
+    let names = routes.routes.iter();
+    let names = names.map(|route| HostnamePattern::parse(&route.host).ok());
     let mut binds = Vec::new();
-    for listener in listeners["listeners"].as_array()? {
-        if listener["protocol"] == Protocol::Tcp.as_str() {
+    for listener in &listeners.listeners {
+        if listener.protocol == Protocol::Tcp.as_str() {
             continue;
         }
-        for bind in listener["listen"].as_array()? {
+        for bind in &listener.listen {
             binds.push(NamedBind {
-                listener: listener["name"].as_str()?.to_owned(),
-                bind: parse_bind(bind.as_str()?)?,
+                listener: listener.name.clone(),
+                bind: parse_bind(bind)?,
             });
         }
     }
-    let groups = ha["groups"].as_array()?.iter();
-    let vips = groups.flat_map(|group| group["vips"].as_array().into_iter().flatten());
-    let vips = vips.map(|vip| vip.as_str()?.parse().ok());
+    let vips = ha.groups.iter().flat_map(|group| &group.vips);
     Some(RoutedNames {
-        names,
+        names: names.collect::<Option<_>>()?,
         binds,
-        vips: vips.collect::<Option<_>>()?,
+        vips: vips.map(|vip| vip.parse().ok()).collect::<Option<_>>()?,
         notes: Vec::new(),
     })
 }
@@ -148,13 +147,16 @@ mod tests {
             { "name": "mysql", "protocol": "tcp", "listen": ["192.0.2.9:3306"] },
         ] });
         let ha = json!({ "groups": [{ "vips": ["192.0.2.101", "2001:db8::101"] }, { "vips": [] }] });
-        let mut routed = decode(&routes, &listeners, &ha).unwrap();
+        let routes = serde_json::from_value(routes).unwrap();
+        let listeners = serde_json::from_value(listeners).unwrap();
+        let ha = serde_json::from_value(ha).unwrap();
+        let mut routed = names_in(&routes, &listeners, &ha).unwrap();
         assert_eq!(routed.vips.len(), 2);
         assert_eq!((routed.names.len(), routed.binds.len()), (2, 3));
         routed.keep_listeners(&["web".to_owned()]).unwrap();
         assert_eq!(routed.binds.len(), 1);
         let error = routed.keep_listeners(&["mysql".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("no listener mysql") && error.contains("web"), "{error}");
-        assert_eq!(decode(&json!({}), &listeners, &ha), None);
+        assert!(serde_json::from_value::<RoutesAnswer>(json!({})).is_err());
     }
 }

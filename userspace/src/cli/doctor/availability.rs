@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use signalbox_api::ha::{GroupView, HaAnswer, HaNode, PeerView};
+use signalbox_core::ha::notice::GroupState;
 
 use super::{CheckStatus, Finding, degraded, ok};
 
@@ -11,17 +12,14 @@ const WHAT: &str = "high availability";
 /// Oldest keepalived release that accepts the output of `signalbox ha run`, as far as known.
 const OLDEST_KEEPALIVED: (u32, u32) = (2, 2);
 
-/// Returns the findings. `ha` is the answer of a running signalbox to `GET /api/v1/ha`, if there is one.
-pub(super) fn examine(ha: Option<&anyhow::Result<Value>>) -> Vec<Finding> {
-    let Some(Ok(ha)) = ha else {
+/// Returns the findings. `ha` is the answer of a running signalbox, if there is one.
+pub(super) fn examine(ha: Option<&HaAnswer>) -> Vec<Finding> {
+    let node = ha.and_then(|ha| Some((ha, ha.node.as_ref()?)));
+    let Some((ha, node)) = node else {
         return vec![keepalived(false, &version_line())];
     };
-    if ha["configured"] != true {
-        return vec![keepalived(false, &version_line())];
-    }
-    let is_needed = ha["mode"] == "keepalived";
-    let mut findings = vec![availability(ha)];
-    if is_needed {
+    let mut findings = vec![availability(node, &ha.groups)];
+    if node.mode == "keepalived" {
         findings.push(keepalived(true, &version_line()));
     }
     findings
@@ -69,45 +67,39 @@ fn keepalived(is_needed: bool, line: &str) -> Finding {
 }
 
 /// Finds problems of virtual addresses and of the replication of flows.
-fn availability(ha: &Value) -> Finding {
-    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let groups: Vec<_> = list(&ha["groups"])
-        .iter()
-        .map(|group| format!("{} {}", text(&group["name"]), text(&group["state"])))
-        .collect();
+fn availability(node: &HaNode, groups: &[GroupView]) -> Finding {
+    let group = |group: &GroupView| {
+        let state = group.state.map_or("unknown", GroupState::as_str);
+        format!("{} {state}", group.name)
+    };
+    let groups: Vec<_> = groups.iter().map(group).collect();
+    let condition = &node.condition;
     let mut wrong = Vec::new();
-    if ha["supervised"] != true && ha["mode"] != "external" {
+    if node.lacks_supervisor() {
         wrong.push("no `signalbox ha run` is connected, so this node has no addresses: start it".to_owned());
     }
-    if ha["ready"] != true {
-        let reasons: Vec<_> = list(&ha["reasons"]).iter().map(text).collect();
+    if !condition.ready {
         wrong.push(format!(
             "this node is not eligible for addresses: {}",
-            reasons.join(", ")
+            condition.reasons.join(", ")
         ));
     }
-    let peers = list(&ha["sync"]["peers"]);
+    let peers = node.sync.as_ref().map_or(&[][..], |sync| &sync.peers);
     wrong.extend(peers.iter().filter_map(peer_problem));
-    if wrong.is_empty() && ha["may_preempt"] != true {
+    if wrong.is_empty() && !condition.may_preempt {
         wrong.push(
             "this node does not know all flows of the other nodes yet: it does not take over groups \
                  from them"
                 .to_owned(),
         );
     }
-    let names: Vec<_> = peers.iter().map(|peer| text(&peer["node"])).collect();
+    let names: Vec<_> = peers.iter().map(|peer| peer.node.as_str()).collect();
     let flows = if names.is_empty() {
         "flows are not replicated".to_owned()
     } else {
         format!("flows are replicated with {}", names.join(", "))
     };
-    let found = format!(
-        "{} on {}: {}; {flows}",
-        text(&ha["name"]),
-        text(&ha["node"]),
-        groups.join(", ")
-    );
+    let found = format!("{} on {}: {}; {flows}", node.name, node.node, groups.join(", "));
     if wrong.is_empty() {
         ok(WHAT, found)
     } else {
@@ -116,23 +108,21 @@ fn availability(ha: &Value) -> Finding {
 }
 
 /// Returns the problem between this node and another one.
-fn peer_problem(peer: &Value) -> Option<String> {
-    let node = peer["node"].as_str().unwrap_or("unknown");
-    if peer["sending"] != true {
-        let why = peer["send_error"].as_str().unwrap_or("it has not been reached yet");
+fn peer_problem(peer: &PeerView) -> Option<String> {
+    let node = &peer.node;
+    if !peer.sending {
+        let why = peer.send_error.as_deref().unwrap_or("it has not been reached yet");
         return Some(format!(
             "{node} does not get this node's flows ({why}): they end if this node fails"
         ));
     }
-    if peer["receiving"] != true {
+    if !peer.receiving {
         return Some(format!(
             "{node} does not report its flows: see its log and `signalbox ha sync` there"
         ));
     }
-    if peer["rejected"]["no_room"].as_u64().unwrap_or_default() > 0 {
-        return Some(format!("there was no room for flows of {node}: raise `ha.sync.flows`"));
-    }
-    None
+    let no_room = peer.rejected.get("no_room").copied().unwrap_or_default();
+    (no_room > 0).then(|| format!("there was no room for flows of {node}: raise `ha.sync.flows`"))
 }
 
 #[cfg(test)]
@@ -141,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(sending: bool, receiving: bool, no_room: u64) -> Value {
-        json!({
+    fn answer(sending: bool, receiving: bool, no_room: u64) -> HaAnswer {
+        serde_json::from_value(json!({
             "configured": true, "name": "router-west", "mode": "keepalived", "node": "node-a", "supervised": true,
             "ready": true, "reasons": [], "may_preempt": true,
             "groups": [{ "name": "g1", "state": "master" }, { "name": "g2", "state": null }],
@@ -150,18 +140,23 @@ mod tests {
                 "node": "node-b", "sending": sending, "receiving": receiving, "rejected": { "no_room": no_room },
                 "send_error": "connection refused",
             }] },
-        })
+        }))
+        .unwrap()
     }
 
-    fn advice(ha: &Value) -> String {
-        let finding = availability(ha);
+    fn found(ha: &HaAnswer) -> Finding {
+        availability(ha.node.as_ref().unwrap(), &ha.groups)
+    }
+
+    fn advice(ha: &HaAnswer) -> String {
+        let finding = found(ha);
         assert_eq!(finding.standing, CheckStatus::Degraded);
         finding.advice.unwrap()
     }
 
     #[test]
     fn a_node_that_is_well_is_described() {
-        let finding = availability(&answer(true, true, 0));
+        let finding = found(&answer(true, true, 0));
         assert_eq!(
             (finding.standing, finding.found.as_str()),
             (
@@ -177,7 +172,9 @@ mod tests {
         assert!(advice(&answer(true, false, 0)).contains("node-b does not report"));
         assert!(advice(&answer(true, true, 3)).contains("raise `ha.sync.flows`"));
         let mut ha = answer(true, true, 0);
-        (ha["supervised"], ha["ready"], ha["reasons"]) = (false.into(), false.into(), json!(["starting"]));
+        let node = ha.node.as_mut().unwrap();
+        node.supervised = false;
+        (node.condition.ready, node.condition.reasons) = (false, vec!["starting".into()]);
         let advice = advice(&ha);
         assert!(
             advice.contains("no `signalbox ha run`") && advice.contains("not eligible for addresses: starting"),

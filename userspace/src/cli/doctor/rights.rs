@@ -1,7 +1,7 @@
 //! The part of `doctor` about rights: tests capabilities by use, pins an object for a moment, and asks a running
 //! signalbox for missing ones.
 
-use serde_json::Value;
+use signalbox_api::status::StatusAnswer;
 
 use crate::kernel::capabilities::{self, Capability};
 use crate::kernel::pins::{self, bpffs};
@@ -47,27 +47,17 @@ pub(super) fn pins() -> Finding {
 }
 
 /// Reports the answer of a running signalbox about itself.
-pub(super) fn running_capabilities(status: anyhow::Result<Value>) -> Finding {
+pub(super) fn running_capabilities(status: anyhow::Result<StatusAnswer>) -> Finding {
     let what = "running signalbox";
     let status = match status {
         Ok(status) => status,
         Err(error) => return degraded(what, "does not answer", format!("{error:#}")),
     };
-    let found = format!(
-        "pid {}, {}",
-        status["pid"],
-        status["state"].as_str().unwrap_or("unknown")
-    );
-    let lists = ["degraded", "missing_features"].map(|list| status[list].as_array().cloned().unwrap_or_default());
-    let lacks: Vec<_> = lists
-        .iter()
-        .flatten()
-        .map(|item| {
-            [&item["feature"], &item["why"]]
-                .map(|text| text.as_str().unwrap_or("?"))
-                .join(": ")
-        })
-        .collect();
+    let found = format!("pid {}, {}", status.pid, status.state.as_str());
+    let degraded_features = status.degraded.iter().map(|of| (&of.feature, &of.why));
+    let missing = status.missing_features.iter().map(|of| (&of.feature, &of.why));
+    let lacks = degraded_features.chain(missing);
+    let lacks: Vec<_> = lacks.map(|(feature, why)| format!("{feature}: {why}")).collect();
     if lacks.is_empty() {
         ok(what, found)
     } else {
@@ -105,13 +95,13 @@ mod tests {
         let status = json!({
             "pid": 7, "state": "serving", "degraded": [{ "feature": "pins", "why": "private" }], "missing_features": [],
         });
-        let finding = running_capabilities(Ok(status));
+        let finding = running_capabilities(Ok(serde_json::from_value(status).unwrap()));
         assert_eq!(
             (finding.standing, finding.found.as_str(), finding.advice.as_deref()),
             (CheckStatus::Degraded, "pid 7, serving", Some("pins: private"))
         );
         assert_eq!(
-            running_capabilities(Ok(json!({ "pid": 7, "state": "serving" }))).standing,
+            running_capabilities(Ok(StatusAnswer::default())).standing,
             CheckStatus::Ok
         );
         assert_eq!(

@@ -1,78 +1,131 @@
-//! Values of answers, formatted for a table.
+//! Cells of a table.
+
+use std::borrow::Cow;
 
 use jiff::Zoned;
 use serde_json::Value;
+use signalbox_api::status::LastReload;
 
-pub(super) fn cell(key: &str, value: &Value, row: &Value) -> String {
-    match (key, value) {
-        (_, Value::Null) => "-".into(),
-        ("health", Value::String(health)) => {
-            let flag = |name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
-            let standing = if row.get("out_of_rotation").is_some_and(Value::is_string) {
-                ", out of rotation"
-            } else if flag("ejected") {
-                ", ejected"
-            } else {
-                ""
-            };
-            let backup = if flag("backup") { ", backup" } else { "" };
-            if flag("draining") {
-                "draining".into()
-            } else if row.get("not_resolved").is_some_and(Value::is_string) && health != "unresolved" {
-                format!("{health}{standing}{backup}, name not resolved")
-            } else {
-                format!("{health}{standing}{backup}")
-            }
+/// A value as a table shows it.
+#[derive(Clone, Debug)]
+pub struct ShownCell {
+    pub(in crate::cli) text: String,
+    /// The value, if it is a number: such cells are aligned to the right and not shortened.
+    pub(in crate::cli) number: Option<f64>,
+}
+
+impl ShownCell {
+    fn of_number(number: f64, text: String) -> Self {
+        Self {
+            text,
+            number: Some(number),
         }
-        ("bytes_in" | "bytes_out", Value::Number(n)) => bytes(n.as_u64().unwrap_or(0)),
-        ("age_seconds" | "idle_seconds" | "seconds_since_heard", Value::Number(n)) => {
-            format!("{:.1}s", n.as_f64().unwrap_or(0.0))
-        }
-        ("clusters", Value::Array(clusters)) if are_discoveries(clusters) => clusters
-            .iter()
-            .map(|c| {
-                let rejected = c.get("rejected").and_then(Value::as_array).map_or(0, Vec::len);
-                let (hosts, routes) = (text(c.get("hosts")), text(c.get("routes")));
-                format!(
-                    "{}: {hosts} hosts, {routes} routes, {rejected} rejected",
-                    text(c.get("cluster"))
-                )
-            })
-            .collect::<Vec<_>>()
-            .join("; "),
-        ("clusters", Value::Array(clusters)) => clusters
-            .iter()
-            .map(|c| format!("{}:{}", text(c.get("name")), text(c.get("weight"))))
-            .collect::<Vec<_>>()
-            .join(" "),
-        // The reason why no router answers matters only for an unhealthy host.
-        ("checked_by", Value::String(how)) if row.get("health").is_some_and(|health| health == "healthy") => {
-            how.split(';').next().unwrap_or_default().to_owned()
-        }
-        ("last_error", Value::String(error)) => truncated(error),
-        ("since", Value::Number(at)) => at
-            .as_i64()
-            .and_then(|at| clock(at, &Zoned::now()))
-            .unwrap_or_else(|| text(Some(value))),
-        ("last_check", check) => match row.get("tls_fault").and_then(Value::as_str) {
-            Some(fault) => format!("{}; TLS: {fault}", text(check.get("detail"))),
-            None => text(check.get("detail")),
-        },
-        ("last_reload", reload) => reloaded(reload, &Zoned::now()),
-        (_, Value::Array(items)) => items.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(" "),
-        (_, Value::Object(fields)) => fields
-            .iter()
-            .map(|(name, value)| format!("{name}={}", text(Some(value))))
-            .collect::<Vec<_>>()
-            .join(" "),
-        (_, other) => text(Some(other)),
     }
+}
+
+impl From<String> for ShownCell {
+    fn from(text: String) -> Self {
+        Self { text, number: None }
+    }
+}
+
+impl From<&str> for ShownCell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<&String> for ShownCell {
+    fn from(text: &String) -> Self {
+        text.clone().into()
+    }
+}
+
+impl From<&Cow<'_, str>> for ShownCell {
+    fn from(text: &Cow<'_, str>) -> Self {
+        (&**text).into()
+    }
+}
+
+impl From<bool> for ShownCell {
+    fn from(value: bool) -> Self {
+        value.to_string().into()
+    }
+}
+
+impl From<u64> for ShownCell {
+    fn from(value: u64) -> Self {
+        Self::of_number(value as f64, value.to_string())
+    }
+}
+
+impl From<u32> for ShownCell {
+    fn from(value: u32) -> Self {
+        u64::from(value).into()
+    }
+}
+
+impl From<usize> for ShownCell {
+    fn from(value: usize) -> Self {
+        (value as u64).into()
+    }
+}
+
+impl From<i64> for ShownCell {
+    fn from(value: i64) -> Self {
+        Self::of_number(value as f64, value.to_string())
+    }
+}
+
+impl From<f64> for ShownCell {
+    fn from(value: f64) -> Self {
+        Self::of_number(value, format!("{value:?}"))
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for ShownCell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or_else(|| "-".into(), Into::into)
+    }
+}
+
+/// Shows a list on one line.
+pub(super) fn joined(items: &[String]) -> ShownCell {
+    items.join(" ").into()
+}
+
+/// Shows a number of bytes.
+pub(in crate::cli) fn bytes(n: u64) -> ShownCell {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let text = if unit == 0 {
+        format!("{n} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    };
+    ShownCell::of_number(n as f64, text)
+}
+
+/// Shows a duration.
+pub(super) fn seconds(value: f64) -> ShownCell {
+    ShownCell::of_number(value, format!("{value:.1}s"))
+}
+
+/// Shows seconds since 1970 as local time, with the age.
+pub(super) fn since(at: u64) -> ShownCell {
+    let text = clock(at, &Zoned::now()).unwrap_or_else(|| at.to_string());
+    ShownCell::of_number(at as f64, text)
 }
 
 /// Maximum width of an error in a table, in characters. JSON and YAML have the whole text.
 const MAX_ERROR_WIDTH: usize = 72;
 
-fn truncated(error: &str) -> String {
+pub(super) fn truncated(error: &str) -> String {
     if error.chars().count() <= MAX_ERROR_WIDTH {
         return error.to_owned();
     }
@@ -81,24 +134,17 @@ fn truncated(error: &str) -> String {
 }
 
 /// Formats the result of the last reload, its local time, and its age.
-pub(super) fn reloaded(reload: &Value, now: &Zoned) -> String {
-    let outcome = if reload.get("ok").and_then(Value::as_bool).unwrap_or(false) {
-        "ok"
-    } else {
-        "refused"
-    };
-    let at = reload.get("at").and_then(Value::as_i64);
-    let when = at
-        .and_then(|at| clock(at, now))
-        .map_or_else(String::new, |at| format!(", {at}"));
-    let error = reload.get("error").and_then(Value::as_str);
+pub(super) fn reloaded(reload: &LastReload, now: &Zoned) -> String {
+    let outcome = if reload.ok { "ok" } else { "refused" };
+    let when = clock(reload.at, now).map_or_else(String::new, |at| format!(", {at}"));
+    let error = reload.error.as_ref();
     let error = error.map_or_else(String::new, |error| format!(": {error}"));
-    format!("{outcome}, by {}{when}{error}", text(reload.get("source")))
+    format!("{outcome}, by {}{when}{error}", reload.source)
 }
 
 /// Formats seconds since 1970 as local time, with the age.
-fn clock(at: i64, now: &Zoned) -> Option<String> {
-    let at = jiff::Timestamp::from_second(at).ok()?;
+fn clock(at: u64, now: &Zoned) -> Option<String> {
+    let at = jiff::Timestamp::from_second(i64::try_from(at).ok()?).ok()?;
     let age = now.timestamp().duration_since(at).as_secs().max(0);
     let at = at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S %:z");
     Some(format!("{at} ({} ago)", age_of(age.unsigned_abs())))
@@ -117,30 +163,26 @@ pub(super) fn age_of(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Returns whether clusters are those reported by a source, rather than the shares of a route.
-fn are_discoveries(clusters: &[Value]) -> bool {
-    clusters.iter().any(|cluster| cluster.get("rejected").is_some())
-}
-
-fn text(value: Option<&Value>) -> String {
+/// Formats any value on one line.
+pub(super) fn value_text(value: &Value) -> String {
+    let joined = |all: Vec<String>| all.join(" ");
     match value {
-        None | Some(Value::Null) => "-".into(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => joined(items.iter().map(item_text).collect()),
+        Value::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| format!("{name}={}", item_text(value)));
+            joined(fields.collect())
+        }
+        other => other.to_string(),
     }
 }
 
-fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit < UNITS.len() - 1 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{n} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
+fn item_text(value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        other => value_text(other),
     }
 }

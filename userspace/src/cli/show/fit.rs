@@ -10,40 +10,38 @@ const NARROW: usize = 8;
 
 /// Columns that are left out if there is no room, in this order. Others are shown at any width.
 const LEFT_OUT_FIRST: &[&str] = &[
-    "checked_by",
-    "subset",
-    "refused_connections",
-    "mean_lag_seconds",
-    "told_all",
-    "receiving",
-    "closed_connections",
-    "cookie",
-    "concurrent",
-    "malformed",
-    "prefixes",
-    "key",
-    "default",
-    "prefer",
-    "sources",
-    "failures",
-    "ttl",
-    "balance",
-    "protocol",
-    "aliases",
-    "tier_reason",
-    "total_connections",
-    "flows_total",
-    "packets_in",
-    "packets",
-    "bytes_out",
-    "bytes_in",
-    "bytes",
-    "job",
-    "by",
-    "last_check",
-    "age_seconds",
-    "listener",
-    "mode",
+    "CHECKED BY",
+    "SUBSET",
+    "REFUSED",
+    "MEAN LAG",
+    "TOLD ALL",
+    "RECEIVING",
+    "CLOSED",
+    "COOKIES",
+    "CONCURRENT",
+    "MALFORMED",
+    "PREFIXES",
+    "KEY",
+    "DEFAULT",
+    "PREFERS",
+    "SOURCES",
+    "FAILURES",
+    "TTL",
+    "BALANCE",
+    "PROTOCOL",
+    "ALIASES",
+    "WHY",
+    "TOTAL",
+    "PACKETS",
+    "OUT",
+    "IN",
+    "BYTES",
+    "JOB",
+    "BY",
+    "LAST CHECK",
+    "AGE",
+    "LISTENER",
+    "MODE",
 ];
 
 /// Width that a column needs.
@@ -55,14 +53,13 @@ pub(super) struct ColumnNeed {
     pub(super) is_text: bool,
     /// Whether the column is empty in all rows.
     pub(super) is_empty: bool,
-    /// Path of its values in the answer.
-    pub(super) key: &'static str,
+    pub(super) title: &'static str,
 }
 
 impl ColumnNeed {
     /// Position in the order in which columns are left out.
     fn rank(&self) -> Option<usize> {
-        let place = LEFT_OUT_FIRST.iter().position(|key| *key == self.key);
+        let place = LEFT_OUT_FIRST.iter().position(|title| *title == self.title);
         place.map(|place| if self.is_empty { 0 } else { place + 1 })
     }
 }
@@ -127,27 +124,27 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn need(key: &'static str, width: usize, is_text: bool) -> ColumnNeed {
+    fn need(title: &'static str, width: usize, is_text: bool) -> ColumnNeed {
         ColumnNeed {
             width,
             is_text,
             is_empty: false,
-            key,
+            title,
         }
     }
 
     #[test]
     fn a_table_with_room_is_left_alone() {
-        let needs = [need("name", 30, true), need("weight", 6, false)];
+        let needs = [need("NAME", 30, true), need("WEIGHT", 6, false)];
         assert_eq!(fit(&needs, 40), [Some(30), Some(6)]);
     }
 
     #[test]
     fn texts_are_shortened_before_columns_are_left_out() {
         let needs = [
-            need("name", 10, true),
-            need("weight", 6, false),
-            need("checked_by", 90, true),
+            need("NAME", 10, true),
+            need("WEIGHT", 6, false),
+            need("CHECKED BY", 90, true),
         ];
         assert_eq!(fit(&needs, 80), [Some(10), Some(6), Some(58)]);
         assert_eq!(fit(&needs, 40), [Some(10), Some(6), None]);
@@ -156,10 +153,10 @@ mod tests {
     #[test]
     fn columns_go_by_their_rank_and_empty_ones_first() {
         let mut needs = [
-            need("name", 10, true),
-            need("checked_by", 20, true),
-            need("bytes_in", 9, false),
-            need("last_check", 20, true),
+            need("NAME", 10, true),
+            need("CHECKED BY", 20, true),
+            need("IN", 9, false),
+            need("LAST CHECK", 20, true),
         ];
         assert_eq!(fit(&needs, 60), [Some(10), None, Some(9), Some(20)]);
         needs[2].is_empty = true;
@@ -169,16 +166,16 @@ mod tests {
     #[test]
     fn room_that_is_left_goes_to_what_was_shortened() {
         let needs = [
-            need("name", 40, true),
-            need("weight", 6, false),
-            need("checked_by", 60, true),
+            need("NAME", 40, true),
+            need("WEIGHT", 6, false),
+            need("CHECKED BY", 60, true),
         ];
         assert_eq!(fit(&needs, 50), [Some(40), Some(6), None]);
     }
 
     #[test]
     fn numbers_and_the_first_column_stay_in_any_width() {
-        let needs = [need("checked_by", 30, true), need("weight", 12, false)];
+        let needs = [need("CHECKED BY", 30, true), need("WEIGHT", 12, false)];
         assert_eq!(fit(&needs, 10), [Some(NARROW), Some(12)]);
         assert_eq!(
             (shortened("east-1.example", 8), shortened("east-1", 8)),

@@ -5,10 +5,19 @@ use std::time::{Duration, Instant};
 
 use jiff::Zoned;
 use serde_json::Value;
+use signalbox_api::flows::FlowsAnswer;
+use signalbox_api::ha::HaAnswer;
+use signalbox_api::hosts::{HostHealth, HostStatus, HostsAnswer};
+use signalbox_api::live::{Hello, HistoryAnswer, HostName, SampleChange};
+use signalbox_api::migrations::MigrationsAnswer;
+use signalbox_api::routing::RoutesAnswer;
+use signalbox_api::services::ServicesAnswer;
+use signalbox_api::shield::{DropsAnswer, ShieldAnswer};
+use signalbox_api::status::StatusAnswer;
 
 use super::history::{History, HostSeries};
 use super::shares::ShareCounter;
-use super::text::list;
+use super::text::safe;
 
 /// Time without a sample after which the figures count as stale.
 const STALE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,11 +59,10 @@ impl Topic {
 /// News from the balancer. All its text is safe for terminals.
 #[derive(Debug)]
 pub(super) enum Update {
-    /// The answer of `/api/v1/history`.
-    Past(Value),
+    Past(HistoryAnswer),
     /// The first message of a stream of samples.
-    Hello(Value),
-    Sample(Value),
+    Hello(Hello),
+    Sample(SampleChange),
     /// The stream of samples has ended, or could not be opened.
     Lost(String),
     Answer(Topic, Value),
@@ -79,11 +87,26 @@ impl LoggedEvent {
     }
 }
 
+/// Answers on all topics.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastAnswers {
+    pub(super) status: Option<StatusAnswer>,
+    pub(super) hosts: HostsAnswer,
+    pub(super) routes: RoutesAnswer,
+    pub(super) migrations: MigrationsAnswer,
+    pub(super) flows: FlowsAnswer,
+    pub(super) services: ServicesAnswer,
+    pub(super) shield: ShieldAnswer,
+    pub(super) drops: DropsAnswer,
+    pub(super) ha: HaAnswer,
+}
+
 /// Everything that panes show.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopData {
     pub(super) history: History,
-    answers: HashMap<Topic, Value>,
+    /// The last answer on each topic; its default before the first.
+    pub(super) answers: LastAnswers,
     failures: HashMap<Topic, String>,
     /// Newest first.
     pub(super) events: VecDeque<LoggedEvent>,
@@ -92,7 +115,7 @@ pub(super) struct TopData {
     pub(super) lost: Option<String>,
     /// Indexes of hosts in the answer of [`Topic::Hosts`], by [`HostSeries::key`].
     host_places: HashMap<String, usize>,
-    pid: Option<u64>,
+    pid: Option<u32>,
     last_sample: Option<Instant>,
 }
 
@@ -100,24 +123,21 @@ impl TopData {
     /// Handles news that arrived at `now`.
     pub(super) fn take(&mut self, update: Update, now: Instant) {
         match update {
-            Update::Past(answer) => self.history.load(&answer),
+            Update::Past(answer) => self.history.load(answer),
             Update::Hello(hello) => self.greet(&hello),
             Update::Sample(sample) => {
                 self.lost = None;
                 self.last_sample = Some(now);
-                self.history.add(&sample);
+                self.history.add(sample);
             }
             Update::Lost(why) => self.lost = Some(why),
-            Update::Answer(topic, answer) => {
-                if topic == Topic::Figures {
-                    self.shares.add(&answer, now);
-                }
-                if topic == Topic::Hosts {
-                    self.host_places = host_places(&answer);
-                }
-                self.failures.remove(&topic);
-                self.answers.insert(topic, answer);
-            }
+            Update::Answer(topic, answer) => match self.keep(topic, answer, now) {
+                Ok(()) => drop(self.failures.remove(&topic)),
+                Err(error) => drop(
+                    self.failures
+                        .insert(topic, safe(&format!("another version answers: {error}"))),
+                ),
+            },
             Update::Failed(topic, why) => {
                 self.failures.insert(topic, why);
             }
@@ -128,18 +148,39 @@ impl TopData {
         }
     }
 
-    fn greet(&mut self, hello: &Value) {
-        let pid = hello.get("pid").and_then(Value::as_u64);
-        // Counters of another process begin at zero.
-        if self.pid.is_some() && self.pid != pid {
-            self.shares = ShareCounter::default();
-        }
-        self.pid = pid;
+    /// Version of the balancer; empty before its first answer.
+    pub(super) fn version(&self) -> &str {
+        self.answers.status.as_ref().map_or("", |status| &status.version)
     }
 
-    /// The last answer on a topic; null before the first.
-    pub(super) fn answer(&self, topic: Topic) -> &Value {
-        self.answers.get(&topic).unwrap_or(&Value::Null)
+    /// Keeps an answer that arrived at `now`.
+    fn keep(&mut self, topic: Topic, answer: Value, now: Instant) -> serde_json::Result<()> {
+        use serde_json::from_value as parsed;
+        let all = &mut self.answers;
+        match topic {
+            Topic::Status => all.status = Some(parsed(answer)?),
+            Topic::Hosts => {
+                all.hosts = parsed(answer)?;
+                self.host_places = host_places(&all.hosts.hosts);
+            }
+            Topic::Routes => all.routes = parsed(answer)?,
+            Topic::Figures => self.shares.add(&parsed(answer)?, now),
+            Topic::Migrations => all.migrations = parsed(answer)?,
+            Topic::Flows => all.flows = parsed(answer)?,
+            Topic::Services => all.services = parsed(answer)?,
+            Topic::Shield => all.shield = parsed(answer)?,
+            Topic::Drops => all.drops = parsed(answer)?,
+            Topic::Ha => all.ha = parsed(answer)?,
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, hello: &Hello) {
+        // Counters of another process begin at zero.
+        if self.pid.is_some() && self.pid != hello.pid {
+            self.shares = ShareCounter::default();
+        }
+        self.pid = hello.pid;
     }
 
     /// Reason why the last answer on one of these topics is missing.
@@ -157,21 +198,29 @@ impl TopData {
 
     /// Hostnames that have had no address yet. They have no samples.
     pub(super) fn unresolved(&self) -> impl Iterator<Item = HostSeries> {
-        let hosts = list(self.answer(Topic::Hosts), "hosts").iter();
+        let hosts = self.answers.hosts.hosts.iter();
         hosts
-            .filter(|host| host["health"] == "unresolved")
-            .map(HostSeries::named)
+            .filter(|host| host.health == HostHealth::Unresolved)
+            .map(series_of)
     }
 
     /// A host in the API's form, by [`HostSeries::key`].
-    pub(super) fn host_view(&self, key: &str) -> Option<&Value> {
-        list(self.answer(Topic::Hosts), "hosts").get(*self.host_places.get(key)?)
+    pub(super) fn host_view(&self, key: &str) -> Option<&HostStatus> {
+        self.answers.hosts.hosts.get(*self.host_places.get(key)?)
     }
 }
 
-fn host_places(answer: &Value) -> HashMap<String, usize> {
-    let hosts = list(answer, "hosts").iter().enumerate();
-    hosts.map(|(at, host)| (HostSeries::named(host).key(), at)).collect()
+fn series_of(host: &HostStatus) -> HostSeries {
+    HostSeries::named(HostName {
+        cluster: host.cluster.clone(),
+        name: host.name.clone(),
+        address: host.address.clone(),
+    })
+}
+
+fn host_places(hosts: &[HostStatus]) -> HashMap<String, usize> {
+    let hosts = hosts.iter().enumerate();
+    hosts.map(|(at, host)| (series_of(host).key(), at)).collect()
 }
 
 #[cfg(test)]
@@ -184,7 +233,13 @@ mod tests {
     fn silence_is_stale_and_a_sample_ends_it() {
         let (mut data, start) = (TopData::default(), Instant::now());
         assert_eq!(data.stale_seconds(start), None, "nothing received yet");
-        let sample = || Update::Sample(json!({ "at": 1000, "hosts": [], "overall": {} }));
+        let sample = || {
+            Update::Sample(SampleChange {
+                at: 1000,
+                hosts: Some(Vec::new()),
+                ..SampleChange::default()
+            })
+        };
         data.take(sample(), start);
         data.take(Update::Lost("gone".into()), start);
         assert_eq!(data.stale_seconds(start + STALE_TIMEOUT), None);
@@ -200,7 +255,12 @@ mod tests {
         data.take(Update::Answer(Topic::Ha, json!({ "configured": false })), now);
         data.take(Update::Failed(Topic::Ha, "no answer".into()), now);
         assert_eq!(data.failure(&[Topic::Status, Topic::Ha]), Some("no answer"));
-        assert_eq!(data.answer(Topic::Ha)["configured"], false);
+        assert!(!data.answers.ha.configured);
+        data.take(Update::Answer(Topic::Ha, json!([])), now);
+        assert!(
+            data.failure(&[Topic::Ha])
+                .is_some_and(|why| why.contains("another version"))
+        );
         data.take(Update::Answer(Topic::Ha, json!({})), now);
         assert_eq!(data.failure(&[Topic::Ha]), None);
     }

@@ -11,11 +11,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::data::Topic;
 use super::grid::Look;
 use super::keys::{Mode, Pane, TopState};
 use super::overview::headline;
-use super::text::field;
 
 /// Styles: with colours, or for terminals and users without them.
 #[derive(Clone, Copy)]
@@ -83,7 +81,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, address: &str, palet
 /// The balancer, its state, and the age of the view.
 fn head_line<'a>(state: &TopState, address: &'a str, palette: Palette, now: Instant) -> Line<'a> {
     let data = state.data();
-    let version = field(data.answer(Topic::Status), "version").to_owned();
+    let version = data.version();
     let mut spans = vec![Span::styled(format!("signalbox {version} "), palette.strong())];
     let stale = state.latest().stale_seconds(now);
     let lost = &state.latest().lost;

@@ -2,10 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::data::{LoggedEvent, TopData, Topic, Update};
 use super::keys::TopState;
+
+fn parsed<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
 
 /// Number of samples.
 const SAMPLES: u64 = 90;
@@ -66,14 +71,15 @@ fn answers() -> Vec<(Topic, Value)> {
         route("app.example.com", vec![cluster("east", 20, 1), cluster("west", 80, 1)]),
         route("*.apps.example.com", vec![cluster("north", 1, 0)]),
     ];
-    let flow = json!({ "id": 7, "client": "192.0.2.7:40000", "listener": "web", "route": "app.example.com", "cluster": "east",
+    let flow = json!({ "id": 7, "client": "192.0.2.7:40000", "local": "10.1.0.1:80",
+        "backend": "10.2.0.2:80", "not_cut": "", "state": "established", "listener": "web", "route": "app.example.com", "cluster": "east",
         "host": "east-1", "tier": "cut", "tier_reason": "established", "age_seconds": 12.5, "idle_seconds": 0.2,
         "bytes_in": 1536, "bytes_out": 5_000_000 });
     let service = json!({ "name": "dns", "protocol": "udp", "listen": ["10.1.0.1:53"], "cluster": "east", "mode": "nat",
         "flows": 3, "flows_total": 99, "bytes_in": 1000, "bytes_out": 2000,
         "hosts": [{ "name": "east-1", "address": "10.2.0.2", "share": 100.0, "flows": 3, "reachable": true }] });
-    let guard = json!({ "kind": "listener", "name": "web", "prefixes": 2, "malformed": 1, "denied": 40, "packets": 0, "bytes": 0,
-        "connections": 0, "concurrent": 0, "cookie": 0 });
+    let guard = json!({ "kind": "listener", "name": "web", "prefixes": 2, "malformed": "drop",
+        "decisions": { "malformed": 1, "denied": 40, "packets": 0, "bytes": 0, "connections": 0, "concurrent": 0, "cookie": 0 } });
     let drop = json!({ "guard": "web", "reason": "denied", "protocol": "tcp", "source": "198.51.100.7:1234",
         "destination": "10.1.0.1:80" });
     let peer = json!({ "node": "lb-2", "sending": true, "behind_ms": 3, "complete": true, "shadows": 12 });
@@ -104,12 +110,15 @@ fn answers() -> Vec<(Topic, Value)> {
 
 /// News of 90 seconds.
 pub(super) fn updates() -> Vec<Update> {
-    let mut all = vec![Update::Hello(json!({ "pid": 42 })), Update::Past(history())];
+    let mut all = vec![
+        Update::Hello(parsed(json!({ "pid": 42 }))),
+        Update::Past(parsed(history())),
+    ];
     let host = |(cluster, name, address, _)| json!({ "cluster": cluster, "name": name, "address": address });
     let at = 1_795_351_604_000 + (SAMPLES - 1) * 1000;
-    all.push(Update::Sample(
+    all.push(Update::Sample(parsed(
         json!({ "at": at, "hosts": hosts().map(host), "figures": {}, "left_out_hosts": 0 }),
-    ));
+    )));
     all.extend(
         answers()
             .into_iter()
@@ -164,14 +173,10 @@ pub(super) fn state_with_hosts(count: u64, now: Instant) -> TopState {
     let past = json!({ "at": at, "overall": at.iter().map(|_| overall.clone()).collect::<Vec<_>>(),
         "hosts": (0..count).map(with_figures).collect::<Vec<_>>(), "left_out_hosts": 0 });
     let mut state = TopState::new();
-    state.take(Update::Hello(json!({ "pid": 42 })), now);
-    state.take(Update::Past(past), now);
-    state.take(
-        Update::Sample(
-            json!({ "at": at.last(), "overall": overall, "figures": {}, "left_out_hosts": 0,
-            "hosts": (0..count).map(host).collect::<Vec<_>>() }),
-        ),
-        now,
-    );
+    state.take(Update::Hello(parsed(json!({ "pid": 42 }))), now);
+    state.take(Update::Past(parsed(past)), now);
+    let sample = json!({ "at": at.last(), "overall": overall, "figures": {}, "left_out_hosts": 0,
+        "hosts": (0..count).map(host).collect::<Vec<_>>() });
+    state.take(Update::Sample(parsed(sample)), now);
     state
 }

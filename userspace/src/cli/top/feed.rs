@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::Value;
+use signalbox_api::live::HistoryAnswer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::data::{LoggedEvent, Topic, Update};
 use super::keys::Pane;
 use super::text::{safe, safe_value};
-use crate::cli::client::follow;
+use crate::cli::client::{decode, follow};
 use crate::source::client::ApiClient;
 
 /// Time before a lost stream is opened again.
@@ -41,7 +42,7 @@ pub(super) fn start(
 
 /// Reads the data of the overview once.
 pub(super) async fn present(client: &ApiClient) -> anyhow::Result<Vec<Update>> {
-    let past = Update::Past(read(client, HISTORY).await?);
+    let past = Update::Past(history(client).await?);
     let mut all = vec![past];
     for topic in [Topic::Status, Topic::Hosts] {
         all.push(Update::Answer(topic, read(client, topic.path()).await?));
@@ -53,6 +54,10 @@ pub(super) async fn present(client: &ApiClient) -> anyhow::Result<Vec<Update>> {
 async fn read(client: &ApiClient, path: &str) -> anyhow::Result<Value> {
     let answer = client.ask_with_timeout(ANSWER_TIMEOUT, Method::GET, path, None).await?;
     Ok(safe_value(answer))
+}
+
+async fn history(client: &ApiClient) -> anyhow::Result<HistoryAnswer> {
+    decode(read(client, HISTORY).await?)
 }
 
 async fn follow_samples(client: Arc<ApiClient>, updates: mpsc::UnboundedSender<Update>) {
@@ -69,11 +74,11 @@ async fn follow_samples(client: Arc<ApiClient>, updates: mpsc::UnboundedSender<U
 }
 
 async fn samples(client: &ApiClient, updates: &mpsc::UnboundedSender<Update>) -> anyhow::Result<()> {
-    updates.send(Update::Past(read(client, HISTORY).await?))?;
+    updates.send(Update::Past(history(client).await?))?;
     follow(client, "/api/v1/live", SAMPLE_TIMEOUT, |kind, data| {
         match kind {
             "hello" => updates.send(Update::Hello(serde_json::from_str(data)?))?,
-            "sample" => updates.send(Update::Sample(safe_value(serde_json::from_str(data)?)))?,
+            "sample" => updates.send(Update::Sample(decode(safe_value(serde_json::from_str(data)?))?))?,
             // The figures are cumulative: only a point in the charts is missing.
             _ => {}
         }

@@ -2,127 +2,112 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use serde_json::Value;
-
-use super::text::{field, list, number};
+pub(super) use signalbox_api::live::Figure;
+use signalbox_api::live::{HistoryAnswer, HostHistory, HostName, HostSample, OverallFigures, SampleChange};
 
 /// Number of samples to keep: the same as the balancer keeps.
 pub(super) const MAX_SAMPLES: usize = 120;
 
-/// Indexes of a host's figures in a sample.
-#[derive(Clone, Copy)]
-pub(super) enum Figure {
-    Active = 0,
-    Total = 1,
-    Refused = 2,
-    BytesIn = 3,
-    BytesOut = 4,
-    Health = 5,
-}
-
-/// Figures of a host in one sample; `None` if it did not exist.
-type HostSample = Option<[f64; 6]>;
-
 /// A host with its figures, one for each of [`History::at_ms`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostSeries {
-    pub(super) cluster: String,
-    pub(super) name: String,
-    pub(super) address: String,
-    samples: VecDeque<HostSample>,
+    pub(super) host: HostName,
+    /// Figures; `None` while the host did not exist.
+    samples: VecDeque<Option<HostSample>>,
 }
 
 /// All samples: times and overall figures with equal indexes, and as many figures for each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    at_ms: VecDeque<f64>,
-    overall: VecDeque<Value>,
+    at_ms: VecDeque<u64>,
+    overall: VecDeque<OverallFigures>,
     pub(super) hosts: Vec<HostSeries>,
     /// Hosts that are not sampled.
-    pub(super) left_out_hosts: f64,
+    pub(super) left_out_hosts: usize,
 }
 
 /// A list of values, one per sample; `None` for unknown ones.
 pub(super) type Points = Vec<Option<f64>>;
 
 impl HostSeries {
-    pub(super) fn named(view: &Value) -> Self {
+    pub(super) const fn named(host: HostName) -> Self {
         Self {
-            cluster: field(view, "cluster").to_owned(),
-            name: field(view, "name").to_owned(),
-            address: field(view, "address").to_owned(),
+            host,
             samples: VecDeque::new(),
         }
     }
 
+    /// Name of the host with its cluster.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.host.cluster, self.host.name)
+    }
+
     /// Identifies the host among those with the same name.
     pub(super) fn key(&self) -> String {
-        format!("{}/{}/{}", self.cluster, self.name, self.address)
+        format!("{}/{}", self.name(), self.host.address)
     }
 
     pub(super) fn values(&self, figure: Figure) -> Points {
-        let of = |sample: &HostSample| sample.and_then(|figures| figures.get(figure as usize).copied());
-        self.samples.iter().map(of).collect()
+        let samples = self.samples.iter();
+        samples
+            .map(|sample| Some(sample.as_ref()?[figure as usize] as f64))
+            .collect()
     }
 
-    pub(super) fn last(&self, figure: Figure) -> f64 {
-        let last = self.samples.back().copied().flatten();
-        last.and_then(|figures| figures.get(figure as usize).copied())
-            .unwrap_or(0.0)
+    pub(super) fn last(&self, figure: Figure) -> u64 {
+        self.samples.back().copied().flatten().unwrap_or_default()[figure as usize]
     }
 }
 
 impl History {
     /// Replaces all samples with an answer of `/api/v1/history?hosts=all`.
-    pub(super) fn load(&mut self, answer: &Value) {
+    pub(super) fn load(&mut self, answer: HistoryAnswer) {
+        let series = |of: HostHistory| HostSeries {
+            host: of.host,
+            samples: of.figures.into(),
+        };
         *self = Self {
-            at_ms: list(answer, "at").iter().filter_map(Value::as_f64).collect(),
-            overall: list(answer, "overall").iter().cloned().collect(),
-            hosts: list(answer, "hosts").iter().map(with_samples).collect(),
-            left_out_hosts: number(answer, "left_out_hosts"),
+            at_ms: answer.at.into(),
+            overall: answer.overall.into(),
+            hosts: answer.hosts.into_iter().map(series).collect(),
+            left_out_hosts: answer.left_out_hosts,
         };
         self.trim();
     }
 
     /// Adds a sample of `/api/v1/live`.
-    pub(super) fn add(&mut self, sample: &Value) {
-        let at_ms = number(sample, "at");
-        let names = sample.get("hosts").and_then(Value::as_array);
+    pub(super) fn add(&mut self, sample: SampleChange) {
         // The first sample of a stream is the last one of the history, unless a second has passed in between.
-        let is_known = names.is_some() && self.at_ms.back() == Some(&at_ms);
-        if let Some(names) = names {
-            self.rename(names);
-            self.left_out_hosts = number(sample, "left_out_hosts");
+        let is_known = sample.hosts.is_some() && self.at_ms.back() == Some(&sample.at);
+        if let Some(hosts) = sample.hosts {
+            self.rename(hosts);
+            self.left_out_hosts = sample.left_out_hosts.unwrap_or_default();
         }
         if is_known {
             return;
         }
-        self.at_ms.push_back(at_ms);
-        self.overall
-            .push_back(sample.get("overall").cloned().unwrap_or_default());
+        self.at_ms.push_back(sample.at);
+        self.overall.push_back(sample.overall);
         for (at, host) in self.hosts.iter_mut().enumerate() {
-            let new = sample.get("figures").and_then(|figures| figures.get(at.to_string()));
             let before = host.samples.back().copied().flatten();
-            host.samples.push_back(new.and_then(figures).or(before));
+            host.samples.push_back(sample.figures.get(&at).copied().or(before));
         }
         self.trim();
     }
 
     /// Sets the hosts of a sample. Those that existed before keep their figures.
-    fn rename(&mut self, names: &[Value]) {
+    fn rename(&mut self, hosts: Vec<HostName>) {
         let mut known: HashMap<String, HostSeries> = self.hosts.drain(..).map(|host| (host.key(), host)).collect();
         let samples = self.at_ms.len();
-        self.hosts = names
-            .iter()
-            .map(|name| {
-                let new = HostSeries::named(name);
-                // A draining host may have a successor of the same name: each has separate figures.
-                known.remove(&new.key()).unwrap_or_else(|| HostSeries {
-                    samples: VecDeque::from(vec![None; samples]),
-                    ..new
-                })
+        let series = |host: HostName| {
+            let new = HostSeries::named(host);
+            // A draining host may have a successor of the same name: each has separate figures.
+            known.remove(&new.key()).unwrap_or_else(|| HostSeries {
+                samples: VecDeque::from(vec![None; samples]),
+                ..new
             })
-            .collect();
+        };
+        self.hosts = hosts.into_iter().map(series).collect();
     }
 
     fn trim(&mut self) {
@@ -140,29 +125,28 @@ impl History {
     }
 
     /// Overall figures of the last sample.
-    pub(super) fn now(&self) -> &Value {
-        self.overall.back().unwrap_or(&Value::Null)
+    pub(super) fn now(&self) -> OverallFigures {
+        self.overall.back().cloned().unwrap_or_default()
     }
 
-    pub(super) fn overall(&self, key: &str) -> Points {
-        self.overall
-            .iter()
-            .map(|sample| sample.get(key).and_then(Value::as_f64))
-            .collect()
+    pub(super) fn overall(&self, of: fn(&OverallFigures) -> u64) -> Points {
+        self.overall.iter().map(|sample| Some(of(sample) as f64)).collect()
     }
 
     /// Difference per second of a host's counter in the last sample; 0 if there is none.
     pub(super) fn rate_now(&self, host: &HostSeries, figure: Figure) -> f64 {
-        let of = |sample: &HostSample| sample.and_then(|figures| figures.get(figure as usize).copied());
-        let mut values = host.samples.iter().rev().map(of);
         let mut times = self.at_ms.iter().rev();
+        let samples = host.samples.iter().rev();
+        let mut values = samples.map(|sample| Some(sample.as_ref()?[figure as usize]));
         match (
             times.next(),
             times.next(),
             values.next().flatten(),
             values.next().flatten(),
         ) {
-            (Some(t1), Some(t0), Some(v1), Some(v0)) if v1 >= v0 => (v1 - v0) * 1000.0 / (t1 - t0).max(1.0),
+            (Some(t1), Some(t0), Some(v1), Some(v0)) if v1 >= v0 => {
+                (v1 - v0) as f64 * 1000.0 / t1.saturating_sub(*t0).max(1) as f64
+            }
             _ => 0.0,
         }
     }
@@ -175,27 +159,13 @@ impl History {
             .map(|(&at, &value)| {
                 let point = value.map(|value| (at, value));
                 match (std::mem::replace(&mut before, point), point) {
-                    (Some((t0, v0)), Some((t1, v1))) if v1 >= v0 => Some((v1 - v0) * 1000.0 / (t1 - t0).max(1.0)),
+                    (Some((t0, v0)), Some((t1, v1))) if v1 >= v0 => {
+                        Some((v1 - v0) * 1000.0 / t1.saturating_sub(t0).max(1) as f64)
+                    }
                     _ => None,
                 }
             })
             .collect()
-    }
-}
-
-fn figures(value: &Value) -> HostSample {
-    let mut all = [0.0; 6];
-    let values = value.as_array()?;
-    for (place, value) in all.iter_mut().zip(values) {
-        *place = value.as_f64()?;
-    }
-    Some(all)
-}
-
-fn with_samples(view: &Value) -> HostSeries {
-    HostSeries {
-        samples: list(view, "figures").iter().map(figures).collect(),
-        ..HostSeries::named(view)
     }
 }
 
@@ -206,9 +176,13 @@ pub(super) fn last(values: &[Option<f64>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn parsed<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
 
     fn host(name: &str) -> Value {
         json!({ "cluster": "east", "name": name, "address": "10.2.0.2" })
@@ -219,53 +193,61 @@ mod tests {
         let mut of = host("east-1");
         of["figures"] = json!([null, [1, 10, 0, 5, 5, 1]]);
         let overall = [10, 20].map(|total| json!({ "total": total, "active": 1 }));
-        history.load(&json!({ "at": [1000, 2000], "overall": overall, "hosts": [of], "left_out_hosts": 3 }));
+        history.load(parsed(
+            json!({ "at": [1000, 2000], "overall": overall, "hosts": [of], "left_out_hosts": 3 }),
+        ));
         history
     }
 
     #[test]
     fn the_first_sample_of_a_stream_is_not_counted_twice() {
         let mut history = loaded();
-        history.add(
-            &json!({ "at": 2000, "overall": { "total": 20 }, "figures": { "0": [1, 10, 0, 5, 5, 1] },
+        history.add(parsed(
+            json!({ "at": 2000, "overall": { "total": 20 }, "figures": { "0": [1, 10, 0, 5, 5, 1] },
             "hosts": [host("east-1")], "left_out_hosts": 0 }),
+        ));
+        assert_eq!(history.overall(|overall| overall.total), [Some(10.0), Some(20.0)]);
+        history.add(parsed(json!({ "at": 4000, "overall": { "total": 60 }, "figures": {} })));
+        assert_eq!(
+            history.rates(&history.overall(|overall| overall.total)),
+            [None, Some(10.0), Some(20.0)]
         );
-        assert_eq!(history.overall("total"), [Some(10.0), Some(20.0)]);
-        history.add(&json!({ "at": 4000, "overall": { "total": 60 }, "figures": {} }));
-        assert_eq!(history.rates(&history.overall("total")), [None, Some(10.0), Some(20.0)]);
         assert_eq!(history.hosts[0].values(Figure::Total), [None, Some(10.0), Some(10.0)]);
-        history.add(&json!({ "at": 4500, "overall": {}, "figures": { "0": [1, 30, 0, 5, 5, 1] } }));
+        history.add(parsed(
+            json!({ "at": 4500, "overall": {}, "figures": { "0": [1, 30, 0, 5, 5, 1] } }),
+        ));
         assert_eq!(history.rate_now(&history.hosts[0], Figure::Total), 40.0);
-        assert_eq!(history.left_out_hosts, 0.0);
+        assert_eq!(history.left_out_hosts, 0);
     }
 
     #[test]
     fn hosts_that_come_and_go_keep_and_lose_their_figures() {
         let mut history = loaded();
         let names = [host("east-2"), host("east-1")];
-        history.add(&json!({ "at": 3000, "overall": {}, "hosts": names, "figures": { "0": [7, 1, 0, 0, 0, 2] } }));
+        history.add(parsed(
+            json!({ "at": 3000, "overall": {}, "hosts": names, "figures": { "0": [7, 1, 0, 0, 0, 2] } }),
+        ));
         let values = |at: usize| history.hosts[at].values(Figure::Active);
         assert_eq!(values(0), [None, None, Some(7.0)]);
         assert_eq!(values(1), [None, Some(1.0), Some(1.0)]);
-        assert_eq!(history.hosts[0].last(Figure::Health), 2.0);
+        assert_eq!(history.hosts[0].last(Figure::Health), 2);
     }
 
     #[test]
     fn two_minutes_are_kept_and_a_counter_that_begins_anew_is_no_rate() {
         let mut history = loaded();
         for second in 3..300 {
-            history.add(&json!({ "at": second * 1000, "overall": { "total": 300 - second }, "figures": {} }));
+            history.add(parsed(
+                json!({ "at": second * 1000, "overall": { "total": 300 - second }, "figures": {} }),
+            ));
         }
-        assert_eq!(history.overall("total").len(), MAX_SAMPLES);
+        assert_eq!(history.overall(|overall| overall.total).len(), MAX_SAMPLES);
         assert_eq!(history.hosts[0].values(Figure::Active).len(), MAX_SAMPLES);
-        assert!(history.rates(&history.overall("total")).iter().all(Option::is_none));
-    }
-
-    #[test]
-    fn an_answer_that_is_no_history_is_an_empty_one() {
-        let mut history = loaded();
-        history.load(&json!({ "at": "x", "overall": 3, "hosts": [{ "figures": [["x"], 4] }] }));
-        history.add(&json!([]));
-        assert_eq!(history.rates(&history.overall("total")), [None]);
+        assert!(
+            history
+                .rates(&history.overall(|overall| overall.total))
+                .iter()
+                .all(Option::is_none)
+        );
     }
 }

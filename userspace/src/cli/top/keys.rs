@@ -305,9 +305,9 @@ impl TopState {
             return;
         };
         let rotation = HostRotation {
-            cluster: series.cluster.clone(),
-            host: series.name.clone(),
-            is_out: !view["out_of_rotation"].is_string(),
+            cluster: series.host.cluster.clone(),
+            host: series.host.name.clone(),
+            is_out: view.out_of_rotation.is_none(),
         };
         self.mode = Mode::Confirm {
             rotation,

@@ -1,12 +1,12 @@
 //! The overview of healthy and unhealthy parts, as lines and as charts of two minutes.
 
-use serde_json::Value;
+use signalbox_api::status::ServingState;
 
-use super::data::{TopData, Topic};
+use super::data::TopData;
 use super::grid::Look;
 use super::history::{HostSeries, Points, last};
 use super::panes::host_state;
-use super::text::{bytes, field, list, number, seconds, short};
+use super::text::{bytes, seconds, short};
 
 /// Maximum number of reasons for not cutting that are shown.
 const MAX_REASONS: usize = 3;
@@ -23,17 +23,17 @@ pub(super) struct TopChart {
 /// Returns the charts of the overview.
 pub(super) fn charts(data: &TopData) -> [TopChart; 4] {
     let history = &data.history;
-    let rate = |key| history.rates(&history.overall(key));
-    let (fresh, refused) = (rate("total"), rate("refused"));
-    let (inwards, outwards) = (rate("bytes_in"), rate("bytes_out"));
+    let rate = |of| history.rates(&history.overall(of));
+    let (fresh, refused) = (rate(|of| of.total), rate(|of| of.refused));
+    let (inwards, outwards) = (rate(|of| of.bytes_in), rate(|of| of.bytes_out));
     let traffic: Points = inwards
         .iter()
         .zip(&outwards)
         .map(|(a, b)| Some((*a)? + (*b)?))
         .collect();
-    let active = history.overall("active");
+    let active = history.overall(|of| of.active.into());
     let [all, from, to] = [&traffic, &inwards, &outwards].map(|values| bytes(last(values)));
-    let total = |key| short(number(history.now(), key));
+    let now = history.now();
     [
         TopChart {
             title: "Connections",
@@ -43,13 +43,13 @@ pub(super) fn charts(data: &TopData) -> [TopChart; 4] {
         },
         TopChart {
             title: "New/s",
-            value: format!("{}, {} in all", short(last(&fresh)), total("total")),
+            value: format!("{}, {} in all", short(last(&fresh)), short(now.total as f64)),
             values: fresh,
             format: short,
         },
         TopChart {
             title: "Refused/s",
-            value: format!("{}, {} in all", short(last(&refused)), total("refused")),
+            value: format!("{}, {} in all", short(last(&refused)), short(now.refused as f64)),
             values: refused,
             format: short,
         },
@@ -64,30 +64,36 @@ pub(super) fn charts(data: &TopData) -> [TopChart; 4] {
 
 /// Returns the balancer's state, and whether it is ready.
 pub(super) fn headline(data: &TopData) -> (Look, String) {
-    let status = data.answer(Topic::Status);
-    let (look, state) = match (field(status, "state"), status["ready"] == true) {
-        ("serving", true) => (Look::Good, "serving; ready"),
-        ("serving", false) => (Look::Warn, "serving; not ready"),
-        ("draining", _) => (Look::Warn, "draining"),
-        _ => return (Look::Idle, "no status yet".to_owned()),
+    let Some(status) = &data.answers.status else {
+        return (Look::Idle, "no status yet".to_owned());
     };
-    let (routes, up) = (number(status, "routes"), seconds(number(status, "uptime_seconds")));
+    let (look, state) = match (status.state, status.ready) {
+        (ServingState::Serving, true) => (Look::Good, "serving; ready"),
+        (ServingState::Serving, false) => (Look::Warn, "serving; not ready"),
+        (ServingState::Draining, _) => (Look::Warn, "draining"),
+    };
+    let (routes, up) = (status.routes, seconds(status.uptime_seconds as f64));
     (look, format!("{state}, {routes} routes, up {up}"))
 }
 
 /// Counts of hosts, tiers, and reasons for not cutting.
 pub(super) fn counts(data: &TopData) -> Vec<(&'static str, String)> {
     let now = data.history.now();
-    let tiers =
-        ["cut", "sockmap", "splice", "copy"].map(|tier| format!("{tier} {}", short(number(&now["tiers"], tier))));
-    let mut reasons: Vec<_> = now["not_cut"].as_object().into_iter().flatten().collect();
-    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(n.as_u64()));
+    let tier = |tier| {
+        format!(
+            "{tier} {}",
+            short(now.tiers.get(tier).copied().unwrap_or_default().into())
+        )
+    };
+    let tiers = ["cut", "sockmap", "splice", "copy"].map(tier);
+    let mut reasons: Vec<_> = now.not_cut.iter().collect();
+    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let reasons: Vec<_> = reasons
         .iter()
         .take(MAX_REASONS)
-        .map(|(reason, n)| format!("{reason} {}", short(n.as_f64().unwrap_or(0.0))))
+        .map(|(reason, n)| format!("{reason} {}", short(**n as f64)))
         .collect();
-    let (usable, unhealthy) = (number(now, "usable_hosts"), number(now, "unhealthy_hosts"));
+    let (usable, unhealthy) = (now.usable_hosts, now.unhealthy_hosts);
     vec![
         ("hosts", format!("{usable} usable, {unhealthy} unhealthy")),
         ("tiers", tiers.join(", ")),
@@ -104,27 +110,24 @@ pub(super) fn counts(data: &TopData) -> Vec<(&'static str, String)> {
 
 /// Returns the problems, each with the place of more information.
 pub(super) fn troubles(data: &TopData) -> Vec<(Look, String)> {
-    let status = data.answer(Topic::Status);
+    let status = data.answers.status.clone().unwrap_or_default();
     let mut all = Vec::new();
-    for reason in list(status, "not_ready").iter().filter_map(Value::as_str) {
+    for reason in &status.not_ready {
         all.push((Look::Bad, format!("not ready: {reason} (signalbox status)")));
     }
-    let feature = |of: &Value| format!("{}: {} (signalbox doctor)", field(of, "feature"), field(of, "why"));
-    all.extend(
-        list(status, "missing_features")
-            .iter()
-            .map(|of| (Look::Bad, feature(of))),
-    );
-    let reload = &status["last_reload"];
-    if reload["ok"] == false {
-        let why = field(reload, "error");
+    let feature = |feature: &str, why: &str| format!("{feature}: {why} (signalbox doctor)");
+    let missing = status.missing_features.iter();
+    all.extend(missing.map(|of| (Look::Bad, feature(&of.feature, &of.why))));
+    if let Some(reload) = status.last_reload.filter(|reload| !reload.ok) {
+        let why = reload.error.unwrap_or_default();
         all.push((
             Look::Bad,
             format!("the last configuration was refused: {why} (signalbox check)"),
         ));
     }
     all.extend(unwell_hosts(data));
-    all.extend(list(status, "degraded").iter().map(|of| (Look::Warn, feature(of))));
+    let degraded = status.degraded.iter();
+    all.extend(degraded.map(|of| (Look::Warn, feature(&of.feature, &of.why))));
     all
 }
 
@@ -133,12 +136,11 @@ fn unwell_hosts(data: &TopData) -> impl Iterator<Item = (Look, String)> {
     let line = |host: &HostSeries| {
         let view = data.host_view(&host.key());
         let (look, state) = host_state(host, view);
-        let check = view.and_then(|view| view["last_check"]["detail"].as_str());
+        let check = view.and_then(|view| view.last_check.as_ref());
         let check = check
             .filter(|_| look == Look::Bad)
-            .map_or_else(String::new, |check| format!(" ({check})"));
-        matches!(look, Look::Warn | Look::Bad)
-            .then(|| (look, format!("{}/{} is {state}{check}", host.cluster, host.name)))
+            .map_or_else(String::new, |check| format!(" ({})", check.detail));
+        matches!(look, Look::Warn | Look::Bad).then(|| (look, format!("{} is {state}{check}", host.name())))
     };
     let unresolved = data.unresolved().filter_map(move |host| line(&host));
     data.history.hosts.iter().filter_map(line).chain(unresolved)
@@ -181,7 +183,7 @@ const PLAIN_CHART_WIDTH: usize = 60;
 
 /// The overview as plain text.
 pub(super) fn plain(data: &TopData) -> String {
-    let version = field(data.answer(Topic::Status), "version");
+    let version = data.version();
     let mut lines = vec![format!("signalbox {version}: {}", headline(data).1)];
     let mut add = |name: &str, text: &str| lines.push(format!("{name:<12} {text}").trim_end().to_owned());
     for chart in charts(data) {

@@ -1,14 +1,21 @@
 //! The tables of the panes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use signalbox_api::flows::FlowsAnswer;
+use signalbox_api::ha::PeerView;
+use signalbox_api::hosts::{HostHealth, HostStanding, HostStatus};
+use signalbox_api::live::sampled_health;
+use signalbox_api::routing::{RouteCluster, RouteView};
+use signalbox_core::ha::notice::GroupState;
 use signalbox_core::migration::{Migration, MigrationState};
 
-use super::data::{TopData, Topic};
+use super::data::TopData;
 use super::grid::{Grid, GridCell, GridRow, Look};
 use super::history::{Figure, HostSeries};
 use super::keys::Pane;
-use super::text::{bytes, field, list, number, percent, short};
-use crate::cli::{migrate, services, show};
+use super::text::{bytes, percent, short};
+use crate::cli::show::TableRow;
+use crate::cli::{migrate, services};
 
 /// Makes the table of a pane; `None` for the overview.
 pub(super) fn grid(pane: Pane, data: &TopData) -> Option<Grid> {
@@ -29,33 +36,21 @@ fn count(value: f64) -> GridCell {
 }
 
 /// State of a host, from its last sample and from the API.
-pub(super) fn host_state(host: &HostSeries, view: Option<&Value>) -> (Look, String) {
-    let is = |key: &str| view.is_some_and(|view| view[key] == true);
-    let has = |key: &str| view.is_some_and(|view| view[key].is_string());
-    let health = match host.last(Figure::Health) as u8 {
-        1 => (Look::Good, "healthy"),
-        2 => (Look::Bad, "unhealthy"),
-        _ => (Look::Idle, "unknown"),
+pub(super) fn host_state(host: &HostSeries, view: Option<&HostStatus>) -> (Look, String) {
+    let unknown = HostStatus::default();
+    let view = view.unwrap_or(&unknown);
+    let health = match view.health {
+        HostHealth::Unresolved => HostHealth::Unresolved,
+        _ => sampled_health(host.last(Figure::Health)),
     };
-    if is("draining") {
-        return (Look::Warn, "draining".to_owned());
-    }
-    let (mut look, mut state) = match health {
-        _ if view.is_some_and(|view| view["health"] == "unresolved") => (Look::Bad, "unresolved".to_owned()),
-        (_, health) if has("out_of_rotation") => (Look::Warn, format!("{health}, out of rotation")),
-        _ if is("ejected") => (Look::Bad, "ejected".to_owned()),
-        (look, health) => (look, health.to_owned()),
+    let look = match view.standing(health) {
+        HostStanding::Unhealthy | HostStanding::Unresolved | HostStanding::Ejected => Look::Bad,
+        HostStanding::OutOfRotation | HostStanding::Draining => Look::Warn,
+        _ if view.not_resolved.is_some() => Look::Warn,
+        HostStanding::Healthy => Look::Good,
+        HostStanding::Unknown => Look::Idle,
     };
-    if is("backup") {
-        state.push_str(", backup");
-    }
-    if has("not_resolved") && !state.starts_with("unresolved") {
-        state.push_str(", name not resolved");
-        if look != Look::Bad {
-            look = Look::Warn;
-        }
-    }
-    (look, state)
+    (look, view.state_text(health))
 }
 
 fn hosts(data: &TopData) -> Grid {
@@ -64,25 +59,25 @@ fn hosts(data: &TopData) -> Grid {
         let (look, state) = host_state(host, view);
         let rate = |figure| data.history.rate_now(host, figure);
         let traffic = rate(Figure::BytesIn) + rate(Figure::BytesOut);
-        let weight = view.and_then(|view| view["weight"].as_f64());
-        let check = view.and_then(|view| view["last_check"]["detail"].as_str());
+        let weight = view.and_then(|view| view.weight);
+        let check = view.and_then(|view| view.last_check.as_ref());
         GridRow {
             id: host.key(),
             cells: vec![
-                GridCell::text(format!("{}/{}", host.cluster, host.name)),
+                GridCell::text(host.name()),
                 GridCell::state(look, &state),
-                count(host.last(Figure::Active)),
+                count(host.last(Figure::Active) as f64),
                 count(rate(Figure::Total)),
                 count(rate(Figure::Refused)),
                 GridCell::number(traffic, bytes(traffic)),
-                count(host.last(Figure::Total)),
-                weight.map_or_else(|| GridCell::text("-"), count),
-                GridCell::text(check.unwrap_or("-")),
+                count(host.last(Figure::Total) as f64),
+                weight.map_or_else(|| GridCell::text("-"), |weight| count(weight.into())),
+                GridCell::text(check.map_or("-", |check| &check.detail)),
             ],
         }
     };
     let left_out = data.history.left_out_hosts;
-    let note = (left_out > 0.0).then(|| format!("{left_out} more hosts are not sampled"));
+    let note = (left_out > 0).then(|| format!("{left_out} more hosts are not sampled"));
     Grid {
         headings: vec![
             "HOST",
@@ -117,61 +112,56 @@ pub(super) struct ClusterShare {
     pub(super) has_host: bool,
 }
 
-/// Returns the clusters of a route, which is in the form of `/api/v1/routes`.
-pub(super) fn shares(data: &TopData, route: &Value) -> Vec<ClusterShare> {
-    let clusters = list(route, "clusters");
-    let connections = |cluster: &Value| data.shares.connections(field(route, "host"), field(cluster, "name"));
-    let all_weights = clusters.iter().map(|cluster| number(cluster, "weight")).sum();
+/// Returns the clusters of a route.
+pub(super) fn shares(data: &TopData, route: &RouteView) -> Vec<ClusterShare> {
+    let clusters = &route.clusters;
+    let connections = |cluster: &RouteCluster| data.shares.connections(&route.host, &cluster.name);
+    let all_weights = clusters.iter().map(|cluster| f64::from(cluster.weight)).sum();
     let all_connections = clusters.iter().map(connections).sum();
-    clusters
-        .iter()
-        .map(|cluster| ClusterShare {
-            cluster: field(cluster, "name").to_owned(),
-            weight: number(cluster, "weight"),
-            all_weights,
-            connections: connections(cluster),
-            all_connections,
-            has_host: number(cluster, "usable_hosts") > 0.0,
-        })
-        .collect()
+    let share = |cluster: &RouteCluster| ClusterShare {
+        cluster: cluster.name.clone(),
+        weight: cluster.weight.into(),
+        all_weights,
+        connections: connections(cluster),
+        all_connections,
+        has_host: cluster.usable_hosts > 0,
+    };
+    clusters.iter().map(share).collect()
 }
 
 fn routes(data: &TopData) -> Grid {
-    let row = |route: &Value| {
+    let row = |route: &RouteView| {
         let shares = shares(data, route);
         let shown = shares.iter().map(|share| {
             let weight = percent(share.weight, share.all_weights);
             let actual = percent(share.connections, share.all_connections);
             format!("{} {weight} ({actual})", share.cluster)
         });
-        let total = number(route, "total_connections");
         GridRow {
-            id: field(route, "host").to_owned(),
+            id: route.host.clone(),
             cells: vec![
-                GridCell::text(field(route, "host")),
-                count(number(route, "active_connections")),
-                count(total),
+                GridCell::text(&route.host),
+                count(route.active_connections as f64),
+                count(route.total_connections as f64),
                 GridCell::text(shown.collect::<Vec<_>>().join("  ")),
             ],
         }
     };
-    let answer = data.answer(Topic::Routes);
     Grid {
         headings: vec!["ROUTE", "ACTIVE", "TOTAL", "WEIGHTS (SHARES OF THE LAST MINUTE)"],
-        rows: list(answer, "routes").iter().map(row).collect(),
+        rows: data.answers.routes.routes.iter().map(row).collect(),
         empty: "There is no route.",
-        notes: migrations(data.answer(Topic::Migrations)),
+        notes: migrations(&data.answers.migrations.migrations),
     }
 }
 
 /// Lines about the running migrations, or about the last one if none is running.
-fn migrations(answer: &Value) -> Vec<String> {
-    let all = list(answer, "migrations").iter().cloned();
-    let mut all: Vec<Migration> = all.filter_map(|one| serde_json::from_value(one).ok()).collect();
+fn migrations(all: &[Migration]) -> Vec<String> {
+    let mut all: Vec<_> = all.iter().collect();
     all.sort_unstable_by_key(|migration| (migration.state.is_ended(), std::cmp::Reverse(migration.id)));
     let running = all.iter().filter(|migration| !migration.state.is_ended()).count();
     all.truncate(running.max(1));
-    let line = |migration: &Migration| {
+    let line = |migration: &&Migration| {
         let has_failed = matches!(
             migration.state,
             MigrationState::RollingBack | MigrationState::RolledBack
@@ -186,144 +176,131 @@ fn migrations(answer: &Value) -> Vec<String> {
     all.iter().map(line).collect()
 }
 
-/// Makes a table of the fields that the command of the same name shows.
-fn as_shown(what: &str, rows: &[Value], empty: &'static str) -> Grid {
-    let row = |(at, row): (usize, &Value)| {
-        let cells: Vec<_> = show::fields(what, row)
-            .map(|field| GridCell {
-                number: field.value.as_f64(),
-                text: field.text,
+/// Makes a table of the columns that the command of the same name shows. `id` identifies a row among those with the same
+/// first cell.
+fn as_shown<R: TableRow>(rows: &[R], empty: &'static str, id: impl Fn(usize, &R) -> u64) -> Grid {
+    let row = |(at, row): (usize, &R)| {
+        let cells = R::COLUMNS.iter().map(|(_, cell)| cell(row));
+        let cells: Vec<_> = cells
+            .map(|cell| GridCell {
+                number: cell.number,
+                text: cell.text,
                 look: None,
             })
             .collect();
-        let id = row["id"].as_u64().or_else(|| row["id"].is_null().then_some(at as u64));
         let name = cells.first().map_or("", |cell| cell.text.as_str());
         GridRow {
-            id: format!("{name} {}", id.unwrap_or_default()),
+            id: format!("{name} {}", id(at, row)),
             cells,
         }
     };
     Grid {
-        headings: show::fields(what, &Value::Null).map(|field| field.title).collect(),
+        headings: R::COLUMNS.iter().map(|(title, _)| *title).collect(),
         rows: rows.iter().enumerate().map(row).collect(),
         empty,
         notes: Vec::new(),
     }
 }
 
+fn by_place<R>(at: usize, _: &R) -> u64 {
+    at as u64
+}
+
 fn flows(data: &TopData) -> Grid {
-    let answer = data.answer(Topic::Flows);
-    let rows = list(answer, "flows");
-    let mut grid = as_shown("flows", rows, "There is no flow now.");
-    let total = number(answer, "total");
-    if total > rows.len() as f64 {
+    let FlowsAnswer { flows, total } = &data.answers.flows;
+    let mut grid = as_shown(flows, "There is no flow now.", |_, flow| flow.id);
+    if *total > flows.len() {
+        let shown = flows.len();
         grid.notes.push(format!(
-            "the first {} of {total} flows; `signalbox flows` shows more",
-            rows.len()
+            "the first {shown} of {total} flows; `signalbox flows` shows more"
         ));
     }
     grid
 }
 
 fn service_rows(data: &TopData) -> Grid {
-    let answer = data.answer(Topic::Services);
+    let answer = &data.answers.services;
     let mut lines = services::lines(answer);
-    let (mut service, mut protocol) = (String::new(), Value::Null);
+    let (mut service, mut protocol) = (String::new(), None);
     for line in &mut lines {
-        match field(line, "name").strip_prefix("  ") {
+        if line.is_host {
             // The lines of hosts stay next to their service's when sorted by name.
-            Some(host) => {
-                line["name"] = json!(format!("{service} › {host}"));
-                line["protocol"] = protocol.clone();
-            }
-            None => {
-                field(line, "name").clone_into(&mut service);
-                protocol = line["protocol"].clone();
-            }
+            line.name = format!("{service} › {}", line.name);
+            line.protocol.clone_from(&protocol);
+            line.is_host = false;
+        } else {
+            service.clone_from(&line.name);
+            protocol.clone_from(&line.protocol);
         }
     }
-    let mut grid = as_shown("services", &lines, "There is no layer-4 service.");
-    if !answer.is_null() {
-        grid.notes = services::footnotes(answer);
-    }
+    let mut grid = as_shown(&lines, "There is no layer-4 service.", by_place);
+    grid.notes = services::footnotes(answer);
     grid
 }
 
 fn shield(data: &TopData) -> Grid {
-    let answer = data.answer(Topic::Shield);
+    let answer = &data.answers.shield;
     let mut grid = as_shown(
-        "guards",
-        list(answer, "guards"),
+        &answer.guards,
         "Nothing is shielded: add `shield: {}` to a listener or service.",
+        by_place,
     );
-    let troubles = list(answer, "troubles").iter().filter_map(Value::as_str);
+    let troubles = answer.troubles.iter();
     grid.notes.extend(troubles.map(|trouble| format!("! {trouble}")));
-    let drops = list(data.answer(Topic::Drops), "drops").iter().rev();
+    let drops = data.answers.drops.drops.iter().rev();
     grid.notes.extend(drops.map(|drop| {
-        let of = |key| field(drop, key);
         format!(
             "dropped by {}: {} {} -> {}, {}",
-            of("guard"),
-            of("protocol"),
-            of("source"),
-            of("destination"),
-            of("reason")
+            drop.guard, drop.protocol, drop.source, drop.destination, drop.reason
         )
     }));
     grid
 }
 
 fn ha(data: &TopData) -> Grid {
-    let answer = data.answer(Topic::Ha);
+    let answer = &data.answers.ha;
     let mut grid = as_shown(
-        "ha_groups",
-        list(answer, "groups"),
+        &answer.groups,
         "This balancer shares no addresses with others.",
+        by_place,
     );
-    for (row, group) in grid.rows.iter_mut().zip(list(answer, "groups")) {
-        let look = match field(group, "state") {
-            "master" => Look::Good,
-            "backup" => Look::Idle,
-            "fault" => Look::Bad,
-            _ => Look::Warn,
+    for (row, group) in grid.rows.iter_mut().zip(&answer.groups) {
+        let look = match group.state {
+            Some(GroupState::Master) => Look::Good,
+            Some(GroupState::Backup) => Look::Idle,
+            Some(GroupState::Fault) => Look::Bad,
+            None => Look::Warn,
         };
         if let Some(cell) = row.cells.get_mut(1) {
             *cell = GridCell::state(look, &cell.text);
         }
     }
-    if answer["configured"] == true {
-        grid.notes.push(format!(
-            "{} on {}, mode {}",
-            field(answer, "name"),
-            field(answer, "node"),
-            field(answer, "mode")
-        ));
-        if answer["supervised"] == false && field(answer, "mode") != "external" {
+    if let Some(node) = &answer.node {
+        grid.notes
+            .push(format!("{} on {}, mode {}", node.name, node.node, node.mode));
+        if node.lacks_supervisor() {
             grid.notes
                 .push("! no `signalbox ha run` is connected: this node has no addresses".into());
         }
-        grid.notes.extend(list(&answer["sync"], "peers").iter().map(peer_line));
+        let peers = node.sync.iter().flat_map(|sync| &sync.peers);
+        grid.notes.extend(peers.map(peer_line));
     }
     grid
 }
 
 /// Says to what extent another node has this node's flows.
-fn peer_line(peer: &Value) -> String {
-    let node = field(peer, "node");
-    let sent = if peer["sending"] == true {
-        format!("{} ms behind", number(peer, "behind_ms"))
+fn peer_line(peer: &PeerView) -> String {
+    let sent = if peer.sending {
+        format!("{} ms behind", peer.behind_ms)
     } else {
-        format!(
-            "gets no flows: {}",
-            peer["send_error"].as_str().unwrap_or("it is not connected")
-        )
+        format!("gets no flows: {}", peer.send_error_text())
     };
-    let (mark, state) = match (peer["sending"] == true, peer["complete"] == true) {
+    let (mark, state) = match (peer.sending, peer.complete) {
         (true, true) => ("", "all of its flows are here"),
         (true, false) => ("", "not all of its flows are here"),
         (false, _) => ("! ", "none of its flows arrive"),
     };
-    format!("{mark}{node}: {sent}; {state}, {} shadows", number(peer, "shadows"))
+    format!("{mark}{}: {sent}; {state}, {} shadows", peer.node, peer.shadows)
 }
 
 /// Fields of an event by name, the explanation last. Text that is not JSON stays unchanged.
@@ -360,10 +337,12 @@ fn events(data: &TopData) -> Grid {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use signalbox_api::migrations::MigrationsAnswer;
     use signalbox_core::migration::guard::GuardLimits;
 
     use super::*;
-    use crate::cli::top::data::Update;
+    use crate::cli::top::data::{Topic, Update};
 
     #[test]
     fn migrations_that_go_on_are_shown_or_else_the_last_one() {
@@ -373,7 +352,10 @@ mod tests {
             json!({ "id": id, "plan": plan, "names": { "a.test": null }, "by": "anna", "state": state, "reason": "",
                 "step": 0, "started": 1, "ended": null, "steps": [] })
         };
-        let lines = |all: &[Value]| migrations(&json!({ "migrations": all }));
+        let lines = |all: &[Value]| {
+            let answer: MigrationsAnswer = serde_json::from_value(json!({ "migrations": all })).unwrap();
+            migrations(&answer.migrations)
+        };
         let ended = [one(1, "completed"), one(2, "rolled_back")];
         assert_eq!(lines(&ended), ["! migration 2: 1 name from v1 to v2: rolled back, 5 %"]);
         let all = [
@@ -408,8 +390,8 @@ mod tests {
             ),
         ];
         let mut data = TopData::default();
-        data.history
-            .load(&json!({ "at": [1000], "overall": [{}], "hosts": views[..2] }));
+        let past = json!({ "at": [1000], "overall": [{}], "hosts": views[..2] });
+        data.history.load(serde_json::from_value(past).unwrap());
         let answer = json!({ "hosts": views });
         data.take(Update::Answer(Topic::Hosts, answer), std::time::Instant::now());
         let rows = hosts(&data).rows;

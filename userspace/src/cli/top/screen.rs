@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use crossterm::event::{Event, EventStream};
 use hyper::Method;
 use ratatui::DefaultTerminal;
-use serde_json::{Value, json};
+use signalbox_api::rotations::{Action, RotationAnswer, RotationBody};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -154,15 +154,13 @@ async fn explain(client: &ApiClient, name: &str) -> Result<Reply, ClientError> {
 }
 
 async fn rotate(client: &ApiClient, rotation: &HostRotation) -> Result<Reply, ClientError> {
-    let answer = client
-        .ask(
-            Method::POST,
-            "/api/v1/rotations",
-            Some(rotation_body(rotation).to_string()),
-        )
-        .await?;
+    let body = serde_json::to_string(&rotation_body(rotation)).unwrap_or_default();
+    let answer = client.ask(Method::POST, "/api/v1/rotations", Some(body)).await?;
     let (cluster, host) = (&rotation.cluster, &rotation.host);
-    let job = safe(&answer["job"]["id"].to_string());
+    let job = serde_json::from_value::<RotationAnswer>(answer)
+        .unwrap_or_default()
+        .job
+        .id;
     let done = if rotation.is_out {
         "gets no new flow"
     } else {
@@ -171,11 +169,12 @@ async fn rotate(client: &ApiClient, rotation: &HostRotation) -> Result<Reply, Cl
     Ok(Reply::Message(format!("{cluster}/{host} {done} (job {job})")))
 }
 
-fn rotation_body(rotation: &HostRotation) -> Value {
-    json!({
-        "action": if rotation.is_out { "out" } else { "in" },
-        "names": [format!("host:{}/{}", rotation.cluster, rotation.host)],
-    })
+fn rotation_body(rotation: &HostRotation) -> RotationBody {
+    RotationBody {
+        action: if rotation.is_out { Action::Out } else { Action::In },
+        names: vec![format!("host:{}/{}", rotation.cluster, rotation.host)],
+        ..RotationBody::default()
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use super::text::number;
+use signalbox_api::routing::FiguresAnswer;
 
 /// Time over which connections are counted.
 const SHARE_INTERVAL: Duration = Duration::from_secs(60);
@@ -19,7 +17,7 @@ pub(super) struct ShareCounter(VecDeque<(Instant, Counts)>);
 
 impl ShareCounter {
     /// Handles an answer that arrived at `now`.
-    pub(super) fn add(&mut self, figures: &Value, now: Instant) {
+    pub(super) fn add(&mut self, figures: &FiguresAnswer, now: Instant) {
         self.0.push_back((now, counts(figures)));
         // The newest sample older than a minute stays, so that the difference covers the whole minute.
         while self
@@ -40,14 +38,12 @@ impl ShareCounter {
     }
 }
 
-fn counts(figures: &Value) -> Counts {
-    let mut counts = Counts::new();
-    for (route, of) in figures.get("routes").and_then(Value::as_object).into_iter().flatten() {
-        for (cluster, sum) in of.get("clusters").and_then(Value::as_object).into_iter().flatten() {
-            counts.insert((route.clone(), cluster.clone()), number(sum, "connections"));
-        }
-    }
-    counts
+fn counts(figures: &FiguresAnswer) -> Counts {
+    let routes = figures.routes.iter();
+    let clusters = routes.flat_map(|(route, of)| of.clusters.iter().map(move |(cluster, sum)| (route, cluster, sum)));
+    clusters
+        .map(|(route, cluster, sum)| ((route.clone(), cluster.clone()), sum.connections as f64))
+        .collect()
 }
 
 #[cfg(test)]
@@ -56,8 +52,14 @@ mod tests {
 
     use super::*;
 
-    fn answer(east: u64, west: u64) -> Value {
-        json!({ "routes": { "a.test": { "clusters": { "east": { "connections": east }, "west": { "connections": west } } } } })
+    fn parsed(value: serde_json::Value) -> FiguresAnswer {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn answer(east: u64, west: u64) -> FiguresAnswer {
+        parsed(
+            json!({ "routes": { "a.test": { "clusters": { "east": { "connections": east }, "west": { "connections": west } } } } }),
+        )
     }
 
     #[test]
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn a_route_that_is_new_has_had_all_of_its_connections_in_the_minute() {
         let (mut shares, start) = (ShareCounter::default(), Instant::now());
-        shares.add(&json!({ "routes": {} }), start);
+        shares.add(&FiguresAnswer::default(), start);
         shares.add(&answer(3, 1), start + Duration::from_secs(2));
         assert_eq!(shares.connections("a.test", "east"), 3.0);
     }

@@ -81,21 +81,6 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// Text of a field; empty if it is missing.
-pub(super) fn field<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Number of a field; 0 if it is missing.
-pub(super) fn number(value: &Value, key: &str) -> f64 {
-    value.get(key).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// Items of a field that is a list.
-pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;

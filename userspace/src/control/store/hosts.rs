@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::json;
+use signalbox_api::hosts::LastCheck;
 use signalbox_core::ejection::EjectionState;
 use signalbox_core::health::{Health, Hysteresis};
 use signalbox_core::model::{Cluster, Ejection, HealthCheck, Host};
@@ -15,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::Store;
 use crate::control::event::Applied;
 use crate::control::health;
-use crate::state::{CheckResult, HostState};
+use crate::state::HostState;
 
 /// A host of the active model, and the task that probes it.
 pub(super) struct HostEntry {
@@ -50,7 +51,7 @@ impl Store {
         self.hosts.get_mut(&key).filter(|entry| Arc::ptr_eq(&entry.state, host))
     }
 
-    pub(super) fn checked(&mut self, host: &Arc<HostState>, result: CheckResult) {
+    pub(super) fn checked(&mut self, host: &Arc<HostState>, result: LastCheck) {
         let Some(cluster) = self.clusters.get(&host.cluster) else {
             return;
         };

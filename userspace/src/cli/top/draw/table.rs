@@ -8,13 +8,13 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 
 use super::Palette;
 use super::overview::chart_lines;
-use crate::cli::top::data::{TopData, Topic};
+use crate::cli::top::data::TopData;
 use crate::cli::top::grid::{Grid, GridCell, GridRow, Look};
 use crate::cli::top::history::{Figure, HostSeries, last};
 use crate::cli::top::keys::{Pane, TopState};
 use crate::cli::top::overview::TopChart;
 use crate::cli::top::panes::{ClusterShare, shares};
-use crate::cli::top::text::{field, list, percent, short};
+use crate::cli::top::text::{percent, short};
 
 /// Lines of a host's charts.
 const CHARTS_HEIGHT: u16 = 5;
@@ -156,13 +156,13 @@ fn host_charts(frame: &mut Frame<'_>, area: Rect, data: &TopData, host: &HostSer
 
 /// Two bars for each cluster of a route: its share by weight, and its share of the last minute's connections.
 fn route_bars(data: &TopData, id: &str, palette: Palette) -> Vec<Line<'static>> {
-    let routes = list(data.answer(Topic::Routes), "routes");
-    let Some(route) = routes.iter().find(|route| field(route, "host") == id) else {
+    let mut routes = data.answers.routes.routes.iter();
+    let Some(route) = routes.find(|route| route.host == id) else {
         return Vec::new();
     };
     let shares = shares(data, route);
     let mut lines = vec![Line::styled(
-        format!("{}: weight, and share of the last minute", field(route, "host")),
+        format!("{}: weight, and share of the last minute", route.host),
         palette.strong(),
     )];
     lines.extend(shares.iter().take(MAX_BARS).map(|share| share_line(share, palette)));

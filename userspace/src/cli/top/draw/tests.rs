@@ -97,7 +97,9 @@ fn a_dead_balancer_is_said_and_its_last_figures_stay() {
     assert!(picture.contains("stale for 12 s: no signalbox answers"), "{picture}");
     assert!(picture.contains("Connections 69"), "{picture}");
     state.take(
-        Update::Sample(json!({ "at": 1_795_351_999_000_u64, "figures": {}, "overall": {} })),
+        Update::Sample(
+            serde_json::from_value(json!({ "at": 1_795_351_999_000_u64, "figures": {}, "overall": {} })).unwrap(),
+        ),
         now,
     );
     assert!(!shown(&state, now).contains("stale"));
@@ -111,7 +113,12 @@ fn a_paused_picture_stays_and_says_so() {
     let mut state = example::state(now);
     press(&mut state, "p");
     state.take(
-        Update::Sample(json!({ "at": 1_795_351_999_000_u64, "figures": {}, "overall": { "active": 1234 } })),
+        Update::Sample(
+            serde_json::from_value(
+                json!({ "at": 1_795_351_999_000_u64, "figures": {}, "overall": { "active": 1234 } }),
+            )
+            .unwrap(),
+        ),
         now,
     );
     let picture = shown(&state, now);
