@@ -257,8 +257,8 @@ struct ShowArgs {
 }
 
 pub use serve::default_workers;
-use show::TableArgs;
-pub use show::{TableForm, emit, rows};
+use show::{TableArgs, rows};
+pub use show::{TableForm, emit};
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

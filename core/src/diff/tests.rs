@@ -29,7 +29,7 @@ fn each_difference_is_named_with_what_it_was_and_would_be() {
     };
     let shown: Vec<_> = diff(&model(), &new).unwrap();
     let of = |kind: &str, name: &str| shown.iter().find(|one| one.kind == kind && one.name == name).unwrap();
-    let kinds: Vec<_> = shown.iter().map(|one| (one.kind, one.name.as_str())).collect();
+    let kinds: Vec<_> = shown.iter().map(|one| (&*one.kind, one.name.as_str())).collect();
     let expected = [
         ("setting", "timeouts"),
         ("setting", "unmatched"),

@@ -69,12 +69,12 @@ pub struct ShieldVerdict {
     /// Connections of the client's source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
-    /// What the client's source may send at once.
+    /// Budget of the client's source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<TokensLeft>,
 }
 
-/// What a source may send at once; absent without a limit.
+/// Budget of a source: the amounts that it may send at once; absent without a limit.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokensLeft {

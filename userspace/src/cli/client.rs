@@ -49,7 +49,7 @@ pub(super) fn send<T: DeserializeOwned>(
 
 /// Returns an answer in its type.
 pub(super) fn decode<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
-    serde_json::from_value(answer).context("the running signalbox is of another version")
+    serde_json::from_value(answer).context("the running signalbox has another version")
 }
 
 /// Sends a change and returns the answer. The error contains the reason of a refusal.

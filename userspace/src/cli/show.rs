@@ -17,11 +17,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use signalbox_api::status::StatusAnswer;
 
-pub use self::cell::ShownCell;
 pub(super) use self::cell::bytes;
-use self::cell::{reloaded, value_text};
-pub use self::columns::Column;
-pub use self::columns::TableRow;
+use self::cell::{ShownCell, reloaded, value_text};
+pub(super) use self::columns::Column;
+pub(super) use self::columns::TableRow;
 use self::fit::{ColumnNeed, fit, shortened};
 use super::{OutputFormat, ShowArgs, client};
 
@@ -133,7 +132,7 @@ pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
 
 /// Formats rows as a table.
 #[must_use]
-pub fn rows<R: TableRow>(rows: &[R], form: TableForm) -> String {
+pub(super) fn rows<R: TableRow>(rows: &[R], form: TableForm) -> String {
     some_rows(rows, rows.len(), form)
 }
 

@@ -1,6 +1,7 @@
 //! Return of the Kubernetes source to its server, and its reports until then.
 
 use crate::kube_api;
+use crate::kube_api::watching::view_of;
 use crate::source_kube::{Scratch, connected, fill};
 
 use std::time::{Duration, Instant};
@@ -143,7 +144,7 @@ async fn an_excused_refusal_that_comes_last_leaves_the_source_in_touch() {
     watching.settles(&api).await;
     // The server is not asked again and again.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let refused = count(&watching.standing.view(), "forbidden");
+    let refused = count(&view_of(&watching.standing), "forbidden");
     assert!(refused <= 2, "{refused}");
 }
 

@@ -2,6 +2,7 @@
 //! seed. When it is over, the last report agrees with the server's objects.
 
 use crate::kube_api;
+use crate::kube_api::watching::view_of;
 
 use std::time::Duration;
 
@@ -124,7 +125,7 @@ async fn storm(seed: u64) {
     println!(
         "seed {seed}: told {} times, {}",
         watching.told.len(),
-        watching.standing.view()["events"]
+        view_of(&watching.standing)["events"]
     );
 }
 

@@ -29,10 +29,14 @@ function OnScreen({ children }) {
 
 const isUnresolved = (detail) => detail?.health === "unresolved";
 
+/** A host's condition: the API's `state`, or its health in the last figures, which are newer. */
 function healthOf(host, detail) {
-  if (isUnresolved(detail)) return ["bad", "unresolved"];
-  if (detail?.out_of_rotation) return ["warn", `out of rotation (${detail.out_of_rotation})`];
-  if (detail?.ejected) return ["bad", "ejected"];
+  switch (detail?.state) {
+    case "draining": return ["warn", "draining"];
+    case "unresolved": return ["bad", "unresolved"];
+    case "out_of_rotation": return ["warn", `out of rotation (${detail.out_of_rotation})`];
+    case "ejected": return ["bad", "ejected"];
+  }
   const health = host.figures.at(-1)?.[FIGURE.health];
   return [["idle", "unknown"], ["good", "healthy"], ["bad", "unhealthy"]][health ?? 0];
 }
@@ -40,6 +44,7 @@ function healthOf(host, detail) {
 /** A host's state from its last figures and what the API says of it. */
 function stateOf(host, detail) {
   let [is, text] = healthOf(host, detail);
+  if (detail?.state === "draining") return [is, text];
   if (detail?.backup) text += ", backup";
   if (detail?.not_resolved && !isUnresolved(detail)) {
     text += ", name not resolved";

@@ -91,11 +91,7 @@ mod tests {
     fn the_notes_name_what_is_left_out_as_long_as_it_is_there() {
         let standing = SourceStatus::new("kube:east", "kubernetes");
         let mut odd = MalformedObjects::new("routes".into(), Arc::clone(&standing));
-        let note = || {
-            standing.view()["notes"]["left out of routes"]
-                .as_str()
-                .map(str::to_owned)
-        };
+        let note = || standing.view().contact?.notes.remove("left out of routes");
         for at in 0..MAX_NAMED + 3 {
             odd.add(Some(format!("shop/odd{at:02}")), "wrong");
         }

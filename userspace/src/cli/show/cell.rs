@@ -8,7 +8,7 @@ use signalbox_api::status::LastReload;
 
 /// A value as a table shows it.
 #[derive(Clone, Debug)]
-pub struct ShownCell {
+pub(in crate::cli) struct ShownCell {
     pub(in crate::cli) text: String,
     /// The value, if it is a number: such cells are aligned to the right and not shortened.
     pub(in crate::cli) number: Option<f64>,

@@ -13,10 +13,10 @@ use signalbox_core::ha::notice::GroupState;
 use super::cell::{ShownCell, bytes, joined, seconds, since, truncated};
 
 /// A column: its title, and the cell of a row.
-pub type Column<R> = (&'static str, fn(&R) -> ShownCell);
+pub(in crate::cli) type Column<R> = (&'static str, fn(&R) -> ShownCell);
 
 /// Object that a table shows as a row.
-pub trait TableRow: Sized + 'static {
+pub(in crate::cli) trait TableRow: Sized + 'static {
     const COLUMNS: &'static [Column<Self>];
 }
 

@@ -183,7 +183,7 @@ impl Watching {
                     Err(_) => panic!(
                         "{caller}: expected {expected:#?}\ntold {:#?}\nstanding {:#}",
                         self.told.last(),
-                        self.standing.view()
+                        view_of(&self.standing)
                     ),
                 }
             }
@@ -212,7 +212,7 @@ impl Watching {
         async move {
             let wait = async {
                 loop {
-                    let view = standing.view();
+                    let view = view_of(&standing);
                     if what(&view) {
                         return view;
                     }
@@ -220,9 +220,14 @@ impl Watching {
                 }
             };
             let waited = tokio::time::timeout(NEVER, wait).await;
-            waited.unwrap_or_else(|_| panic!("{caller}: {:#}", standing.view()))
+            waited.unwrap_or_else(|_| panic!("{caller}: {:#}", view_of(&standing)))
         }
     }
+}
+
+/// Returns a source's status as the API shows it.
+pub(crate) fn view_of(source: &SourceStatus) -> Value {
+    serde_json::to_value(source.view()).unwrap()
 }
 
 /// Returns the number of events of a kind.

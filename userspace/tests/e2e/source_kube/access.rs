@@ -1,6 +1,7 @@
 //! APIs and rights that are missing, tokens that are replaced, certificates, and servers that are no API servers.
 
 use crate::kube_api;
+use crate::kube_api::watching::view_of;
 
 use kube_api::Api;
 use kube_api::objects::{gateway_route, ingress, route};
@@ -82,7 +83,7 @@ async fn a_missing_right_is_named_and_holds_everything_back() {
         .stands(|view| !connected(view) && view["last_error"].as_str().unwrap().contains("may not watch ingresses"))
         .await;
     // However often the others are heard.
-    let marks = count(&watching.standing.view(), "bookmark");
+    let marks = count(&view_of(&watching.standing), "bookmark");
     let view = watching.stands(|view| count(view, "bookmark") > marks + 20).await;
     assert!(!connected(&view), "{view:#}");
     assert_eq!(watching.drain(), told);

@@ -1,6 +1,7 @@
 //! Listing and watching: everything configured, in pages, and nothing that makes no sense.
 
 use crate::kube_api;
+use crate::kube_api::watching::view_of;
 
 use std::time::Instant;
 
@@ -103,7 +104,7 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
     api.change(|store| store.put("routes", odd.clone()));
     let mut watching = Watching::start(settings(&api));
     watching.settles(&api).await;
-    let view = watching.standing.view();
+    let view = view_of(&watching.standing);
     assert_eq!(count(&view, "undecodable"), 1);
     assert!(noted(&view, "left out of routes", "shop/odd (invalid type"), "{view:#}");
     // The route is fixed, and broken again.
@@ -118,10 +119,10 @@ async fn an_object_that_makes_no_sense_is_left_out_and_nothing_else() {
             .iter()
             .any(|claim| claim.hostname.to_string() == "odd.test")
     );
-    assert_eq!(watching.standing.view()["notes"], json!({}));
+    assert_eq!(view_of(&watching.standing)["notes"], json!({}));
     api.change(|store| store.put("routes", odd));
     watching.settles(&api).await;
-    assert_eq!(count(&watching.standing.view(), "undecodable"), 2);
+    assert_eq!(count(&view_of(&watching.standing), "undecodable"), 2);
     assert_eq!(api.lists("routes"), 1);
 }
 

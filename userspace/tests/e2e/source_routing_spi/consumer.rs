@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::activemq::LONG;
 use super::disk::Disk;
 use super::naive::headless;
+use crate::kube_api::watching::view_of;
 use crate::lab::eventually;
 
 pub(crate) const QUEUE: &str = "/queue/routing";
@@ -115,7 +116,7 @@ impl Consumer {
         assert!(
             eventually(LONG, there),
             "{app} is not known: {}",
-            self.spi.status().view()
+            view_of(self.spi.status())
         );
     }
 

@@ -13,6 +13,7 @@ use super::consumer::{Consumer, QUEUE, certificates, runtime, settings};
 use super::disk::{Disk, Moment};
 use super::naive::{naive, ruby};
 use super::storm::{certificate, key, storm};
+use crate::kube_api::watching::view_of;
 use crate::lab::eventually;
 
 const COUNT: usize = 10_000;
@@ -38,7 +39,12 @@ fn ten_thousand_messages_through_every_fault_are_what_the_naive_model_says() {
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let reach = |consumer: &Consumer, count: u64| {
         let there = eventually(LONG, || consumer.taken() >= count);
-        assert!(there, "{} messages: {}", consumer.taken(), consumer.spi.status().view());
+        assert!(
+            there,
+            "{} messages: {}",
+            consumer.taken(),
+            view_of(consumer.spi.status())
+        );
     };
     reach(&consumer, 2000);
     broker.kill();
@@ -123,7 +129,7 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
     let (broker, runtime, disk) = (ActiveMq::start(), runtime(), Arc::new(Disk::default()));
     let consumer = Consumer::start(&runtime, settings(&[broker.port], QUEUE), &disk);
     let standing = consumer.spi.status();
-    assert!(eventually(LONG, || standing.connected()), "{}", standing.view());
+    assert!(eventually(LONG, || standing.connected()), "{}", view_of(standing));
     // The time of the last contact advances with each heart-beat.
     let (mut beats, mut last) = (0, f64::MAX);
     let beaten = eventually(LONG, || {
@@ -132,11 +138,11 @@ fn heart_beats_tell_a_quiet_broker_from_a_dead_one() {
         last = now;
         beats > 3
     });
-    assert!(beaten && standing.failures.get() == 0, "{beats}: {}", standing.view());
+    assert!(beaten && standing.failures.get() == 0, "{beats}: {}", view_of(standing));
 
     broker.signal(Signal::SIGSTOP);
-    assert!(eventually(LONG, || !standing.connected()), "{}", standing.view());
-    let view = standing.view();
+    assert!(eventually(LONG, || !standing.connected()), "{}", view_of(standing));
+    let view = view_of(standing);
     let error = view["last_error"].as_str().unwrap_or_default();
     assert!(error.contains("silent for longer than it promised"), "{error}");
     broker.signal(Signal::SIGCONT);
@@ -299,7 +305,7 @@ fn a_blocked_message_is_skipped_and_kept_among_the_dead_letters() {
     assert!(
         eventually(LONG, || consumer.spi.status().connected()),
         "{}",
-        consumer.spi.status().view()
+        view_of(consumer.spi.status())
     );
     let skip = || runtime.block_on(consumer.spi.skip());
     assert!(skip().unwrap_err().to_string().contains("no message waits"));

@@ -11,6 +11,7 @@ use super::consumer::{Consumer, certificates, runtime, settings};
 use super::disk::Disk;
 use super::naive::{naive, ruby};
 use super::storm::{certificate, key};
+use crate::kube_api::watching::view_of;
 use crate::lab::eventually;
 
 const TOPIC: &str = "/topic/routinginfo";
@@ -39,7 +40,7 @@ fn the_samples_come_through_a_topic_also_while_nobody_listens() {
     };
     let consumer = Consumer::start(&runtime, settings.clone(), &disk);
     let subscribed = eventually(LONG, || consumer.spi.status().connected());
-    assert!(subscribed, "{}", consumer.spi.status().view());
+    assert!(subscribed, "{}", view_of(consumer.spi.status()));
     let mut events: Vec<RoutingEvent> = SAMPLES.iter().flat_map(|text| parse(text).unwrap()).collect();
     broker.client().publish(TOPIC, &SAMPLES.map(str::to_owned));
     consumer.wait_for("phpha");

@@ -12,6 +12,7 @@ use super::activemq::{ActiveMq, LONG, Scratch, available};
 use super::consumer::{Consumer, QUEUE, runtime, settings};
 use super::naive::ruby;
 use super::storm::key;
+use crate::kube_api::watching::view_of;
 use crate::lab::eventually;
 
 const USERS: &str = r#"<plugins><simpleAuthenticationPlugin><users>
@@ -107,7 +108,7 @@ fn a_broker_is_asked_who_it_is_and_told_who_we_are() {
     ] {
         let consumer = Consumer::start(&runtime, refused, &Arc::default());
         let error = || {
-            consumer.spi.status().view()["last_error"]
+            view_of(consumer.spi.status())["last_error"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned()
@@ -120,7 +121,7 @@ fn a_broker_is_asked_who_it_is_and_told_who_we_are() {
 
     let consumer = Consumer::start(&runtime, with("ca.pem", true, "password"), &Arc::default());
     let connected = eventually(LONG, || consumer.spi.status().connected());
-    assert!(connected, "{}", consumer.spi.status().view());
+    assert!(connected, "{}", view_of(consumer.spi.status()));
     let event = RoutingEvent {
         app: key("phpha"),
         change: AppChange::AddAlias("foo.example.com".into()),
