@@ -5,6 +5,7 @@
 //! another unit. Readers accept missing fields, because a running signalbox may be of another version.
 
 pub mod events;
+pub mod explain;
 pub mod flows;
 pub mod ha;
 pub mod hosts;

@@ -7,9 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::explain::{
+    ClaimView, Explanation, HostExplanation, KernelPeekExplanation, ListenerExplanation, LostClaim, NameExplanation,
+    RouteOrigin, RouteOrigins, ShareExplanation, TlsExplanation,
+};
 use signalbox_api::shield::GuardKind;
 use signalbox_common::hash;
 use signalbox_core::balance::PickContext;
@@ -22,7 +25,7 @@ use signalbox_core::view::Destination;
 use super::asked_path::{AMBIGUOUS, AskedPath};
 use super::asked_url::AskedUrl;
 use super::problem::problem;
-use super::{exposed, route_policy, tier, views};
+use super::{answer, exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::datapath::AMBIGUOUS_PATH;
@@ -41,17 +44,19 @@ pub(super) struct ExplainQuery {
 }
 
 pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<ExplainQuery>) -> Response {
-    match explain_json(&control, &question) {
-        Ok(answer) => Json(answer).into_response(),
+    match explanation(&control, &question) {
+        Ok(explanation) => answer(explanation),
         Err(error) => problem(StatusCode::BAD_REQUEST, "The question is not understood", &error),
     }
 }
 
-fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, String> {
+fn explanation(control: &Control, question: &ExplainQuery) -> Result<Explanation, String> {
     let snapshot = control.shared.snapshot.load_full();
     let client = question.client.as_deref().map(client_address).transpose()?;
     if let Ok(at) = question.host.parse() {
-        return Ok(exposed::explain_address(control, &snapshot, at, client));
+        return Ok(Explanation::Address(exposed::explain_address(
+            control, &snapshot, at, client,
+        )));
     }
     let asked = AskedUrl::parse(&question.host)?.with_path(question.path.as_deref())?;
     let name = asked.name.clone();
@@ -77,35 +82,43 @@ fn explain_json(control: &Control, question: &ExplainQuery) -> Result<Value, Str
         .iter()
         .filter(|route| route.hostname.matches(&name, WildcardDepth::Any));
     let found = snapshot.view.table.find(&name);
-    let (mut chosen, mut others) = (Value::Null, Vec::new());
+    let (mut chosen, mut lost) = (None, Vec::new());
     for route in patterns {
         let is_chosen = found.and_then(|at| snapshot.model.routes.get(at)) == Some(route);
         let view = route_view(&snapshot, route);
         if is_chosen {
-            chosen = view;
+            chosen = Some(view);
         } else {
             let reason = if route.hostname.matches(&name, route.depth) {
                 "a longer name matches"
             } else {
                 "its star matches one label"
             };
-            others.push(json!({ "route": view, "reason": reason }));
+            lost.push(LostClaim {
+                route: Some(view),
+                reason: reason.to_owned(),
+                ..LostClaim::default()
+            });
         }
     }
     for pattern in patterns_of(&name) {
         for (source, rejected) in unserved_claims(&snapshot.file, &snapshot.discovered, &snapshot.weights, &pattern) {
-            others.push(json!({ "source": source, "rejected": rejected, "reason": rejected.reason }));
+            lost.push(LostClaim {
+                route: None,
+                source: Some(source),
+                reason: rejected.reason.clone(),
+                rejected: Some(rejected),
+            });
         }
     }
-    Ok(json!({
-        "apiVersion": "v1",
-        "host": name.as_str(),
-        "client": client,
-        "route": chosen,
-        "did_you_mean": found.is_none().then(|| similar_name(&snapshot, &name)).flatten(),
-        "lost": others,
-        "listeners": at_each,
-    }))
+    Ok(Explanation::Name(Box::new(NameExplanation {
+        host: name.as_str().to_owned(),
+        client,
+        route: chosen,
+        did_you_mean: found.is_none().then(|| similar_name(&snapshot, &name)).flatten(),
+        lost,
+        listeners: at_each,
+    })))
 }
 
 /// Name of a route that is similar to the requested one.
@@ -124,15 +137,17 @@ fn similar_name(snapshot: &Snapshot, name: &Hostname) -> Option<String> {
 const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Returns where TLS ends for a name at a listener, and the certificate that a client gets there.
-fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &Hostname) -> Value {
+fn tls_view(control: &Control, snapshot: &Snapshot, listener: &Listener, name: &Hostname) -> TlsExplanation {
     let termination = control.shared.termination(snapshot, listener, Some(name));
     let certificate = (termination != Termination::Passthrough).then(|| {
         let tls = snapshot.tls.listeners.get(&listener.name)?;
         let certificates = control.shared.certificates.load();
         tls.resolver.choose(&certificates, Some(name), &[])
     });
-    let label = certificate.flatten().map(|certificate| certificate.label.clone());
-    json!({ "termination": termination, "certificate": label })
+    TlsExplanation {
+        termination: termination.as_str().into(),
+        certificate: certificate.flatten().map(|certificate| certificate.label.clone()),
+    }
 }
 
 fn client_address(text: &str) -> Result<IpAddr, String> {
@@ -166,7 +181,7 @@ fn wildcard_depth(route: &Route) -> Option<&'static str> {
 }
 
 /// Returns a route, with the origin of each of its shares.
-fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
+fn route_view(snapshot: &Snapshot, route: &Route) -> RouteOrigins {
     let in_file = snapshot
         .file
         .routes
@@ -175,26 +190,36 @@ fn route_view(snapshot: &Snapshot, route: &Route) -> Value {
     let set = snapshot.weights.contains_key(&route.hostname.to_string());
     let mut origins = Vec::new();
     if in_file {
-        origins.push(json!({ "source": "the configuration file" }));
+        origins.push(RouteOrigin {
+            source: "the configuration file".to_owned(),
+            claim: None,
+        });
     } else {
         for (source, clusters) in snapshot.discovered.iter() {
             for (cluster, learned) in clusters {
                 for claim in learned.routes.iter().filter(|claim| claim.hostname == route.hostname) {
-                    origins.push(json!({
-                        "source": source, "cluster": cluster, "origin": claim.origin, "weight": claim.weight, "notes": claim.notes,
-                        "settings": route_policy::settings_texts(snapshot, route, cluster, claim),
-                    }));
+                    let claim = ClaimView {
+                        cluster: cluster.clone(),
+                        origin: claim.origin.clone(),
+                        weight: claim.weight,
+                        notes: claim.notes.clone(),
+                        settings: route_policy::settings_texts(snapshot, route, cluster, claim),
+                    };
+                    origins.push(RouteOrigin {
+                        source: source.clone(),
+                        claim: Some(claim),
+                    });
                 }
             }
         }
     }
-    json!({
-        "host": route.hostname,
-        "labels": wildcard_depth(route),
-        "origins": origins,
-        "weights_set_by_api": set,
-        "out_of_rotation": snapshot.rotation.is_closed(route),
-    })
+    RouteOrigins {
+        host: route.hostname.to_string(),
+        labels: wildcard_depth(route).map(Into::into),
+        origins,
+        weights_set_by_api: set,
+        out_of_rotation: snapshot.rotation.is_closed(route),
+    }
 }
 
 /// Returns how a listener currently handles a connection for the name.
@@ -204,7 +229,7 @@ fn at_listener(
     listener: &Listener,
     question: &AskedUrl,
     client: Option<IpAddr>,
-) -> Value {
+) -> ListenerExplanation {
     let name = &question.name;
     let route = snapshot.route(Some(name));
     let termination = control.shared.termination(snapshot, listener, Some(name));
@@ -253,17 +278,17 @@ fn at_listener(
         .sum();
     let clusters: Vec<_> = shares
         .iter()
-        .map(|&(at, weight)| {
-            let mut view = cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 });
+        .filter_map(|&(at, weight)| {
+            let mut view = cluster_view(snapshot, protocol, at, weight, if is_alive(at) { total } else { 0 })?;
             if let Destination::Cluster(clusters) = to
                 && clusters.backup == Some(at)
             {
                 mark_backup(&mut view, weight > 0);
             }
             if let Some(cluster) = snapshot.model.clusters.get(at).filter(|_| is_per_request) {
-                view["http"] = http_text(cluster, protocol).into();
+                view.http = Some(http_text(cluster, protocol));
             }
-            view
+            Some(view)
         })
         .collect();
     let next = next_host(control, snapshot, to, protocol, client).filter(|_| !is_refused);
@@ -286,44 +311,70 @@ fn at_listener(
     let preferred = preferred.and_then(|at| Some(snapshot.model.clusters.get(at)?.name.clone()));
     let at = next.as_ref().map(|host| host.address);
     let policy = route_policy::request_policy(snapshot, to, path);
-    let mut tier = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
+    let mut datapath = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
     if listener.datapath.peek != PeekPlace::Userspace {
-        let route = match to {
-            Destination::Route(route) => Some(route),
-            _ => None,
-        };
-        let configured = route.and_then(|at| snapshot.model.routes.get(at));
-        let has_lists = configured.is_some_and(Route::treats_clients_differently);
-        let obstacle = match &control.kernel_peek {
-            None => Some(PeekObstacle::without_program(listener, snapshot)),
-            Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
-        };
-        tier["kernel_peek"] = json!({
-            "routed": obstacle.is_none(),
-            "depends_on_client": obstacle.is_none() && client.is_none() && has_lists,
-            "left_to_userspace": obstacle.map(PeekObstacle::label),
-            "reason": obstacle.map(|obstacle| match (obstacle.label(), termination) {
-                ("tls_ends_here", Termination::Passthrough) => "TLS of other names ends at this listener",
-                _ => obstacle.text(),
-            }),
-        });
+        datapath.kernel_peek = Some(kernel_peek_view(
+            control,
+            snapshot,
+            listener,
+            (name, to),
+            client,
+            termination,
+        ));
     }
     let refused_path = is_refused.then(|| format!("HTTP 400: {AMBIGUOUS_PATH}"));
     let changed_path = asked_path.as_ref().and_then(AskedPath::change);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
-    json!({
-        "listener": listener.name,
-        "shield": shield,
-        "protocol": listener.protocol_name(),
-        "tls": listener.tls.as_ref().map(|_| tls_view(control, snapshot, listener, name)),
-        "verdict": verdict,
-        "client_gets": refused_path.or_else(|| refused.map(|reason| reason.seen_by(said_in))),
-        "requests": changed_path.into_iter().chain(route_policy::policy_texts(snapshot, to, path, client)).collect::<Vec<_>>(),
-        "clusters": clusters,
-        "preferred_cluster": preferred,
-        "next_host": next.map(|host| format!("{}/{}", host.cluster, host.name)),
-        "datapath": tier,
-    })
+    ListenerExplanation {
+        listener: listener.name.clone(),
+        shield,
+        protocol: listener.protocol_name().into(),
+        tls: listener
+            .tls
+            .as_ref()
+            .map(|_| tls_view(control, snapshot, listener, name)),
+        verdict: verdict.into(),
+        client_gets: refused_path.or_else(|| refused.map(|reason| reason.seen_by(said_in))),
+        requests: changed_path
+            .into_iter()
+            .chain(route_policy::policy_texts(snapshot, to, path, client))
+            .collect(),
+        clusters,
+        preferred_cluster: preferred,
+        next_host: next.map(|host| format!("{}/{}", host.cluster, host.name)),
+        datapath,
+    }
+}
+
+/// Returns whether the kernel routes the connection.
+fn kernel_peek_view(
+    control: &Control,
+    snapshot: &Arc<Snapshot>,
+    listener: &Listener,
+    (name, to): (&Hostname, Destination),
+    client: Option<IpAddr>,
+    termination: Termination,
+) -> KernelPeekExplanation {
+    let route = match to {
+        Destination::Route(route) => Some(route),
+        _ => None,
+    };
+    let configured = route.and_then(|at| snapshot.model.routes.get(at));
+    let has_lists = configured.is_some_and(Route::treats_clients_differently);
+    let obstacle = match &control.kernel_peek {
+        None => Some(PeekObstacle::without_program(listener, snapshot)),
+        Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
+    };
+    let reason = obstacle.map(|obstacle| match (obstacle.label(), termination) {
+        ("tls_ends_here", Termination::Passthrough) => "TLS of other names ends at this listener",
+        _ => obstacle.text(),
+    });
+    KernelPeekExplanation {
+        routed: obstacle.is_none(),
+        depends_on_client: obstacle.is_none() && client.is_none() && has_lists,
+        left_to_userspace: obstacle.map(|obstacle| obstacle.label().into()),
+        reason: reason.map(Into::into),
+    }
 }
 
 /// Returns how connections without a route get to a listener's cluster, or to its backup.
@@ -338,16 +389,12 @@ fn without_route(clusters: ClusterWithBackup, taking: usize) -> &'static str {
 }
 
 /// Shows a cluster as a backup. Unless it takes connections, neither do its hosts.
-fn mark_backup(cluster: &mut Value, takes: bool) {
-    cluster["backup"] = true.into();
-    let hosts = cluster["hosts"].as_array_mut().filter(|_| !takes);
-    for host in hosts
-        .into_iter()
-        .flatten()
-        .filter(|host| host["takes_connections"] == true)
-    {
-        host["takes_connections"] = false.into();
-        host["reason"] = STANDS_BY.into();
+fn mark_backup(cluster: &mut ShareExplanation, takes: bool) {
+    cluster.backup = true;
+    let hosts = cluster.hosts.iter_mut().filter(|host| !takes && host.takes_connections);
+    for host in hosts {
+        host.takes_connections = false;
+        host.reason = STANDS_BY.into();
     }
 }
 
@@ -368,10 +415,14 @@ fn http_text(cluster: &Cluster, protocol: Protocol) -> String {
     }
 }
 
-fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32, total: u32) -> Value {
-    let Some((cluster, hosts)) = snapshot.model.clusters.get(at).zip(snapshot.hosts.get(at)) else {
-        return Value::Null;
-    };
+fn cluster_view(
+    snapshot: &Snapshot,
+    protocol: Protocol,
+    at: usize,
+    weight: u32,
+    total: u32,
+) -> Option<ShareExplanation> {
+    let (cluster, hosts) = snapshot.model.clusters.get(at).zip(snapshot.hosts.get(at))?;
     let usable = snapshot.view.usable(at, protocol);
     let places = views::subset_roles(snapshot, at);
     let hosts: Vec<_> = (0u16..)
@@ -385,15 +436,15 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
             } else {
                 unusable_reason(snapshot, state, has_port, place, configured.backup)
             };
-            json!({
-                "name": state.name,
-                "weight": configured.weight,
-                "active_connections": state.active.get(),
-                "subset": place,
-                "backup": configured.backup,
-                "takes_connections": takes,
-                "reason": reason,
-            })
+            HostExplanation {
+                name: state.name.clone(),
+                weight: configured.weight,
+                active_connections: state.active.get(),
+                subset: place.map(Into::into),
+                backup: configured.backup,
+                takes_connections: takes,
+                reason: reason.into(),
+            }
         })
         .collect();
     let percent = if total == 0 {
@@ -401,13 +452,15 @@ fn cluster_view(snapshot: &Snapshot, protocol: Protocol, at: usize, weight: u32,
     } else {
         f64::from(weight) * 100.0 / f64::from(total)
     };
-    json!({
-        "name": cluster.name,
-        "weight": weight,
-        "share_percent": (percent * 10.0).round() / 10.0,
-        "balance": cluster.balance,
-        "waits_for": crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster).map(str::to_owned).or_else(|| unresolved(cluster)),
-        "hosts": hosts,
+    let waits_for = crate::source::routing_spi::why_waiting(&snapshot.discovered, cluster);
+    Some(ShareExplanation {
+        name: cluster.name.clone(),
+        weight,
+        share_percent: (percent * 10.0).round() / 10.0,
+        balance: cluster.balance.as_str().into(),
+        waits_for: waits_for.map(str::to_owned).or_else(|| unresolved(cluster)),
+        hosts,
+        ..ShareExplanation::default()
     })
 }
 

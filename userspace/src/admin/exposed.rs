@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use serde_json::{Value, json};
+use signalbox_api::explain::{AddressExplanation, AddressHost};
 use signalbox_api::services::ExposedService;
 use signalbox_api::shield::GuardKind;
 use signalbox_core::expose::ExposedEntry;
@@ -38,7 +38,12 @@ fn view(service: &str, entry: &ExposedEntry) -> ExposedService {
 
 /// Returns the answer of `explain` for an address and port: which service or listener gets the connection, which others
 /// have the address too, and which hosts of the service accept connections.
-pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: SocketAddr, client: Option<IpAddr>) -> Value {
+pub(super) fn explain_address(
+    control: &Control,
+    snapshot: &Snapshot,
+    at: SocketAddr,
+    client: Option<IpAddr>,
+) -> AddressExplanation {
     let model = &snapshot.model;
     let services: Vec<_> = model.services.iter().filter(|service| listens(service, at)).collect();
     let of = |protocol| services.iter().find(|service| service.protocol == protocol);
@@ -53,19 +58,21 @@ pub(super) fn explain_address(control: &Control, snapshot: &Snapshot, at: Socket
         (Some(service), Some(client)) => Some(control.services.judge(GuardKind::Service, &service.name, client)),
         _ => None,
     };
-    json!({
-        "apiVersion": "v1",
-        "address": at,
-        "client": client,
-        "service": service.map(Service::configured_name),
-        "protocols": services.iter().map(|service| service.protocol).collect::<Vec<_>>(),
-        "listener": listener.filter(|_| service.is_none()).map(|listener| &listener.name),
-        "application": application.map(|entry| &entry.application),
-        "left_out": application.map(|entry| &entry.left_out),
-        "clash": port_conflict(snapshot, at),
-        "shield": shield,
-        "hosts": service.map(|service| hosts(snapshot, service, at)),
-    })
+    let protocols = services.iter().map(|service| service.protocol.as_str().into());
+    AddressExplanation {
+        address: at,
+        client,
+        service: service.map(|service| service.configured_name().to_owned()),
+        protocols: protocols.collect(),
+        listener: listener
+            .filter(|_| service.is_none())
+            .map(|listener| listener.name.clone()),
+        application: application.map(|entry| entry.application.clone()),
+        left_out: application.map(|entry| entry.left_out.clone()),
+        clash: port_conflict(snapshot, at),
+        shield,
+        hosts: service.map(|service| hosts(snapshot, service, at)),
+    }
 }
 
 fn listens(service: &Service, at: SocketAddr) -> bool {
@@ -85,7 +92,7 @@ fn port_conflict(snapshot: &Snapshot, at: SocketAddr) -> Option<String> {
     ))
 }
 
-fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<Value> {
+fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<AddressHost> {
     let takers = takers(snapshot, service, at.ip());
     let of_cluster = |c: usize| {
         let found = snapshot.model.clusters.get(c).zip(snapshot.hosts.get(c));
@@ -101,14 +108,14 @@ fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<Value> {
                 Some(backup) if backup == c && takers.iter().any(|(taking, _)| *taking != c) => STANDS_BY,
                 _ => unusable_reason(snapshot, state, true, place, host.backup),
             };
-            json!({
-                "name": host.name,
-                "cluster": state.cluster,
-                "address": host.address,
-                "port": host.ports.get(service.configured_name()),
-                "takes_connections": takes,
-                "reason": reason,
-            })
+            AddressHost {
+                name: host.name.clone(),
+                cluster: state.cluster.clone(),
+                address: host.address,
+                port: host.ports.get(service.configured_name()).copied(),
+                takes_connections: takes,
+                reason: reason.into(),
+            }
         });
         views.collect::<Vec<_>>()
     };

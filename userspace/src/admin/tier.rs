@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use signalbox_api::explain::DatapathExplanation;
 use signalbox_common::cut::flow::ineligible;
 use signalbox_core::http::last_request::{LastRequestObstacle, lasting_obstacle};
 use signalbox_core::model::http::RequestPolicy;
@@ -46,14 +46,13 @@ pub(super) fn view(
     (listener, route, termination, policy): (&Listener, Option<&Route>, Termination, &RequestPolicy),
     client: Option<IpAddr>,
     host: Option<IpAddr>,
-) -> Value {
+) -> DatapathExplanation {
     if termination != Termination::Passthrough {
-        return json!({
-            "tier": "copy",
-            "verdict": "would not be cut",
-            "not_cut": Ineligible::Terminated.label(),
-            "reason": format!("TLS ends here ({}): the balancer decrypts every byte", termination.as_str()),
-        });
+        let why = format!(
+            "TLS ends here ({}): the balancer decrypts every byte",
+            termination.as_str()
+        );
+        return not_cut("copy", Ineligible::Terminated, why);
     }
     if listener.routes_requests(route) {
         let why = if listener.routing == Routing::Request {
@@ -76,13 +75,11 @@ pub(super) fn view(
         } else {
             ""
         };
-        return json!({
-            "tier": "copy",
-            "verdict": "would not be cut",
-            "not_cut": Ineligible::PerRequest.label(),
-            "last_request": last.map(|(why, _)| why.label()),
-            "reason": format!("{why} chooses a host for each request, and clients share connections to hosts{but}{long}"),
-        });
+        let why = format!("{why} chooses a host for each request, and clients share connections to hosts{but}{long}");
+        return DatapathExplanation {
+            last_request: last.map(|(why, _)| why.label().into()),
+            ..not_cut("copy", Ineligible::PerRequest, why)
+        };
     }
     let why_not_available = control.cut.is_none().then(|| {
         let all = &control.facts.degraded;
@@ -101,25 +98,32 @@ pub(super) fn view(
     let is_counted = snapshot.model.limits.per_source.concurrent != 0
         || route.is_some_and(|route| route.connection_limits().concurrent != 0);
     let tier = listener.datapath.tier.map_or("splice or copy", |tier| tier.as_str());
-    match ineligible(listener, is_counted, why_not_available, &ends) {
-        Some((ineligible, why)) => json!({
-            "tier": tier,
-            "verdict": "would not be cut",
-            "not_cut": ineligible.label(),
-            "reason": why,
-        }),
-        None if client.is_none() || host.is_none() => json!({
-            "tier": "cut",
-            "verdict": "depends on the client",
-            "not_cut": null,
-            "reason": "nothing known so far speaks against it; --client ADDRESS says more",
-        }),
-        None => json!({
-            "tier": "cut",
-            "verdict": "would be cut",
-            "not_cut": null,
-            "reason": "if the handshakes of client and host agree; `signalbox flows` shows each connection",
-        }),
+    let (verdict, reason) = match ineligible(listener, is_counted, why_not_available, &ends) {
+        Some((ineligible, why)) => return not_cut(tier, ineligible, why),
+        None if client.is_none() || host.is_none() => (
+            "depends on the client",
+            "nothing known so far speaks against it; --client ADDRESS says more",
+        ),
+        None => (
+            "would be cut",
+            "if the handshakes of client and host agree; `signalbox flows` shows each connection",
+        ),
+    };
+    DatapathExplanation {
+        tier: "cut".into(),
+        verdict: verdict.into(),
+        reason: reason.to_owned(),
+        ..DatapathExplanation::default()
+    }
+}
+
+fn not_cut(tier: &'static str, why: Ineligible, reason: String) -> DatapathExplanation {
+    DatapathExplanation {
+        tier: tier.into(),
+        verdict: "would not be cut".into(),
+        not_cut: Some(why.label().into()),
+        reason,
+        ..DatapathExplanation::default()
     }
 }
 

@@ -1,11 +1,15 @@
 //! `signalbox explain` and `signalbox diff`, as text.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use hyper::Method;
-use serde_json::Value;
+use signalbox_api::explain::{
+    AddressExplanation, DatapathExplanation, Explanation, ListenerExplanation, NameExplanation, RouteOrigin,
+    RouteOrigins, ShareExplanation, TlsExplanation,
+};
+use signalbox_api::shield::ShieldVerdict;
 use signalbox_api::weights::ChangesAnswer;
 use signalbox_core::diff::{FieldChange, ModelChange};
 
@@ -26,198 +30,177 @@ pub(super) fn explain(
     }
     let answer = client::change(socket, &Method::GET, &path, None)?;
     match output {
-        OutputFormat::Table => print!("{}", name_text(&answer)),
+        OutputFormat::Table => print!("{}", explanation_text(&client::decode(answer)?)),
         _ => show::emit(&answer, output)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or("-")
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// Formats the answer for an address and port: the service, listener and hosts there.
-fn address_text(answer: &Value) -> String {
+/// Formats an answer.
+pub(super) fn explanation_text(answer: &Explanation) -> String {
     let mut out = String::new();
-    let at = text(&answer["address"]);
-    let _ = match (answer["service"].as_str(), answer["listener"].as_str()) {
-        (Some(service), _) => {
-            let protocols: Vec<_> = list(&answer["protocols"]).map(text).collect();
-            writeln!(out, "{at}: service {service}, {}", protocols.join(" and "))
-        }
-        (None, Some(listener)) => writeln!(out, "{at}: listener {listener}; explain a name to learn its hosts"),
-        (None, None) => writeln!(out, "{at}: no listener and no layer-4 service has this address"),
+    let _ = match answer {
+        Explanation::Address(answer) => write_address(&mut out, answer),
+        Explanation::Name(answer) => write_name(&mut out, answer),
     };
-    if let Some(clash) = answer["clash"].as_str() {
-        let _ = writeln!(out, "  {clash}");
-    }
-    if let Some(reason) = answer["shield"]["reason"].as_str() {
-        let _ = writeln!(out, "  shield: {}: {reason}", text(&answer["shield"]["verdict"]));
-    }
-    for host in list(&answer["hosts"]) {
-        let _ = write!(out, "  {} ({})", text(&host["name"]), text(&host["address"]));
-        let _ = match host["takes_connections"].as_bool() {
-            Some(true) => writeln!(out, " takes connections"),
-            _ => writeln!(out, " takes none: {}", text(&host["reason"])),
-        };
-    }
-    for (host, why) in answer["left_out"].as_object().into_iter().flatten() {
-        let _ = writeln!(out, "  {host} is left out: {}", text(why));
-    }
     out
 }
 
-pub(super) fn name_text(answer: &Value) -> String {
-    if answer["address"].is_string() {
-        return address_text(answer);
+/// Writes the service, listener and hosts of an address.
+fn write_address(out: &mut String, answer: &AddressExplanation) -> fmt::Result {
+    let at = answer.address;
+    match (&answer.service, &answer.listener) {
+        (Some(service), _) => writeln!(out, "{at}: service {service}, {}", answer.protocols.join(" and "))?,
+        (None, Some(listener)) => writeln!(out, "{at}: listener {listener}; explain a name to learn its hosts")?,
+        (None, None) => writeln!(out, "{at}: no listener and no layer-4 service has this address")?,
     }
-    let mut out = String::new();
-    let route = &answer["route"];
-    if route.is_null() {
-        let _ = write!(out, "{}: no route has this name", text(&answer["host"]));
-        let _ = match answer["did_you_mean"].as_str() {
-            Some(other) => writeln!(out, "; did you mean {other}?"),
-            None => writeln!(out),
-        };
-    } else {
-        let _ = write!(out, "{}: route {}", text(&answer["host"]), text(&route["host"]));
-        let _ = match route["labels"].as_str() {
-            Some(labels) => writeln!(out, " (its star matches {labels})"),
-            None => writeln!(out),
-        };
-        for origin in list(&route["origins"]) {
-            let _ = write!(out, "  from {}", text(&origin["source"]));
-            if let Some(cluster) = origin["cluster"].as_str() {
-                let _ = write!(
-                    out,
-                    ": {}, cluster {cluster}, weight {}",
-                    text(&origin["origin"]),
-                    origin["weight"]
-                );
-            }
-            out.push('\n');
-            for note in list(&origin["settings"]).chain(list(&origin["notes"])) {
-                let _ = writeln!(out, "    {}", text(note));
-            }
-        }
-        if route["weights_set_by_api"] == true {
-            let _ = writeln!(out, "  weights set by API");
+    if let Some(clash) = &answer.clash {
+        writeln!(out, "  {clash}")?;
+    }
+    write_shield(out, answer.shield.as_ref())?;
+    for host in answer.hosts.iter().flatten() {
+        write!(out, "  {} ({})", host.name, host.address)?;
+        match host.takes_connections {
+            true => writeln!(out, " takes connections")?,
+            false => writeln!(out, " takes none: {}", host.reason)?,
         }
     }
-    for lost in list(&answer["lost"]) {
-        let what = lost["rejected"]["origin"]
-            .as_str()
-            .or_else(|| lost["route"]["host"].as_str())
-            .unwrap_or("-");
-        let _ = writeln!(out, "  not {what}: {}", text(&lost["reason"]));
+    for (host, why) in answer.left_out.iter().flatten() {
+        writeln!(out, "  {host} is left out: {why}")?;
     }
-    for listener in list(&answer["listeners"]) {
-        let _ = writeln!(
-            out,
-            "listener {} ({}): {}",
-            text(&listener["listener"]),
-            text(&listener["protocol"]),
-            text(&listener["verdict"])
-        );
-        let seen = listener["client_gets"].as_str();
-        if let Some(seen) = seen {
-            let _ = writeln!(out, "  the client gets {seen}");
-        }
-        if text(&listener["verdict"]).starts_with("refused") {
+    Ok(())
+}
+
+fn write_shield(out: &mut String, shield: Option<&ShieldVerdict>) -> fmt::Result {
+    match shield {
+        Some(shield) => writeln!(out, "  shield: {}: {}", shield.verdict, shield.reason),
+        None => Ok(()),
+    }
+}
+
+fn write_name(out: &mut String, answer: &NameExplanation) -> fmt::Result {
+    match (&answer.route, &answer.did_you_mean) {
+        (Some(route), _) => write_route(out, &answer.host, route)?,
+        (None, Some(other)) => writeln!(out, "{}: no route has this name; did you mean {other}?", answer.host)?,
+        (None, None) => writeln!(out, "{}: no route has this name", answer.host)?,
+    }
+    for lost in &answer.lost {
+        let origin = lost.rejected.as_ref().map(|rejected| &rejected.origin);
+        let what = origin.or_else(|| lost.route.as_ref().map(|route| &route.host));
+        writeln!(out, "  not {}: {}", what.map_or("-", String::as_str), lost.reason)?;
+    }
+    answer
+        .listeners
+        .iter()
+        .try_for_each(|listener| write_listener(out, listener))
+}
+
+fn write_route(out: &mut String, name: &str, route: &RouteOrigins) -> fmt::Result {
+    write!(out, "{name}: route {}", route.host)?;
+    match &route.labels {
+        Some(labels) => writeln!(out, " (its star matches {labels})")?,
+        None => writeln!(out)?,
+    }
+    for RouteOrigin { source, claim } in &route.origins {
+        let Some(claim) = claim else {
+            writeln!(out, "  from {source}")?;
             continue;
-        }
-        if let Some(termination) = listener["tls"]["termination"].as_str() {
-            let _ = match (termination, listener["tls"]["certificate"].as_str()) {
-                ("passthrough", _) => writeln!(out, "  TLS passes through to the host"),
-                (_, Some(certificate)) => writeln!(out, "  TLS ends here ({termination}), certificate {certificate}"),
-                (_, None) => writeln!(out, "  TLS ends here ({termination}), but no certificate has this name"),
-            };
-        }
-        let shield = &listener["shield"];
-        if !shield.is_null() {
-            let _ = writeln!(
-                out,
-                "  shield: {}: {}",
-                text(&shield["verdict"]),
-                text(&shield["reason"])
-            );
-        }
-        for said in list(&listener["requests"]) {
-            let _ = writeln!(out, "  {}", text(said));
-        }
-        for cluster in list(&listener["clusters"]) {
-            let backup = if cluster["backup"] == true { "backup, " } else { "" };
-            let _ = writeln!(
-                out,
-                "  cluster {}: {backup}weight {}, {} % now, {}",
-                text(&cluster["name"]),
-                cluster["weight"],
-                cluster["share_percent"],
-                text(&cluster["balance"])
-            );
-            if let Some(how) = cluster["http"].as_str() {
-                let _ = writeln!(out, "    hosts are spoken to {how}");
-            }
-            if let Some(why) = cluster["waits_for"].as_str() {
-                let _ = writeln!(out, "    no hosts: {why}");
-            }
-            for host in list(&cluster["hosts"]) {
-                let state = if host["takes_connections"] == true {
-                    "takes connections"
-                } else {
-                    text(&host["reason"])
-                };
-                let backup = if host["backup"] == true { "backup, " } else { "" };
-                let _ = writeln!(
-                    out,
-                    "    {}: {backup}{} active, {state}",
-                    text(&host["name"]),
-                    host["active_connections"]
-                );
-            }
-        }
-        if let Some(cluster) = listener["preferred_cluster"].as_str() {
-            let _ = writeln!(out, "  this client prefers cluster {cluster} (`prefer` of the route)");
-        }
-        if let Some(next) = listener["next_host"].as_str() {
-            let _ = writeln!(out, "  next: {next}");
-        }
-        if seen.is_some() {
-            let _ = writeln!(out, "  next: none, because no host takes connections");
-            continue;
-        }
-        let datapath = &listener["datapath"];
-        let _ = write!(
-            out,
-            "  tier {}: {}",
-            text(&datapath["tier"]),
-            text(&datapath["verdict"])
-        );
-        if let Some(label) = datapath["not_cut"].as_str() {
-            let _ = write!(out, " ({label})");
-        }
-        let _ = writeln!(out, ": {}", text(&datapath["reason"]));
-        let peek = &datapath["kernel_peek"];
-        if let Some(label) = peek["left_to_userspace"].as_str() {
-            let _ = writeln!(
-                out,
-                "  kernel peek: not routed in the kernel ({label}): {}",
-                text(&peek["reason"])
-            );
-        } else if peek["routed"] == true {
-            let by_client = if peek["depends_on_client"] == true {
-                "; `prefer` or `allow` leaves some clients to userspace (see --client)"
-            } else {
-                ""
-            };
-            let _ = writeln!(out, "  kernel peek: routed in the kernel, without a socket{by_client}");
+        };
+        let weight = claim
+            .weight
+            .map_or_else(|| "not set".to_owned(), |weight| weight.to_string());
+        let (origin, cluster) = (&claim.origin, &claim.cluster);
+        writeln!(out, "  from {source}: {origin}, cluster {cluster}, weight {weight}")?;
+        for note in claim.settings.iter().chain(&claim.notes) {
+            writeln!(out, "    {note}")?;
         }
     }
-    out
+    if route.weights_set_by_api {
+        writeln!(out, "  weights set by API")?;
+    }
+    Ok(())
+}
+
+fn write_listener(out: &mut String, of: &ListenerExplanation) -> fmt::Result {
+    writeln!(out, "listener {} ({}): {}", of.listener, of.protocol, of.verdict)?;
+    if let Some(seen) = &of.client_gets {
+        writeln!(out, "  the client gets {seen}")?;
+    }
+    if of.verdict.starts_with("refused") {
+        return Ok(());
+    }
+    if let Some(TlsExplanation {
+        termination,
+        certificate,
+    }) = &of.tls
+    {
+        match (&**termination, certificate) {
+            ("passthrough", _) => writeln!(out, "  TLS passes through to the host")?,
+            (_, Some(certificate)) => writeln!(out, "  TLS ends here ({termination}), certificate {certificate}")?,
+            (_, None) => writeln!(out, "  TLS ends here ({termination}), but no certificate has this name")?,
+        }
+    }
+    write_shield(out, of.shield.as_ref())?;
+    for said in &of.requests {
+        writeln!(out, "  {said}")?;
+    }
+    of.clusters.iter().try_for_each(|cluster| write_share(out, cluster))?;
+    if let Some(cluster) = &of.preferred_cluster {
+        writeln!(out, "  this client prefers cluster {cluster} (`prefer` of the route)")?;
+    }
+    if let Some(next) = &of.next_host {
+        writeln!(out, "  next: {next}")?;
+    }
+    if of.client_gets.is_some() {
+        return writeln!(out, "  next: none, because no host takes connections");
+    }
+    write_datapath(out, &of.datapath)
+}
+
+fn write_share(out: &mut String, of: &ShareExplanation) -> fmt::Result {
+    let backup = |is_backup: bool| if is_backup { "backup, " } else { "" };
+    let (name, weight, share, balance) = (&of.name, of.weight, of.share_percent, &of.balance);
+    let role = backup(of.backup);
+    writeln!(
+        out,
+        "  cluster {name}: {role}weight {weight}, {share:?} % now, {balance}"
+    )?;
+    if let Some(how) = &of.http {
+        writeln!(out, "    hosts are spoken to {how}")?;
+    }
+    if let Some(why) = &of.waits_for {
+        writeln!(out, "    no hosts: {why}")?;
+    }
+    for host in &of.hosts {
+        let state = match host.takes_connections {
+            true => "takes connections",
+            false => &host.reason,
+        };
+        let (name, role, active) = (&host.name, backup(host.backup), host.active_connections);
+        writeln!(out, "    {name}: {role}{active} active, {state}")?;
+    }
+    Ok(())
+}
+
+fn write_datapath(out: &mut String, of: &DatapathExplanation) -> fmt::Result {
+    write!(out, "  tier {}: {}", of.tier, of.verdict)?;
+    if let Some(label) = &of.not_cut {
+        write!(out, " ({label})")?;
+    }
+    writeln!(out, ": {}", of.reason)?;
+    let Some(peek) = &of.kernel_peek else { return Ok(()) };
+    match (&peek.left_to_userspace, peek.depends_on_client) {
+        (Some(label), _) => {
+            let reason = peek.reason.as_deref().unwrap_or("-");
+            writeln!(out, "  kernel peek: not routed in the kernel ({label}): {reason}")
+        }
+        (None, true) => writeln!(
+            out,
+            "  kernel peek: routed in the kernel, without a socket; `prefer` or `allow` leaves some clients to userspace \
+             (see --client)"
+        ),
+        (None, false) => writeln!(out, "  kernel peek: routed in the kernel, without a socket"),
+    }
 }
 
 /// Prints a new or removed object on one line, and a changed one with each field on a line.

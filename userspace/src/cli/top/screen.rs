@@ -19,7 +19,7 @@ use super::draw::{Palette, draw};
 use super::feed;
 use super::keys::{HostRotation, Mode, TopCommand, TopState};
 use super::text::{safe, safe_value};
-use crate::cli::explain::name_text;
+use crate::cli::explain::explanation_text;
 use crate::source::client::{ApiClient, ClientError, percent_encoded};
 
 /// Interval at which the view is drawn without news, because it shows its age.
@@ -150,7 +150,10 @@ async fn ask(client: &ApiClient, command: TopCommand) -> Reply {
 async fn explain(client: &ApiClient, name: &str) -> Result<Reply, ClientError> {
     let path = format!("/api/v1/explain?host={}", percent_encoded(name));
     let answer = safe_value(client.ask(Method::GET, &path, None).await?);
-    Ok(Reply::Text(format!("Explain {name}"), name_text(&answer)))
+    Ok(match serde_json::from_value(answer) {
+        Ok(explanation) => Reply::Text(format!("Explain {name}"), explanation_text(&explanation)),
+        Err(error) => Reply::Message(format!("the running signalbox has another version: {error}")),
+    })
 }
 
 async fn rotate(client: &ApiClient, rotation: &HostRotation) -> Result<Reply, ClientError> {

@@ -99,9 +99,7 @@ fn of_two_random_hosts_the_one_with_fewer_connections_is_taken() {
 /// Settings of a Route in front of servers, which this balancer obeys in place of a router.
 #[test]
 fn a_routes_balancing_and_its_limit_of_a_server_are_kept() {
-    let Some(lab) =
-        super::lab("a_routes_balancing_and_its_limit_of_a_server_are_kept")
-    else {
+    let Some(lab) = super::lab("a_routes_balancing_and_its_limit_of_a_server_are_kept") else {
         return;
     };
     let _routers = Router::start_all(&lab, &HOSTS);
