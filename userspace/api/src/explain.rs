@@ -204,5 +204,5 @@ pub struct AddressHost {
 #[serde(untagged)]
 pub enum Explanation {
     Address(AddressExplanation),
-    Name(Box<NameExplanation>),
+    Name(NameExplanation),
 }

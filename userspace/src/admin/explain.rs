@@ -111,14 +111,14 @@ fn explanation(control: &Control, question: &ExplainQuery) -> Result<Explanation
             });
         }
     }
-    Ok(Explanation::Name(Box::new(NameExplanation {
+    Ok(Explanation::Name(NameExplanation {
         host: name.as_str().to_owned(),
         client,
         route: chosen,
         did_you_mean: found.is_none().then(|| similar_name(&snapshot, &name)).flatten(),
         lost,
         listeners: at_each,
-    })))
+    }))
 }
 
 /// Name of a route that is similar to the requested one.
