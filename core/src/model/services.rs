@@ -42,8 +42,7 @@ impl Service {
         }
     }
 
-    /// Copy of the service for a further protocol, as `NAME:PROTOCOL`: no name in the configuration has a colon. So a
-    /// service keeps its name and its flows when another protocol joins it.
+    /// Copy of the service for a further protocol, as `NAME:PROTOCOL`: no name in the configuration has a colon.
     #[must_use]
     pub fn with_further_protocol(&self, protocol: Transport, idle: Duration) -> Self {
         Self {

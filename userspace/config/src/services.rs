@@ -138,7 +138,7 @@ const fn default_idle(protocol: Transport) -> Duration {
     }
 }
 
-/// Decodes one protocol, or a list of both.
+/// Decodes one protocol, or a list of both. Their order does not matter: tcp comes first.
 fn protocols(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<Transport>> {
     let word =
         |place: &NodeRef<'_>, report: &mut Report| place.keyword("a protocol of services", &Transport::ALL, report);
@@ -154,6 +154,7 @@ fn protocols(place: &NodeRef<'_>, report: &mut Report) -> Option<Vec<Transport>>
         }
         all.push(protocol);
     }
+    all.sort_by_key(|protocol| protocol.number());
     if all.is_empty() {
         place.error(report, "a service needs a protocol: tcp, udp or [tcp, udp]");
         return None;

@@ -14,7 +14,7 @@ use signalbox_core::maglev;
 use signalbox_core::model::services::{Affinity, Mode, Transport};
 use signalbox_core::model::{Cluster, Layer4, Model, Service as Configured};
 
-use super::host_numbers::{HostId, HostNumbers, kernel_name};
+use super::host_numbers::{HostId, HostNumbers, ServiceId, kernel_name, service_id};
 use super::members::{SlotTable, TableFamily, clusters_of, family, members, taking};
 use super::services_error::ServicesError;
 use super::sweep::FlowCounts;
@@ -46,7 +46,7 @@ pub(super) struct Tables {
     removed_ms: HashMap<u32, u64>,
     tables: HashMap<(String, TableFamily), SlotTable>,
     services: HashMap<Target, Service>,
-    service_numbers: HashMap<String, u16>,
+    service_numbers: HashMap<ServiceId, u16>,
     ports: HashMap<(u16, u32), u16>,
     /// Words of `L4_PORT_BITMAP` that are not 0.
     port_bits: BTreeMap<u32, u64>,
@@ -164,7 +164,7 @@ impl Tables {
         // The number of an exposed service belongs to its address, which another application may have by now.
         let services: HashSet<&str> = model.services.iter().map(|service| service.name.as_str()).collect();
         self.service_numbers
-            .retain(|name, _| !name.contains('/') || services.contains(name.as_str()));
+            .retain(|(name, _), _| !name.contains('/') || services.contains(name.as_str()));
         Ok(trouble)
     }
 
@@ -253,20 +253,17 @@ impl Tables {
 
     fn service_number(&mut self, kernel: &Kernel, service: &Configured) -> Result<u16, ServicesError> {
         // A cached number counts only for configured services: an exposed service may have another address by now.
-        if let Some(number) = self
-            .service_numbers
-            .get(&service.name)
-            .filter(|_| !service.is_exposed())
-        {
+        let id = service_id(service);
+        if let Some(number) = self.service_numbers.get(&id).filter(|_| !service.is_exposed()) {
             return Ok(*number);
         }
-        let name = kernel_name(service);
-        let number = kernel.names.number(&["service", &name]).map_err(map_error("a name"))?;
+        let parts = ["service", &kernel_name(service), service.protocol.as_str()];
+        let number = kernel.names.number(&parts).map_err(map_error("a name"))?;
         if number >= MAX_SERVICES {
             return Err(ServicesError::TooManyNames);
         }
         let number = number as u16;
-        self.service_numbers.insert(service.name.clone(), number);
+        self.service_numbers.insert(id, number);
         Ok(number)
     }
 
@@ -371,7 +368,7 @@ impl Tables {
         &self.named_hosts
     }
 
-    pub(super) fn service_numbers(&self) -> &HashMap<String, u16> {
+    pub(super) fn service_numbers(&self) -> &HashMap<ServiceId, u16> {
         &self.service_numbers
     }
 

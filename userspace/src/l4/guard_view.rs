@@ -14,6 +14,7 @@ use signalbox_core::prefixes::Verdict;
 use super::Services;
 use super::apply::Tables;
 use super::guards::{Guards, policies};
+use super::host_numbers::{ServiceId, service_id};
 use super::lists::PrefixSet as Prefixes;
 use crate::kernel::address::to_words;
 use crate::kernel::cut::table::clock;
@@ -75,13 +76,16 @@ pub(super) struct LimitedGuards {
 
 pub(super) fn limited_guards(guards: &Guards, tables: &Tables, snapshot: &Snapshot) -> LimitedGuards {
     let mut limited = LimitedGuards::default();
+    let services = snapshot.model.services.iter();
+    let ids: HashMap<&str, ServiceId> = services.map(|service| (&*service.name, service_id(service))).collect();
     for (kind, name, number) in guards.named(&snapshot.model) {
         let Some(guard) = guards.guard(number).filter(|guard| guard.concurrent != 0) else {
             continue;
         };
         match kind {
             GuardKind::Service => {
-                if let Some(service) = tables.service_numbers().get(&name) {
+                let id = ids.get(name.as_str());
+                if let Some(service) = id.and_then(|id| tables.service_numbers().get(id)) {
                     limited.services.insert(*service, (number, guard));
                 }
             }

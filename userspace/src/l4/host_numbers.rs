@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use signalbox_common::l4::abi::MAX_HOSTS;
+use signalbox_core::model::services::Transport;
 use signalbox_core::model::{Cluster, Host, Service, ipv4_mapped};
 
 use super::services_error::ServicesError;
@@ -58,11 +59,20 @@ fn is_exposed(name: &str) -> bool {
     name.contains('/')
 }
 
-/// Returns a service's key in the kernel's table of names. The key of an exposed service is its address: names of
-/// applications come and go, and the kernel's table forgets no name.
+/// Configured name and protocol of a service. Its number belongs to both, so that flows of one protocol stay flows of
+/// their service whatever the configuration says of the other.
+pub(super) type ServiceId = (String, Transport);
+
+/// Returns the id of a service.
+pub(super) fn service_id(service: &Service) -> ServiceId {
+    (service.configured_name().to_owned(), service.protocol)
+}
+
+/// Returns a service's name in the kernel's table of names, which has its protocol next to it. The name of an exposed
+/// service is its address: names of applications come and go, and the kernel's table forgets no name.
 pub(super) fn kernel_name(service: &Service) -> String {
     let first = service.listen.first().filter(|_| service.is_exposed());
-    first.map_or_else(|| service.name.clone(), ToString::to_string)
+    first.map_or_else(|| service.configured_name().to_owned(), ToString::to_string)
 }
 
 /// Numbers of hosts, by id.

@@ -7,10 +7,9 @@ use signalbox_api::flows::ServiceFlowView;
 use signalbox_api::services::{ServiceHost, ServiceView};
 use signalbox_common::l4::{L4Flow, ServiceStats, mode};
 use signalbox_common::net::Key;
-use signalbox_core::model::services::configured_name;
 
 use super::Services;
-use super::host_numbers::HostId;
+use super::host_numbers::{HostId, service_id};
 use super::ownership::{FlowOwner, OwnedSince, Ownership, is_reply};
 use crate::kernel::address::from_words;
 use crate::kernel::cut::table::{duration_between, tick};
@@ -27,7 +26,7 @@ impl Services {
             *established.entry(*service).or_default() += count;
         }
         let all = snapshot.model.services.iter().map(|service| {
-            let number = picture.services.get(&service.name).copied();
+            let number = picture.services.get(&service_id(service)).copied();
             let stats = match (&picture.kernel, number) {
                 (Some(kernel), Some(number)) => kernel.service_stats(number),
                 _ => ServiceStats::default(),
@@ -79,11 +78,12 @@ impl Services {
         let Some(kernel) = &picture.kernel else {
             return Vec::new();
         };
-        let names: HashMap<u16, &String> = picture.services.iter().map(|(name, number)| (*number, name)).collect();
+        let services = picture.services.iter();
+        let names: HashMap<u16, &String> = services.map(|((name, _), number)| (*number, name)).collect();
         let ownership = Ownership::new(&self.shared, &mut OwnedSince::new());
         let mut all = Vec::new();
         let _ = Kernel::for_each_flow(&kernel.established, |key: &Key, flow: &L4Flow| {
-            let name = names.get(&flow.service).map_or("", |name| configured_name(name));
+            let name = names.get(&flow.service).map_or("", |name| name.as_str());
             let is_wanted = service.is_none_or(|wanted| wanted == name);
             let is_listed = is_wanted && !is_reply(flow) && ownership.owner(key, flow) != FlowOwner::Other;
             if all.len() < most && is_listed {

@@ -7,7 +7,7 @@ use signalbox_core::health::Health;
 use signalbox_core::model::services::Transport;
 
 use super::apply::Tables;
-use super::host_numbers::HostId;
+use super::host_numbers::{HostId, service_id};
 use super::members::clusters_of;
 use super::sweep::ServiceHostPair;
 use crate::state::Snapshot;
@@ -17,7 +17,7 @@ impl Tables {
     pub(super) fn services_of_clusters(&self, snapshot: &Snapshot) -> HashMap<String, Vec<u16>> {
         let mut all: HashMap<String, Vec<u16>> = HashMap::new();
         for service in &snapshot.model.services {
-            let Some(number) = self.service_numbers().get(&service.name) else {
+            let Some(number) = self.service_numbers().get(&service_id(service)) else {
                 continue;
             };
             for cluster in clusters_of(&snapshot.model, service) {
@@ -35,7 +35,7 @@ impl Tables {
     ) -> (HashSet<ServiceHostPair>, HashMap<ServiceHostPair, Duration>) {
         let (mut all, mut out, mut eligible) = (HashSet::new(), HashMap::new(), HashSet::new());
         for service in &snapshot.model.services {
-            let Some(&number) = self.service_numbers().get(&service.name) else {
+            let Some(&number) = self.service_numbers().get(&service_id(service)) else {
                 continue;
             };
             let clusters = || service.clusters().both();

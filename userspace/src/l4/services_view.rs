@@ -6,7 +6,7 @@ use std::sync::Arc;
 use signalbox_core::rotation::{Subject, covers};
 
 use super::guard_view::GuardsView;
-use super::host_numbers::HostId;
+use super::host_numbers::{HostId, ServiceId};
 use super::sweep::ServiceHostPair;
 use crate::kernel::l4::L4Kernel as Kernel;
 use crate::kernel::l4::hooks::AttachedHook;
@@ -15,7 +15,7 @@ use crate::kernel::l4::hooks::AttachedHook;
 #[derive(Default)]
 pub(super) struct ServicesView {
     pub(super) kernel: Option<Arc<Kernel>>,
-    pub(super) services: HashMap<String, u16>,
+    pub(super) services: HashMap<ServiceId, u16>,
     pub(super) hosts: HashMap<HostId, u32>,
     /// Cluster and name of each host of services, with its number.
     pub(super) named_hosts: Vec<(String, String, u32)>,

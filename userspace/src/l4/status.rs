@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use signalbox_common::parts;
 
 use super::guards::policies;
+use super::host_numbers::service_id;
 use super::{Services, ServicesView};
 
 impl Services {
@@ -31,7 +32,8 @@ impl Services {
         let (snapshot, picture) = (self.shared.snapshot.load_full(), self.view.load());
         let services = &snapshot.model.services;
         services.first()?;
-        let is_unknown = |service: &&signalbox_core::model::Service| !picture.services.contains_key(&service.name);
+        let is_unknown =
+            |service: &&signalbox_core::model::Service| !picture.services.contains_key(&service_id(service));
         let unwritten = || {
             let service = services.iter().find(is_unknown)?;
             Some(format!("service {} is not in the kernel yet", service.name))

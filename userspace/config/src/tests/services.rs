@@ -132,13 +132,15 @@ fn words_and_keys() {
 #[test]
 fn a_service_of_two_protocols_is_two() {
     let model = right(&example().replacen("protocol: udp", "protocol: [udp, tcp]", 1)).model;
-    let [_, udp, tcp, game] = &model.services[..] else {
+    let [_, tcp, udp, game] = &model.services[..] else {
         panic!("{:?}", model.services)
     };
-    // The first protocol keeps the name, and with it the flows of a service that gets a second one.
-    assert_eq!((&*udp.name, udp.protocol), ("dns", Transport::Udp));
-    assert_eq!((&*tcp.name, tcp.protocol), ("dns:tcp", Transport::Tcp));
-    assert_eq!((tcp.configured_name(), &tcp.listen), ("dns", &udp.listen));
+    assert_eq!((&*tcp.name, tcp.protocol), ("dns", Transport::Tcp));
+    assert_eq!((&*udp.name, udp.protocol), ("dns:udp", Transport::Udp));
+    assert_eq!((udp.configured_name(), &tcp.listen), ("dns", &udp.listen));
+    // The order of the list does not matter.
+    let other = right(&example().replacen("protocol: udp", "protocol: [tcp, udp]", 1)).model;
+    assert_eq!(model.services, other.services);
     assert_eq!(tcp.idle, Duration::from_secs(30), "the entry says so");
     assert_eq!(game.name, "game");
     let defaults = right(&example().replacen("protocol: tcp", "protocol: [tcp, udp]", 1)).model;

@@ -6,4 +6,5 @@ mod dns;
 mod east;
 mod iperf;
 pub(crate) mod mariadb;
+mod protocols;
 mod transfer;
