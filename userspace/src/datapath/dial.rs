@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::peek::proxy;
-use signalbox_tls::host_fault::HostTlsFault;
+use signalbox_tls::host_fault::{AuthoritySetting, HostTlsFault};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -135,7 +135,7 @@ pub(super) async fn try_host<T>(
         if let Some(route) = route {
             route.stats.for_cluster(&lease.cluster.name).quality.connect_failed();
         }
-        if let Some(fault) = HostTlsFault::of(&error) {
+        if let Some(fault) = HostTlsFault::of(&error, AuthoritySetting::BackendTls) {
             worker.report(Report::TlsFailed(Arc::clone(&lease.host), fault));
         }
         worker.report(Report::ConnectFailed(Arc::clone(&lease.host), error.to_string()));

@@ -10,6 +10,7 @@ use rustls::pki_types::ServerName;
 use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe, UdpProbe, UdpQuestion};
 use signalbox_core::shown::without_query;
 use signalbox_tls::client::{AnyCertificate, host_verifier};
+use signalbox_tls::host_fault::{AuthoritySetting, HostTlsFault};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -157,7 +158,7 @@ impl Prober {
                 let stream = connector
                     .connect(name.clone(), stream)
                     .await
-                    .map_err(|error| format!("TLS: {error}"))?;
+                    .map_err(|error| tls_problem(&error))?;
                 get(stream, request).await
             }
         }
@@ -252,6 +253,11 @@ fn final_status(head: &mut Vec<u8>) -> Result<Option<u16>, String> {
             (Some(code), _) => return Ok(Some(code)),
         }
     }
+}
+
+fn tls_problem(error: &std::io::Error) -> String {
+    let fault = HostTlsFault::of(error, AuthoritySetting::HealthCheck);
+    format!("TLS: {}", fault.map_or_else(|| error.to_string(), |fault| fault.reason))
 }
 
 fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsConnector, ServerName<'static>), String> {

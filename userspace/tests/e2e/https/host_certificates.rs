@@ -110,17 +110,21 @@ fn why_a_host_is_not_trusted_is_told_once() {
     host.restart();
     sb.reload(&with("other.pem"));
     assert_eq!(client.get("a.test", "/").status, 503);
-    let told = "its certificate is taken only if it is in `backend_tls.ca` itself";
-    let is_told = || {
-        sb.host("east-1")["tls_fault"]
-            .as_str()
-            .is_some_and(|fault| fault.starts_with(told))
+    let is_told = |told: &str| {
+        let fault = || sb.host("east-1")["tls_fault"].as_str().map(str::to_owned);
+        eventually(SOON, || fault().is_some_and(|fault| fault.starts_with(told)))
     };
-    assert!(eventually(SOON, is_told), "{}", sb.host("east-1"));
+    let told = "its certificate is taken only if it is in `backend_tls.ca` itself";
+    assert!(is_told(told), "{}", sb.host("east-1"));
+    make(&lab, "version 1");
+    host.restart();
+    assert_eq!(client.get("a.test", "/").status, 503);
+    let told = "its certificate is of X.509 version 1, and no authority of `backend_tls.ca` has signed it";
+    assert!(is_told(told), "{}", sb.host("east-1"));
     sb.reload(&with("host.crt"));
     assert!(eventually(SOON, || client.get("a.test", "/").status == 200));
     assert!(eventually(SOON, || sb.host("east-1")["tls_fault"].is_null()));
     let log = sb.proc.log();
-    assert_eq!(log.matches("Host is not trusted").count(), 2, "{log}");
+    assert_eq!(log.matches("Host is not trusted").count(), 3, "{log}");
     assert!(log.contains("\"asked\":\"a.test\""), "{log}");
 }

@@ -10,6 +10,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use super::*;
 use crate::fixtures::{named, params, rsa_key};
+use crate::host_fault::{AuthoritySetting, HostTlsFault};
 use crate::verifiers::HostVerifier;
 
 const NAME: &str = "a.test";
@@ -69,7 +70,7 @@ fn shake_hands(
 
 fn reason(result: Result<(), Error>) -> String {
     let error = std::io::Error::other(result.unwrap_err());
-    crate::host_fault::HostTlsFault::of(&error).unwrap().reason
+    HostTlsFault::of(&error, AuthoritySetting::BackendTls).unwrap().reason
 }
 
 #[test]

@@ -214,7 +214,9 @@ async fn ask_over_tls(
 #[tokio::test]
 async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
     let made = rcgen::generate_simple_self_signed(vec!["app.test".to_owned(), "probe.test".to_owned()]).unwrap();
-    let other = rcgen::generate_simple_self_signed(vec!["app.test".to_owned()]).unwrap();
+    let mut other = rcgen::CertificateParams::new(vec!["app.test".to_owned()]).unwrap();
+    other.distinguished_name.push(rcgen::DnType::CommonName, "another");
+    let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
     let (asked, seen) = ask_over_tls(Some("probe.test"), None, &made).await;
     assert_eq!(
         (asked.as_deref(), seen.as_deref()),
@@ -231,9 +233,11 @@ async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
     std::fs::create_dir_all(&directory).unwrap();
     let (right, wrong) = (directory.join("right.pem"), directory.join("wrong.pem"));
     std::fs::write(&right, made.cert.pem()).unwrap();
-    std::fs::write(&wrong, other.cert.pem()).unwrap();
+    std::fs::write(&wrong, other.pem()).unwrap();
     assert!(ask_over_tls(None, Some(right), &made).await.0.is_ok());
-    assert!(ask_over_tls(None, Some(wrong), &made).await.0.is_err());
+    let stranger = ask_over_tls(None, Some(wrong), &made).await.0.unwrap_err();
+    let told = "TLS: its certificate is signed by no authority of `https.ca` of the health check";
+    assert_eq!(stranger, told);
     let error = ask_over_tls(None, Some(directory.join("none.pem")), &made)
         .await
         .0
