@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::{OutputFormat, show};
 use crate::config::{self, ConfigError, ConfigPlace};
-use crate::control::store::file_problems;
+use crate::control::store::{FileProblem, file_problems};
 
 /// Arguments of `signalbox check`.
 #[derive(clap::Args)]
@@ -24,25 +24,30 @@ pub(super) struct CheckArgs {
     output: OutputFormat,
 }
 
-/// Returns errors in files that a configuration names, each with the position of the name.
-fn placed(problems: Vec<String>, text: &str) -> Vec<ConfigError> {
+/// Returns errors in files that a configuration names, each with the position of the name. A file may be named at
+/// several places: the one under the problem's key is it.
+fn placed(problems: Vec<FileProblem>, text: &str) -> Vec<ConfigError> {
     if problems.is_empty() {
         return Vec::new();
     }
     let places = config::paths(text);
-    let place_of = |problem: &str| {
-        let named = places.iter().filter(|place| problem.contains(&place.text));
-        named.max_by_key(|place| place.text.len())
+    let place_of = |problem: &FileProblem| {
+        let is_under = |place: &ConfigPlace| {
+            let rest = place.path.strip_prefix(problem.key.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let named = places.iter().filter(|place| problem.message.contains(&place.text));
+        named.max_by_key(|place| (is_under(place), place.text.len()))
     };
-    let placed = problems.into_iter().map(|message| {
-        let place = place_of(&message);
+    let placed = problems.into_iter().map(|problem| {
+        let place = place_of(&problem);
         let (line, column) = place.map_or((1, 1), |place| place.at);
         let path = place.map_or_else(String::new, |ConfigPlace { path, .. }| path.clone());
         ConfigError {
             line,
             column,
             path,
-            message,
+            message: problem.message,
         }
     });
     let mut placed: Vec<_> = placed.collect();

@@ -5,6 +5,7 @@
 
 mod discovery;
 mod exposure;
+mod file_problems;
 mod heard;
 mod hosts;
 mod name_ages;
@@ -16,7 +17,7 @@ mod rotation;
 mod routes;
 mod tls;
 
-pub use tls::file_problems;
+pub use file_problems::{FileProblem, file_problems};
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};

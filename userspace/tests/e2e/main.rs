@@ -16,6 +16,7 @@ mod apiserver;
 mod applications;
 mod backup;
 mod backup_cluster;
+mod check_files;
 mod coming_from;
 mod connection_log;
 mod crowd;

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use signalbox_core::model::shield::PrefixLists;
 use signalbox_core::model::tls::{
     BackendTls, CertificatePlace, ClientCertificates, ListenerTls, Termination, TlsSettings,
 };
@@ -23,7 +22,6 @@ use tokio::task::JoinHandle;
 
 use crate::control::cluster_certificates;
 use crate::control::kept_certificates::KeptCertificates;
-use crate::state::error_pages::ErrorPages;
 use crate::state::tls::{HostTls, Http2Offers, ListenerTlsState, TlsState};
 use crate::state::{Shared, tls};
 use crate::sys::private_directory;
@@ -172,62 +170,13 @@ impl TlsSetup {
     }
 }
 
-/// Missing files for the shield and the admin API. Only the user who runs signalbox may be able to read some.
-fn missing_files(model: &Model) -> Vec<String> {
-    let of_lists = |lists: &PrefixLists| [lists.deny_files.clone(), lists.allow_files.clone()].concat();
-    let listeners = model.listeners.iter().filter_map(|listener| listener.shield.as_ref());
-    let services = model.services.iter().filter_map(|service| service.shield.as_ref());
-    let own = listeners.chain(services).flat_map(|policy| of_lists(&policy.lists));
-    let shield = of_lists(&model.shield.lists).into_iter().chain(own);
-    let admin = &model.admin;
-    let tls = admin
-        .tls
-        .iter()
-        .flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]);
-    let admin = tls.flatten().chain(&admin.token_file).cloned();
-    let missing: BTreeSet<_> = shield
-        .chain(admin)
-        .filter(|path| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
-        .map(|path| format!("{} is not there", path.display()))
-        .collect();
-    missing.into_iter().collect()
-}
-
-/// Errors in the files of a configuration, at this moment: those that refuse it, and those that do not.
-#[must_use]
-pub fn file_problems(model: &Model) -> (Vec<String>, Vec<String>) {
-    let mut problems: Vec<_> = ErrorPages::load(&model.pages).err().into_iter().collect();
-    problems.extend(missing_files(model));
-    let now = now();
-    let report = CertificateLoader::new(certificate_files(model)).load(now);
-    let warnings = report.store.certificates().iter().flat_map(|one| warnings_of(one, now));
-    problems.extend(report.errors.iter().map(ToString::to_string));
-    let resolver = Arc::new(CertificateResolver::new(SharedCertificates::default(), false));
-    for listener in &model.listeners {
-        let Some(tls) = &listener.tls else { continue };
-        let configs = ServerConfigs::new(&policy(&model.tls, tls), Arc::clone(&resolver), None);
-        problems.extend(
-            configs
-                .err()
-                .map(|error| format!("listener {}: {error}", listener.name)),
-        );
-    }
-    if has_reencryption(model) {
-        for cluster in &model.clusters {
-            let config = backend_config(&cluster.backend_tls);
-            problems.extend(config.err().map(|error| format!("cluster {}: {error}", cluster.name)));
-        }
-    }
-    (problems, warnings.collect())
-}
-
 /// Problems of a certificate that is used nevertheless.
-fn warnings_of(certificate: &Certificate, now: u64) -> impl Iterator<Item = String> {
+pub(super) fn warnings_of(certificate: &Certificate, now: u64) -> impl Iterator<Item = String> {
     let warnings = certificate.warnings(now);
     warnings.map(|warning| format!("certificate {}: {warning}", certificate.label))
 }
 
-fn policy(settings: &TlsSettings, tls: &ListenerTls) -> ServerPolicy {
+pub(super) fn policy(settings: &TlsSettings, tls: &ListenerTls) -> ServerPolicy {
     ServerPolicy {
         label: format!("{:?}", settings.profile),
         profile: settings.profile,
@@ -290,7 +239,7 @@ async fn keep(loader: CertificateLoader, shared: Arc<Shared>) {
 
 /// Places of all certificates: those of the configuration, and the directories filled by routing events and the API.
 /// None if no listener needs them.
-fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
+pub(super) fn certificate_files(model: &Model) -> Vec<CertificateFiles> {
     if model.listeners.iter().all(|listener| listener.tls.is_none()) {
         return Vec::new();
     }
@@ -355,7 +304,7 @@ fn certificate_file(place: &CertificateFiles) -> Option<PathBuf> {
     }
 }
 
-fn has_reencryption(model: &Model) -> bool {
+pub(super) fn has_reencryption(model: &Model) -> bool {
     let of_listeners = model.listeners.iter().filter_map(|listener| listener.tls.as_ref());
     let of_routes = model.routes.iter().filter_map(|route| route.tls.as_ref()?.termination);
     let mut all = of_listeners.map(|tls| tls.termination).chain(of_routes);

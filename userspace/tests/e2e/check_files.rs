@@ -1,0 +1,80 @@
+//! Files that a configuration names, as `signalbox check` sees them.
+
+use crate::lab::signalbox::check;
+
+/// A directory with files, removed at the end.
+struct Files(std::path::PathBuf);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("signalbox-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn openssl(&self, words: &str) {
+        let mut command = std::process::Command::new("openssl");
+        command.current_dir(&self.0).args(words.split_whitespace());
+        let made = command.output().unwrap();
+        assert!(made.status.success(), "{words}: {made:?}");
+    }
+
+    /// Makes a certificate `NAME.crt` and its key `NAME.key`, of version 1 or 3.
+    fn make(&self, name: &str, version: u8) {
+        let key = format!("-newkey rsa:2048 -nodes -keyout {name}.key -subj /CN={name}");
+        if version == 3 {
+            self.openssl(&format!("req -x509 {key} -days 2 -out {name}.crt"));
+        } else {
+            self.openssl(&format!("req {key} -out {name}.csr"));
+            self.openssl(&format!(
+                "x509 -req -in {name}.csr -signkey {name}.key -days 2 -out {name}.crt"
+            ));
+        }
+    }
+
+    /// Checks a configuration: exit status, and what is said.
+    fn check(&self, text: &str) -> (Option<i32>, String) {
+        let config = self.0.join("signalbox.yaml");
+        std::fs::write(&config, text).unwrap();
+        let output = check(&config);
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    }
+}
+
+#[test]
+fn check_names_the_key_of_a_file_that_two_keys_name() {
+    let files = Files::new("check-twice");
+    files.make("a", 3);
+    let (cert, key, none) = (files.path("a.crt"), files.path("a.key"), files.path("none.pem"));
+    let text = |ca: &str, health: &str| {
+        format!(
+            "version: 1\nlisteners:\n  - name: web\n    protocol: https\n    termination: edge\n    \
+             listen: [\"10.1.0.1:443\"]\n    client_certificates: {{ ca: {ca}, required: true }}\n\
+             certificates:\n  - {{ cert: {cert}, key: {key}, default: true }}\nclusters:\n  - name: a\n    \
+             health: {{ https: {{ ca: {health} }} }}\n    hosts: [{{ name: s, address: 10.2.0.2, http: 80, https: 443 }}]\n\
+             routes: [{{ host: a.test, clusters: {{ a: 1 }} }}]\n"
+        )
+    };
+    let (code, said) = files.check(&text(&cert, &cert));
+    assert_eq!(code, Some(0), "{said}");
+    // The key is no authority, although it is a good key.
+    let (code, said) = files.check(&text(&key, &cert));
+    let place = ":7:32: listeners[0].client_certificates.ca: ";
+    assert!(code == Some(2) && said.contains(place), "{said}");
+    let (code, said) = files.check(&text(&cert, &none));
+    let place = ":12:28: clusters[0].health.https.ca: ";
+    assert!(code == Some(2) && said.contains(place), "{said}");
+}
