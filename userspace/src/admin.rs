@@ -43,6 +43,7 @@ pub mod views;
 mod weights;
 
 pub use socket::check as check_socket;
+pub use tls::problem as tls_problem;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

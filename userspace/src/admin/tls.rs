@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use rustls::{Error, ServerConfig};
 use signalbox_core::model::AdminTls;
+use signalbox_tls::host_fault::is_version_1;
 use signalbox_tls::provider::provider;
 use tokio_rustls::TlsAcceptor;
 
+use crate::control::store::FileProblem;
 use crate::source::pem;
 
 /// Peer of a TLS connection.
@@ -33,7 +35,7 @@ impl AdminCertificates {
     pub(super) fn new(tls: AdminTls) -> anyhow::Result<Self> {
         Ok(Self {
             modified: modified_times(&tls),
-            acceptor: load(&tls)?,
+            acceptor: load(&tls).map_err(|problem| anyhow::anyhow!("{}: {}", problem.key, problem.message))?,
             tls,
         })
     }
@@ -45,10 +47,10 @@ impl AdminCertificates {
             self.modified = now;
             match load(&self.tls) {
                 Ok(acceptor) => self.acceptor = acceptor,
-                Err(error) => {
-                    let error = format!("{error:#}");
+                Err(problem) => {
                     tracing::error!(
-                        error,
+                        key = problem.key,
+                        error = problem.message,
                         "The admin API's new certificate cannot be used; the current one stays active."
                     );
                 }
@@ -67,19 +69,55 @@ fn modified_times(tls: &AdminTls) -> Vec<Option<SystemTime>> {
         .collect()
 }
 
-fn load(tls: &AdminTls) -> anyhow::Result<TlsAcceptor> {
-    let (chain, key) = (pem::certificates(&tls.cert)?, pem::key(&tls.key)?);
-    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+/// Returns what is wrong with the files of the admin API's TLS at this moment.
+#[must_use]
+pub fn problem(tls: &AdminTls) -> Option<FileProblem> {
+    load(tls).err()
+}
+
+fn load(tls: &AdminTls) -> Result<TlsAcceptor, FileProblem> {
+    let of = |key: &str| {
+        let key = format!("admin.tls{key}");
+        move |error: &dyn std::fmt::Display| FileProblem::new(key.clone(), error)
+    };
+    let chain = pem::certificates(&tls.cert).map_err(|error| of(".cert")(&error))?;
+    let key = pem::key(&tls.key).map_err(|error| of(".key")(&error))?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| of("")(&error))?;
     let builder = match &tls.client_ca {
         Some(path) => {
             // A client certificate is optional: a client without one may read.
-            let roots = Arc::new(pem::authorities(path)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            let roots = pem::authorities(path).map_err(|error| of(".client_ca")(&error))?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                 .allow_unauthenticated()
-                .build()?;
+                .build()
+                .map_err(|error| of(".client_ca")(&format!("{}: {error}", path.display())))?;
             builder.with_client_cert_verifier(verifier)
         }
         None => builder.with_no_client_auth(),
     };
-    Ok(TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key)?)))
+    let config = builder.with_single_cert(chain, key);
+    let config = config.map_err(|error| unusable(tls, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Problem with a certificate and its key, of which both files can be read.
+fn unusable(tls: &AdminTls, error: &Error) -> FileProblem {
+    let (cert, key) = (tls.cert.display(), tls.key.display());
+    match error {
+        Error::InvalidCertificate(fault) if is_version_1(fault) => FileProblem::new(
+            "admin.tls.cert",
+            format!(
+                "{cert} is of X.509 version 1, which the admin API cannot show: make one of version 3, as `openssl \
+                 x509 -req` does with `-extfile`"
+            ),
+        ),
+        Error::InvalidCertificate(_) => FileProblem::new("admin.tls.cert", format!("{cert} cannot be used: {error}")),
+        Error::InconsistentKeys(_) => FileProblem::new(
+            "admin.tls.key",
+            format!("{key} is not the private key of {cert}: name the key that belongs to the certificate"),
+        ),
+        other => FileProblem::new("admin.tls.key", format!("{key} cannot be used: {other}")),
+    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{OutputFormat, show};
+use crate::admin::tls_problem;
 use crate::config::{self, ConfigError, ConfigPlace};
 use crate::control::store::{FileProblem, file_problems};
 
@@ -67,7 +68,8 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut of_files = Vec::new();
     let (code, errors, files, warnings) = match loaded {
         Ok(parsed) => {
-            let (problems, told) = file_problems(&parsed.model);
+            let (mut problems, told) = file_problems(&parsed.model);
+            problems.extend(parsed.model.admin.tls.as_ref().and_then(tls_problem));
             of_files = told;
             let files = placed(problems, &parsed.text);
             let has_warnings = !parsed.warnings.is_empty() || !of_files.is_empty();

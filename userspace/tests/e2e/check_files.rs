@@ -55,6 +55,48 @@ impl Files {
 }
 
 #[test]
+fn check_reads_the_certificate_of_the_admin_api() {
+    let files = Files::new("check-admin");
+    files.make("old", 1);
+    files.make("new", 3);
+    let check = |cert: &str, key: &str, ca: &str| {
+        let (cert, key, ca) = (files.path(cert), files.path(key), files.path(ca));
+        files.check(&format!(
+            "version: 1\nadmin:\n  listen: 127.0.0.1:8089\n  tls:\n    cert: {cert}\n    key: {key}\n    \
+             client_ca: {ca}\nlisteners: [{{ name: web, protocol: http, listen: [\"10.1.0.1:80\"] }}]\nclusters: []\n"
+        ))
+    };
+    let (code, said) = check("new.crt", "new.key", "new.crt");
+    assert_eq!(code, Some(0), "{said}");
+    let wrong = [
+        (
+            ["old.crt", "old.key", "new.crt"],
+            ":5:11: admin.tls.cert: ",
+            "is of X.509 version 1",
+        ),
+        (
+            ["new.crt", "old.key", "new.crt"],
+            ":6:10: admin.tls.key: ",
+            "is not the private key of",
+        ),
+        (
+            ["new.crt", "new.key", "old.key"],
+            ":7:16: admin.tls.client_ca: ",
+            "no certificate in it",
+        ),
+        (
+            ["none.crt", "new.key", "new.crt"],
+            ":5:11: admin.tls.cert: ",
+            "none.crt",
+        ),
+    ];
+    for ([cert, key, ca], place, why) in wrong {
+        let (code, said) = check(cert, key, ca);
+        assert!(code == Some(2) && said.contains(place) && said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn check_names_the_key_of_a_file_that_two_keys_name() {
     let files = Files::new("check-twice");
     files.make("a", 3);
