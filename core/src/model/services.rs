@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::ClusterWithBackup;
+use super::{ClusterWithBackup, Host};
 
 /// Service: addresses and ports whose packets go to the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +51,13 @@ impl Service {
             idle,
             ..self.clone()
         }
+    }
+
+    /// Port of a host that differs from the service's; `None`: packets keep their port.
+    #[must_use]
+    pub fn port_at(&self, host: &Host) -> Option<u16> {
+        let port = host.ports.get(self.configured_name()).copied();
+        port.filter(|_| self.mode.changes_ports())
     }
 
     /// Name of the service in the configuration.
@@ -150,6 +157,12 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Whether a host may get packets at another port than the service's.
+    #[must_use]
+    pub const fn changes_ports(self) -> bool {
+        matches!(self, Self::Nat)
+    }
+
     /// All modes, with their names in the configuration.
     pub const ALL: [(&'static str, Self); 3] =
         [("nat", Self::Nat), ("dsr-l2", Self::DsrL2), ("dsr-ipip", Self::DsrIpip)];

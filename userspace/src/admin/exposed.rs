@@ -112,7 +112,7 @@ fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<AddressH
                 name: host.name.clone(),
                 cluster: state.cluster.clone(),
                 address: host.address,
-                port: host.ports.get(service.configured_name()).copied(),
+                port: service.port_at(host),
                 takes_connections: takes,
                 reason: reason.into(),
             }

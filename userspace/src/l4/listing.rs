@@ -43,7 +43,7 @@ impl Services {
                     name: host.name.clone(),
                     cluster: of_cluster.name.clone(),
                     address: host.address,
-                    port: host.ports.get(service.configured_name()).copied(),
+                    port: service.port_at(host),
                     share: at.and_then(|at| shares?.get(&at).copied()).unwrap_or(0.0),
                     backup: host.backup || backup.is_some_and(|backup| backup.name == of_cluster.name),
                     flows: number.zip(at).map_or(0, of),

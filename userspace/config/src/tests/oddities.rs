@@ -170,6 +170,26 @@ fn ports_of_services_that_listeners_take_too() {
 }
 
 #[test]
+fn ports_of_hosts_where_direct_return_keeps_the_port() {
+    let with = |mode: &str, port: u16| {
+        let service = "{ name: db, protocol: [tcp, udp], listen: [\"10.1.0.9:3306\"], cluster: one";
+        let host = format!("{{ name: e1, address: 10.2.0.9, ports: {{ db: {port} }} }}");
+        oddities(&EXAMPLE.replace(
+            "clusters:\n",
+            &format!("services: [{service}, mode: {mode} }}]\nclusters:\n  - {{ name: one, hosts: [{host}] }}\n"),
+        ))
+    };
+    for mode in ["dsr-l2", "dsr-ipip"] {
+        let found = with(mode, 3307);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let told = format!("host `e1` names port 3307 for the service `db`, whose `mode: {mode}` cannot change ports");
+        assert!(found[0].contains(&told), "{found:?}");
+        assert!(with(mode, 3306).is_empty());
+    }
+    assert!(with("nat", 3307).is_empty());
+}
+
+#[test]
 fn what_a_file_hardly_means_is_told() {
     let file = |more: &str, listener: &str, hosts: &str| {
         format!(

@@ -20,7 +20,8 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>) -> Vec<ConfigError> {
     let root = NodePath::ROOT.key("clusters");
     for (at, (cluster, spot)) in model.clusters.iter().zip(spots.clusters).enumerate() {
         let own = cluster.hosts.iter().filter_map(|host| own_listener(host, model));
-        let messages = own.chain(twins(cluster)).chain(ports_of_no_service(cluster, &services));
+        let ports = ports_of_no_service(cluster, &services).chain(ports_of_direct_return(at, model));
+        let messages = own.chain(twins(cluster)).chain(ports);
         found.extend(messages.map(|message| ConfigError::new(*spot, root.index(at).to_string(), message)));
     }
     let root = NodePath::ROOT.key("listeners");
@@ -94,6 +95,38 @@ fn ports_of_no_service<'m>(cluster: &'m Cluster, services: &'m HashSet<&str>) ->
             )
         })
     })
+}
+
+/// Ports of a cluster's hosts for services of direct return, whose packets keep the service's port.
+fn ports_of_direct_return(cluster: usize, model: &Model) -> impl Iterator<Item = String> {
+    let of_cluster = |service: &&Service| service.clusters().both().any(|at| at == cluster);
+    let services = model.services.iter().filter(of_cluster);
+    let direct = services.filter(|service| !service.mode.changes_ports());
+    let mut found: Vec<_> = direct
+        .flat_map(|service| ports_unused(model, cluster, service))
+        .collect();
+    // A service of two protocols would say it twice.
+    found.dedup();
+    found.into_iter()
+}
+
+fn ports_unused(model: &Model, cluster: usize, service: &Service) -> Vec<String> {
+    let hosts = model.clusters.get(cluster).map_or(&[][..], |cluster| &cluster.hosts);
+    let name = service.configured_name();
+    let unused = hosts.iter().filter_map(|host| {
+        let port = host.ports.get(name)?;
+        let listens = service.listen.iter().any(|bind| bind.ports.contains(port));
+        (!listens).then(|| {
+            format!(
+                "`ports` of the host {} names port {port} for the service {}, whose `mode: {}` cannot change ports: \
+                 packets go to the port that the service listens on; write `mode: nat`, or leave the port out",
+                quote(&host.name),
+                quote(name),
+                service.mode.as_str(),
+            )
+        })
+    });
+    unused.collect()
 }
 
 fn is_all(net: &IpNet) -> bool {
