@@ -473,6 +473,9 @@ fn unresolved(cluster: &Cluster) -> Option<String> {
 /// Reason why a usable host of a backup cluster gets nothing.
 pub(super) const STANDS_BY: &str = "its cluster is a backup: hosts of the other cluster take connections";
 
+/// Reason why a host gets nothing for an address of a service: its packets would need another source address.
+pub(super) const OTHER_FAMILY: &str = "it has no address of this family (IPv4, IPv6), which `mode: nat` needs";
+
 pub(super) fn unusable_reason(
     snapshot: &Snapshot,
     state: &HostState,

@@ -9,10 +9,10 @@ use signalbox_core::expose::ExposedEntry;
 use signalbox_core::model::Service;
 use signalbox_core::model::services::Transport;
 
-use super::explain::{STANDS_BY, unusable_reason};
+use super::explain::{OTHER_FAMILY, STANDS_BY, unusable_reason};
 use super::views;
 use crate::control::Control;
-use crate::l4::members::takers;
+use crate::l4::members::{can_take, takers};
 use crate::state::Snapshot;
 
 /// Returns the services of an application, including those that could not be created, with the reason.
@@ -105,6 +105,7 @@ fn hosts(snapshot: &Snapshot, service: &Service, at: SocketAddr) -> Vec<AddressH
             let place = places.get(usize::from(index)).copied();
             let reason = match service.backup {
                 _ if takes => "",
+                _ if !can_take(service, at.ip(), host) => OTHER_FAMILY,
                 Some(backup) if backup == c && takers.iter().any(|(taking, _)| *taking != c) => STANDS_BY,
                 _ => unusable_reason(snapshot, state, true, place, host.backup),
             };

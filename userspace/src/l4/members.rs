@@ -84,6 +84,11 @@ pub(super) fn taking(snapshot: &Snapshot, service: &Service, family: TableFamily
     })
 }
 
+/// Returns whether packets for an address of a service can go to a host, by the family of the host's address.
+pub fn can_take(service: &Service, address: IpAddr, host: &Host) -> bool {
+    family(service.mode, address).has(host.address)
+}
+
 /// Returns the hosts that get new flows for an address of a service, as places of cluster and host.
 pub fn takers(snapshot: &Snapshot, service: &Service, address: IpAddr) -> HashSet<(usize, u16)> {
     let family = family(service.mode, address);
