@@ -421,10 +421,18 @@ fn unknown_name(control: &Control, filter: &FlowFilter) -> Option<String> {
     ];
     asked.into_iter().find_map(|(what, wanted, all)| {
         let wanted = wanted.as_ref().filter(|wanted| !all.contains(wanted))?;
-        let some: Vec<_> = all.iter().take(MAX_NAMED).map(String::as_str).collect();
-        let more = if all.len() > MAX_NAMED { ", ..." } else { "" };
-        Some(format!("there is no {what} {wanted:?}, but {}{more}", some.join(", ")))
+        Some(none_of(what, wanted, &all))
     })
+}
+
+/// Error for a name that is none of these.
+fn none_of(what: &str, wanted: &str, all: &[String]) -> String {
+    if all.is_empty() {
+        return format!("there is no {what} {wanted:?}, and no other");
+    }
+    let some: Vec<_> = all.iter().take(MAX_NAMED).map(String::as_str).collect();
+    let more = if all.len() > MAX_NAMED { ", ..." } else { "" };
+    format!("there is no {what} {wanted:?}, but {}{more}", some.join(", "))
 }
 
 #[derive(Deserialize)]
@@ -438,8 +446,21 @@ async fn service_flows(
     Query(most): Query<ServiceFlowsQuery>,
 ) -> Response {
     let services = Arc::clone(&control.services);
-    let some = move || services.flows(Some(&name), most.limit.unwrap_or(1000));
+    let wanted = name.clone();
+    let some = move || services.flows(Some(&wanted), most.limit.unwrap_or(1000));
     let service_flows = tokio::task::spawn_blocking(some).await.unwrap_or_default();
+    let model = Arc::clone(&control.shared.snapshot.load().model);
+    let mut all: Vec<_> = model
+        .services
+        .iter()
+        .map(|one| one.configured_name().to_owned())
+        .collect();
+    // An entry with two protocols has one name. A service removed from the configuration may still have flows.
+    all.dedup();
+    if service_flows.is_empty() && !all.contains(&name) {
+        let error = none_of("service", &name, &all);
+        return problem(StatusCode::NOT_FOUND, "There is no such service", &error);
+    }
     answer(ServiceFlowsAnswer { service_flows })
 }
 

@@ -28,6 +28,7 @@ clusters:
   - { name: east, hosts: [{ name: east-1, address: 127.0.0.1, http: 80, tcp: 9 }] }
   - { name: west, hosts: [{ name: west-1, address: west.test, http: 80 }] }
 routes: [{ host: app.test, clusters: { east: 20, west: 80 } }]
+services: [{ name: dns, protocol: udp, listen: ["127.0.0.1:53"], cluster: east }]
 ha:
   name: pair
   node: a

@@ -7,4 +7,5 @@ mod east;
 mod iperf;
 pub(crate) mod mariadb;
 mod protocols;
+mod shown;
 mod transfer;
