@@ -14,7 +14,7 @@ use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
 
 use super::conn_guard::ConnGuard;
-use super::log_context::PendingConnection;
+use super::log_context::{HTTPS, PendingConnection};
 use super::peek::{self, PeekError};
 use super::socket::Socket;
 use super::worker_state::Worker;
@@ -40,6 +40,8 @@ pub(super) struct Arrival<'a> {
     pub(super) accepted: Instant,
     /// Number of bytes taken off the client's stream.
     pub(super) consumed: u64,
+    /// Whether the client's TLS ends here.
+    pub(super) ends_tls: bool,
 }
 
 /// A client's request, as far as its first bytes show.
@@ -69,6 +71,7 @@ impl<'a> Arrival<'a> {
             destination: local,
             accepted: Instant::now(),
             consumed: 0,
+            ends_tls: false,
         }
     }
 
@@ -93,7 +96,11 @@ impl<'a> Arrival<'a> {
         PendingConnection {
             shared: &self.worker.shared,
             listener: self.listener(),
-            protocol: self.configured().protocol,
+            protocol: if self.ends_tls {
+                HTTPS
+            } else {
+                self.configured().protocol.as_str()
+            },
             client: self.true_client,
             local: self.local,
             accepted: self.accepted,

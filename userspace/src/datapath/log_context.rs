@@ -15,12 +15,16 @@ use crate::state::outcome::{Direction, FlowEnd};
 use crate::state::{ListenerState, Shared};
 use crate::sys::unix_ms;
 
+/// Protocol of a client whose TLS ends here.
+pub(super) const HTTPS: &str = "https";
+
 /// A connection that may still be refused.
 #[derive(Clone, Copy)]
 pub(super) struct PendingConnection<'a> {
     pub(super) shared: &'a Shared,
     pub(super) listener: &'a Arc<ListenerState>,
-    pub(super) protocol: Protocol,
+    /// Protocol that the client speaks: the listener's, or [`HTTPS`].
+    pub(super) protocol: &'static str,
     pub(super) client: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) accepted: Instant,
@@ -80,7 +84,7 @@ impl LogContext {
             client: parts.client,
             local: parts.local,
             listener: Some(Arc::clone(&parts.listener)),
-            protocol: Some(self.protocol),
+            protocol: Some(self.protocol.as_str()),
             name: self.name.clone(),
             route: parts.route.clone(),
             host: Some((Arc::clone(&parts.host), Arc::clone(&parts.cluster))),

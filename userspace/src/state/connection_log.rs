@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use signalbox_common::hash;
 use signalbox_core::hostname::Hostname;
-use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Protocol, Tier};
+use signalbox_core::model::{ConnectionLog as Settings, LogTarget, Tier};
 use signalbox_core::stats::Counter;
 
 use super::entities::{ClusterState, HostState, ListenerState};
@@ -47,7 +47,8 @@ pub struct ConnectionRecord {
     /// Local address that the client connected to.
     pub local: SocketAddr,
     pub listener: Option<Arc<ListenerState>>,
-    pub protocol: Option<Protocol>,
+    /// Protocol that the client speaks: the listener's, or `https` where its TLS ends here.
+    pub protocol: Option<&'static str>,
     pub name: Option<Hostname>,
     pub route: Option<Box<str>>,
     pub host: Option<(Arc<HostState>, Arc<ClusterState>)>,

@@ -51,6 +51,7 @@ pub(in crate::datapath) async fn serve_https(
 async fn terminate(mut arrival: Arrival<'_>, name: Option<Hostname>, guard: &mut ConnGuard) {
     let (shared, listener) = (&arrival.worker.shared, Arc::clone(arrival.listener()));
     count_name(&listener, Protocol::Tls, name.as_ref());
+    arrival.ends_tls = true;
     let Some(handshake) = begin(&arrival).await else { return };
     listener.not_cut[Ineligible::Terminated.index()].inc();
     let client = std::mem::replace(&mut arrival.client, Socket::Closed);

@@ -12,7 +12,7 @@ use super::leg::Leg;
 use super::linger::linger;
 use super::outbox::Outbox;
 use super::pages::Page;
-use crate::datapath::log_context::PendingConnection;
+use crate::datapath::log_context::{HTTPS, PendingConnection};
 use crate::state::Shared;
 
 /// Time for a client to accept an answer by the balancer itself.
@@ -107,7 +107,7 @@ impl HttpConnection<'_> {
         let pending = PendingConnection {
             shared,
             listener: &self.listener,
-            protocol: Protocol::Http,
+            protocol: if self.is_tls { HTTPS } else { Protocol::Http.as_str() },
             client: self.client,
             local: self.local,
             accepted: request.map_or_else(Instant::now, |request| request.began),

@@ -70,7 +70,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, record: &ConnectionRecord) {
         listener: record.listener.as_ref().map(|listener| listener.name.as_str()),
         protocol: match request {
             Some(request) if request.is_tls => Some("https"),
-            _ => record.protocol.map(signalbox_core::model::Protocol::as_str),
+            _ => record.protocol,
         },
         name: record.name.as_ref().map(Hostname::as_str),
         route: record.route.as_deref(),
@@ -108,7 +108,7 @@ pub(super) mod tests {
             client: "198.51.100.7:50000".parse().unwrap(),
             local: "[2001:db8::1]:443".parse().unwrap(),
             listener: None,
-            protocol: Some(signalbox_core::model::Protocol::Tls),
+            protocol: Some("tls"),
             name: Hostname::parse(b"App.Test").ok(),
             route: Some("*.test".into()),
             host: None,

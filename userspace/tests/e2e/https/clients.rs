@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::host_certificates::openssl;
 use super::scene::{HTTPS, body, certificate, certificates, connect, trusting, try_connect};
+use crate::connection_log::{lines, log_at};
 use crate::http_request::scene::{Client, WebHost, field};
 use crate::lab::{Lab, SOON, Signalbox, eventually, hello, lab_test};
 
@@ -46,7 +47,9 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
             client_pem.display()
         )
     };
-    let text = |required| body(&listener(required), &certificates(&pem), &[("east-1", "")], &[ROUTE]);
+    let log = lab.dir().join("access.log");
+    let settings = format!("{}\n{}", certificates(&pem), log_at(&log, ""));
+    let text = |required| body(&listener(required), &settings, &[("east-1", "")], &[ROUTE]);
     let sb = Signalbox::start(&lab, &text(true));
     sb.wait_healthy(&["east-1"]);
     // In TLS 1.3 the client has finished before the balancer looks at its certificate.
@@ -58,6 +61,10 @@ fn clients_without_a_certificate_are_refused_where_one_is_required() {
     assert_eq!(with.get("a.test", "/").status, 200);
     let failed = "signalbox_tls_handshake_failures_total{listener=\"https\",reason=\"no_client_certificate\"}";
     assert!(eventually(SOON, || sb.metric(failed) > 0.5));
+    assert!(eventually(SOON, || lines(&log).len() == 2), "{:?}", lines(&log));
+    for line in lines(&log) {
+        assert_eq!(line["protocol"], "https", "{line}");
+    }
     sb.reload(&text(false));
     assert_eq!(connect(&lab, "a.test").get("a.test", "/").status, 200);
 }

@@ -82,7 +82,7 @@ impl FlowGc {
                     at_ms: unix_ms().saturating_sub(since.as_millis() as u64),
                     client: at(flow.client, (flow.ports_a >> 16) as u16),
                     local: at(flow.vip, flow.ports_a as u16),
-                    protocol: protocol.map(|listener| listener.protocol),
+                    protocol: protocol.map(|listener| listener.protocol.as_str()),
                     listener,
                     name,
                     route: self.registry.route_of(flow.route).map(Into::into),
