@@ -94,6 +94,12 @@ impl KernelError {
         }
     }
 
+    /// Returns whether the kernel has refused a program although it has all functions that the program needs.
+    #[must_use]
+    pub fn is_unexpected_refusal(&self) -> bool {
+        matches!(self, Self::Refused { error, .. } if error.raw_os_error() != Some(libc::EOPNOTSUPP))
+    }
+
     /// Returns whether another attempt would end in the same way, for as long as this kernel runs.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {

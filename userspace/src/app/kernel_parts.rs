@@ -143,6 +143,8 @@ fn load_cut(
     }
 }
 
+const NOT_ROUTED_IN_KERNEL: &str = "Connections are not routed in the kernel before they have a socket.";
+
 /// Loads the kernel peek if a listener wants it and the kernel supports it.
 fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
@@ -151,24 +153,19 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
         tracing::debug!("The kernel peek is not loaded: nothing would be routed there.");
         return None;
     }
-    let loaded = match cut {
-        Some(cut) => Peek::load(cut).map_err(|error| crate::sys::error_chain(&error)),
-        None => Err("tier cut is not used".to_owned()),
+    let (why, is_unexpected) = match cut.map(Peek::load) {
+        Some(Ok(peek)) => return Some(peek),
+        Some(Err(error)) => (crate::sys::error_chain(&error), error.is_unexpected_refusal()),
+        None => ("tier cut is not used".to_owned(), false),
     };
-    match loaded {
-        Ok(peek) => Some(peek),
-        Err(why) if is_demanded => {
-            degraded.push(("kernel_peek", why));
-            None
-        }
-        Err(why) => {
-            tracing::info!(
-                why,
-                "Connections are not routed in the kernel before they have a socket."
-            );
-            None
-        }
+    if is_demanded {
+        degraded.push(("kernel_peek", why));
+    } else if is_unexpected {
+        tracing::warn!(why, "{NOT_ROUTED_IN_KERNEL}");
+    } else {
+        tracing::info!(why, "{NOT_ROUTED_IN_KERNEL}");
     }
+    None
 }
 
 /// Whether the kernel peek with `auto` would leave all connections to userspace: it would waste half of the flow table

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::lab::callers::{call, is_greeted, is_served};
 use crate::lab::cut::{self, Hosts, doors, expect_tier};
 use crate::lab::services::greeter;
-use crate::lab::signalbox::write_config;
+use crate::lab::signalbox::{peeks_in_userspace, write_config};
 use crate::lab::{Lab, SOON, Signalbox, eventually, lab_test};
 
 const WEB: &str = "10.1.0.1:8080";
@@ -206,6 +206,23 @@ fn cut_through_is_there_for_ipv4_where_only_that_is_taken() {
     }
     let (_, text) = sb.get("/readyz?verbose");
     assert!(text.contains("[~] cut_ipv6: "), "{text}");
+}
+
+#[lab_test]
+fn a_kernel_peek_that_the_kernel_refuses_is_warned_of_though_nobody_demands_it() {
+    if cut::lenient() || peeks_in_userspace() {
+        return;
+    }
+    let lab = cut::lab();
+    lab.set_env("SIGNALBOX_REFUSE", "peek_in");
+    let (_health, sb) = cut::start(&lab, "");
+    let log = sb.proc.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("Connections are not routed in the kernel"));
+    let is_warned = |line: &str| line.contains("\"level\":\"WARN\"") && line.contains("refuses program peek_in");
+    assert!(line.is_some_and(is_warned), "{log}");
+    assert_eq!(missing(&sb), []);
 }
 
 #[lab_test]

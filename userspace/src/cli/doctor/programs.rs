@@ -93,15 +93,28 @@ fn kernel_peek_verdicts() -> Vec<ProgramVerdict> {
 fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
     let what = "kernel peek";
     let refusal = verdicts.iter().find_map(|verdict| match &verdict.outcome {
-        LoadOutcome::Refused(refusal) if refusal.error == refusal.reason => Some(refusal.reason.clone()),
-        LoadOutcome::Refused(refusal) => Some(format!("{} ({})", refusal.reason, refusal.error)),
+        LoadOutcome::Refused(refusal) => Some(refusal),
         LoadOutcome::Accepted(_) => None,
     });
-    if let Some(why) = refusal {
-        return ok(
-            what,
-            format!("not available, so new connections get sockets and are routed in userspace: {why}"),
-        );
+    match refusal {
+        // The kernel lacks something: the program was not even tried.
+        Some(VerifierRefusal { error, reason, .. }) if error == reason => {
+            return ok(
+                what,
+                format!("not available, so new connections get sockets and are routed in userspace: {reason}"),
+            );
+        }
+        Some(VerifierRefusal { error, reason, .. }) => {
+            return degraded(
+                what,
+                format!("refused: {reason} ({error})"),
+                format!(
+                    "new connections get sockets and are routed in userspace, which is slower; {}",
+                    crate::kernel::version::remedy()
+                ),
+            );
+        }
+        None => {}
     }
     match PacketFilter::default().has_rules() {
         Ok(false) => ok(
@@ -265,5 +278,35 @@ fn layer4(verdicts: &[ProgramVerdict]) -> Finding {
         ),
         (true, false) => ok(what, l4::hooks::planned_hook_in_tc("l4_xdp is refused")),
         _ => ok(what, l4::hooks::planned_hook()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CheckStatus;
+    use super::*;
+
+    #[test]
+    fn a_kernel_peek_that_is_refused_is_degraded_and_one_that_lacks_a_function_is_not() {
+        let verdict = |error: &str, reason: &str| {
+            let refusal = VerifierRefusal {
+                error: error.to_owned(),
+                reason: reason.to_owned(),
+                log: String::new(),
+            };
+            let found = kernel_peek(&[ProgramVerdict {
+                program: "peek_in".to_owned(),
+                size: 0,
+                outcome: LoadOutcome::Refused(refusal),
+            }]);
+            assert!(found.found.contains(reason), "{found:?}");
+            found.standing
+        };
+        let lacking = "this kernel has no tcx links (6.6)";
+        assert_eq!(verdict(lacking, lacking), CheckStatus::Ok);
+        assert_eq!(
+            verdict("Permission denied (os error 13)", "R1 invalid mem access"),
+            CheckStatus::Degraded
+        );
     }
 }
