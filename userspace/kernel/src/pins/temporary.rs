@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 
 use aya::EbpfLoader;
 
@@ -12,6 +13,10 @@ use crate::{map, map_in_map};
 
 /// Names of the maps of maps.
 const MAPS_OF_MAPS: [&str; 2] = ["L4_TABLES", "SHIELD_GUARD_PREFIXES"];
+
+/// Time for which a directory stays whose process is not seen here: a process of another process namespace is not seen,
+/// and a load takes seconds.
+const ABANDONED_TTL: Duration = Duration::from_secs(600);
 
 /// Directory of pins, which is removed with its contents.
 pub struct TemporaryPins {
@@ -28,12 +33,13 @@ impl TemporaryPins {
         let name = format!("load-{}-{number}", std::process::id());
         loop {
             let (root, is_new) = make_root()?;
+            remove_abandoned(&root, SystemTime::now());
             let pins = Self {
                 dir: root.join(&name),
                 created_root: is_new.then_some(root),
             };
             // A killed process may have left a directory under our name.
-            pins.remove();
+            remove(&pins.dir);
             match std::fs::create_dir(&pins.dir) {
                 Ok(()) => return Ok(pins),
                 // A concurrent load has ended in between, and has removed the empty directory above.
@@ -67,13 +73,34 @@ impl TemporaryPins {
             loader.map_pin_path(name, self.path(name));
         }
     }
+}
 
-    fn remove(&self) {
-        for name in names_in(&self.dir).unwrap_or_default() {
-            let _ = std::fs::remove_file(self.dir.join(name));
-        }
-        let _ = std::fs::remove_dir(&self.dir);
+/// Removes a directory with its pins.
+fn remove(dir: &Path) {
+    for name in names_in(dir).unwrap_or_default() {
+        let _ = std::fs::remove_file(dir.join(name));
     }
+    let _ = std::fs::remove_dir(dir);
+}
+
+/// Removes the directories that killed processes have left. Their pins hold maps in the kernel.
+fn remove_abandoned(root: &Path, now: SystemTime) {
+    for name in names_in(root).unwrap_or_default() {
+        let dir = root.join(&name);
+        let is_dead = || owner(&name).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+        let modified = || std::fs::metadata(&dir).and_then(|metadata| metadata.modified()).ok();
+        let age = || now.duration_since(modified()?).ok();
+        if is_dead() && age().is_some_and(|age| age >= ABANDONED_TTL) {
+            remove(&dir);
+        }
+    }
+}
+
+/// Returns the process that has made a directory.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, number) = name.strip_prefix("load-")?.split_once('-')?;
+    number.parse::<u32>().ok()?;
+    pid.parse().ok()
 }
 
 impl AsRef<Path> for TemporaryPins {
@@ -84,10 +111,33 @@ impl AsRef<Path> for TemporaryPins {
 
 impl Drop for TemporaryPins {
     fn drop(&mut self) {
-        self.remove();
+        remove(&self.dir);
         // Fails, which is intended, if something else is in the directory by now.
         if let Some(root) = &self.created_root {
             let _ = std::fs::remove_dir(root);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_dead_processes_are_removed_after_a_while() {
+        let root = std::env::temp_dir().join(format!("signalbox-temporary-{}", std::process::id()));
+        let own = format!("load-{}-0", std::process::id());
+        // No process has a number above 2^22.
+        let names = ["load-4194305-0", own.as_str(), "load-x-0", "v7"];
+        for name in names {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+            std::fs::write(root.join(name).join("L4_TABLES"), "").unwrap();
+        }
+        let left = || names.map(|name| root.join(name).exists());
+        remove_abandoned(&root, SystemTime::now() + ABANDONED_TTL / 2);
+        assert_eq!(left(), [true; 4]);
+        remove_abandoned(&root, SystemTime::now() + ABANDONED_TTL);
+        assert_eq!(left(), [false, true, true, true]);
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }
