@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use signalbox_tls::client::host_verifier;
 
 /// Error of a PEM file: which file, and why it cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,23 +38,19 @@ pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| pem_error(path, error))
 }
 
-/// Reads the certificate authorities of a file.
-pub fn authorities(path: &Path) -> Result<RootCertStore, PemError> {
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(path)? {
-        roots.add(authority).map_err(|error| pem_error(path, error))?;
-    }
-    Ok(roots)
-}
-
 /// Returns the TLS configuration of a client: trusts servers signed by the authorities `ca`, or none without; shows
 /// certificate and key `identity`.
 pub fn client(ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, PemError> {
-    let roots = ca.map(authorities).transpose()?.unwrap_or_else(RootCertStore::empty);
     let builder = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| pem_error(Path::new("-"), error))?
-        .with_root_certificates(roots);
+        .map_err(|error| pem_error(Path::new("-"), error))?;
+    let builder = match ca {
+        Some(ca) => {
+            let verifier = host_verifier(ca).map_err(|error| pem_error(ca, error))?;
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+        None => builder.with_root_certificates(RootCertStore::empty()),
+    };
     let Some((certificate, private)) = identity else {
         return Ok(builder.with_no_client_auth());
     };

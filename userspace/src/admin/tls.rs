@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::server::WebPkiClientVerifier;
 use rustls::{Error, ServerConfig};
 use signalbox_core::model::AdminTls;
 use signalbox_tls::host_fault::is_version_1;
 use signalbox_tls::provider::provider;
+use signalbox_tls::server::client_verifier;
 use tokio_rustls::TlsAcceptor;
 
 use crate::control::store::FileProblem;
@@ -88,12 +88,8 @@ fn load(tls: &AdminTls) -> Result<TlsAcceptor, FileProblem> {
     let builder = match &tls.client_ca {
         Some(path) => {
             // A client certificate is optional: a client without one may read.
-            let roots = pem::authorities(path).map_err(|error| of(".client_ca")(&error))?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| of(".client_ca")(&format!("{}: {error}", path.display())))?;
-            builder.with_client_cert_verifier(verifier)
+            let verifier = client_verifier(path, true, provider());
+            builder.with_client_cert_verifier(verifier.map_err(|error| of(".client_ca")(&error))?)
         }
         None => builder.with_no_client_auth(),
     };

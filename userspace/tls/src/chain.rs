@@ -92,6 +92,10 @@ impl Link {
         self.der
     }
 
+    pub(crate) fn subject_der(&self) -> Option<Vec<u8>> {
+        self.parsed.tbs_certificate().subject().to_der().ok()
+    }
+
     pub(crate) fn subject(&self) -> String {
         self.parsed.tbs_certificate().subject().to_string()
     }

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::certificate::{Certificate, CertificateError, CertificateSource};
 use crate::given::GivenCertificates;
 use crate::provider::provider;
-use crate::roots;
+use crate::roots::Authorities;
 use crate::stream::TlsStream;
 use crate::verifiers::HostVerifier;
 
@@ -119,21 +119,18 @@ pub fn is_tls_error(error: &io::Error) -> bool {
 ///
 /// If the file cannot be used.
 pub fn host_verifier(ca: &Path) -> Result<Arc<dyn ServerCertVerifier>, BackendTlsError> {
-    let read = roots::with_certificates(ca);
-    let (roots, given) = read.map_err(|why| BackendTlsError::Ca {
+    let read = Authorities::of_file(ca);
+    let mut authorities = read.map_err(|why| BackendTlsError::Ca {
         path: ca.to_owned(),
         why,
     })?;
-    verifier(roots, given)
+    verifier(authorities.anchors(), authorities.given)
 }
 
-fn verifier(
-    roots: RootCertStore,
-    given: Vec<CertificateDer<'static>>,
-) -> Result<Arc<dyn ServerCertVerifier>, BackendTlsError> {
+fn verifier(roots: RootCertStore, given: GivenCertificates) -> Result<Arc<dyn ServerCertVerifier>, BackendTlsError> {
     let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let authorities = authorities.map_err(|error| BackendTlsError::Refused(error.to_string()))?;
-    Ok(Arc::new(HostVerifier::new(authorities, GivenCertificates::new(given))))
+    Ok(Arc::new(HostVerifier::new(authorities, given)))
 }
 
 /// Builds the configuration of handshakes with the hosts of a cluster.
@@ -146,7 +143,7 @@ pub fn backend_config(settings: &BackendTls) -> Result<HostConfig, BackendTlsErr
     let verifier: Arc<dyn ServerCertVerifier> = match &settings.ca {
         _ if !settings.is_verified => Arc::new(AnyCertificate),
         Some(ca) => host_verifier(ca)?,
-        None => verifier(system_roots()?, Vec::new())?,
+        None => verifier(system_roots()?, GivenCertificates::new(Vec::new()))?,
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -35,8 +35,8 @@ pub(crate) const CLIENT_PURPOSE: ObjectIdentifier = ObjectIdentifier::new_unwrap
 pub(crate) struct GivenCertificates(Vec<Link>);
 
 impl GivenCertificates {
-    pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
-        Self(certificates.into_iter().filter_map(Link::parse).collect())
+    pub(crate) const fn new(certificates: Vec<Link>) -> Self {
+        Self(certificates)
     }
 
     /// Returns the certificate if it is trusted without webpki's path.
@@ -59,7 +59,9 @@ impl Link {
     /// Whether this authority has signed the certificate.
     fn has_signed(&self, certificate: &Self) -> bool {
         let (authority, signed) = (self.parsed.tbs_certificate(), certificate.parsed.tbs_certificate());
-        if authority.subject() != signed.issuer() || !self.may_sign() {
+        // A common name is in no form that name constraints could be compared with.
+        let is_unconstrained = matches!(authority.get_extension::<NameConstraints>(), Ok(None));
+        if authority.subject() != signed.issuer() || !self.is_authority() || !is_unconstrained {
             return false;
         }
         let (Ok(message), Ok(scheme)) = (signed.to_der(), content(certificate.parsed.signature_algorithm())) else {
@@ -75,8 +77,9 @@ impl Link {
         self.verifies(candidates.copied(), &message, signature).unwrap_or(false)
     }
 
-    /// Whether it is an authority whose constraints hold for any certificate.
-    fn may_sign(&self) -> bool {
+    /// Whether the certificate may sign others (RFC 5280, section 6.1.4): it says so, or is self-signed and of version 1,
+    /// which cannot.
+    pub(crate) fn is_authority(&self) -> bool {
         let certificate = self.parsed.tbs_certificate();
         if self.is_version_1() {
             return certificate.subject() == certificate.issuer();
@@ -87,9 +90,7 @@ impl Link {
             Ok(None) => true,
             Err(_) => false,
         };
-        // A common name is in no form that they could be compared with.
-        let is_unconstrained = matches!(certificate.get_extension::<NameConstraints>(), Ok(None));
-        is_authority && signs && is_unconstrained
+        is_authority && signs
     }
 
     /// Checks the time and the purpose of a certificate that is trusted without webpki.

@@ -15,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::client::{self, BackendTlsError};
 use crate::provider::provider;
-use crate::roots;
+use crate::roots::Authorities;
 use crate::stream::TlsStream;
 
 /// Files of a node.
@@ -68,10 +68,11 @@ fn refused(error: &impl ToString) -> NodeTlsError {
 
 impl NodeFiles {
     fn roots(&self) -> Result<rustls::RootCertStore, NodeTlsError> {
-        roots::of_file(&self.ca).map_err(|why| NodeTlsError::Ca {
+        let authorities = Authorities::of_file(&self.ca).map_err(|why| NodeTlsError::Ca {
             path: self.ca.clone(),
             why,
-        })
+        })?;
+        Ok(authorities.roots)
     }
 
     fn identity(&self) -> Result<Arc<SingleCertAndKey>, NodeTlsError> {

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use signalbox_core::tls::profile::{KeyExchangeGroup, Profile};
 
-use crate::given::GivenCertificates;
 use crate::profile;
 use crate::resolver::CertificateResolver;
-use crate::roots;
+use crate::roots::Authorities;
 use crate::tickets::{Clock, TicketSecret, Ticketer};
 use crate::verifiers::ClientVerifier;
 
@@ -106,17 +107,8 @@ impl ServerConfigs {
         let builder = match &policy.client_auth {
             ClientAuth::None => builder.with_no_client_auth(),
             ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
-                let (authorities, given) = roots::with_certificates(ca).map_err(|why| client_ca(ca, &why))?;
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
                 let is_optional = matches!(policy.client_auth, ClientAuth::Optional(_));
-                let verifier = if is_optional {
-                    verifier.allow_unauthenticated()
-                } else {
-                    verifier
-                };
-                let verifier = verifier.build().map_err(|error| client_ca(ca, &error.to_string()))?;
-                let given = GivenCertificates::new(given);
-                builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(verifier, given)))
+                builder.with_client_cert_verifier(client_verifier(ca, is_optional, provider)?)
             }
         };
         let mut config = builder.with_cert_resolver(resolver);
@@ -141,6 +133,29 @@ impl ServerConfigs {
     pub const fn get(&self, alpn: Alpn) -> &Arc<ServerConfig> {
         &self.0[alpn as usize]
     }
+}
+
+/// Makes the verifier of clients' certificates by the authorities of a file.
+///
+/// # Errors
+///
+/// If the file cannot be used.
+pub fn client_verifier(
+    ca: &Path,
+    is_optional: bool,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, ServerPolicyError> {
+    let mut authorities = Authorities::of_file(ca).map_err(|why| client_ca(ca, &why))?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.anchors()), provider)
+        .clear_root_hint_subjects()
+        .add_root_hint_subjects(authorities.names);
+    let verifier = if is_optional {
+        verifier.allow_unauthenticated()
+    } else {
+        verifier
+    };
+    let verifier = verifier.build().map_err(|error| client_ca(ca, &error.to_string()))?;
+    Ok(Arc::new(ClientVerifier::new(verifier, authorities.given)))
 }
 
 fn client_ca(path: &Path, why: &str) -> ServerPolicyError {

@@ -76,9 +76,14 @@ fn client_certificates_that_openssl_makes_are_taken() {
     let pem = certificate(&lab, "lb", &["a.test"]);
     let make = |words: &str| openssl(&lab, words);
     // Two authorities of one name: the second signs what the first has not.
-    for authority in ["ca", "other"] {
+    // The third is the certificate of a client, which signs nothing.
+    for (authority, more) in [
+        ("ca", ""),
+        ("other", ""),
+        ("leaf", " -addext basicConstraints=critical,CA:FALSE"),
+    ] {
         make(&format!(
-            "req -x509 -newkey rsa:2048 -nodes -keyout {authority}.key -days 2 -subj /CN=clients -out {authority}.crt"
+            "req -x509 -newkey rsa:2048 -nodes -keyout {authority}.key -days 2 -subj /CN=clients -out {authority}.crt{more}"
         ));
         make("req -newkey rsa:2048 -nodes -keyout client.key -subj /CN=someone -out client.csr");
         make(&format!(
@@ -88,7 +93,8 @@ fn client_certificates_that_openssl_makes_are_taken() {
     }
     make("req -x509 -newkey rsa:2048 -nodes -keyout own.key -days 2 -subj /CN=own -out own.crt");
     join(&lab, &["own.crt", "own.key"], "own.pem");
-    join(&lab, &["ca.crt", "own.crt"], "clients.pem");
+    join(&lab, &["leaf.crt", "leaf.key"], "leaf.pem");
+    join(&lab, &["ca.crt", "own.crt", "leaf.crt"], "clients.pem");
     let listener = format!(
         ", termination: edge, client_certificates: {{ ca: {}, required: true }}",
         lab.dir().join("clients.pem").display()
@@ -96,7 +102,13 @@ fn client_certificates_that_openssl_makes_are_taken() {
     let sb = Signalbox::start(&lab, &body(&listener, &certificates(&pem), &[("east-1", "")], &[ROUTE]));
     sb.wait_healthy(&["east-1"]);
     // The rustls of other tests cannot show a certificate of version 1.
-    for (pem, is_served) in [("by-ca.pem", true), ("own.pem", true), ("by-other.pem", false)] {
+    for (pem, is_served) in [
+        ("by-ca.pem", true),
+        ("own.pem", true),
+        ("by-other.pem", false),
+        ("leaf.pem", true),
+        ("by-leaf.pem", false),
+    ] {
         let file = |name: &str| lab.dir().join(name).display().to_string();
         let (ca, cert) = (file("ca.pem"), file(pem));
         let resolve = ["--resolve", "a.test:443:10.1.0.1", "https://a.test/"];

@@ -1,16 +1,19 @@
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use super::*;
 use crate::fixtures::{named, params, rsa_key};
 use crate::host_fault::{AuthoritySetting, HostTlsFault};
+use crate::roots::Authorities;
 use crate::verifiers::HostVerifier;
 
 const NAME: &str = "a.test";
@@ -29,13 +32,9 @@ fn shake_hands(
     given: &CertificateDer<'static>,
     version: &'static SupportedProtocolVersion,
 ) -> Result<(), Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add(given.clone()).unwrap();
-    let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
-    let verifier = HostVerifier::new(
-        authorities.build().unwrap(),
-        GivenCertificates::new(vec![given.clone()]),
-    );
+    let mut read = Authorities::new(vec![Link::parse(given.clone()).unwrap()]).unwrap();
+    let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(read.anchors()), provider());
+    let verifier = HostVerifier::new(authorities.build().unwrap(), read.given);
     let client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[version])
         .unwrap()
@@ -146,4 +145,41 @@ fn a_certificate_that_is_not_given_is_refused_with_the_reason() {
         stranger.starts_with("its certificate is signed by no authority of `backend_tls.ca`"),
         "{stranger}"
     );
+}
+
+/// The owner of a host's certificate cannot make certificates of other hosts.
+#[test]
+fn a_given_certificate_signs_only_as_an_authority() {
+    let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let version = rustls::ALL_VERSIONS[0];
+    for (is_ca, usages, signs) in [
+        (IsCa::Ca(BasicConstraints::Unconstrained), &[][..], true),
+        (
+            IsCa::Ca(BasicConstraints::Unconstrained),
+            &[KeyUsagePurpose::KeyCertSign],
+            true,
+        ),
+        (
+            IsCa::Ca(BasicConstraints::Unconstrained),
+            &[KeyUsagePurpose::DigitalSignature],
+            false,
+        ),
+        (IsCa::ExplicitNoCa, &[KeyUsagePurpose::DigitalSignature], false),
+        (IsCa::NoCa, &[], false),
+    ] {
+        let mut params = params(&[NAME]);
+        params.distinguished_name = named("host");
+        (params.is_ca, params.key_usages) = (is_ca, usages.to_vec());
+        let given = params.self_signed(&key).unwrap().der().clone();
+        let signed = self::params(&[NAME])
+            .signed_by(&other, &Issuer::new(params, &key))
+            .unwrap();
+        assert_eq!(
+            shake_hands(&given, &key, &given, version),
+            Ok(()),
+            "{is_ca:?} {usages:?}"
+        );
+        let shaken = shake_hands(signed.der(), &other, &given, version);
+        assert_eq!(shaken.is_ok(), signs, "{is_ca:?} {usages:?} {shaken:?}");
+    }
 }
