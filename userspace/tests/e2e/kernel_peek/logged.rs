@@ -2,8 +2,10 @@
 
 use crate::lab;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{PEEK, exits, start_with};
 use crate::connection_log::{lines, log_at};
@@ -71,6 +73,40 @@ fn each_connection_of_the_kernel_has_one_line() {
         let (from_client, from_host) = (line["bytes_in"].as_u64(), line["bytes_out"].as_u64());
         assert!(from_client > Some(20) && from_host > Some(20), "{line}");
     }
+}
+
+/// An ended flow stays in the table for a moment, where a successor finds it.
+#[test]
+fn a_takeover_writes_no_second_line() {
+    let Some(lab) = super::lab("a_takeover_writes_no_second_line") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let file = lab.dir().join("connections.log");
+    let mut sb = start_with(&lab, &body(&file, ", max_per_second: 100000"), 2);
+    sb.wait_healthy(&["east-1"]);
+    let stop = AtomicBool::new(false);
+    let count = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let asked = (0..).take_while(|_| !stop.load(Relaxed));
+            asked.inspect(|_| _ = http::ask(&lab, "10.1.0.1:80", "a.test")).count()
+        });
+        let replaced = catch_unwind(AssertUnwindSafe(|| sb.be_replaced("successor")));
+        stop.store(true, Relaxed);
+        let count = asking.join().unwrap();
+        replaced.unwrap();
+        count
+    });
+    let flows = || sb.metric("signalbox_capacity_used{what=\"cut_flows\"}");
+    assert!(eventually(SOON, || flows() == 0.0 && lines(&file).len() >= count));
+    let mut by_client = HashMap::<_, Vec<_>>::new();
+    // The client of a moment without a program sends its first data again: its first flow had no answer.
+    for line in lines(&file).into_iter().filter(|line| line["bytes_out"] != 0) {
+        by_client.entry(line["client"].to_string()).or_default().push(line);
+    }
+    assert_eq!(by_client.len(), count);
+    by_client.retain(|_, lines| lines.len() > 1);
+    assert!(by_client.is_empty(), "{by_client:?}");
 }
 
 #[test]

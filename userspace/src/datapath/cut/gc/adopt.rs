@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_REPLICA, OWNS_CONN, state};
+use signalbox_common::cut::flow::{CutFlow, HANDED_OFF, IS_PEEKED, IS_REPLICA, OWNS_CONN, state};
 use signalbox_core::model::Tier;
 
 use super::FlowGc;
@@ -49,6 +49,11 @@ impl FlowGc {
             }
             let flow = self.cut.table.read(index);
             taken.push(port_of(&flow, &snapshot.floating));
+            if flow.ended() && flow.marks & (OWNS_CONN | IS_PEEKED) == 0 {
+                // The earlier process has counted and logged its end. The entry stays for late packets, until the
+                // collector frees it.
+                continue;
+            }
             // A flow made by a program has no sockets, even if its entry says so until the host has got the first data.
             if flow.state != state::CUT || (alone && flow.handoff_state < HANDED_OFF && !waits(index)) {
                 // The process that should have handed off the received bytes has ended.
