@@ -26,11 +26,17 @@ impl Health {
     }
 }
 
+/// Time from the check that takes a host out to the next, which doubles with each check: a host that restarts is soon
+/// back.
+const FIRST_RETURN_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Counts results of checks in a row.
 #[derive(Clone, Debug)]
 pub struct Hysteresis {
     health: Health,
     streak: u32,
+    /// Checks since the host went down.
+    while_down: u32,
 }
 
 impl Default for Hysteresis {
@@ -38,6 +44,7 @@ impl Default for Hysteresis {
         Self {
             health: Health::Unknown,
             streak: 0,
+            while_down: 0,
         }
     }
 }
@@ -45,6 +52,7 @@ impl Default for Hysteresis {
 impl Hysteresis {
     /// Takes the result of a check; returns the new health when that changes. The very first result counts at once.
     pub fn observe(&mut self, ok: bool, rise: u32, fall: u32) -> Option<Health> {
+        self.while_down = self.while_down.saturating_add(1);
         let (agrees, needed, next) = match self.health {
             Health::Unknown => (false, 1, if ok { Health::Healthy } else { Health::Unhealthy }),
             Health::Healthy => (ok, fall, Health::Unhealthy),
@@ -58,7 +66,7 @@ impl Hysteresis {
         if self.streak < needed {
             return None;
         }
-        self.streak = 0;
+        (self.streak, self.while_down) = (0, 0);
         self.health = next;
         Some(next)
     }
@@ -80,9 +88,18 @@ impl HealthCheck {
     /// Time from one check's beginning to the next's: the interval less the timeout, and at least half of it.
     ///
     /// A host that hangs right after its answer is checked again so soon that the next check has failed before one
-    /// interval is over. `is_counting`: see [`Hysteresis::is_counting`].
+    /// interval is over. A host that has just gone down is checked again sooner.
     #[must_use]
-    pub fn until_next(&self, is_counting: bool) -> Duration {
+    pub fn until_next(&self, counted: &Hysteresis) -> Duration {
+        let between = self.between_checks(counted.is_counting());
+        if counted.health != Health::Unhealthy {
+            return between;
+        }
+        let doubled = 1u32.checked_shl(counted.while_down).unwrap_or(u32::MAX);
+        between.min(FIRST_RETURN_INTERVAL.saturating_mul(doubled))
+    }
+
+    fn between_checks(&self, is_counting: bool) -> Duration {
         let usual = self.interval.saturating_sub(self.timeout).max(self.interval / 2);
         self.fast_interval.filter(|_| is_counting).unwrap_or(usual)
     }
@@ -92,8 +109,8 @@ impl HealthCheck {
     #[must_use]
     pub fn max_detection_time(&self) -> Duration {
         // A check that is left unanswered takes the whole timeout, and two of a host's checks never overlap.
-        let further = self.until_next(true).max(self.timeout);
-        self.until_next(false) + self.timeout + further * self.fall.saturating_sub(1)
+        let further = self.between_checks(true).max(self.timeout);
+        self.between_checks(false) + self.timeout + further * self.fall.saturating_sub(1)
     }
 }
 
@@ -142,7 +159,7 @@ mod tests {
             if host.observe(is_well, check.rise, check.fall) == Some(Health::Unhealthy) {
                 return ends - hangs;
             }
-            begins = ends.max(begins + check.until_next(host.is_counting()));
+            begins = ends.max(begins + check.until_next(&host));
         }
     }
 
@@ -158,7 +175,7 @@ mod tests {
         for (interval, timeout) in [(5000, 2000), (1000, 500), (1000, 10), (300, 150), (7, 3)] {
             let check = check(interval, timeout, 1, None);
             // At best the host is checked at the moment it hangs, and at worst a moment after it has answered.
-            assert_eq!(unnoticed(&check, check.until_next(false)), check.timeout);
+            assert_eq!(unnoticed(&check, check.between_checks(false)), check.timeout);
             assert_eq!(worst(&check), check.interval - MS, "{check:?}");
             assert_eq!(check.max_detection_time(), check.interval);
         }
@@ -193,7 +210,28 @@ mod tests {
             (true, 4000),
         ] {
             host.observe(ok, 2, check.fall);
-            assert_eq!(check.until_next(host.is_counting()), MS * next);
+            assert_eq!(check.between_checks(host.is_counting()), MS * next);
+        }
+    }
+
+    #[test]
+    fn a_host_that_goes_down_is_checked_again_soon_and_then_less_often() {
+        let check = check(5000, 2000, 1, None);
+        let mut host = Hysteresis::default();
+        host.observe(true, 2, 1);
+        let mut next = |ok| {
+            host.observe(ok, 2, 1);
+            check.until_next(&host)
+        };
+        for after in [200, 400, 800, 1600, 3000, 3000] {
+            assert_eq!(next(false), MS * after);
+        }
+        for _ in 0..100 {
+            assert_eq!(next(false), MS * 3000);
+        }
+        // It is back after two successes, and goes down again.
+        for (ok, after) in [(true, 3000), (true, 3000), (false, 200), (true, 400), (true, 3000)] {
+            assert_eq!(next(ok), MS * after);
         }
     }
 }

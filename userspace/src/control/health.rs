@@ -58,12 +58,13 @@ pub fn spawn(
                 }
             }
             round += 1;
-            let until_next = jittered(check.until_next(counted.is_counting()), &state.name, round);
+            let until_next = jittered(check.until_next(&counted), &state.name, round);
             // The interval is from start to start: otherwise a slow answer would delay the next check.
             let next = tokio::time::Instant::from(began + until_next);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
-                () = recheck.notified() => {
+                // Only the first failure is found sooner: under load, others would follow at once, whatever `fall` is.
+                () = recheck.notified(), if !counted.is_counting() => {
                     tokio::time::sleep_until(next.min(tokio::time::Instant::now() + RECHECK_INTERVAL)).await;
                 }
             }
@@ -164,6 +165,31 @@ mod tests {
         for _ in 0..3 {
             assert!(matches!(told.recv().await, Some(StoreEvent::Checked(_, result)) if result.ok));
         }
+        checks.abort();
+    }
+
+    /// A failed connect has the host checked, but each further check of `fall` waits its time.
+    #[tokio::test]
+    async fn failed_connects_count_once_towards_fall() {
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr();
+        let check = HealthCheck {
+            probe: Probe::Tcp {
+                port: Some(port.unwrap().port()),
+            },
+            interval: Duration::from_secs(3600),
+            fall: 2,
+            ..HealthCheck::DEFAULT
+        };
+        let mut counted = Hysteresis::default();
+        counted.observe(true, check.rise, check.fall);
+        let state = Arc::new(HostState::new("east", "h", host().address));
+        let (events, mut told) = mpsc::unbounded_channel();
+        let recheck = Arc::<Notify>::default();
+        let checks = spawn(check, host(), state, counted, Arc::clone(&recheck), events);
+        assert!(matches!(told.recv().await, Some(StoreEvent::Checked(_, result)) if !result.ok));
+        recheck.notify_one();
+        let next = tokio::time::timeout(RECHECK_INTERVAL * 4, told.recv()).await;
+        assert!(next.is_err(), "a failed connect counts as a check of its own");
         checks.abort();
     }
 

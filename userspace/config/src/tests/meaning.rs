@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use signalbox_core::health::Hysteresis;
 use signalbox_core::model::{
     Balance, CheckProxyHeader, HttpProbe, PeekPlace, Probe, Protocol, Routing, Tier, TlsProbe, Unmatched,
 };
@@ -233,7 +234,7 @@ fn a_check_that_hangs_has_failed_within_the_interval() {
     ] {
         let check = check(to);
         assert_eq!(
-            [check.interval, check.timeout, check.until_next(false)].map(|time| time.as_millis()),
+            [check.interval, check.timeout, check.until_next(&Hysteresis::default())].map(|time| time.as_millis()),
             [interval, timeout, next],
             "{to}"
         );
