@@ -11,7 +11,7 @@ use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::Counter;
 use signalbox_core::view::{Eligibility, RoutingView};
 
-use super::Store;
+use super::{Store, own_listener};
 use crate::state::{Binds, HostState, IdleTimeouts, Snapshot};
 
 impl Store {
@@ -52,6 +52,8 @@ impl Store {
                     .collect()
             })
             .collect();
+        let binds = Binds::new(&self.model);
+        own_listener::note(&self.model, &binds, &hosts);
         let rotation = Arc::clone(&self.persistent.rotation);
         let view = RoutingView::with_subsets(
             &self.model,
@@ -81,7 +83,7 @@ impl Store {
                 .collect(),
             draining: self.draining.clone(),
             subsets: Arc::clone(&self.subsets),
-            binds: Binds::new(&self.model),
+            binds,
             model: Arc::clone(&self.model),
             file: Arc::clone(&self.file),
             discovered: Arc::clone(&self.persistent.discovered),
@@ -99,7 +101,8 @@ impl Store {
         };
         self.shared.snapshot.store(Arc::new(snapshot));
         if let Some(follow) = self.shared.snapshot_follower.get() {
-            follow();
+            // It waits for a thread. Meanwhile other results of checks may come, which are published together.
+            tokio::task::block_in_place(follow);
         }
         self.services.changed();
     }
@@ -120,7 +123,7 @@ pub(super) fn eligibility(
             rotated_out: false,
         },
         |state| Eligibility {
-            usable: state.health().0.usable(),
+            usable: state.health().0.usable() && !state.is_own_listener.load(Relaxed),
             ejected: state.ejected.load(Relaxed),
             rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
         },

@@ -26,7 +26,7 @@ use crate::state::{HostState, Snapshot};
 pub(super) use clients::ClientEntries;
 use clients::ClientLists;
 pub(super) use turns::{cluster_turns, is_of_other_family, obstacle_of_route, route_turns};
-use turns::{maglev_of, speaks_both_families};
+use turns::{families, maglev_of, speaks_both_families};
 
 /// A host, by cluster and name, with its address for one protocol.
 pub(super) type PeekHostKey = (String, String, SocketAddr);
@@ -95,6 +95,7 @@ struct Builder<'a> {
     registry: &'a Registry,
     conditions: &'a Conditions,
     protocol: Protocol,
+    families: Vec<[bool; 2]>,
     /// Addresses of this machine.
     addresses: Vec<IpAddr>,
     /// Interfaces by their addresses, each looked up once.
@@ -118,6 +119,7 @@ impl PeekTables {
             registry,
             conditions,
             protocol: Protocol::Http,
+            families: families(snapshot),
             addresses: interfaces::addresses(),
             interfaces: HashMap::new(),
             netlink: Netlink::open().ok(),
@@ -400,7 +402,7 @@ impl<'a> Builder<'a> {
         if clusters.len() > MAX_ROUTE_CLUSTERS {
             return Err(PeekObstacle::ManyTurns);
         }
-        if speaks_both_families(self.snapshot, &clusters) {
+        if speaks_both_families(&self.families, &clusters) {
             return Err(PeekObstacle::BothFamilies);
         }
         for (slot, &cluster) in entry.clusters.iter_mut().zip(&clusters) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
 use signalbox_core::balance::HostTurns;
-use signalbox_core::model::{Balance, Protocol, Route};
+use signalbox_core::model::{Balance, Cluster, Protocol, Route};
 
 use super::key_of;
 use crate::datapath::kernel_peek::obstacle::PeekObstacle;
@@ -84,13 +84,24 @@ pub(super) fn maglev_of(table: &[u16], hosts: &[u16]) -> Box<PeekMaglev> {
     entry
 }
 
+/// Address families of the hosts of each cluster: whether there is one of IPv4, and of IPv6.
+pub(super) fn families(snapshot: &Snapshot) -> Vec<[bool; 2]> {
+    let has = |cluster: &Cluster, is_v4: bool| cluster.hosts.iter().any(|host| host.address.is_ipv4() == is_v4);
+    let clusters = snapshot.model.clusters.iter();
+    clusters
+        .map(|cluster| [has(cluster, true), has(cluster, false)])
+        .collect()
+}
+
 /// Whether clusters have hosts of both address families. The program connects none to clients of the other family:
 /// leaving those to userspace would distort the turns.
-pub(super) fn speaks_both_families(snapshot: &Snapshot, clusters: &[u16]) -> bool {
-    let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
-    let mut hosts = clusters.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
-    let first = hosts.next().map(|host| host.address.is_ipv4());
-    hosts.any(|host| Some(host.address.is_ipv4()) != first)
+pub(super) fn speaks_both_families(families: &[[bool; 2]], clusters: &[u16]) -> bool {
+    let of = || {
+        clusters
+            .iter()
+            .filter_map(|cluster| families.get(usize::from(*cluster)))
+    };
+    of().any(|[has_v4, _]| *has_v4) && of().any(|[_, has_v6]| *has_v6)
 }
 
 /// Whether no host of a route's clusters has the client's address family.
@@ -118,7 +129,7 @@ pub(in super::super) fn obstacle_of_route(
     match route_turns(snapshot, id, route, protocol) {
         Err(obstacle) => Some(obstacle),
         Ok(_) if key_of(protocol::HTTP, &route.hostname).is_none() => Some(PeekObstacle::LongName),
-        Ok(turns) if speaks_both_families(snapshot, turns) => Some(PeekObstacle::BothFamilies),
+        Ok(turns) if speaks_both_families(&families(snapshot), turns) => Some(PeekObstacle::BothFamilies),
         Ok(turns) => turns
             .iter()
             .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol, route.own_balance()).err()),
