@@ -32,6 +32,8 @@ pub struct HostStatus {
     pub tls_fault: Option<String>,
     pub ejected: bool,
     pub draining: bool,
+    /// True if the host is a listener of this balancer, and so gets no connections.
+    pub own_listener: bool,
     /// Subject that takes the host out of rotation.
     pub out_of_rotation: Option<String>,
     pub hostname: Option<String>,
@@ -98,6 +100,8 @@ pub enum HostStanding {
     OutOfRotation,
     /// The host is no longer configured, and its connections end.
     Draining,
+    /// The host is a listener of this balancer: connections would come back.
+    OwnListener,
 }
 
 impl HostStatus {
@@ -107,6 +111,7 @@ impl HostStatus {
         match health {
             _ if self.draining => HostStanding::Draining,
             HostHealth::Unresolved => HostStanding::Unresolved,
+            _ if self.own_listener => HostStanding::OwnListener,
             _ if self.out_of_rotation.is_some() => HostStanding::OutOfRotation,
             _ if self.ejected => HostStanding::Ejected,
             health => health.into(),
@@ -152,6 +157,7 @@ impl fmt::Display for HostStanding {
             Self::Ejected => "ejected",
             Self::OutOfRotation => "out of rotation",
             Self::Draining => "draining",
+            Self::OwnListener => "own listener",
         })
     }
 }

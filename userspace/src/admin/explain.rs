@@ -487,6 +487,8 @@ pub(super) fn unusable_reason(
         "it has no port for this protocol"
     } else if snapshot.rotation.is_out(&state.cluster, &state.name, state.address) {
         "it is out of rotation"
+    } else if state.is_own_listener.load(Relaxed) {
+        "it is a listener of this balancer: connections would come back"
     } else if !state.health().0.usable() {
         "its checks fail: `signalbox hosts` says why"
     } else if state.ejected.load(Relaxed) {

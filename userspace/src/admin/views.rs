@@ -266,6 +266,7 @@ fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) 
         tls_fault: state.tls_fault(),
         ejected: state.ejected.load(Relaxed),
         draining: state.draining.load(Relaxed),
+        own_listener: state.is_own_listener.load(Relaxed),
         out_of_rotation: taken_out_by.map(ToString::to_string),
         weight: configured.map(|host| host.weight),
         backup: configured.is_some_and(|host| host.backup),

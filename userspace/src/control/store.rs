@@ -10,6 +10,7 @@ mod heard;
 mod hosts;
 mod name_ages;
 mod named_files;
+mod own_listener;
 pub mod persistent_state;
 mod prefixes;
 mod publish;

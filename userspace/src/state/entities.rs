@@ -35,6 +35,8 @@ pub struct HostState {
     pub failing: AtomicBool,
     pub ejected: AtomicBool,
     pub draining: AtomicBool,
+    /// True if the host is a listener of this balancer.
+    pub is_own_listener: AtomicBool,
     health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<LastCheck>>,
@@ -91,6 +93,7 @@ impl HostState {
             failing: AtomicBool::new(false),
             ejected: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            is_own_listener: AtomicBool::new(false),
             health: AtomicU8::new(0),
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),

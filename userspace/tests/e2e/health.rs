@@ -2,7 +2,7 @@
 
 use crate::lab;
 
-use lab::{Lab, Router, SOON, Signalbox, config, eventually, lab_test, servers};
+use lab::{Lab, Router, SOON, Signalbox, config, eventually, http, lab_test, servers};
 use nix::sys::signal::Signal;
 
 fn body(clusters: &[String]) -> String {
@@ -126,4 +126,24 @@ fn the_query_of_a_check_is_shown_nowhere() {
         assert!(!sb.get(path).1.contains("open-sesame"), "{path}");
     }
     assert!(!sb.proc.log().contains("open-sesame"), "{}", sb.proc.log());
+}
+
+/// A copied line makes a balancer its own host: each connection would come back as another one, up to the limit.
+#[lab_test]
+fn a_host_that_is_a_listener_of_the_balancer_gets_no_connections() {
+    let lab = Lab::new();
+    let _router = Router::start(&lab, "east-1");
+    let own =
+        "  - name: own\n    health: { tcp: { port: 80 } }\n    hosts: [{ name: own-1, address: 10.1.0.1, http: 80 }]\n";
+    let routes = "routes:\n  - { host: own.test, clusters: { own: 1 } }\n  - { host: a.test, clusters: { east: 1 } }\n";
+    let east = config::cluster("east", &[], &["east-1"]);
+    let sb = Signalbox::start(&lab, &format!("{}{routes}", body(&[own.to_owned(), east])));
+    sb.wait_healthy(&["east-1"]);
+    assert_eq!(sb.host("own-1")["state"], "own_listener");
+    for (name, status) in [("own.test", 503), ("a.test", 200), ("own.test", 503)] {
+        assert_eq!(http::ask(&lab, "10.1.0.1:80", name).status, status, "{name}");
+    }
+    assert!(sb.metric("signalbox_connections_total") <= 4.0);
+    let explained = String::from_utf8(sb.cli(&["explain", "own.test"]).stdout).unwrap();
+    assert!(explained.contains("it is a listener of this balancer"), "{explained}");
 }

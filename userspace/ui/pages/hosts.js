@@ -36,6 +36,7 @@ function healthOf(host, detail) {
     case "unresolved": return ["bad", "unresolved"];
     case "out_of_rotation": return ["warn", `out of rotation (${detail.out_of_rotation})`];
     case "ejected": return ["bad", "ejected"];
+    case "own_listener": return ["bad", "a listener of this balancer"];
   }
   const health = host.figures.at(-1)?.[FIGURE.health];
   return [["idle", "unknown"], ["good", "healthy"], ["bad", "unhealthy"]][health ?? 0];

@@ -51,13 +51,13 @@ pub(super) fn find(model: &Model, spots: &Positions<'_>) -> Vec<ConfigError> {
 /// A host whose port is one that we listen on.
 fn own_listener(host: &Host, model: &Model) -> Option<String> {
     let is_own = |listener: &&Listener| {
-        let port = host.port(listener.protocol);
-        let mut single = listener.listen.iter().filter_map(signalbox_core::model::Bind::single);
-        single.any(|at| at.ip() == host.address && Some(at.port()) == port)
+        // Most addresses of a bind to all are other machines'.
+        let mut binds = listener.listen.iter().filter(|bind| bind.prefix.prefix_len() > 0);
+        binds.any(|bind| bind.prefix.contains(&host.address) && Some(bind.port) == host.port(listener.protocol))
     };
     let listener = model.listeners.iter().find(is_own)?;
     Some(format!(
-        "the host {} is the listener {} itself: connections would loop",
+        "the host {} is the listener {} itself: it gets no connections, which would come back",
         quote(&host.name),
         quote(&listener.name)
     ))

@@ -44,7 +44,9 @@ pub(super) fn host_state(host: &HostSeries, view: Option<&HostStatus>) -> (Look,
         _ => sampled_health(host.last(Figure::Health)),
     };
     let look = match view.standing(health) {
-        HostStanding::Unhealthy | HostStanding::Unresolved | HostStanding::Ejected => Look::Bad,
+        HostStanding::Unhealthy | HostStanding::Unresolved | HostStanding::Ejected | HostStanding::OwnListener => {
+            Look::Bad
+        }
         HostStanding::OutOfRotation | HostStanding::Draining => Look::Warn,
         _ if view.not_resolved.is_some() => Look::Warn,
         HostStanding::Healthy => Look::Good,
