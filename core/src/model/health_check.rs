@@ -21,6 +21,11 @@ pub struct HealthCheck {
     pub fall: u32,
     /// Connections of checks that begin with a PROXY v2 header.
     pub proxy_header: CheckProxyHeader,
+    /// True if the hosts' ports for plain HTTP are asked in HTTP/2 with prior knowledge: [`Cluster::h2c`].
+    ///
+    /// [`Cluster::h2c`]: super::Cluster::h2c
+    #[serde(skip)]
+    pub h2c: bool,
 }
 
 /// Choice of the checks that begin with a PROXY v2 header; by its LOCAL command HAProxy recognises a check.
@@ -45,6 +50,7 @@ impl HealthCheck {
         rise: 2,
         fall: 1,
         proxy_header: CheckProxyHeader::Never,
+        h2c: false,
     };
 }
 

@@ -24,12 +24,7 @@ pub(crate) fn model() -> Model {
         balance: Balance::LeastConnections,
         health: HealthCheck {
             probe: Probe::Tcp { port: None },
-            interval: Duration::from_secs(5),
-            fast_interval: None,
-            timeout: Duration::from_secs(2),
-            rise: 2,
-            fall: 1,
-            proxy_header: crate::model::CheckProxyHeader::Never,
+            ..HealthCheck::DEFAULT
         },
         ejection: Ejection {
             failures: 3,

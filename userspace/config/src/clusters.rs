@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use signalbox_core::discovery::MAX_LIMIT;
 use signalbox_core::model::{
-    Balance, Cluster, ClusterRole, DEFAULT_RESOLVE_INTERVAL, Ejection, JoinPolicy, RoutingEvents,
+    Balance, Cluster, ClusterRole, DEFAULT_RESOLVE_INTERVAL, Ejection, HealthCheck, JoinPolicy, RoutingEvents,
 };
 use signalbox_core::spi::AppKey;
 
@@ -226,7 +226,7 @@ fn cluster(
         name: name?,
         role,
         balance,
-        health,
+        health: HealthCheck { h2c, ..health },
         ejection,
         proxy_protocol,
         drain: drain.and_then(|place| place.duration(report)),

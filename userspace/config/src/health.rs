@@ -97,6 +97,7 @@ fn decode(
         rise: count(rise, DEFAULT.rise),
         fall: count(fall, DEFAULT.fall),
         proxy_header: header,
+        h2c: false,
     }
 }
 

@@ -49,7 +49,7 @@ impl HostCheck {
         let is_router = check.probe == Probe::Router && host.http.or(host.https).is_some();
         Self {
             page: is_router.then(|| RouterPage::of(check.proxy_header, host)),
-            prober: Prober::new(&check.probe, check.proxy_header, host),
+            prober: Prober::new(&check.probe, check.proxy_header, host).in_http2(check.h2c, host),
             limit: check.timeout,
         }
     }

@@ -1,5 +1,7 @@
 //! Makes a check: a TCP connect, a GET over TCP or TLS, or a datagram.
 
+mod http2;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -35,11 +37,13 @@ pub(super) struct Prober {
     header: bool,
     /// Datagram that is sent, in place of a connection.
     udp: Option<UdpProbe>,
-    request: Option<String>,
+    page: Option<PageRequest>,
+    /// Whether the page is asked for in HTTP/2 with prior knowledge.
+    is_http2: bool,
     /// True if every answer below 500 is a good one.
     is_lenient: bool,
     /// Page that is requested, in words, where the host has a page of its own.
-    page: Option<String>,
+    page_text: Option<String>,
     tls: Option<Result<(TlsConnector, ServerName<'static>), String>>,
     /// TCP options that the host had at the last connect.
     pub(super) handshake: HostHandshake,
@@ -78,30 +82,39 @@ impl Prober {
                 CheckProxyHeader::Always => udp.is_none(),
             },
             udp,
-            request: http.map(|http| request(http, host.address)),
+            page: http.map(|http| PageRequest::new(http, host.address)),
+            is_http2: false,
             is_lenient,
-            page: http.filter(|_| host.health_page.is_some()).map(page_description),
+            page_text: http.filter(|_| host.health_page.is_some()).map(page_description),
             tls: tls.map(|(http, tls)| connector(tls, http, host.address)),
             handshake: HostHandshake::default(),
         }
     }
 
+    /// Has the host's own port for plain HTTP asked in HTTP/2.
+    pub(super) fn in_http2(mut self, is_asked: bool, host: &Host) -> Self {
+        let is_own = self.target.is_some_and(|at| Some(at.port()) == host.http);
+        self.is_http2 = is_asked && is_own && self.tls.is_none();
+        self
+    }
+
     /// Returns the request in words for an operator.
     pub(super) fn description(&self) -> String {
-        let kind = match (&self.udp, &self.request, &self.tls) {
+        let kind = match (&self.udp, &self.page, &self.tls) {
             (Some(udp), ..) => match udp.question {
                 UdpQuestion::Payload { .. } => "UDP",
                 UdpQuestion::Dns { .. } => "DNS",
                 UdpQuestion::Quic => "QUIC",
             },
             (None, None, _) => "TCP connect",
+            (None, Some(_), None) if self.is_http2 => "HTTP/2",
             (None, Some(_), None) => "HTTP",
             (None, Some(_), Some(_)) => "HTTPS",
         };
         let port = self
             .target
             .map_or_else(String::new, |at| format!(" on port {}", at.port()));
-        let page = self.page.as_deref().unwrap_or_default();
+        let page = self.page_text.as_deref().unwrap_or_default();
         let header = if self.header { ", with a PROXY header" } else { "" };
         format!("{kind}{port}{page}{header}")
     }
@@ -148,18 +161,19 @@ impl Prober {
             let sent = stream.write_all(&LOCAL_HEADER).await;
             sent.map_err(|error| format!("sending the PROXY header: {error}"))?;
         }
-        let Some(request) = &self.request else {
+        let Some(page) = &self.page else {
             return Ok(None);
         };
         match &self.tls {
-            None => get(stream, request).await,
+            None if self.is_http2 => http2::get(stream, page).await,
+            None => get(stream, &page.http1()).await,
             Some(Err(why)) => Err(why.clone()),
             Some(Ok((connector, name))) => {
                 let stream = connector
                     .connect(name.clone(), stream)
                     .await
                     .map_err(|error| tls_problem(&error))?;
-                get(stream, request).await
+                get(stream, &page.http1()).await
             }
         }
     }
@@ -208,16 +222,32 @@ pub(super) fn judge(said: ProbeAnswer) -> Result<String, String> {
     }
 }
 
-fn request(http: &HttpProbe, address: IpAddr) -> String {
-    let host = http.host_header.clone().unwrap_or_else(|| match address {
-        IpAddr::V4(v4) => v4.to_string(),
-        IpAddr::V6(v6) => format!("[{v6}]"),
-    });
-    let version = env!("CARGO_PKG_VERSION");
-    format!(
-        "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: signalbox/{version}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
-        http.path
-    )
+/// GET of a check.
+struct PageRequest {
+    path: String,
+    host: String,
+}
+
+impl PageRequest {
+    const AGENT: &str = concat!("signalbox/", env!("CARGO_PKG_VERSION"));
+
+    fn new(http: &HttpProbe, address: IpAddr) -> Self {
+        let host = http.host_header.clone().unwrap_or_else(|| match address {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        });
+        Self {
+            path: http.path.clone(),
+            host,
+        }
+    }
+
+    fn http1(&self) -> String {
+        let (path, host, agent) = (&self.path, &self.host, Self::AGENT);
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        )
+    }
 }
 
 async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<ProbeAnswer, String> {

@@ -58,6 +58,32 @@ async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), status: &str
     String::from_utf8_lossy(&request[..n]).into_owned()
 }
 
+#[tokio::test]
+async fn a_host_that_speaks_http2_alone_is_asked_in_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = host(listener.local_addr().unwrap().port());
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut requests = h2::server::handshake(stream).await?;
+                while let Some(request) = requests.accept().await {
+                    let (request, mut answer) = request?;
+                    let is_ours = request.uri() == "http://app.test/healthz?deep";
+                    let status = if is_ours { 204 } else { 404 };
+                    answer.send_response(http::Response::builder().status(status).body(()).unwrap(), true)?;
+                }
+                Ok::<_, h2::Error>(())
+            });
+        }
+    });
+    let prober = || Prober::new(&http("/healthz?deep", None), CheckProxyHeader::Never, &host);
+    let in_http2 = prober().in_http2(true, &host);
+    assert_eq!(in_http2.description(), format!("HTTP/2 on port {}", host.http.unwrap()));
+    assert_eq!(ask(&in_http2).await, Ok("HTTP 204".into()));
+    assert!(ask(&prober().in_http2(false, &host)).await.is_err());
+    serving.abort();
+}
+
 /// Returns the bytes that a host receives of a check before the check waits for an answer or ends.
 async fn heard(probe: &Probe, header: CheckProxyHeader, is_host_port: bool) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
