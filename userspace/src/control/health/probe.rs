@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
+use signalbox_core::http1::authority::Authority;
 use signalbox_core::model::{CheckProxyHeader, HealthPage, Host, HttpProbe, Probe, TlsProbe, UdpProbe, UdpQuestion};
 use signalbox_core::shown::without_query;
 use signalbox_tls::client::{AnyCertificate, host_verifier};
@@ -291,12 +292,7 @@ fn tls_problem(error: &std::io::Error) -> String {
 }
 
 fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let named = tls.sni.as_deref().or(http.host_header.as_deref());
-    let name = match named {
-        Some(name) => ServerName::try_from(name.to_owned())
-            .map_err(|_| format!("{name} cannot be a server name for the health check"))?,
-        None => ServerName::from(address),
-    };
+    let name = server_name(tls, http).unwrap_or_else(|| ServerName::from(address));
     let builder = ClientConfig::builder_with_provider(signalbox_tls::provider::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -309,6 +305,13 @@ fn connector(tls: &TlsProbe, http: &HttpProbe, address: IpAddr) -> Result<(TlsCo
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok((TlsConnector::from(Arc::new(config)), name))
+}
+
+/// Server name of a check: its own, or the Host header's without the port.
+fn server_name(tls: &TlsProbe, http: &HttpProbe) -> Option<ServerName<'static>> {
+    let named = tls.sni.as_ref().or(http.host_header.as_ref())?;
+    let name = Authority::parse(named.as_bytes())?.hostname?;
+    ServerName::try_from(name.as_str().to_owned()).ok()
 }
 
 #[cfg(test)]

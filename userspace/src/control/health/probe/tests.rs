@@ -255,6 +255,20 @@ async fn https_says_its_own_name_and_believes_the_authority_it_was_given() {
         "the Host header is the name then"
     );
 
+    let of_host = |host_header: &str| {
+        let Probe::Http(http) = http("/", None) else { panic!() };
+        let host_header = Some(host_header.to_owned());
+        server_name(&TlsProbe { sni: None, ca: None }, &HttpProbe { host_header, ..http })
+    };
+    let name = |text: &str| Some(ServerName::try_from(text.to_owned()).unwrap());
+    assert_eq!(of_host("app.test:8443"), name("app.test"), "the port is no part of it");
+    assert_eq!(of_host("10.2.0.2:8443"), name("10.2.0.2"));
+    assert_eq!(
+        (of_host("[fd00:2::4]"), of_host("-.-")),
+        (None, None),
+        "the host's address is used"
+    );
+
     let directory = std::env::temp_dir().join(format!("signalbox-probe-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (right, wrong) = (directory.join("right.pem"), directory.join("wrong.pem"));
