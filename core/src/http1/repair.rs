@@ -1,5 +1,5 @@
 //! Repair of an answer's head that breaks rules which other balancers do not mind, for hosts whose operator asks for it:
-//! lines that end in LF alone, folded lines, a length beside chunks, the same length twice.
+//! lines that end in LF alone, folded lines, a length beside chunks, the same length twice, `chunked` twice.
 //!
 //! Never of a request: one that its sender and the host read differently can be used to smuggle another. The repaired
 //! head is parsed as strictly as any other.
@@ -42,11 +42,19 @@ fn unfolded(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     }
 }
 
-/// Removes lengths beside a Transfer-Encoding (RFC 9112, section 6.3), and all but one that say the same.
+/// Removes lengths beside a Transfer-Encoding (RFC 9112, section 6.3), and all but one that say the same. Lines that
+/// say `chunked` and nothing else are reduced to the first.
 fn repair_length(lines: &mut Vec<Vec<u8>>) {
     const LENGTH: &str = "content-length";
-    if lines.iter().any(|line| value(line, "transfer-encoding").is_some()) {
-        lines.retain(|line| value(line, LENGTH).is_none());
+    const ENCODING: &str = "transfer-encoding";
+    if lines.iter().any(|line| value(line, ENCODING).is_some()) {
+        let mut has_chunks = false;
+        lines.retain(|line| {
+            let coding = value(line, ENCODING).map(<[u8]>::trim_ascii);
+            let is_chunked = coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+            let is_repeated = is_chunked && std::mem::replace(&mut has_chunks, true);
+            !is_repeated && value(line, LENGTH).is_none()
+        });
         return;
     }
     let all = lines.iter().filter_map(|line| value(line, LENGTH));
@@ -108,6 +116,10 @@ mod tests {
                 chunked,
             ),
             (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\ntransfer-encoding:Chunked \r\n\r\nbody",
+                chunked,
+            ),
+            (
                 "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length:4\r\n\r\nbody",
                 known,
             ),
@@ -139,6 +151,8 @@ mod tests {
             "HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\nbody",
             "HTTP/1.0 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\nbody",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 4\r\n\r\nbody",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\nbody",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\nbody",
             "\r\nbody",
         ] {
             assert!(kind(&repaired(text)).is_err(), "{text:?}");

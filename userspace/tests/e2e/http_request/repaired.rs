@@ -3,7 +3,7 @@
 use super::scene::{Client, ROUTE, WebHost, body_of, field};
 use crate::lab::{Lab, Signalbox, config, lab_test};
 
-const KINDS: [&str; 4] = ["both", "twice", "folded", "lf"];
+const KINDS: [&str; 5] = ["both", "twice", "chunked", "folded", "lf"];
 
 /// Answers with the body `hello` that break a rule.
 pub(super) fn unsafe_answer(path: &str) -> Option<&'static str> {
@@ -12,6 +12,9 @@ pub(super) fn unsafe_answer(path: &str) -> Option<&'static str> {
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
         }
         "/unsafe/twice" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+        "/unsafe/chunked" => {
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        }
         "/unsafe/folded" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Long: one\r\n\ttwo\r\n\r\nhello",
         "/unsafe/lf" => "HTTP/1.1 103 Early Hints\nLink: </a.css>\n\nHTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
         "/unsafe/padded" => {
@@ -52,7 +55,8 @@ fn answers_are_repaired_where_that_is_wanted() {
             field(&answer.head, "content-length"),
             field(&answer.head, "transfer-encoding"),
         );
-        let expected = if kind == "both" {
+        let is_chunked = matches!(kind, "both" | "chunked");
+        let expected = if is_chunked {
             (None, Some("chunked"))
         } else {
             (Some("5"), None)
@@ -60,7 +64,7 @@ fn answers_are_repaired_where_that_is_wanted() {
         assert_eq!((length, chunks), expected, "{kind}");
         assert_eq!(
             answer.head.to_ascii_lowercase().matches("content-length").count(),
-            usize::from(kind != "both")
+            usize::from(!is_chunked)
         );
         if kind == "folded" {
             assert_eq!(field(&answer.head, "x-long"), Some("one two"));
