@@ -58,13 +58,14 @@ impl StickyCookie {
         &self.name
     }
 
-    /// Value that a request brings: the first one of the name, without quotes around it.
-    #[must_use]
-    pub fn value<'b>(&self, fields: &FieldSection, buffer: &'b [u8]) -> Option<&'b [u8]> {
-        let mut pairs = fields.values(buffer, "cookie").flat_map(pairs);
-        let value = pairs.find_map(|pair| self.value_of(pair))?;
-        let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-        Some(quoted.unwrap_or(value))
+    /// Values that a request brings, without quotes around them. Browsers send cookies of the name that they have for
+    /// other paths or domains, too (RFC 6265, section 5.4).
+    pub fn values<'b>(&self, fields: &FieldSection, buffer: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
+        let pairs = fields.values(buffer, "cookie").flat_map(pairs);
+        pairs.filter_map(|pair| self.value_of(pair)).map(|value| {
+            let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+            quoted.unwrap_or(value)
+        })
     }
 
     /// Change that hides the cookie from the host; `None` if the request has none of the name.
@@ -140,24 +141,26 @@ mod tests {
         }
     }
 
-    fn value(cookies: &[&str]) -> Option<String> {
-        let read = |fields: &FieldSection, buffer: &[u8]| sb().value(fields, buffer).map(<[u8]>::to_vec);
-        of(cookies, read).map(|value| String::from_utf8(value).unwrap())
+    fn values(cookies: &[&str]) -> Vec<String> {
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+        of(cookies, |fields, buffer| {
+            sb().values(fields, buffer).map(text).collect()
+        })
     }
 
     #[test]
-    fn the_value_is_found_among_others() {
+    fn the_values_are_found_among_others() {
         for (cookies, expected) in [
-            (&["a=1; sb=x7; c=2"][..], Some("x7")),
-            (&["a=1", "sb=x7"], Some("x7")),
-            (&["sb=\"x7\""], Some("x7")),
-            (&["sb=x=7;sb=y"], Some("x=7")),
-            (&["sb="], Some("")),
-            (&[" sb = x7 "], Some("x7")),
-            (&["sbx=1; xsb=2; SB=3; a=sb=4; sb"], None),
-            (&[], None),
+            (&["a=1; sb=x7; c=2"][..], &["x7"][..]),
+            (&["a=1", "sb=x7", "sb=\"y\""], &["x7", "y"]),
+            (&["sb=\"x7\""], &["x7"]),
+            (&["sb=x=7;sb=y"], &["x=7", "y"]),
+            (&["sb="], &[""]),
+            (&[" sb = x7 "], &["x7"]),
+            (&["sbx=1; xsb=2; SB=3; a=sb=4; sb"], &[]),
+            (&[], &[]),
         ] {
-            assert_eq!(value(cookies).as_deref(), expected, "{cookies:?}");
+            assert_eq!(values(cookies), expected, "{cookies:?}");
         }
     }
 
@@ -186,7 +189,7 @@ mod tests {
             let expected = text(&format!("JSESSION-1_a=x; {rest}"));
             assert_eq!(plain.set("x", path, is_secure), expected, "{path}");
         }
-        assert_eq!(value(&["sb=x7"]).as_deref(), Some("x7"));
+        assert_eq!(values(&["sb=x7"]), ["x7"]);
         for bad in ["a b", "a;b", "a,b", "a\"", "a\r\n", "\u{fc}"] {
             assert_eq!(set(&sb(), bad), None, "{bad:?}");
         }

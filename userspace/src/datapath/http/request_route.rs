@@ -107,11 +107,14 @@ impl<'a> RequestRoute<'a> {
         }
     }
 
-    /// Cluster and host named by the client's cookie, if they can take the request.
+    /// Cluster and host named by the client's cookie, if they can take the request: the first such cookie counts.
     pub(super) fn stickiness(self, request: &Request, snapshot: &Snapshot, protocol: Protocol) -> Option<Stickiness> {
         let affinity = self.policy.affinity.as_ref()?;
-        let value = affinity.cookie.value(&request.head.fields, &request.bytes)?;
-        snapshot.view.stickiness(value, affinity.scope, self.clusters, protocol)
+        let mut values = affinity.cookie.values(&request.head.fields, &request.bytes);
+        values.find_map(|value| {
+            let view = &snapshot.view;
+            view.stickiness(value, affinity.scope, self.clusters, protocol)
+        })
     }
 
     /// Changes of the request's fields.
@@ -143,8 +146,8 @@ impl<'a> RequestRoute<'a> {
         };
         let host = (affinity.scope == AffinityScope::Host).then_some(&*lease.host.name);
         let value = cookie_value(&lease.cluster.name, host);
-        let brought = affinity.cookie.value(&request.head.fields, &request.bytes);
-        if brought == Some(value.as_bytes()) {
+        let mut brought = affinity.cookie.values(&request.head.fields, &request.bytes);
+        if brought.any(|brought| brought == value.as_bytes()) {
             return Vec::new();
         }
         let cookie = affinity.cookie.set(&value, self.path, is_tls);

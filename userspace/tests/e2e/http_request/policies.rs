@@ -66,6 +66,11 @@ fn a_cookie_keeps_a_client_at_its_cluster_through_a_migration() {
     for head in hosts.iter().flat_map(WebHost::take) {
         assert_eq!(field(&head, "cookie"), Some("own=1"), "the host sees its own cookies");
     }
+    let older_first = format!("sb=junk; {east}");
+    for _ in 0..4 {
+        let answer = ask(&mut client, Some(&older_first), "/");
+        assert_eq!((&*host(&answer), cookie(&answer)), ("east-1", None));
+    }
     // Weight 0: existing clients stay, no new one comes.
     sb.reload(&text(0));
     assert_eq!(host(&ask(&mut client, Some(&east), "/")), "east-1");
