@@ -12,7 +12,7 @@ use signalbox_core::discovery::ClusterDiscovery;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::Host;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backoff::Backoff;
 use crate::{DiscoveryUpdate, SourceStatus};
@@ -59,18 +59,19 @@ async fn follow(
     let longest_retry = name.interval.clamp(MIN_INTERVAL, MAX_RETRY_INTERVAL);
     let mut backoff = Backoff::new(MIN_INTERVAL, longest_retry, name.hostname.as_str());
     let mut is_failing = false;
+    let publish = |addresses: &Addresses| {
+        let update = DiscoveryUpdate {
+            source: status.name.clone(),
+            cluster: name.cluster.clone(),
+            discovery: Some(Arc::new(discovery(addresses))),
+            done: None,
+        };
+        out.send(update).is_ok()
+    };
     loop {
-        let (ttl, error) = resolve(&name.hostname, &mut addresses).await;
-        if addresses.iter().any(|of_kind| !of_kind.is_empty()) {
-            let update = DiscoveryUpdate {
-                source: status.name.clone(),
-                cluster: name.cluster.clone(),
-                discovery: Some(Arc::new(discovery(&addresses))),
-                done: None,
-            };
-            if out.send(update).is_err() {
-                return;
-            }
+        let (ttl, error) = resolve(&name.hostname, &mut addresses, &publish).await;
+        if addresses.iter().any(|of_kind| !of_kind.is_empty()) && !publish(&addresses) {
+            return;
         }
         let (cluster, hostname) = (name.cluster.as_str(), name.hostname.as_str());
         let pause = if let Some(error) = error {
@@ -98,29 +99,42 @@ async fn follow(
     }
 }
 
-/// Resolves a hostname; an answer without any address changes nothing. Returns how long the answer holds, and why it is
-/// not whole.
-async fn resolve(hostname: &Hostname, addresses: &mut Addresses) -> (Option<Duration>, Option<String>) {
-    let (v4, v6) = tokio::join!(ask::ask(hostname, KINDS[0]), ask::ask(hostname, KINDS[1]));
-    let (mut ttl, mut error) = (None, None);
-    let mut found = addresses.clone();
-    for (kept, outcome) in found.iter_mut().zip([v4, v6]) {
+/// Resolves a hostname, and publishes addresses of a kind that have changed before those of the other kind are there; an
+/// answer without any address changes nothing. Returns how long the answer holds, and why it is not whole.
+async fn resolve(
+    hostname: &Hostname,
+    addresses: &mut Addresses,
+    publish: impl Fn(&Addresses) -> bool,
+) -> (Option<Duration>, Option<String>) {
+    let mut asked = JoinSet::new();
+    for (at, kind) in KINDS.into_iter().enumerate() {
+        let hostname = hostname.clone();
+        asked.spawn(async move { (at, ask::ask(&hostname, kind).await) });
+    }
+    let (mut ttl, mut error, mut gone) = (None, None, [false; KINDS.len()]);
+    while let Some(Ok((at, outcome))) = asked.join_next().await {
         match outcome {
             Ok(mut answer) => {
                 // Servers rotate the order of the addresses.
                 answer.addresses.sort_unstable();
                 answer.addresses.dedup();
                 answer.addresses.truncate(MAX_ADDRESSES);
-                *kept = answer.addresses;
                 ttl = ttl.into_iter().chain(answer.ttl).min();
+                gone[at] = answer.addresses.is_empty();
+                if !gone[at] && addresses[at] != answer.addresses {
+                    addresses[at] = answer.addresses;
+                    publish(addresses);
+                }
             }
             Err(why) => error = error.or(Some(why)),
         }
     }
-    if found.iter().all(Vec::is_empty) {
+    if addresses.iter().zip(gone).all(|(kept, gone)| gone || kept.is_empty()) {
         return (ttl, error.or_else(|| Some("the name has no address".to_owned())));
     }
-    *addresses = found;
+    for (kept, _) in addresses.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
+        kept.clear();
+    }
     (ttl, error)
 }
 

@@ -49,21 +49,28 @@ pub(crate) fn echo(stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A UDP server that answers with its name and the question.
+/// A UDP server.
 pub(crate) struct Answerer {
     _worker: Worker,
 }
 
 impl Answerer {
+    /// Answers with its name and the question.
     pub(crate) fn start(ns: &Ns, at: &str, name: &str) -> Self {
+        let name = name.to_owned();
+        Self::with(ns, at, move |question| Some([name.as_bytes(), b":", question].concat()))
+    }
+
+    /// Gives the answers of a function, where that has one.
+    pub(crate) fn with(ns: &Ns, at: &str, answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let socket = ns.run(|| UdpSocket::bind(at).unwrap());
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let name = name.to_owned();
         let worker = Worker::start(move |stop| {
             let mut buffer = vec![0; 65_536];
             while !stop.load(Ordering::Relaxed) {
-                if let Ok((n, from)) = socket.recv_from(&mut buffer) {
-                    let answer = [name.as_bytes(), b":", &buffer[..n]].concat();
+                let heard = socket.recv_from(&mut buffer).ok();
+                let answer = heard.and_then(|(n, from)| Some((answer(&buffer[..n])?, from)));
+                if let Some((answer, from)) = answer {
                     let _ = socket.send_to(&answer, from);
                 }
             }
