@@ -12,33 +12,29 @@ use super::leg::Leg;
 pub(super) fn fields(client: &Leg, fields: CertificateFields) -> Option<Rc<[FieldEdit]>> {
     let Leg::Tls(stream) = client else { return None };
     let shown = ShownCertificate::read(stream.peer_certificate()?)?;
-    let set = |name, value: String| FieldEdit::Set(FieldName::constant(name), value.into_bytes());
     match fields {
         CertificateFields::Off => None,
-        // A byte sequence of structured fields (RFC 9440, section 2.1).
-        CertificateFields::ClientCert => Some([set("Client-Cert", format!(":{}:", shown.base64))].into()),
-        CertificateFields::XSsl => Some(as_router(&shown).into()),
+        CertificateFields::ClientCert => {
+            // A byte sequence of structured fields (RFC 9440, section 2.1).
+            let value = format!(":{}:", shown.base64).into_bytes();
+            Some([FieldEdit::Set(FieldName::constant("Client-Cert"), value)].into())
+        }
+        CertificateFields::XSsl => Some(as_router(shown).into()),
     }
 }
 
-/// Fields in the format of OpenShift's router.
-fn as_router(shown: &ShownCertificate) -> Vec<FieldEdit> {
-    let set = |name, value: String| FieldEdit::Set(FieldName::constant(name), value.into_bytes());
+/// Fields that OpenShift's router has. Its `%{+Q}` adds no quotes: HAProxy ignores that where it sets fields.
+fn as_router(shown: ShownCertificate) -> Vec<FieldEdit> {
+    let set = |name, value| FieldEdit::Set(FieldName::constant(name), value);
     vec![
-        set("X-SSL", "1".to_owned()),
-        set("X-SSL-Client-Verify", "0".to_owned()),
-        set("X-SSL-Client-SHA1", quoted(&shown.sha1)),
-        set("X-SSL-Client-DN", quoted(&shown.subject)),
-        set("X-SSL-Client-CN", quoted(&shown.common_name)),
-        set("X-SSL-Issuer", quoted(&shown.issuer)),
-        set("X-SSL-Client-NotBefore", quoted(&shown.not_before)),
-        set("X-SSL-Client-NotAfter", quoted(&shown.not_after)),
-        set("X-SSL-Client-DER", quoted(&shown.base64)),
+        set("X-SSL", b"1".to_vec()),
+        set("X-SSL-Client-Verify", b"0".to_vec()),
+        set("X-SSL-Client-SHA1", shown.sha1.into()),
+        set("X-SSL-Client-DN", shown.subject),
+        set("X-SSL-Client-CN", shown.common_name),
+        set("X-SSL-Issuer", shown.issuer),
+        set("X-SSL-Client-NotBefore", shown.not_before.into()),
+        set("X-SSL-Client-NotAfter", shown.not_after.into()),
+        set("X-SSL-Client-DER", shown.base64.into()),
     ]
-}
-
-/// Quoted text, in the router's format.
-fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{escaped}\"")
 }

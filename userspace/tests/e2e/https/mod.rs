@@ -18,6 +18,7 @@ mod passthrough;
 mod plain;
 mod reencrypt;
 mod replaced;
+mod router_fields;
 pub(crate) mod scene;
 mod suites;
 mod tickets;

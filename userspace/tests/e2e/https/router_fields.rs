@@ -33,6 +33,8 @@ fn client(lab: &Lab, name: &str, subject: &[(DnType, &str)]) -> PathBuf {
     for (kind, value) in subject {
         params.distinguished_name.push(kind.clone(), *value);
     }
+    // HAProxy knows years of this century alone.
+    (params.not_before, params.not_after) = (rcgen::date_time_ymd(2026, 1, 2), rcgen::date_time_ymd(2059, 1, 2));
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap().pem();
     let file = lab.dir().join(format!("{name}.pem"));
