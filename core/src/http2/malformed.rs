@@ -1,5 +1,5 @@
 //! Malformed fields of HTTP/2 messages: each ends its stream (RFC 9113, section 8.1.1), where the crate h2 would end
-//! the connection, and with it other clients' streams.
+//! the connection, and with it other clients' streams. Malformed paths are answered with 400.
 
 mod block;
 mod huffman;

@@ -14,8 +14,9 @@ const STATIC_NAMES: [u8; 61] = [
 ];
 
 /// Returns the block with each malformed field replaced by one that ends its stream but no other (RFC 9113, section
-/// 8.1.1). The new field has the same size in the table of fields, so both sides keep the same table. `None` if all
-/// fields are well-formed, or if the block cannot be read, which ends the connection.
+/// 8.1.1), or of a path, by one that is answered with 400. The new field has the same size in the table of fields, so
+/// both sides keep the same table. `None` if all fields are well-formed, or if the block cannot be read, which ends the
+/// connection.
 pub(super) fn replace_malformed(block: &[u8], scratch: &mut Scratch) -> Option<Vec<u8>> {
     let mut replaced: Option<Vec<u8>> = None;
     let (mut at, mut copied) = (0, 0);
@@ -92,11 +93,26 @@ fn string(block: &[u8], at: &mut usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+const fn is_path(index: usize, name: &[u8]) -> bool {
+    matches!((index, name), (4 | 5, _) | (0, b":path"))
+}
+
+/// Whether the crate h2 takes a path. It resets streams with other paths, without a word to us.
+fn is_target(text: &[u8]) -> bool {
+    let query_at = text.iter().position(|&b| b == b'?').unwrap_or(text.len());
+    let (path, query) = text.split_at(query_at);
+    let is_bad = |b: &u8| b.is_ascii_control() || matches!(b, b' ' | b'<' | b'>');
+    let has_form = text == b"*" || text.starts_with(b"/");
+    let has_bad = text.iter().any(is_bad) || path.contains(&b'`') || query.contains(&b'"');
+    has_form && !has_bad && std::str::from_utf8(text).is_ok()
+}
+
 /// Whether a literal's name or value may not be in a message. `index`: that of the name, 0 where `name` is it.
 fn is_malformed(index: usize, name: &[u8], value: &[u8]) -> bool {
     let is_text = || std::str::from_utf8(value).is_ok();
     match (index, name) {
-        (1 | 4..=7, _) | (0, b":authority" | b":path" | b":scheme" | b":protocol") => !is_text(),
+        _ if is_path(index, name) => !is_target(value),
+        (1 | 6 | 7, _) | (0, b":authority" | b":scheme" | b":protocol") => !is_text(),
         (2 | 3, _) | (0, b":method") => !is_token(value),
         (8..=14, _) | (0, b":status") => !matches!(value, [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9']),
         (0, name) if name.is_empty() || !name.iter().all(|&b| is_tchar(b) && !b.is_ascii_uppercase()) => true,
@@ -106,8 +122,13 @@ fn is_malformed(index: usize, name: &[u8], value: &[u8]) -> bool {
 
 /// Writes `te: xxx`, which no message may have, as long as the malformed field. Where the length of the name is not
 /// known, because an earlier field had it, the value alone changes, and a second field, for this block alone, says that
-/// the message is malformed.
+/// the message is malformed. A path becomes one that h2 takes, and that no request may have.
 fn push_substitute(out: &mut Vec<u8>, head: &[u8], index: usize, scratch: &Scratch) -> Option<()> {
+    if is_path(index, &scratch.name) {
+        out.extend_from_slice(head);
+        push_string(out, &vec![b'?'; scratch.value.len()]);
+        return Some(());
+    }
     let name = match index {
         0 => Some(scratch.name.len()),
         _ => STATIC_NAMES.get(index - 1).map(|&length| usize::from(length)),
@@ -199,7 +220,7 @@ mod tests {
             (b":unknown", b"v"),
             (b":status", b"2x0"),
             (b":method", b"G T"),
-            (b":path", b"/\xff"),
+            (b":authority", b"a\xff"),
         ] {
             for kind in [0x40, 0x00, 0x10] {
                 let block = literal(kind, name, value);
@@ -213,6 +234,23 @@ mod tests {
                 assert_eq!(te.len() + filler.len(), name.len() + value.len());
                 assert_eq!(replaced[0] & 0x40, kind & 0x40);
             }
+        }
+    }
+
+    #[test]
+    fn paths_that_h2_would_not_take_become_one_that_is_refused() {
+        let named = |path: &[u8]| [&[0x44, path.len() as u8][..], path].concat();
+        let paths: [&[u8]; 11] = [
+            b"/\xff", b"/a<b", b"/a>b", b"/`", b"/a?\"", b"/a b", b"/\n", b"/?\x7f", b"a", b"?", b"*a",
+        ];
+        for path in paths {
+            for block in [named(path), literal(0x40, b":path", path)] {
+                let fields = read(&mut loona_hpack::Decoder::new(), &replace(&block).unwrap());
+                assert_eq!(fields, [(b":path".to_vec(), vec![b'?'; path.len()])]);
+            }
+        }
+        for path in ["*", "/", "/\"|^{}\\", "/?`|^{}\\?", "/\u{e4}?\u{e4}"] {
+            assert_eq!(replace(&named(path.as_bytes())), None, "{path}");
         }
     }
 

@@ -73,6 +73,54 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
 }
 
 #[lab_test]
+fn every_path_is_answered() {
+    let lab = Lab::new();
+    let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
+        if frame.flags & END_STREAM != 0 {
+            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
+        }
+    });
+    let sb = start(&lab, "");
+    let mut client = FramePeer::connect(&lab, HTTP, 65_535);
+    let mut stream = 1;
+    let mut refused = Vec::new();
+    for byte in (b' '..=0x7f).chain([0, b'\n', 0xff]) {
+        for start in ["/a", "/a?b="] {
+            let path = [start.as_bytes(), &[byte], b"c"].concat();
+            let named = [b"\x82\x86\x44", &[path.len() as u8][..], &path, b"\x41\x06a.test"].concat();
+            // The second time, the path is an entry of the table.
+            for block in [&named[..], b"\x82\x86\xbf\xbe"] {
+                client.send(HEADERS, END_HEADERS | END_STREAM, stream, block);
+                let answer = client.next(SOON).unwrap();
+                assert_eq!((answer.kind, answer.stream), (HEADERS, stream), "{path:?}: {answer:?}");
+                // Statuses 200 and 400 of the static table.
+                if answer.payload[0] != 0x88 {
+                    assert_eq!(answer.payload[0], 0x8c, "{path:?}");
+                    refused.push(path.clone());
+                    assert_eq!(client.next(SOON).unwrap().kind, DATA);
+                }
+                stream += 2;
+            }
+        }
+    }
+    let in_path = [b' ', b'<', b'>', b'`', 0x7f, 0, b'\n', 0xff].map(|byte| [b"/a", &[byte][..], b"c"].concat());
+    let in_query = [b' ', b'"', b'<', b'>', 0x7f, 0, b'\n', 0xff].map(|byte| [b"/a?b=", &[byte][..], b"c"].concat());
+    let mut expected: Vec<_> = [in_path, in_query].concat();
+    expected.extend_from_within(..);
+    expected.sort_unstable();
+    refused.sort_unstable();
+    assert_eq!(refused, expected);
+    let counted = malformed(
+        &sb,
+        "signalbox_request_refused_total{listener=\"http\",reason=\"target_form\"}",
+    );
+    assert_eq!(counted, expected.len() as u64);
+    // Paths by an index are not counted here.
+    let counted = malformed(&sb, "signalbox_http2_malformed_total{listener=\"http\"}");
+    assert_eq!(counted, expected.len() as u64 / 2);
+}
+
+#[lab_test]
 fn a_malformed_answer_is_a_502_and_ends_no_other_stream() {
     let lab = Lab::new();
     let asked = AtomicUsize::new(0);
