@@ -176,7 +176,7 @@ fn explain_says_what_the_tables_lack_and_what_this_client_lacks() {
         return;
     };
     let _router = Router::start(&lab, "east-1");
-    let here = "{ name: here-1, address: 10.1.0.1, http: 80, https: 443 }".to_owned();
+    let here = "{ name: here-1, address: 10.1.0.1, http: 8080, https: 8443 }".to_owned();
     let clusters = config::cluster("east", &[], &["east-1"])
         + &config::cluster_of(
             "here",
