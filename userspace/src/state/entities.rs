@@ -37,7 +37,9 @@ pub struct HostState {
     pub draining: AtomicBool,
     /// True if the host is a listener of this balancer.
     pub is_own_listener: AtomicBool,
+    /// Health by which hosts are chosen, once that is in force.
     health: AtomicU8,
+    decided_health: AtomicU8,
     health_since_ms: AtomicU64,
     pub last_check: Mutex<Option<LastCheck>>,
     /// Reason why the last TLS handshake of the datapath with the host failed.
@@ -95,6 +97,7 @@ impl HostState {
             draining: AtomicBool::new(false),
             is_own_listener: AtomicBool::new(false),
             health: AtomicU8::new(0),
+            decided_health: AtomicU8::new(0),
             health_since_ms: AtomicU64::new(unix_ms()),
             last_check: Mutex::new(None),
             tls_fault: Mutex::new(None),
@@ -116,17 +119,41 @@ impl HostState {
 
     #[must_use]
     pub fn health(&self) -> (Health, u64) {
-        let health = match self.health.load(Relaxed) {
-            0 => Health::Unknown,
-            1 => Health::Healthy,
-            _ => Health::Unhealthy,
-        };
-        (health, self.health_since_ms.load(Relaxed))
+        (health_of(&self.health), self.health_since_ms.load(Relaxed))
     }
 
+    /// Health that the next snapshot goes by.
+    #[must_use]
+    pub fn decided_health(&self) -> Health {
+        health_of(&self.decided_health)
+    }
+
+    /// Decides the health of the next snapshot.
+    pub fn decide_health(&self, health: Health) {
+        self.decided_health.store(health as u8, Relaxed);
+    }
+
+    /// Notes that the decided health is in force.
+    pub fn put_health_in_force(&self) {
+        let decided = self.decided_health.load(Relaxed);
+        if self.health.load(Relaxed) != decided {
+            self.health_since_ms.store(unix_ms(), Relaxed);
+            self.health.store(decided, Relaxed);
+        }
+    }
+
+    /// Decides a health, and puts it in force.
     pub fn set_health(&self, health: Health) {
-        self.health_since_ms.store(unix_ms(), Relaxed);
-        self.health.store(health as u8, Relaxed);
+        self.decide_health(health);
+        self.put_health_in_force();
+    }
+}
+
+fn health_of(number: &AtomicU8) -> Health {
+    match number.load(Relaxed) {
+        0 => Health::Unknown,
+        1 => Health::Healthy,
+        _ => Health::Unhealthy,
     }
 }
 

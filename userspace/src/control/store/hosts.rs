@@ -70,7 +70,7 @@ impl Store {
         let Some(health) = entry.hysteresis.observe(ok, entry.check.rise, entry.check.fall) else {
             return;
         };
-        host.set_health(health);
+        host.decide_health(health);
         self.needs_publish = true;
         let healthy = health != Health::Unhealthy;
         let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });

@@ -99,11 +99,18 @@ impl Store {
             idle_timeouts: IdleTimeouts::new(&self.model),
             floating: FloatingSources::new(self.model.ha.as_ref()),
         };
-        self.shared.snapshot.store(Arc::new(snapshot));
+        let snapshot = Arc::new(snapshot);
+        self.shared.snapshot.store(Arc::clone(&snapshot));
         if let Some(follow) = self.shared.snapshot_follower.get() {
             // It waits for a thread. Meanwhile other results of checks may come, which are published together.
             tokio::task::block_in_place(follow);
         }
+        // Not earlier: a host that is shown as unhealthy gets no connections, from the kernel neither.
+        snapshot
+            .hosts
+            .iter()
+            .flatten()
+            .for_each(|host| host.put_health_in_force());
         self.services.changed();
     }
 }
@@ -123,7 +130,7 @@ pub(super) fn eligibility(
             rotated_out: false,
         },
         |state| Eligibility {
-            usable: state.health().0.usable() && !state.is_own_listener.load(Relaxed),
+            usable: state.decided_health().usable() && !state.is_own_listener.load(Relaxed),
             ejected: state.ejected.load(Relaxed),
             rotated_out: rotation.is_out(&state.cluster, &state.name, state.address),
         },
