@@ -140,3 +140,9 @@ pub fn ipv4_mapped(addr: IpAddr) -> [u8; 16] {
         IpAddr::V6(v6) => v6.octets(),
     }
 }
+
+/// Returns the word of a value in a list of all values.
+fn word_of<T: PartialEq>(all: &[(&'static str, T)], value: &T) -> &'static str {
+    let found = all.iter().find(|(_, one)| one == value);
+    found.map_or("", |(word, _)| word)
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kubernetes::KubernetesSource;
 use super::tls::BackendTls;
-use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, NamedHost, Protocol, SubsetSize};
+use super::{ClusterRole, Ejection, HealthCheck, HealthPage, JoinPolicy, NamedHost, Protocol, SubsetSize, word_of};
 
 /// Cluster: the router hosts that serve the same applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -155,9 +155,6 @@ impl Balance {
     /// Name of the algorithm in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, one)| *one == self)
-            .map_or("", |(name, _)| name)
+        word_of(&Self::ALL, &self)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::{ClusterWithBackup, Host};
+use super::{ClusterWithBackup, Host, word_of};
 
 /// Service: addresses and ports whose packets go to the hosts of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -170,10 +170,7 @@ impl Mode {
     /// Name of the mode in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, one)| *one == self)
-            .map_or("", |(name, _)| name)
+        word_of(&Self::ALL, &self)
     }
 }
 
@@ -194,10 +191,7 @@ impl Affinity {
     /// Name of the affinity in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, one)| *one == self)
-            .map_or("", |(name, _)| name)
+        word_of(&Self::ALL, &self)
     }
 }
 
