@@ -229,7 +229,7 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(next(false), MS * 3000);
         }
-        // It is back after two successes, and goes down again.
+        // The host is back after two successes, and goes down again.
         for (ok, after) in [(true, 3000), (true, 3000), (false, 200), (true, 400), (true, 3000)] {
             assert_eq!(next(ok), MS * after);
         }

@@ -102,7 +102,7 @@ impl Store {
         let snapshot = Arc::new(snapshot);
         self.shared.snapshot.store(Arc::clone(&snapshot));
         if let Some(follow) = self.shared.snapshot_follower.get() {
-            // It waits for a thread. Meanwhile other results of checks may come, which are published together.
+            // The follower waits for a thread. Meanwhile more results of checks may come, which are published together.
             tokio::task::block_in_place(follow);
         }
         // Not earlier: a host that is shown as unhealthy gets no connections, from the kernel neither.

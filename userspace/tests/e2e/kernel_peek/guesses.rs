@@ -115,7 +115,7 @@ fn a_syn_of_an_ipv4_mapped_source_is_left_to_the_kernel() {
         };
         syn.send_with_header(&lab.client, &MSS_AND_SACK);
     }
-    // They arrive in this order.
+    // Both SYNs arrive in this order.
     assert!(
         eventually(SOON, || exits(&sb, "syn_answered") >= 1),
         "{}",
