@@ -78,7 +78,7 @@ fn print_status(show: &super::ShowArgs) -> anyhow::Result<ExitCode> {
         println!("  to skip it: `signalbox events skip`");
     }
     for letter in &state.dead_letters {
-        println!("set aside: {}", letter.reason);
+        println!("dead letter: {}", letter.reason);
     }
     Ok(ExitCode::SUCCESS)
 }
