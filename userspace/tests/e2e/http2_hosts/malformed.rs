@@ -28,6 +28,15 @@ fn expect_reset(client: &mut FramePeer, stream: u32) {
     assert!(is_reset, "{stream}: {frame:?}");
 }
 
+/// Starts a host that answers each whole request.
+fn answering(lab: &Lab) -> FrameHost {
+    FrameHost::start(lab, 65_535, |host, frame, _| {
+        if frame.flags & END_STREAM != 0 {
+            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
+        }
+    })
+}
+
 fn malformed(sb: &Signalbox, metric: &str) -> u64 {
     sb.metric(metric) as u64
 }
@@ -35,11 +44,7 @@ fn malformed(sb: &Signalbox, metric: &str) -> u64 {
 #[lab_test]
 fn a_malformed_field_of_a_client_ends_its_stream_alone() {
     let lab = Lab::new();
-    let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
-        if frame.flags & END_STREAM != 0 {
-            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
-        }
-    });
+    let _east = answering(&lab);
     let sb = start(&lab, "");
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     client.post(1);
@@ -75,11 +80,7 @@ fn a_malformed_field_of_a_client_ends_its_stream_alone() {
 #[lab_test]
 fn every_path_is_answered() {
     let lab = Lab::new();
-    let _east = FrameHost::start(&lab, 65_535, |host, frame, _| {
-        if frame.flags & END_STREAM != 0 {
-            host.send(HEADERS, END_HEADERS | END_STREAM, frame.stream, OK);
-        }
-    });
+    let _east = answering(&lab);
     let sb = start(&lab, "");
     let mut client = FramePeer::connect(&lab, HTTP, 65_535);
     let mut stream = 1;
