@@ -393,7 +393,7 @@ impl EndedRing {
     }
 }
 
-/// Time that a host took to accept a flow, from units of 1024 ns; `None` for 0: it has not, or another program knows.
+/// Time that a host took to accept a flow, from units of 1024 ns; `None` for 0: the time is not known.
 pub(crate) fn accepted_after_of(units: u32) -> Option<Duration> {
     (units != 0).then(|| Duration::from_nanos(u64::from(units) << 10))
 }

@@ -105,7 +105,7 @@ impl Store {
             // The follower waits for a thread. Meanwhile more results of checks may come, which are published together.
             tokio::task::block_in_place(follow);
         }
-        // Not earlier: a host that is shown as unhealthy gets no connections, from the kernel neither.
+        // Health is shown only now, when the kernel goes by it too: an unhealthy host gets no connections.
         snapshot
             .hosts
             .iter()
