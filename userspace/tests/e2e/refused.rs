@@ -123,7 +123,7 @@ fn the_drivers_program_takes_nothing_along() {
             sb.get("/readyz?verbose")
         );
         assert!(
-            eventually(SOON, || is_greeted(&lab, GOOD, DB)),
+            eventually(SOON, || is_served(&lab, GOOD, DB)),
             "{hook}: {}",
             sb.proc.log()
         );
@@ -178,7 +178,7 @@ fn another_configuration_gets_the_part_of_the_programs_that_it_needs() {
         );
         sb.reload(&shielded);
         assert!(
-            eventually(SOON, || !is_greeted(&lab, BAD, WEB)) && ready(),
+            eventually(SOON, || !is_served(&lab, BAD, WEB)) && ready(),
             "{}",
             sb.proc.log()
         );

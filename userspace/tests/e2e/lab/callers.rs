@@ -58,7 +58,8 @@ pub(crate) fn is_answered(lab: &Lab, from: &str, to: &str) -> bool {
     ask(&socket, b"who?").is_some()
 }
 
-/// Whether a call reaches a server in the end: a connection may also be closed again before it has been served.
+/// Whether a call reaches a server in the end. For waiting: the change that is waited for may cut or close the
+/// connection before it is served.
 pub(crate) fn is_served(lab: &Lab, from: &str, to: &str) -> bool {
     let mut byte = [0];
     call(lab, from, to).is_ok_and(|mut stream| stream.read_exact(&mut byte).is_ok())

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::scene::{BAD, BAD_NETS, DB, GOOD, NODE, Scene, WEB, body};
 use super::verdicts::decided;
-use crate::lab::callers::is_greeted;
+use crate::lab::callers::{is_greeted, is_served};
 use crate::lab::services::greeter;
 use crate::lab::signalbox::find;
 use crate::lab::{Lab, SOON, eventually, lab_test};
@@ -35,7 +35,7 @@ fn a_denied_client_gets_no_answer_and_all_else_is_untouched() {
             .as_array()
             .is_some_and(|drops| !drops.is_empty())
     };
-    assert!(eventually(SOON, || !is_greeted(lab, BAD[0], DB[0]) && is_told()));
+    assert!(eventually(SOON, || !is_served(lab, BAD[0], DB[0]) && is_told()));
     assert_eq!(scene.served(GOOD), ALL);
     assert_eq!(scene.served(BAD), NOBODY);
     for (from, to) in BAD.into_iter().zip(NODE) {
@@ -117,7 +117,7 @@ fn a_list_in_a_file_is_read_again_when_it_changes_and_a_broken_one_is_not_believ
     scene.wait_served(BAD, NOBODY);
     assert_eq!(scene.served(GOOD), ALL);
     assert!(is_quiet(), "{}", troubles());
-    // The good lines still apply, and the bad one is reported.
+    // The last good content stays, and the bad line is reported.
     write(&deny, "10.1.0.2\nfd00:1::2\n10.1.0.300\n");
     assert!(eventually(SOON, || !is_quiet()));
     let told = troubles();

@@ -1,7 +1,7 @@
 //! Scene of all tests but those of floods: a listener and two services of both families in front of one host, and a
 //! server of the balancer's own node that no guard covers.
 
-use crate::lab::callers::{is_answered, is_greeted, second_v6};
+use crate::lab::callers::{is_answered, is_greeted, is_served, second_v6};
 use crate::lab::services::{Answerer, greeter};
 use crate::lab::{Lab, SOON, Server, Signalbox, eventually};
 
@@ -107,10 +107,11 @@ impl Scene {
 
     /// Waits until a client is served in this way.
     pub(crate) fn wait_served(&self, who: [&str; 2], by: &[&str]) {
-        // Families are asked one after the other, between which a change may take place.
+        // Families are asked one after the other, between which a change may take place. It may also cut a connection
+        // that is just being opened.
         let settled = || {
-            let first = is_greeted(&self.lab, who[0], WEB[0]) == by.contains(&"web");
-            let second = is_greeted(&self.lab, who[1], DB[1]) == by.contains(&"db");
+            let first = is_served(&self.lab, who[0], WEB[0]) == by.contains(&"web");
+            let second = is_served(&self.lab, who[1], DB[1]) == by.contains(&"db");
             first && second
         };
         let has_settled = eventually(SOON, settled);
