@@ -17,7 +17,7 @@ use rust_embed::RustEmbed;
 use super::problem::problem;
 use crate::control::Control;
 
-/// The files. A debug build reads them from the source tree, so that a change shows without a build.
+/// The files, embedded in debug builds too: tests install those on other machines.
 #[derive(RustEmbed)]
 #[folder = "ui/"]
 struct UiFiles;
