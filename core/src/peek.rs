@@ -5,6 +5,7 @@
 
 pub mod h2;
 pub mod http;
+pub mod obstacle;
 pub mod proxy;
 pub mod tls;
 

@@ -17,6 +17,7 @@ mod events;
 mod explain;
 mod export;
 mod exposed;
+mod fast_path;
 mod figures;
 mod ha;
 mod host_header;

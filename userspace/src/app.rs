@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, bail};
 use signalbox_core::model::Model;
+use signalbox_core::peek::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
@@ -28,7 +29,7 @@ use crate::control::store::persistent_state::PersistentState;
 use crate::control::takeover::{self, Predecessor};
 use crate::control::{Control, Facts, degraded, file_watch};
 use crate::datapath::cut::gc::FlowGc;
-use crate::datapath::kernel_peek::KernelPeek;
+use crate::datapath::kernel_peek::{self, KernelPeek};
 use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::{Kernel, peek};
 use crate::l4::Services;
@@ -136,12 +137,16 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         .cut
         .clone()
         .map(|(cut, registry)| FlowGc::new(cut, registry, Arc::clone(&shared), workers.clone(), reports));
+    let without_peek = parts.peek.as_ref().err().copied();
     let kernel_peek = match (parts.peek, &parts.cut) {
-        (Some(peek), Some((cut, registry))) => {
+        (Ok(peek), Some((cut, registry))) => {
             let (cut, registry) = (Arc::clone(cut), Arc::clone(registry));
             Some(KernelPeek::new(peek, cut, registry, Arc::clone(&shared)))
         }
-        _ => None,
+        _ => {
+            kernel_peek::follow_without_program(&shared, without_peek.unwrap_or(PeekObstacle::NotAvailable));
+            None
+        }
     };
     let services =
         Services::start(Arc::clone(&shared), predecessor.is_some()).context("starting the thread of services")?;
@@ -149,6 +154,7 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
         steering: if listener_set.is_steered() { "sk_lookup" } else { "bind" },
         workers: workers.len(),
         max_connections,
+        without_peek,
         sockmap: without_sockmap,
         degraded: parts.degraded,
     };

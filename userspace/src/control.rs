@@ -32,6 +32,7 @@ use serde::Serialize;
 use signalbox_api::flows::FlowView;
 use signalbox_core::merge::{ClusterWeights, TesterOverrides};
 use signalbox_core::model::shield::Prefixes;
+use signalbox_core::peek::obstacle::PeekObstacle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, ConfigError};
@@ -56,6 +57,8 @@ pub struct Facts {
     pub steering: &'static str,
     pub workers: usize,
     pub max_connections: u32,
+    /// Why the kernel peek's program is not loaded; `None` if it is.
+    pub without_peek: Option<PeekObstacle>,
     /// Reason why socket maps are unavailable.
     pub sockmap: Option<String>,
     /// Degraded features, each with the reason.

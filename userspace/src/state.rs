@@ -11,6 +11,7 @@ pub mod ha;
 pub mod handshake;
 mod initial;
 pub mod outcome;
+pub mod paths;
 pub mod request_stats;
 pub mod route_stats;
 pub mod series;
@@ -359,6 +360,8 @@ pub struct Totals {
     /// Sockets to hosts for streams, beyond the one that each client's connection is given.
     pub stream_sockets: Gauge,
     pub total: Counter,
+    /// Connections that the kernel peek has routed.
+    pub in_kernel: Counter,
     pub refused: Counter,
     /// Counter of times that accepting paused, by the limit that caused it.
     pub paused: LabelledCounters,

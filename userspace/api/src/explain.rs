@@ -149,9 +149,7 @@ pub struct DatapathExplanation {
     /// Label of the reason why a connection's last request is not cut either.
     pub last_request: Option<Label>,
     pub reason: String,
-    /// Absent for a listener with `peek: userspace`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel_peek: Option<KernelPeekExplanation>,
+    pub kernel_peek: KernelPeekExplanation,
 }
 
 /// Whether the kernel routes the connection.
@@ -161,9 +159,22 @@ pub struct KernelPeekExplanation {
     pub routed: bool,
     /// True if that holds only for some clients, and no client was named.
     pub depends_on_client: bool,
-    /// Label of the reason in `signalbox_kernel_peek_left_to_userspace`.
-    pub left_to_userspace: Option<Label>,
-    pub reason: Option<Label>,
+    /// All reasons why a worker routes it.
+    pub left_to_userspace: Vec<PathReason>,
+}
+
+/// A reason why a worker routes a connection, and not the kernel.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathReason {
+    /// Value of the label `reason` in `signalbox_connections_path_total`.
+    pub label: Label,
+    /// Item that causes it, such as `cluster v1`.
+    pub of: String,
+    pub reason: Label,
+    /// Advice for an operator. Absent if nothing should be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Label>,
 }
 
 /// Answer for an address and port.

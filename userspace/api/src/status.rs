@@ -25,6 +25,8 @@ pub struct StatusAnswer {
     pub degraded: Vec<DegradedFeature>,
     pub missing_features: Vec<MissingFeature>,
     pub connections: ConnectionCounts,
+    /// Connections and names that the kernel routes.
+    pub fast_path: FastPath,
     pub hosts: HostCounts,
     pub routes: usize,
     /// Absent if connections are not logged.
@@ -82,6 +84,30 @@ pub struct ConnectionCounts {
     pub total: u64,
     pub refused: u64,
     pub max: u32,
+}
+
+/// Connections of the last minute, and names, that the kernel routes without a socket.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FastPath {
+    pub connections: u64,
+    pub connections_in_kernel: u64,
+    pub names: usize,
+    pub names_in_kernel: usize,
+    /// Listeners and routes whose connections workers route.
+    pub left_to_workers: Vec<LeftToWorkers>,
+}
+
+/// Listeners or routes whose connections workers route for one reason.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftToWorkers {
+    /// `listener` or `route`.
+    pub kind: Label,
+    /// Value of the label `reason` in `signalbox_connections_path_total`.
+    pub label: Label,
+    pub reason: Label,
+    pub count: usize,
 }
 
 /// Counts of hosts.

@@ -11,8 +11,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use signalbox_api::explain::{
-    ClaimView, Explanation, KernelPeekExplanation, ListenerExplanation, LostClaim, NameExplanation, RouteOrigin,
-    RouteOrigins, TlsExplanation,
+    ClaimView, Explanation, KernelPeekExplanation, ListenerExplanation, LostClaim, NameExplanation, PathReason,
+    RouteOrigin, RouteOrigins, TlsExplanation,
 };
 use signalbox_api::shield::GuardKind;
 use signalbox_common::hash;
@@ -20,7 +20,8 @@ use signalbox_core::balance::PickContext;
 use signalbox_core::hostname::{Hostname, HostnamePattern, WildcardDepth};
 use signalbox_core::merge::unserved_claims;
 use signalbox_core::model::tls::Termination;
-use signalbox_core::model::{ClusterWithBackup, Listener, PeekPlace, Protocol, Route, ipv4_mapped};
+use signalbox_core::model::{ClusterWithBackup, Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::peek::obstacle::PeekObstacle;
 use signalbox_core::view::Destination;
 
 use super::asked_path::{AMBIGUOUS, AskedPath};
@@ -30,7 +31,7 @@ use super::{answer, exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::datapath::AMBIGUOUS_PATH;
-use crate::datapath::kernel_peek::PeekObstacle;
+use crate::datapath::kernel_peek::{PeekQuestion, PeekReason};
 use crate::datapath::refuse::RefuseReason;
 use crate::state::{HostState, Snapshot};
 pub(super) use shares::{OTHER_FAMILY, STANDS_BY, unusable_reason};
@@ -315,16 +316,18 @@ fn at_listener(
     let at = next.as_ref().map(|host| host.address);
     let policy = route_policy::request_policy(snapshot, to, path);
     let mut datapath = tier::view(control, snapshot, (listener, route, termination, policy), client, at);
-    if listener.datapath.peek != PeekPlace::Userspace {
-        datapath.kernel_peek = Some(kernel_peek_view(
-            control,
-            snapshot,
-            listener,
-            (name, to),
-            client,
-            termination,
-        ));
-    }
+    let question = PeekQuestion {
+        listener,
+        name,
+        route: match to {
+            Destination::Route(route) | Destination::Path(route, _) => Some(route),
+            Destination::Closed => snapshot.view.table.find(name),
+            Destination::Any | Destination::Cluster(_) | Destination::NoRoute => None,
+        },
+        protocol,
+        client,
+    };
+    datapath.kernel_peek = kernel_peek_view(control, snapshot, &question, termination);
     let refused_path = is_refused.then(|| format!("HTTP 400: {AMBIGUOUS_PATH}"));
     let changed_path = asked_path.as_ref().and_then(AskedPath::change);
     let shield = client.map(|client| control.services.judge(GuardKind::Listener, &listener.name, client));
@@ -353,30 +356,37 @@ fn at_listener(
 fn kernel_peek_view(
     control: &Control,
     snapshot: &Arc<Snapshot>,
-    listener: &Listener,
-    (name, to): (&Hostname, Destination),
-    client: Option<IpAddr>,
+    question: &PeekQuestion<'_>,
     termination: Termination,
 ) -> KernelPeekExplanation {
-    let route = match to {
-        Destination::Route(route) => Some(route),
-        _ => None,
-    };
-    let configured = route.and_then(|at| snapshot.model.routes.get(at));
+    let configured = question.route.and_then(|at| snapshot.model.routes.get(at));
     let has_lists = configured.is_some_and(Route::treats_clients_differently);
-    let obstacle = match &control.kernel_peek {
-        None => Some(PeekObstacle::without_program(listener, snapshot)),
-        Some(kernel_peek) => kernel_peek.obstacle(snapshot, listener, (name, route), client),
+    let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotLoaded);
+    let reasons = match &control.kernel_peek {
+        None => question.reasons_without_program(snapshot, without_peek),
+        Some(kernel_peek) => kernel_peek.reasons(snapshot, question),
     };
-    let reason = obstacle.map(|obstacle| match (obstacle.label(), termination) {
-        ("tls_ends_here", Termination::Passthrough) => "TLS of other names ends at this listener",
-        _ => obstacle.text(),
-    });
     KernelPeekExplanation {
-        routed: obstacle.is_none(),
-        depends_on_client: obstacle.is_none() && client.is_none() && has_lists,
-        left_to_userspace: obstacle.map(|obstacle| obstacle.label().into()),
-        reason: reason.map(Into::into),
+        routed: reasons.is_empty(),
+        depends_on_client: reasons.is_empty() && question.client.is_none() && has_lists,
+        left_to_userspace: reasons
+            .into_iter()
+            .map(|reason| path_reason(reason, termination))
+            .collect(),
+    }
+}
+
+fn path_reason(PeekReason { obstacle, of }: PeekReason, termination: Termination) -> PathReason {
+    let text = match (obstacle, termination) {
+        (PeekObstacle::TerminatesTls, Termination::Passthrough) => "TLS of other names ends at this listener",
+        _ => obstacle.text(),
+    };
+    let remedy = obstacle.remedy();
+    PathReason {
+        label: obstacle.label().into(),
+        of,
+        reason: text.into(),
+        remedy: (!remedy.is_empty()).then(|| remedy.into()),
     }
 }
 

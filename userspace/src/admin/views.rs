@@ -59,6 +59,7 @@ pub fn status(control: &Control) -> StatusAnswer {
                 .max_connections
                 .unwrap_or(control.facts.max_connections),
         },
+        fast_path: super::fast_path::view(shared, &snapshot),
         hosts: HostCounts {
             configured: hosts().count(),
             usable: hosts().filter(|host| host.health().0.usable()).count(),

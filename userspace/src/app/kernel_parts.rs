@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use signalbox_core::model::{Datapath, Listener, Model, PeekPlace};
+use signalbox_core::peek::obstacle::PeekObstacle;
 
 use super::SteeringChoice;
 use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
-use crate::datapath::kernel_peek::PeekObstacle;
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::pins::stale_pins;
@@ -24,7 +24,8 @@ pub(super) struct KernelParts {
     pub(super) kernel: Option<Kernel>,
     pub(super) steering: Option<Steering>,
     pub(super) cut: Option<(Arc<Cut>, Arc<Registry>)>,
-    pub(super) peek: Option<Peek>,
+    /// `Err`: why the kernel peek's program is not loaded.
+    pub(super) peek: Result<Peek, PeekObstacle>,
     /// Features that are not used, with the reasons.
     pub(super) degraded: Vec<(&'static str, String)>,
 }
@@ -146,15 +147,19 @@ fn load_cut(
 const NOT_ROUTED_IN_KERNEL: &str = "Connections are not routed in the kernel before they have a socket.";
 
 /// Loads the kernel peek if a listener wants it and the kernel supports it.
-fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str, String)>) -> Option<Peek> {
+fn load_peek(
+    model: &Model,
+    cut: Option<&Cut>,
+    degraded: &mut Vec<(&'static str, String)>,
+) -> Result<Peek, PeekObstacle> {
     let has = |place: PeekPlace| move |listener: &Listener| listener.datapath.peek == place;
     let is_demanded = model.listeners.iter().any(has(PeekPlace::Kernel));
     if !is_demanded && is_left_to_userspace(model) {
         tracing::debug!("The kernel peek is not loaded: nothing would be routed there.");
-        return None;
+        return Err(PeekObstacle::NotLoaded);
     }
     let (why, is_unexpected) = match cut.map(Peek::load) {
-        Some(Ok(peek)) => return Some(peek),
+        Some(Ok(peek)) => return Ok(peek),
         Some(Err(error)) => (crate::sys::error_chain(&error), error.is_unexpected_refusal()),
         None => ("tier cut is not used".to_owned(), false),
     };
@@ -165,13 +170,13 @@ fn load_peek(model: &Model, cut: Option<&Cut>, degraded: &mut Vec<(&'static str,
     } else {
         tracing::info!(why, "{NOT_ROUTED_IN_KERNEL}");
     }
-    None
+    Err(PeekObstacle::NotAvailable)
 }
 
 /// Whether the kernel peek with `auto` would leave all connections to userspace: it would waste half of the flow table
 /// and two MiB per CPU.
 fn is_left_to_userspace(model: &Model) -> bool {
-    let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_none();
+    let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_empty();
     let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
     !model.listeners.iter().any(may_be_routed) || has_filter()
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use hyper::Method;
 use signalbox_api::explain::{
-    AddressExplanation, DatapathExplanation, Explanation, ListenerExplanation, NameExplanation, RouteOrigin,
-    RouteOrigins, ShareExplanation, TlsExplanation,
+    AddressExplanation, DatapathExplanation, Explanation, ListenerExplanation, NameExplanation, PathReason,
+    RouteOrigin, RouteOrigins, ShareExplanation, TlsExplanation,
 };
 use signalbox_api::shield::ShieldVerdict;
 use signalbox_api::weights::ChangesAnswer;
@@ -188,19 +188,32 @@ fn write_datapath(out: &mut String, of: &DatapathExplanation) -> fmt::Result {
         write!(out, " ({label})")?;
     }
     writeln!(out, ": {}", of.reason)?;
-    let Some(peek) = &of.kernel_peek else { return Ok(()) };
-    match (&peek.left_to_userspace, peek.depends_on_client) {
-        (Some(label), _) => {
-            let reason = peek.reason.as_deref().unwrap_or("-");
-            writeln!(out, "  kernel peek: not routed in the kernel ({label}): {reason}")
-        }
-        (None, true) => writeln!(
+    let peek = &of.kernel_peek;
+    if peek.routed && peek.depends_on_client {
+        return writeln!(
             out,
             "  kernel peek: routed in the kernel, without a socket; `prefer` or `allow` leaves some clients to userspace \
              (see --client)"
-        ),
-        (None, false) => writeln!(out, "  kernel peek: routed in the kernel, without a socket"),
+        );
     }
+    if peek.routed {
+        return writeln!(out, "  kernel peek: routed in the kernel, without a socket");
+    }
+    writeln!(out, "  kernel peek: not routed in the kernel")?;
+    for PathReason {
+        label,
+        of,
+        reason,
+        remedy,
+    } in &peek.left_to_userspace
+    {
+        write!(out, "    {of} ({label}): {reason}")?;
+        match remedy {
+            Some(remedy) => writeln!(out, "; {remedy}")?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
 }
 
 /// Prints a new or removed object on one line, and a changed one with each field on a line.

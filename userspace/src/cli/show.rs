@@ -15,7 +15,7 @@ use jiff::Zoned;
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use signalbox_api::status::StatusAnswer;
+use signalbox_api::status::{FastPath, StatusAnswer};
 
 pub(super) use self::cell::bytes;
 use self::cell::{ShownCell, reloaded, value_text};
@@ -208,10 +208,33 @@ pub(super) fn status(answer: &Value, form: TableForm) -> String {
         match &reload {
             _ if name == "apiVersion" => continue,
             Some(reload) if name == "last_reload" => shown.add_row([name, reload]),
+            _ if name == "fast_path" => shown.add_row([name, &fast_path(&typed.fast_path)]),
             _ => shown.add_row([name, &value_text(value)]),
         };
     }
     without_trailing_blanks(&shown)
+}
+
+/// Formats the share of connections and names that the kernel routes, as a sentence.
+fn fast_path(of: &FastPath) -> String {
+    let connections = if of.connections == 0 {
+        "no connection in the last minute".to_owned()
+    } else {
+        let share = 100.0 * of.connections_in_kernel as f64 / of.connections as f64;
+        format!("the kernel routed {share:.1} % of the last minute's connections")
+    };
+    let left = of.left_to_workers.iter().map(|left| {
+        let s = if left.count == 1 { "" } else { "s" };
+        format!("{} {}{s} ({}: {})", left.count, left.kind, left.label, left.reason)
+    });
+    let left: Vec<_> = left.collect();
+    let by_workers = if left.is_empty() {
+        String::new()
+    } else {
+        format!("; workers route {}", left.join(", "))
+    };
+    let (names_in_kernel, names) = (of.names_in_kernel, of.names);
+    format!("{connections}; the kernel routes {names_in_kernel} of {names} names{by_workers}")
 }
 
 fn without_trailing_blanks(table: &Table) -> String {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use signalbox_common::cut::flow::{OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE};
 use signalbox_core::limit::SourceCells;
+use signalbox_core::peek::obstacle::PeekObstacle;
 
 use crate::state::{ListenerState, Shared};
 
@@ -20,6 +21,8 @@ pub struct ConnGuard {
     conn_count_source: Option<SourceCells>,
     /// Source of the connection for the limits of its route.
     route_source: Option<SourceCells>,
+    /// Whether the connection is not yet counted by its path, which its route decides.
+    awaits_path: bool,
 }
 
 /// Counts a connection for the process while it has sockets. A draining process ends when no connection is left, so a
@@ -44,13 +47,27 @@ impl ConnGuard {
             source: None,
             conn_count_source: None,
             route_source: None,
+            awaits_path: false,
         }
     }
 
     pub(super) fn enter_listener(&mut self, listener: &Arc<ListenerState>) {
         listener.active.enter();
         listener.total.inc();
+        let obstacle = listener.left_to_workers.get();
+        self.awaits_path = obstacle.is_none();
+        if obstacle.is_some() {
+            listener.paths.count_worker(obstacle);
+        }
         self.listener = Some(Arc::clone(listener));
+    }
+
+    /// Counts the connection by its path, once its route is known. `None`: the program has passed it up.
+    pub(super) fn count_path(&mut self, obstacle: Option<PeekObstacle>) {
+        if let Some(listener) = self.listener.as_ref().filter(|_| self.awaits_path) {
+            listener.paths.count_worker(obstacle);
+            self.awaits_path = false;
+        }
     }
 
     /// Counts the connection against its source, which the limiter has admitted. From now on the client is peeked at.
@@ -100,6 +117,7 @@ impl ConnGuard {
 
 impl Drop for ConnGuard {
     fn drop(&mut self) {
+        self.count_path(None);
         if self.sockets.is_none() {
             return;
         }

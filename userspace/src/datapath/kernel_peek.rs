@@ -1,9 +1,11 @@
 //! The kernel peek's tables, kept as the current snapshot requires, with its heartbeat and its counters.
 
 mod answers;
+mod conditions;
 mod flows;
 mod names;
-mod obstacle;
+mod paths;
+mod reason;
 mod slots;
 mod surroundings;
 mod sysctl;
@@ -13,7 +15,6 @@ mod written;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -22,9 +23,8 @@ use signalbox_common::peek::abi::{
     MAX_ANSWERING, MAX_PEEK_SOURCES, ORPHAN_TICKS, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
 use signalbox_common::peek::cookie;
-use signalbox_common::peek::name::MAX_NAME_BYTES;
-use signalbox_core::hostname::Hostname;
-use signalbox_core::model::Listener;
+use signalbox_core::model::{Listener, Route};
+use signalbox_core::peek::obstacle::PeekObstacle;
 
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
@@ -34,7 +34,8 @@ use crate::kernel::{Cut, Peek};
 use crate::state::{Shared, Snapshot};
 use answers::Answers;
 use names::NameEntries;
-pub use obstacle::PeekObstacle;
+pub use paths::follow_without_program;
+pub use reason::{PeekQuestion, PeekReason};
 use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
@@ -270,7 +271,10 @@ impl KernelPeek {
         if !written.is_of(&snapshot, &conditions) {
             let tables = PeekTables::of(&snapshot, &self.registry, &conditions);
             match self.write(&mut written, tables) {
-                Ok(()) => written.made_of = Some((snapshot, conditions)),
+                Ok(()) => {
+                    paths::show(&written, &snapshot, &conditions);
+                    written.made_of = Some((snapshot, conditions));
+                }
                 Err(error) => tracing::warn!(%error, "The tables of the kernel peek could not be written."),
             }
             written.made = Some(Instant::now());
@@ -432,44 +436,40 @@ impl KernelPeek {
         entries
     }
 
-    /// Returns why connections at a listener, for a name and its route in the model, are left to userspace. `None`: the
-    /// program routes them if it understands their first data.
+    /// Returns all reasons for which connections at a listener are left to userspace. Empty: the program routes them if
+    /// it understands their first data.
     #[must_use]
-    pub fn obstacle(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        listener: &Listener,
-        (asked, route): (&Hostname, Option<usize>),
-        client: Option<IpAddr>,
-    ) -> Option<PeekObstacle> {
-        let found = PeekObstacle::of_listener(listener, snapshot, &self.conditions())
-            .or_else(|| tables::obstacle_of_route(snapshot, route, listener.protocol));
-        if found.is_some() {
-            return found;
+    pub fn reasons(&self, snapshot: &Arc<Snapshot>, question: &PeekQuestion<'_>) -> Vec<PeekReason> {
+        let listener = question.listener;
+        let mut found = question.reasons(snapshot, &self.conditions().obstacles(listener));
+        let route = question.route.and_then(|at| snapshot.model.routes.get(at));
+        let in_tables = route.and_then(|route| self.obstacle_in_tables(snapshot, listener, route));
+        let is_new = |reason: &PeekReason| found.iter().all(|known| known.obstacle != reason.obstacle);
+        if let Some(reason) = in_tables.filter(is_new) {
+            found.push(reason);
         }
-        let at = route?;
-        if asked.as_str().len() > MAX_NAME_BYTES {
-            return Some(PeekObstacle::LongName);
-        }
-        if client.is_some_and(|client| tables::is_of_other_family(snapshot, at, client)) {
-            return Some(PeekObstacle::ClientFamily);
-        }
-        let route = snapshot.model.routes.get(at)?;
-        if let Some(obstacle) = client.and_then(|client| PeekObstacle::of_client(route, client)) {
-            return Some(obstacle);
-        }
+        found
+    }
+
+    /// Returns why the tables lack a listener or a route that the configuration would route in the kernel.
+    fn obstacle_in_tables(&self, snapshot: &Arc<Snapshot>, listener: &Listener, route: &Route) -> Option<PeekReason> {
         let name = tables::name_of(route, listener.protocol)?;
         let written = self.lock();
         let is_current = written
             .made_of
             .as_ref()
             .is_some_and(|(of, _)| Arc::ptr_eq(of, snapshot));
-        if !is_current || written.names.has(&name) && !written.listener_obstacles.contains_key(&listener.name) {
+        if !is_current {
             return None;
         }
-        let of_listener = written.listener_obstacles.get(&listener.name);
-        let known = of_listener.or_else(|| written.route_obstacles.get(&name));
-        Some(known.copied().unwrap_or(PeekObstacle::TableFull))
+        if let Some(&obstacle) = written.listener_obstacles.get(&listener.name) {
+            return Some(PeekReason::of_machine(obstacle));
+        }
+        let obstacle = written.obstacle_of_name(&name)?;
+        Some(PeekReason {
+            obstacle,
+            of: format!("route {}", route.hostname),
+        })
     }
 
     /// Returns how many items are left to userspace, by kind and reason.

@@ -3,12 +3,14 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
+use signalbox_common::peek::name::MAX_NAME_BYTES;
 use signalbox_core::hostname::Hostname;
 use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestLimits;
 use signalbox_core::model::{Protocol, Route};
 use signalbox_core::peek::ClientRequest;
 use signalbox_core::peek::h2::GreetedClient;
+use signalbox_core::peek::obstacle::PeekObstacle;
 use signalbox_core::request_limit::RequestLimitExceeded;
 use signalbox_core::view::Destination;
 
@@ -92,6 +94,14 @@ impl Arrival<'_> {
             .find(self.local)
             .and_then(|at| snapshot.model.listeners[at].fallback());
         let to = snapshot.view.destination(request.hostname.as_ref(), fallback);
+        let is_long = |name: &Hostname| name.as_str().len() > MAX_NAME_BYTES;
+        guard.count_path(match to {
+            Destination::Closed => Some(PeekObstacle::OutOfRotation),
+            Destination::Route(_) if request.hostname.as_ref().is_some_and(is_long) => Some(PeekObstacle::LongName),
+            Destination::Route(at) => snapshot.routes.get(at).and_then(|route| route.obstacle(protocol)),
+            _ if request.hostname.is_some() => Some(PeekObstacle::NoRoute),
+            _ => None,
+        });
         if let Some(route) = snapshot
             .route(request.hostname.as_ref())
             .filter(|_| protocol != Protocol::Tcp)

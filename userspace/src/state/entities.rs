@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use signalbox_api::hosts::LastCheck;
 use signalbox_core::health::Health;
 use signalbox_core::limit::{self, SourceCells};
-use signalbox_core::model::Tier;
+use signalbox_core::model::{Protocol, Tier};
+use signalbox_core::peek::obstacle::PeekObstacle;
 use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
 use tokio::sync::Notify;
 
 use super::handshake::HostHandshake;
 use super::outcome::{FlowEnd, Ineligible};
+use super::paths::{PathCounts, PathObstacle};
 use super::request_stats::{Http2Stats, RequestStats};
 use super::route_stats::{RouteLabel, RouteStats};
 use super::tls::HandshakeStats;
@@ -255,6 +257,8 @@ pub struct RouteState {
     pub label: RouteLabel,
     /// Number of the route in the flow table; 0 until it has one.
     pub number: AtomicU32,
+    /// Why workers route its connections, by protocol: `http` and `tls`.
+    pub left_to_workers: [PathObstacle; 2],
 }
 
 impl RouteState {
@@ -262,6 +266,17 @@ impl RouteState {
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.total.get() + self.peeked.get()
+    }
+
+    /// Returns why workers route its connections at listeners of a protocol; `None` where the kernel routes them.
+    #[must_use]
+    pub fn obstacle(&self, protocol: Protocol) -> Option<PeekObstacle> {
+        let [of_http, of_tls] = &self.left_to_workers;
+        match protocol {
+            Protocol::Http => of_http.get(),
+            Protocol::Tls => of_tls.get(),
+            Protocol::Tcp => None,
+        }
     }
 }
 
@@ -297,6 +312,9 @@ pub struct ListenerState {
     /// Prefix lengths, IPv4 and IPv6, that define a source, if the listener limits connections by source. Set once and
     /// never changed: counts must be given back to the same source.
     pub source_bits: OnceLock<(u32, u32)>,
+    pub paths: PathCounts,
+    /// Why workers route its connections.
+    pub left_to_workers: PathObstacle,
 }
 
 impl ListenerState {

@@ -30,6 +30,8 @@ const MAX_UNREAD_SAMPLES: usize = 16;
 pub struct Overall {
     pub active: u32,
     pub total: u64,
+    /// Connections that the kernel has routed.
+    pub in_kernel: u64,
     pub refused: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -133,6 +135,7 @@ impl Sample {
             overall: Overall {
                 active: shared.totals.current.get(),
                 total: shared.totals.total.get(),
+                in_kernel: shared.totals.in_kernel.get(),
                 refused: shared.totals.refused.get(),
                 bytes_in: of_clusters(|cluster| &cluster.bytes_in),
                 bytes_out: of_clusters(|cluster| &cluster.bytes_out),

@@ -141,6 +141,7 @@ fn control() -> Control {
             steering: "bind",
             workers: 1,
             max_connections: 10,
+            without_peek: None,
             sockmap: None,
             degraded: vec![("cut", "no rights".into())],
         }),

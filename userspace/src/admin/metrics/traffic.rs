@@ -55,6 +55,17 @@ impl Scrape {
             "Connections by the protocol that their first bytes showed",
             peeks.collect::<Vec<_>>(),
         )?;
+        let paths = snapshot.listeners.iter().flat_map(|l| {
+            let of = |path| vec![("listener", l.name.as_str()), ("path", path)];
+            let by_workers = l.paths.by_reason();
+            let by_workers = by_workers.map(move |(reason, n)| ([of("worker"), vec![("reason", reason)]].concat(), n));
+            std::iter::once((of("kernel"), l.paths.kernel.get())).chain(by_workers)
+        });
+        out.counter(
+            "connections_path",
+            "Connections by their path: routed in the kernel, or by a worker and why",
+            paths.collect::<Vec<_>>(),
+        )?;
         let refused = snapshot
             .listeners
             .iter()

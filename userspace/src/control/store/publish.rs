@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use foldhash::fast::FixedState;
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::{Host, PathRoute};
+use signalbox_core::peek::obstacle::PeekObstacle;
 use signalbox_core::rotation::Rotation;
 use signalbox_core::stats::Counter;
 use signalbox_core::view::{Eligibility, RoutingView};
@@ -100,6 +101,7 @@ impl Store {
             floating: FloatingSources::new(self.model.ha.as_ref()),
         };
         let snapshot = Arc::new(snapshot);
+        name_paths(&snapshot);
         self.shared.snapshot.store(Arc::clone(&snapshot));
         if let Some(follow) = self.shared.snapshot_follower.get() {
             // The follower waits for a thread. Meanwhile more results of checks may come, which are published together.
@@ -112,6 +114,17 @@ impl Store {
             .flatten()
             .for_each(|host| host.put_health_in_force());
         self.services.changed();
+    }
+}
+
+/// Gives new listeners the reason of their configuration why workers route their connections. Until the kernel peek
+/// has written its tables, workers route all.
+fn name_paths(snapshot: &Snapshot) {
+    for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
+        let of_configuration = PeekObstacle::of_configuration(listener, &snapshot.model);
+        if state.left_to_workers.is_unknown() && !of_configuration.is_empty() {
+            state.left_to_workers.set(of_configuration.first().copied());
+        }
     }
 }
 

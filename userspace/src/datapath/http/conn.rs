@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use signalbox_core::model::Protocol;
 use signalbox_core::model::tls::CertificateFields;
+use signalbox_core::peek::obstacle::PeekObstacle;
 use tokio::time::sleep_until;
 
 use super::after::AfterRequest;
@@ -61,6 +62,7 @@ pub(in crate::datapath) async fn serve_http(
     };
     let listener = Arc::clone(arrival.listener());
     count_name(&listener, Protocol::Http, name.as_ref());
+    guard.count_path(Some(PeekObstacle::PerRequest));
     let client = std::mem::replace(&mut arrival.client, Socket::Closed);
     if identity.greeted.is_some() {
         // The client has been sent the start of a connection that only a host could continue.

@@ -8,7 +8,7 @@ use signalbox_common::peek::abi::MAX_ANSWERING;
 use signalbox_core::model::{Listener, PeekPlace};
 
 use super::KernelPeek;
-use super::obstacle::Conditions;
+use super::conditions::Conditions;
 use super::sysctl::forwards;
 use crate::kernel::interfaces::Interface;
 use crate::kernel::netlink::Netlink;

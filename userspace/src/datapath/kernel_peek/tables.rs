@@ -15,8 +15,9 @@ use signalbox_common::peek::abi::{
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route, ipv4_mapped};
+use signalbox_core::peek::obstacle::PeekObstacle;
 
-use super::obstacle::{Conditions, PeekObstacle};
+use super::conditions::Conditions;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::cut::source_address;
 use crate::kernel::address::{from_words, to_words};
@@ -25,7 +26,7 @@ use crate::kernel::netlink::Netlink;
 use crate::state::{HostState, Snapshot};
 pub(super) use clients::ClientEntries;
 use clients::ClientLists;
-pub(super) use turns::{cluster_turns, is_of_other_family, obstacle_of_route, route_turns};
+pub(super) use turns::{cluster_turns, is_of_other_family, obstacles_of_route, route_turns};
 use turns::{families, maglev_of, speaks_both_families};
 
 /// A host, by cluster and name, with its address for one protocol.
@@ -152,7 +153,9 @@ impl<'a> Builder<'a> {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
         for listener in listeners {
-            if let Some(obstacle) = PeekObstacle::of_listener(listener, self.snapshot, conditions) {
+            let of_configuration = PeekObstacle::of_configuration(listener, &self.snapshot.model);
+            let of_machine = conditions.obstacles(listener);
+            if let Some(&obstacle) = of_configuration.first().or_else(|| of_machine.first()) {
                 if obstacle != PeekObstacle::NotConfigured {
                     self.leave_out_listener(listener, obstacle);
                 }

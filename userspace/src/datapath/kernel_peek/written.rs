@@ -11,9 +11,10 @@ use signalbox_common::peek::abi::{
     PeekSourceKey,
 };
 use signalbox_common::steer::SteerKey;
+use signalbox_core::peek::obstacle::PeekObstacle;
 
+use super::conditions::Conditions;
 use super::names::NameEntries;
-use super::obstacle::{Conditions, PeekObstacle};
 use super::slots::Slots;
 use super::tables::{ClientEntries, LeftOut, PeekHostKey, PeekTables};
 use crate::state::{HostState, Snapshot};
@@ -79,6 +80,17 @@ impl Written {
             route_obstacles: HashMap::new(),
             passing_up: HashMap::new(),
         }
+    }
+
+    /// Returns why a name is left to userspace; `None` if the program routes it.
+    pub(super) fn obstacle_of_name(&self, name: &PeekName) -> Option<PeekObstacle> {
+        // Without a listener of the protocol, names are not written.
+        let is_bound = self.bindings.values().any(|binding| binding.protocol == name.protocol);
+        if self.names.has(name) || !is_bound {
+            return None;
+        }
+        let known = self.route_obstacles.get(name).copied();
+        Some(known.unwrap_or(PeekObstacle::TableFull))
     }
 
     /// Whether the tables are those of this snapshot, or could not be made a moment ago.

@@ -3,7 +3,8 @@
 use crate::lab;
 
 use lab::cut;
-use lab::{Router, SOON, Signalbox, config, eventually, http};
+use lab::{Router, SOON, Signalbox, config, eventually, http, lab_test};
+use serde_json::json;
 
 use super::{PEEK, exits, filter, start_with};
 
@@ -203,4 +204,98 @@ fn explain_says_what_the_tables_lack_and_what_this_client_lacks() {
         .must(&["sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 60000"]);
     is_said(&["a.test"], "(no_ports)");
     assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
+}
+
+/// Connections of a listener that took a path.
+fn by_path(sb: &Signalbox, path: &str) -> f64 {
+    sb.metric(&format!(
+        "signalbox_connections_path_total{{listener=\"http\",path={path}}}"
+    ))
+}
+
+#[lab_test]
+fn connections_are_counted_by_their_path_and_all_reasons_are_shown() {
+    let lab = cut::lab();
+    let _router = Router::start(&lab, "east-1");
+    let body = |extra: &str, keys: &[&str], route: &str| {
+        let east = config::cluster("east", keys, &["east-1"]);
+        let listeners = config::WEB_LISTENERS;
+        format!(
+            "{PEEK}\n{extra}\n{listeners}clusters:\n{east}routes:\n  - {route}\n  - {{ host: b.test, clusters: {{ east: 1 }} }}\n"
+        )
+    };
+    let sb = start_with(&lab, &body("", &[], PLAIN), 4);
+    sb.wait_healthy(&["east-1"]);
+    let grows = |path: &str, by: f64, act: &dyn Fn()| {
+        let before = by_path(&sb, path);
+        act();
+        let has_grown = eventually(SOON, || by_path(&sb, path) - before == by);
+        assert!(has_grown, "{path} by {by}: {}", sb.get("/metrics").1);
+    };
+    let ask = |name: &str, status: u16| {
+        (0..3).for_each(|_| assert_eq!(http::ask(&lab, "10.1.0.1:80", name).status, status));
+    };
+    let fast_path = || sb.json("/api/v1/status")["fast_path"].clone();
+    assert!(eventually(SOON, || exits(&sb, "routed") > 0 || {
+        http::ask(&lab, "10.1.0.1:80", "a.test");
+        false
+    }));
+    grows("\"kernel\"", 3.0, &|| ask("a.test", 200));
+    grows("\"worker\",reason=\"no_route\"", 3.0, &|| ask("unknown.test", 404));
+    grows("\"worker\",reason=\"passed_up\"", 1.0, &|| {
+        let odd = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        let answer = http::request(lab.client.connect("10.1.0.1:80"), odd);
+        assert_eq!(answer.unwrap().status, 200);
+    });
+    assert_eq!(
+        (&fast_path()["names"], &fast_path()["names_in_kernel"]),
+        (&json!(2), &json!(2))
+    );
+    assert!(eventually(SOON, || fast_path()["connections_in_kernel"].as_u64() >= Some(3)));
+
+    // A route with a path, to a cluster with a limit: both reasons, and the listener's comes first.
+    let limited = "{ host: a.test, clusters: { east: 1 }, path: /x }";
+    sb.reload(&body("", &["max_host_connections: 50"], limited));
+    grows("\"worker\",reason=\"per_request\"", 3.0, &|| ask("a.test", 404));
+    grows("\"worker\",reason=\"max_host_connections\"", 3.0, &|| {
+        ask("b.test", 200);
+    });
+    let text = explain(&sb, &["http://a.test/x"]);
+    for reason in ["route a.test (per_request)", "cluster east (max_host_connections)"] {
+        assert!(text.contains(reason), "{reason}: {text}");
+    }
+    let left = fast_path()["left_to_workers"].clone();
+    let of = |label: &str| lab::signalbox::find(&left, "label", label)["count"].clone();
+    assert_eq!(
+        (of("per_request"), of("max_host_connections")),
+        (json!(1), json!(1)),
+        "{left}"
+    );
+
+    sb.reload(&body(
+        "limits: { max_connections: 100 }",
+        &["max_host_connections: 50"],
+        limited,
+    ));
+    grows("\"worker\",reason=\"max_connections\"", 3.0, &|| ask("b.test", 200));
+    let text = explain(&sb, &["http://a.test/x"]);
+    for reason in [
+        "listener http (max_connections)",
+        "route a.test (per_request)",
+        "(max_host_connections)",
+    ] {
+        assert!(text.contains(reason), "{reason}: {text}");
+    }
+    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    assert!(
+        status.contains("the kernel routes 0 of 2 names; workers route 2 listeners (max_connections"),
+        "{status}"
+    );
+
+    // An application that is out of rotation has a route all the same.
+    sb.reload(&body("", &[], PLAIN));
+    let out = sb.cli(&["rotate", "out", "application:b.test", "--force", "--no-wait"]);
+    assert!(out.status.success(), "{out:?}");
+    grows("\"worker\",reason=\"out_of_rotation\"", 3.0, &|| ask("b.test", 503));
+    assert_eq!(fast_path()["names_in_kernel"], 1);
 }

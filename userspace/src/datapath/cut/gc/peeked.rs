@@ -25,6 +25,7 @@ impl FlowGc {
     pub(super) fn count_peeked(&self, index: u32, flow: &CutFlow) {
         self.cut.table.set_marks(index, OWNS_CONN);
         self.shared.totals.total.inc();
+        self.shared.totals.in_kernel.inc();
         self.shared.totals.current.enter();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.total.inc();
@@ -43,6 +44,7 @@ impl FlowGc {
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.total.inc();
+            listener.paths.kernel.inc();
             listener.named.inc();
             listener.active.enter();
         }

@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use signalbox_common::peek::abi::{CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAX_PEEK_CLIENTS, PeekClient};
 use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::{Preference, Route};
+use signalbox_core::peek::obstacle::PeekObstacle;
 
-use crate::datapath::kernel_peek::obstacle::PeekObstacle;
 use crate::kernel::address::to_words;
 
 /// Entries of `PEEK_CLIENTS`, by length in bits and key.

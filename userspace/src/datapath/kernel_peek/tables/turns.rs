@@ -1,14 +1,15 @@
 //! Turns of routes among clusters, and of clusters among hosts, or why the kernel cannot follow them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use signalbox_common::peek::abi::{MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_TURNS, PeekMaglev, balance, protocol};
 use signalbox_core::balance::HostTurns;
 use signalbox_core::model::{Balance, Cluster, Protocol, Route};
+use signalbox_core::peek::obstacle::PeekObstacle;
 
 use super::key_of;
-use crate::datapath::kernel_peek::obstacle::PeekObstacle;
+use crate::datapath::kernel_peek::PeekReason;
 use crate::state::Snapshot;
 
 /// Turns of a route among clusters of the model.
@@ -18,9 +19,14 @@ pub(in super::super) fn route_turns<'a>(
     route: &Route,
     protocol: Protocol,
 ) -> Result<&'a [u16], PeekObstacle> {
-    if let Some(obstacle) = PeekObstacle::of_route(route, protocol, snapshot) {
-        return Err(obstacle);
+    if let Some(obstacle) = PeekObstacle::of_route(route, protocol, snapshot.rotation.is_closed(route)).first() {
+        return Err(*obstacle);
     }
+    turns_among_clusters(snapshot, id)
+}
+
+/// Turns of a route among clusters, whatever else its configuration has.
+fn turns_among_clusters(snapshot: &Snapshot, id: usize) -> Result<&[u16], PeekObstacle> {
     let turns = snapshot
         .view
         .routes
@@ -50,9 +56,19 @@ pub(in super::super) fn cluster_turns(
     own: Option<Balance>,
 ) -> Result<TurnsOf<'_>, PeekObstacle> {
     let cluster = snapshot.model.clusters.get(at).ok_or(PeekObstacle::NoUsableHost)?;
-    if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol) {
-        return Err(obstacle);
+    if let Some(obstacle) = PeekObstacle::of_cluster(cluster, protocol).first() {
+        return Err(*obstacle);
     }
+    turns_among_hosts(snapshot, at, protocol, own)
+}
+
+/// How the hosts of a cluster are chosen, whatever else its configuration has.
+fn turns_among_hosts(
+    snapshot: &Snapshot,
+    at: usize,
+    protocol: Protocol,
+    own: Option<Balance>,
+) -> Result<TurnsOf<'_>, PeekObstacle> {
     let all = |hosts: &[(u16, u32)]| hosts.iter().map(|(host, _)| *host).collect();
     let turns = snapshot
         .view
@@ -116,22 +132,46 @@ pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, cl
     hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
 }
 
-/// Why connections for a route are left to userspace, from the snapshot.
-pub(in super::super) fn obstacle_of_route(
+/// Returns all reasons for which connections of a route are left to userspace, from the snapshot, each with the item
+/// of the configuration that it is a property of.
+pub(in super::super) fn obstacles_of_route(
     snapshot: &Snapshot,
-    route: Option<usize>,
+    (id, route): (usize, &Route),
     protocol: Protocol,
-) -> Option<PeekObstacle> {
-    let found = route.and_then(|id| Some((id, snapshot.model.routes.get(id)?)));
-    let Some((id, route)) = found else {
-        return Some(PeekObstacle::NoRoute);
+) -> Vec<PeekReason> {
+    let of_route = |obstacle| PeekReason {
+        obstacle,
+        of: format!("route {}", route.hostname),
     };
-    match route_turns(snapshot, id, route, protocol) {
-        Err(obstacle) => Some(obstacle),
-        Ok(_) if key_of(protocol::HTTP, &route.hostname).is_none() => Some(PeekObstacle::LongName),
-        Ok(turns) if speaks_both_families(&families(snapshot), turns) => Some(PeekObstacle::BothFamilies),
-        Ok(turns) => turns
-            .iter()
-            .find_map(|&cluster| cluster_turns(snapshot, usize::from(cluster), protocol, route.own_balance()).err()),
+    let of_configuration = PeekObstacle::of_route(route, protocol, snapshot.rotation.is_closed(route));
+    let mut found: Vec<_> = of_configuration.into_iter().map(of_route).collect();
+    if key_of(protocol::HTTP, &route.hostname).is_none() {
+        found.push(of_route(PeekObstacle::LongName));
     }
+    let mut clusters: BTreeSet<usize> = BTreeSet::new();
+    match turns_among_clusters(snapshot, id) {
+        Ok(turns) => {
+            if speaks_both_families(&families(snapshot), turns) {
+                found.push(of_route(PeekObstacle::BothFamilies));
+            }
+            clusters.extend(turns.iter().map(|cluster| usize::from(*cluster)));
+        }
+        // A route may have clusters only for its paths.
+        Err(_) if !route.paths.is_empty() => {}
+        Err(obstacle) => found.push(of_route(obstacle)),
+    }
+    let of_paths = route.paths.iter().flat_map(|path| &path.clusters);
+    clusters.extend(of_paths.filter(|(_, weight)| *weight > 0).map(|(cluster, _)| *cluster));
+    for at in clusters {
+        let Some(cluster) = snapshot.model.clusters.get(at) else {
+            continue;
+        };
+        let hosts = turns_among_hosts(snapshot, at, protocol, route.own_balance()).err();
+        let obstacles = PeekObstacle::of_cluster(cluster, protocol).into_iter().chain(hosts);
+        found.extend(obstacles.map(|obstacle| PeekReason {
+            obstacle,
+            of: format!("cluster {}", cluster.name),
+        }));
+    }
+    found
 }

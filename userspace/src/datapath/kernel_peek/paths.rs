@@ -1,0 +1,54 @@
+//! Listeners and routes are told why workers route their connections, which are counted by that reason.
+
+use std::sync::Arc;
+
+use signalbox_core::model::Protocol;
+use signalbox_core::peek::obstacle::PeekObstacle;
+
+use super::conditions::Conditions;
+use super::tables;
+use super::written::Written;
+use crate::state::{Shared, Snapshot};
+
+/// Protocols that the program routes, in the order of a route's reasons.
+const PROTOCOLS: [Protocol; 2] = [Protocol::Http, Protocol::Tls];
+
+/// Tells listeners and routes, from the tables.
+pub(super) fn show(written: &Written, snapshot: &Snapshot, conditions: &Conditions) {
+    for (route, state) in snapshot.model.routes.iter().zip(&snapshot.routes) {
+        for (protocol, left) in PROTOCOLS.into_iter().zip(&state.left_to_workers) {
+            left.set(match tables::name_of(route, protocol) {
+                Some(name) => written.obstacle_of_name(&name),
+                None => Some(PeekObstacle::LongName),
+            });
+        }
+    }
+    for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
+        let in_tables = written.listener_obstacles.get(&listener.name).copied();
+        let obstacle = in_tables
+            .or_else(|| {
+                PeekObstacle::of_configuration(listener, &snapshot.model)
+                    .first()
+                    .copied()
+            })
+            .or_else(|| conditions.obstacles(listener).first().copied());
+        state.left_to_workers.set(obstacle);
+    }
+}
+
+/// Keeps the reasons of listeners in a process that has not loaded the program, and why it has not.
+pub fn follow_without_program(shared: &Arc<Shared>, why: PeekObstacle) {
+    let of = Arc::downgrade(shared);
+    let follow = move || {
+        let Some(shared) = of.upgrade() else { return };
+        let snapshot = shared.snapshot.load();
+        for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
+            let of_configuration = PeekObstacle::of_configuration(listener, &snapshot.model);
+            state
+                .left_to_workers
+                .set(Some(of_configuration.first().copied().unwrap_or(why)));
+        }
+    };
+    // Set once, because a process has only one.
+    let _ = shared.snapshot_follower.set(Box::new(follow));
+}
