@@ -5,6 +5,7 @@
 
 mod abi;
 mod apt;
+mod commits;
 mod deps;
 mod dist;
 mod docs;
@@ -47,6 +48,8 @@ enum Task {
     CheckDeps(deps::DepsArgs),
     /// Check that pages are written in plain English: no odd phrase, no sentence above 35 words
     CheckProse,
+    /// Check that messages of commits have the form `area: what changed`, in at most 72 columns
+    CheckCommits,
     /// Build the pages as a site with a search, by mdBook, into target/docs
     Docs,
     /// Check the units, rules, dashboards and manifests in packaging/
@@ -108,6 +111,7 @@ fn run(task: Task) -> Result<()> {
         Task::Abi(args) => abi::run(&args),
         Task::CheckDeps(args) => deps::run(&args),
         Task::CheckProse => prose::run(),
+        Task::CheckCommits => commits::run(),
         Task::Docs => docs::run(),
         Task::Lint(args) => lint::run(&args),
         Task::Dist(args) => dist::run(&args),

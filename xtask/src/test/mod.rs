@@ -215,6 +215,7 @@ impl Stage {
             Self::Clippy => stages::clippy(),
             Self::Deps => crate::deps::run(&crate::deps::DepsArgs::default())
                 .and_then(|()| crate::prose::run())
+                .and_then(|()| crate::commits::run())
                 .and_then(|()| crate::ui::check()),
             Self::Packaging => stages::packaging(context),
             Self::Ebpf => stages::ebpf(context),
