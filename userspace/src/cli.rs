@@ -56,11 +56,12 @@ struct Cli {
     command: Command,
 }
 
-/// Version, revision and version of the maps, which distinguish builds without a tag.
+/// Version, revision, profile and version of the maps, which distinguish builds without a tag.
 fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("SIGNALBOX_REVISION"));
-        format!("{version} (revision {revision}, ABI {})", signalbox_common::ABI_VERSION)
+        let (profile, abi) = (env!("SIGNALBOX_PROFILE"), signalbox_common::ABI_VERSION);
+        format!("{version} (revision {revision}, profile {profile}, ABI {abi})")
     });
     &TEXT
 }
