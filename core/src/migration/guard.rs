@@ -14,6 +14,9 @@ const HALF_PERMILLE: u64 = 500;
 /// Difference of two mean latencies that is never a fault, in microseconds.
 const LATENCY_TOLERANCE_MICROS: u64 = 10_000;
 
+/// Least number of samples of a mean latency: one slow connect among five would be a fault.
+const MIN_LATENCY_SAMPLES: u64 = 20;
+
 /// Counts of how well a cluster has served: since the start, or in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -139,6 +142,12 @@ pub struct GuardLimits {
     pub min_samples: u64,
 }
 
+impl GuardLimits {
+    fn latency_samples(&self) -> u64 {
+        self.min_samples.max(MIN_LATENCY_SAMPLES)
+    }
+}
+
 impl Default for GuardLimits {
     fn default() -> Self {
         Self {
@@ -162,8 +171,8 @@ pub struct LatencyReference {
 impl LatencyReference {
     /// Takes the means of a period in which there were enough samples.
     pub fn update(&mut self, old: &QualityFigures, limits: &GuardLimits) {
-        self.connect = old.mean_connect(limits.min_samples).or(self.connect);
-        self.first_byte = old.mean_first_byte(limits.min_samples).or(self.first_byte);
+        self.connect = old.mean_connect(limits.latency_samples()).or(self.connect);
+        self.first_byte = old.mean_first_byte(limits.latency_samples()).or(self.first_byte);
     }
 }
 
@@ -229,11 +238,15 @@ fn is_worse(limits: &GuardLimits, old: (u64, u64), (faults, all): (u64, u64)) ->
 
 fn slower(limits: &GuardLimits, reference: &LatencyReference, new: &QualityFigures) -> Option<String> {
     let pairs = [
-        ("a connect", reference.connect, new.mean_connect(limits.min_samples)),
+        (
+            "a connect",
+            reference.connect,
+            new.mean_connect(limits.latency_samples()),
+        ),
         (
             "the start of an answer",
             reference.first_byte,
-            new.mean_first_byte(limits.min_samples),
+            new.mean_first_byte(limits.latency_samples()),
         ),
     ];
     pairs.into_iter().find_map(|(what, old, new)| {
@@ -348,6 +361,16 @@ mod tests {
         assert_eq!(
             why,
             "the start of an answer takes 60.0 ms on average, and 20.0 ms at the old cluster"
+        );
+        let few = GuardLimits {
+            min_samples: 5,
+            ..LIMITS
+        };
+        let new = timed(19, 900_000, 900_000);
+        let found = judge(&few, &reference, &QualityFigures::default(), &new);
+        assert_eq!(
+            found, None,
+            "a mean of few samples says little, whatever the step waits for"
         );
         let any = GuardLimits {
             max_latency_percent: 0,
