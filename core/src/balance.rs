@@ -88,8 +88,8 @@ impl HostPicker {
     pub fn turns(&self) -> HostTurns<'_> {
         match self.balance {
             Balance::LeastConnections => HostTurns::ByLoad(&self.hosts),
-            Balance::RoundRobin => HostTurns::ByTurn(self.schedule.turns()),
-            Balance::RandomTwo => HostTurns::RandomTwo(self.schedule.turns()),
+            Balance::RoundRobin => HostTurns::ByTurn(self.schedule.choices()),
+            Balance::RandomTwo => HostTurns::RandomTwo(self.schedule.choices()),
             Balance::Maglev => HostTurns::Maglev(&self.maglev_table, &self.hosts),
         }
     }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 /// Turns are drawn by ticket number, so that any number of threads share one atomic counter and no lock: any
 /// [`Schedule::period`] consecutive tickets hold each choice exactly as often as its weight says.
 ///
-/// A clone shares the sequence's memory.
+/// A clone shares the sequence's memory, and may start at another turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     turns: Arc<[u16]>,
+    /// Turn of ticket 0.
+    start: usize,
 }
 
 impl Schedule {
@@ -28,22 +30,34 @@ impl Schedule {
         turns.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then(a.2.cmp(&b.2)));
         Self {
             turns: turns.into_iter().map(|(_, _, choice)| choice).collect(),
+            start: 0,
         }
+    }
+
+    /// Starts the sequence at a turn by a hash. Then many schedules that have drawn few turns each draw, all
+    /// together, by the weights too.
+    #[must_use]
+    pub fn starting_at(mut self, hash: u64) -> Self {
+        self.start = (hash % self.turns.len().max(1) as u64) as usize;
+        self
     }
 
     /// Choice of a ticket; `None` where there is nothing to choose.
     #[must_use]
     pub fn draw(&self, ticket: u64) -> Option<u16> {
-        let period = self.turns.len() as u64;
-        if period == 0 {
-            return None;
-        }
-        self.turns.get((ticket % period) as usize).copied()
+        let period = self.turns.len();
+        let turn = ticket.checked_rem(period as u64)? as usize + self.start;
+        self.turns.get(turn % period).copied()
     }
 
-    /// The sequence of choices.
+    /// The sequence of choices, from the turn of ticket 0.
+    pub fn turns(&self) -> impl ExactSizeIterator<Item = u16> {
+        (0..self.turns.len()).map(|ticket| self.turns[(ticket + self.start) % self.turns.len()])
+    }
+
+    /// The sequence of choices, from its own first turn.
     #[must_use]
-    pub fn turns(&self) -> &[u16] {
+    pub fn choices(&self) -> &[u16] {
         &self.turns
     }
 
@@ -62,6 +76,7 @@ const fn gcd(a: u32, b: u32) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use signalbox_common::hash::mix;
 
     #[test]
     fn ten_to_eighty_is_one_in_every_nine() {
@@ -79,11 +94,24 @@ mod tests {
         assert_eq!(Schedule::new(&[(1, 0)]).draw(3), None);
     }
 
+    #[test]
+    fn first_turns_of_many_schedules_are_drawn_by_the_weights() {
+        let schedule = Schedule::new(&[(0, 75), (1, 25)]);
+        let first = |name: u64| schedule.clone().starting_at(mix(name)).draw(0);
+        let second = (0..4000).filter(|&name| first(name) == Some(1)).count();
+        assert!((900..1100).contains(&second), "{second} of 4000, of 25 %");
+    }
+
     proptest! {
         #[test]
-        fn exact_over_every_window_of_a_period(weights in prop::collection::vec(1u32..=100, 1..6), start in 0u64..1000) {
+        fn exact_over_every_window_of_a_period(
+            weights in prop::collection::vec(1u32..=100, 1..6),
+            start in 0u64..1000,
+            hash in any::<u64>(),
+        ) {
             let choices: Vec<_> = weights.iter().enumerate().map(|(i, &w)| (i as u16, w)).collect();
-            let schedule = Schedule::new(&choices);
+            let schedule = Schedule::new(&choices).starting_at(hash);
+            prop_assert!((0..).zip(schedule.turns()).all(|(ticket, choice)| schedule.draw(ticket) == Some(choice)));
             let period = schedule.period() as u64;
             let total: u32 = weights.iter().sum();
             for (choice, weight) in choices {

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
+use signalbox_common::hash;
+
 use crate::affinity::{AffinityScope, AffinityTable, Stickiness};
 use crate::balance::{HostPicker, HostTurns, PickContext};
 use crate::hostname::Hostname;
@@ -163,13 +165,22 @@ impl RoutingView {
             schedules.insert(weights.clone(), new.clone());
             new
         };
-        let routes = model.routes.iter().map(|route| schedule(&route.clusters)).collect();
+        let start_of = |route: &Route| hash::bytes(0, route.hostname.to_string().as_bytes());
+        let routes = model
+            .routes
+            .iter()
+            .map(|route| schedule(&route.clusters).starting_at(start_of(route)));
+        let routes = routes.collect();
         let with_paths = (0..).zip(&model.routes).filter(|(_, route)| !route.paths.is_empty());
         let paths = with_paths.map(|(id, route)| {
             let table = route.paths.iter().enumerate();
             let schedules = PathSchedules {
                 table: PathTable::new(table.map(|(at, path)| (path.path.as_bytes().into(), at))),
-                schedules: route.paths.iter().map(|path| schedule(&path.clusters)).collect(),
+                schedules: route
+                    .paths
+                    .iter()
+                    .map(|path| schedule(&path.clusters).starting_at(start_of(route)))
+                    .collect(),
                 has_rest: !route.clusters.is_empty(),
             };
             (id, schedules)

@@ -16,6 +16,7 @@ use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::peek::obstacle::PeekObstacle;
+use signalbox_core::schedule::Schedule;
 
 use super::conditions::Conditions;
 use crate::datapath::cut::registry::Registry;
@@ -395,7 +396,9 @@ impl<'a> Builder<'a> {
             turn: [0; MAX_TURNS],
         };
         let mut clusters: Vec<u16> = Vec::new();
-        for (slot, &cluster) in entry.turn.iter_mut().zip(turns) {
+        let schedule = self.snapshot.view.routes.get(id);
+        let in_order = schedule.into_iter().flat_map(Schedule::turns);
+        for (slot, cluster) in entry.turn.iter_mut().zip(in_order) {
             let at = clusters.iter().position(|known| *known == cluster).unwrap_or_else(|| {
                 clusters.push(cluster);
                 clusters.len() - 1

@@ -12,7 +12,7 @@ use super::key_of;
 use crate::datapath::kernel_peek::PeekReason;
 use crate::state::Snapshot;
 
-/// Turns of a route among clusters of the model.
+/// Turns of a route among clusters of the model. The first is not that of ticket 0.
 pub(in super::super) fn route_turns<'a>(
     snapshot: &'a Snapshot,
     id: usize,
@@ -31,7 +31,7 @@ fn turns_among_clusters(snapshot: &Snapshot, id: usize) -> Result<&[u16], PeekOb
         .view
         .routes
         .get(id)
-        .map_or(&[][..], |schedule| schedule.turns());
+        .map_or(&[][..], |schedule| schedule.choices());
     match turns.len() {
         0 => Err(PeekObstacle::NoUsableHost),
         len if len > MAX_TURNS => Err(PeekObstacle::ManyTurns),
@@ -126,7 +126,7 @@ pub(in super::super) fn is_of_other_family(snapshot: &Snapshot, route: usize, cl
         .view
         .routes
         .get(route)
-        .map_or(&[][..], |schedule| schedule.turns());
+        .map_or(&[][..], |schedule| schedule.choices());
     let of = |cluster: &u16| snapshot.model.clusters.get(usize::from(*cluster));
     let mut hosts = turns.iter().filter_map(of).flat_map(|cluster| &cluster.hosts);
     hosts.all(|host| host.address.is_ipv4() != client.is_ipv4())
