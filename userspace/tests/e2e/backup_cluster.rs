@@ -84,12 +84,14 @@ fn a_full_host_is_waited_for_though_there_is_a_backup() {
     assert_eq!(greeting(&second), "east-1");
 }
 
-/// Host that answers for a name without a route, by HTTP, at both listeners.
+/// Host that answers for a name without a route, at all listeners.
 fn answering(lab: &Lab) -> Option<String> {
-    let answers = ["10.1.0.1", "[fd00:1::1]"].map(|address| http::curl(lab, address, &["http://other.test/"]));
+    let [v4, v6] = ["10.1.0.1", "[fd00:1::1]"];
+    let answers = [(v4, "http"), (v6, "http"), (v4, "https")]
+        .map(|(address, scheme)| http::curl(lab, address, &["-k", &format!("{scheme}://other.test/")]));
     let names = answers.map(|answer| (answer.code == 0).then(|| http::field(&answer.body, "host").to_owned()));
-    let [first, second] = names;
-    first.filter(|first| Some(first) == second.as_ref())
+    let [first, second, third] = names;
+    first.filter(|first| second.as_ref() == Some(first) && third.as_ref() == Some(first))
 }
 
 #[lab_test]
@@ -99,7 +101,8 @@ fn names_without_a_route_go_to_the_listeners_backup() {
     let _backup = Router::start(&lab, "east-3");
     let listeners = "listeners:\n  \
         - { name: v4, protocol: http, listen: [\"10.1.0.1:80\"], cluster: east, backup: spare }\n  \
-        - { name: v6, protocol: http, routing: request, listen: [\"[fd00:1::1]:80\"], cluster: east, backup: spare }\n";
+        - { name: v6, protocol: http, routing: request, listen: [\"[fd00:1::1]:80\"], cluster: east, backup: spare }\n  \
+        - { name: tls, protocol: tls, listen: [\"10.1.0.1:443\"], cluster: east, backup: spare }\n";
     let clusters = [
         config::cluster("east", &[], &["east-1"]),
         config::cluster("spare", &[], &["east-3"]),
@@ -185,4 +188,37 @@ fn a_services_backup_cluster_takes_its_new_flows() {
     assert!(out.status.success(), "{out:?}");
     expect_shares([0.0, 100.0]);
     expect_host("east-3");
+}
+
+#[lab_test]
+fn an_ipv6_services_backup_cluster_takes_its_new_flows() {
+    let lab = Lab::new();
+    let first = start_greeter(&lab, "east-1");
+    let _backup = start_greeter(&lab, "east-3");
+    let health = "health: { tcp: { port: 3306 }, interval: 1s, fast_interval: 300ms, timeout: 1s, rise: 1, fall: 2 }";
+    let cluster = |name: &str, host: &str, address: &str| {
+        let host = format!("{{ name: {host}, address: \"{address}\", tcp: 3306 }}");
+        config::cluster_of(name, &[health], &[host])
+    };
+    let (east, spare) = (
+        cluster("east", "east-1", "fd00:2::2"),
+        cluster("spare", "east-3", "fd00:2::6"),
+    );
+    let service = "services:\n  \
+        - { name: db, protocol: tcp, listen: [\"[fd00:1::1]:3306\"], cluster: east, backup: spare }\n";
+    let sb = Signalbox::start(&lab, &format!("{service}clusters:\n{east}{spare}"));
+    sb.wait_healthy(&["east-1", "east-3"]);
+    let who = || {
+        let stream = lab.client.try_connect("[fd00:1::1]:3306").ok()?;
+        let name = greeting(&stream);
+        Some((stream, name))
+    };
+    let is_served_by = |name: &str| who().is_some_and(|(_, by)| by == name);
+    assert!(eventually(SOON, || is_served_by("east-1")), "{}", sb.proc.log());
+    drop(first);
+    assert!(eventually(SOON, || is_served_by("east-3")), "{}", sb.proc.log());
+    let (kept, _) = who().unwrap();
+    let _first = start_greeter(&lab, "east-1");
+    assert!(eventually(SOON, || is_served_by("east-1")), "{}", sb.proc.log());
+    echo(&kept, b"goes on").unwrap();
 }
