@@ -165,22 +165,22 @@ impl RoutingView {
             schedules.insert(weights.clone(), new.clone());
             new
         };
-        let start_of = |route: &Route| hash::bytes(0, route.hostname.to_string().as_bytes());
-        let routes = model
-            .routes
-            .iter()
-            .map(|route| schedule(&route.clusters).starting_at(start_of(route)));
+        let mut schedule = |route: &Route, clusters: &[(usize, u32)]| {
+            let common = schedule(clusters);
+            // Most routes have one turn: their names need no hash.
+            if common.period() < 2 {
+                return common;
+            }
+            common.starting_at(hash::bytes(0, route.hostname.to_string().as_bytes()))
+        };
+        let routes = model.routes.iter().map(|route| schedule(route, &route.clusters));
         let routes = routes.collect();
         let with_paths = (0..).zip(&model.routes).filter(|(_, route)| !route.paths.is_empty());
         let paths = with_paths.map(|(id, route)| {
             let table = route.paths.iter().enumerate();
             let schedules = PathSchedules {
                 table: PathTable::new(table.map(|(at, path)| (path.path.as_bytes().into(), at))),
-                schedules: route
-                    .paths
-                    .iter()
-                    .map(|path| schedule(&path.clusters).starting_at(start_of(route)))
-                    .collect(),
+                schedules: route.paths.iter().map(|path| schedule(route, &path.clusters)).collect(),
                 has_rest: !route.clusters.is_empty(),
             };
             (id, schedules)
