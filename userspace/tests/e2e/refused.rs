@@ -123,7 +123,7 @@ fn the_drivers_program_takes_nothing_along() {
             sb.get("/readyz?verbose")
         );
         assert!(
-            eventually(SOON, || is_served(&lab, GOOD, DB)),
+            eventually(SOON, || is_greeted(&lab, GOOD, DB)),
             "{hook}: {}",
             sb.proc.log()
         );

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::scene::{BAD, DB, DNS, GOOD, Scene, WEB};
 use super::verdicts::decided;
-use crate::lab::callers::{call, is_answered, is_served};
+use crate::lab::callers::{call, is_answered, is_greeted, is_served};
 use crate::lab::services::{ask, echo, greeting};
 use crate::lab::{SOON, eventually, lab_test};
 
@@ -53,8 +53,8 @@ fn a_source_gets_its_burst_of_connections_and_its_rate_and_others_theirs() {
         }
     }
     // The refused source is let in when the bucket has filled.
-    assert!(eventually(SOON, || is_served(&scene.lab, BAD[0], WEB[0])));
-    assert!(eventually(SOON, || is_served(&scene.lab, BAD[0], DB[0])));
+    assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], WEB[0])));
+    assert!(eventually(SOON, || is_greeted(&scene.lab, BAD[0], DB[0])));
 }
 
 #[lab_test]
