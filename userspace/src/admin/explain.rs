@@ -361,7 +361,7 @@ fn kernel_peek_view(
 ) -> KernelPeekExplanation {
     let configured = question.route.and_then(|at| snapshot.model.routes.get(at));
     let has_lists = configured.is_some_and(Route::treats_clients_differently);
-    let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotLoaded);
+    let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotAvailable);
     let reasons = match &control.kernel_peek {
         None => question.reasons_without_program(snapshot, without_peek),
         Some(kernel_peek) => kernel_peek.reasons(snapshot, question),

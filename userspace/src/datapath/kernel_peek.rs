@@ -466,10 +466,7 @@ impl KernelPeek {
             return Some(PeekReason::of_machine(obstacle));
         }
         let obstacle = written.obstacle_of_name(&name)?;
-        Some(PeekReason {
-            obstacle,
-            of: format!("route {}", route.hostname),
-        })
+        Some(PeekReason::new(obstacle, format!("route {}", route.hostname)))
     }
 
     /// Returns how many items are left to userspace, by kind and reason.

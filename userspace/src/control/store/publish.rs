@@ -120,10 +120,10 @@ impl Store {
 /// Gives new listeners the reason of their configuration why workers route their connections. Until the kernel peek
 /// has written its tables, workers route all.
 fn name_paths(snapshot: &Snapshot) {
-    for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
-        let of_configuration = PeekObstacle::of_configuration(listener, &snapshot.model);
-        if state.left_to_workers.is_unknown() && !of_configuration.is_empty() {
-            state.left_to_workers.set(of_configuration.first().copied());
+    let all = snapshot.model.listeners.iter().zip(&snapshot.listeners);
+    for (listener, state) in all.filter(|(_, state)| state.left_to_workers.is_unknown()) {
+        if let Some(&obstacle) = PeekObstacle::of_configuration(listener, &snapshot.model).first() {
+            state.left_to_workers.set(Some(obstacle));
         }
     }
 }

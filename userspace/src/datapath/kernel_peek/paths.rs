@@ -1,4 +1,4 @@
-//! Listeners and routes are told why workers route their connections, which are counted by that reason.
+//! Reasons why workers route connections, noted in listeners and routes, where each connection is counted by them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::state::{Shared, Snapshot};
 /// Protocols that the program routes, in the order of a route's reasons.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http, Protocol::Tls];
 
-/// Tells listeners and routes, from the tables.
+/// Notes the reasons that the tables have.
 pub(super) fn show(written: &Written, snapshot: &Snapshot, conditions: &Conditions) {
     for (route, state) in snapshot.model.routes.iter().zip(&snapshot.routes) {
         for (protocol, left) in PROTOCOLS.into_iter().zip(&state.left_to_workers) {
@@ -25,13 +25,7 @@ pub(super) fn show(written: &Written, snapshot: &Snapshot, conditions: &Conditio
     }
     for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
         let in_tables = written.listener_obstacles.get(&listener.name).copied();
-        let obstacle = in_tables
-            .or_else(|| {
-                PeekObstacle::of_configuration(listener, &snapshot.model)
-                    .first()
-                    .copied()
-            })
-            .or_else(|| conditions.obstacles(listener).first().copied());
+        let obstacle = in_tables.or_else(|| conditions.first_obstacle(listener, &snapshot.model));
         state.left_to_workers.set(obstacle);
     }
 }

@@ -20,7 +20,7 @@ pub struct PeekReason {
 }
 
 impl PeekReason {
-    fn new(obstacle: PeekObstacle, of: impl Into<String>) -> Self {
+    pub(super) fn new(obstacle: PeekObstacle, of: impl Into<String>) -> Self {
         Self {
             obstacle,
             of: of.into(),

@@ -154,9 +154,7 @@ impl<'a> Builder<'a> {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
         for listener in listeners {
-            let of_configuration = PeekObstacle::of_configuration(listener, &self.snapshot.model);
-            let of_machine = conditions.obstacles(listener);
-            if let Some(&obstacle) = of_configuration.first().or_else(|| of_machine.first()) {
+            if let Some(obstacle) = conditions.first_obstacle(listener, &self.snapshot.model) {
                 if obstacle != PeekObstacle::NotConfigured {
                     self.leave_out_listener(listener, obstacle);
                 }

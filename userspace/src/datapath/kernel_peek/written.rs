@@ -85,8 +85,8 @@ impl Written {
     /// Returns why a name is left to userspace; `None` if the program routes it.
     pub(super) fn obstacle_of_name(&self, name: &PeekName) -> Option<PeekObstacle> {
         // Without a listener of the protocol, names are not written.
-        let is_bound = self.bindings.values().any(|binding| binding.protocol == name.protocol);
-        if self.names.has(name) || !is_bound {
+        let is_bound = || self.bindings.values().any(|binding| binding.protocol == name.protocol);
+        if self.names.has(name) || !is_bound() {
             return None;
         }
         let known = self.route_obstacles.get(name).copied();

@@ -139,10 +139,7 @@ pub(in super::super) fn obstacles_of_route(
     (id, route): (usize, &Route),
     protocol: Protocol,
 ) -> Vec<PeekReason> {
-    let of_route = |obstacle| PeekReason {
-        obstacle,
-        of: format!("route {}", route.hostname),
-    };
+    let of_route = |obstacle| PeekReason::new(obstacle, format!("route {}", route.hostname));
     let of_configuration = PeekObstacle::of_route(route, protocol, snapshot.rotation.is_closed(route));
     let mut found: Vec<_> = of_configuration.into_iter().map(of_route).collect();
     if key_of(protocol::HTTP, &route.hostname).is_none() {
@@ -168,10 +165,7 @@ pub(in super::super) fn obstacles_of_route(
         };
         let hosts = turns_among_hosts(snapshot, at, protocol, route.own_balance()).err();
         let obstacles = PeekObstacle::of_cluster(cluster, protocol).into_iter().chain(hosts);
-        found.extend(obstacles.map(|obstacle| PeekReason {
-            obstacle,
-            of: format!("cluster {}", cluster.name),
-        }));
+        found.extend(obstacles.map(|obstacle| PeekReason::new(obstacle, format!("cluster {}", cluster.name))));
     }
     found
 }
