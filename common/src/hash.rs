@@ -33,6 +33,15 @@ pub const fn addr(seed: u64, addr: [u8; 16]) -> u64 {
     mix(mix(seed ^ word as u64) ^ (word >> 64) as u64)
 }
 
+/// Hash of an address in the words of a [`Tuple`](crate::net::Tuple): that of [`addr`].
+#[inline(always)]
+#[must_use]
+pub const fn words(seed: u64, words: &[u32; 4]) -> u64 {
+    let first = words[0].swap_bytes() as u64 | (words[1].swap_bytes() as u64) << 32;
+    let last = words[2].swap_bytes() as u64 | (words[3].swap_bytes() as u64) << 32;
+    mix(mix(seed ^ first) ^ last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

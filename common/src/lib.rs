@@ -21,6 +21,7 @@ pub mod parts;
 pub mod peek;
 pub mod reason;
 pub mod shield;
+pub mod sketch;
 pub mod steer;
 
 pub use reason::Reason;

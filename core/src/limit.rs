@@ -4,19 +4,18 @@
 //! cells of a source are shared with busier sources.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use signalbox_common::hash;
+use signalbox_common::sketch::{self, ROWS, use_token};
 
 use crate::hostname::HostnamePattern;
 use crate::model::{PerSource, ipv4_mapped};
+use crate::stats::CountWords;
 
-const ROWS: usize = 3;
-const COLUMNS: usize = 1 << 15;
 /// Cells of a sketch.
-pub(crate) const CELLS: usize = ROWS * COLUMNS;
-const SEEDS: [u64; ROWS] = [0x51, 0x52, 0x53];
+pub(crate) const CELLS: usize = sketch::CELLS as usize;
 
 /// Cells of a source in the sketch. A source is a /32 of IPv4 or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +25,14 @@ impl SourceCells {
     /// Cells of an address under a secret seed, so that no client can aim at another source's cells.
     #[must_use]
     pub fn new(seed: u64, addr: IpAddr) -> Self {
-        Self::from_bytes(seed, source_address(addr))
+        Self::of(seed, &source(addr))
     }
 
     /// Cells of the leading bits of an address; `(v4, v6)` are the numbers of bits.
     #[must_use]
     pub fn with_prefix(seed: u64, addr: IpAddr, (v4, v6): (u32, u32)) -> Self {
-        let length = if addr.is_ipv4() { v4.min(32) } else { v6.min(128) };
-        let net = ipnet::IpNet::new(addr, length as u8);
-        Self::from_bytes(seed, ipv4_mapped(net.map_or(addr, |net| net.network())))
+        let bits = if addr.is_ipv4() { 96 + v4.min(32) } else { v6.min(128) };
+        Self::of(seed, &sketch::prefix(&words(ipv4_mapped(addr)), bits))
     }
 
     /// The source's cells of a sketch.
@@ -42,22 +40,22 @@ impl SourceCells {
         self.0.into_iter().filter_map(|cell| sketch.get(cell))
     }
 
-    fn from_bytes(seed: u64, bytes: [u8; 16]) -> Self {
-        let mut row = 0;
-        Self(SEEDS.map(|s| {
-            row += 1;
-            (row - 1) * COLUMNS + (hash::addr(seed ^ s, bytes) as usize) % COLUMNS
+    fn of(seed: u64, source: &[u32; 4]) -> Self {
+        Self(std::array::from_fn(|row| {
+            sketch::cell(row as u32, seed, source) as usize
         }))
     }
 }
 
 /// Returns an address as a source: a /32 of IPv4 or a /64 of IPv6.
-pub(crate) fn source_address(addr: IpAddr) -> [u8; 16] {
-    let mut bytes = ipv4_mapped(addr);
-    if !bytes.starts_with(&[0; 10]) {
-        bytes[8..].fill(0);
-    }
-    bytes
+pub(crate) fn source(addr: IpAddr) -> [u32; 4] {
+    sketch::source(&words(ipv4_mapped(addr)))
+}
+
+/// An address in the words of programs.
+fn words(bytes: [u8; 16]) -> [u32; 4] {
+    let (words, _) = bytes.as_chunks::<4>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_be_bytes(*word)))
 }
 
 /// Mixes the name of a listener or route into a seed, so that each has its own sources.
@@ -87,26 +85,33 @@ pub enum LimitExceeded {
     Rate,
 }
 
-/// Sketch of all sources, shared by all workers.
+/// Sketch of all sources, shared by all workers, and by the kernel peek's program where its memory is.
 pub struct Limiter {
-    concurrent: Box<[AtomicU32]>,
-    peeking: Box<[AtomicU32]>,
-    /// Token buckets. High half: tokens used, in 1/256; low half: time of the last use, in ms.
-    buckets: Box<[AtomicU64]>,
+    concurrent: CountWords,
+    peeking: CountWords,
+    /// Token buckets: [`use_token`].
+    buckets: CountWords,
 }
 
 impl Default for Limiter {
     fn default() -> Self {
-        Self {
-            concurrent: (0..CELLS).map(|_| AtomicU32::new(0)).collect(),
-            peeking: (0..CELLS).map(|_| AtomicU32::new(0)).collect(),
-            buckets: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Self::new(CountWords::own(CELLS), CountWords::own(CELLS))
     }
 }
 
 impl Limiter {
-    /// Admits a new connection, which is then counted as open and as being peeked at, or refuses it.
+    /// A limiter whose counts of connections and whose token buckets are in the given memory.
+    #[must_use]
+    pub const fn new(concurrent: CountWords, buckets: CountWords) -> Self {
+        Self {
+            concurrent,
+            peeking: CountWords::own(CELLS),
+            buckets,
+        }
+    }
+
+    /// Admits a new connection, which is then counted as open and as being peeked at, or refuses it. `now`: time of
+    /// `CLOCK_MONOTONIC`.
     pub fn admit(&self, source: SourceCells, limits: &PerSource, now: Duration) -> Result<(), LimitExceeded> {
         if limits.per_second > 0 && !self.take_token(source, limits.per_second, now) {
             return Err(LimitExceeded::Rate);
@@ -135,7 +140,7 @@ impl Limiter {
     pub fn open_connections(&self, source: SourceCells) -> u32 {
         source
             .cells(&self.concurrent)
-            .map(|cell| cell.load(Ordering::Relaxed))
+            .map(|cell| cell.load(Ordering::Relaxed) as u32)
             .min()
             .unwrap_or(0)
     }
@@ -153,21 +158,10 @@ impl Limiter {
     /// Takes a token, unless every row's bucket is empty. A bucket holds one second's worth.
     fn take_token(&self, source: SourceCells, rate: u32, now: Duration) -> bool {
         let now_ms = now.as_millis() as u32;
-        let full = u64::from(rate) * 256;
         let mut granted = false;
         for bucket in source.cells(&self.buckets) {
-            let outcome = bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-                let (used, then) = (old >> 32, old as u32);
-                // Another worker's clock may be a moment ahead: no time has passed then.
-                let passed = now_ms.wrapping_sub(then);
-                let (passed, latest) = if passed > u32::MAX / 2 {
-                    (0, then)
-                } else {
-                    (passed, now_ms)
-                };
-                let used = used.saturating_sub(u64::from(passed) * full / 1000);
-                (used + 256 <= full.min(u64::from(u32::MAX))).then_some((used + 256) << 32 | u64::from(latest))
-            });
+            let relaxed = Ordering::Relaxed;
+            let outcome = bucket.fetch_update(relaxed, relaxed, |old| use_token(old, now_ms, rate));
             granted |= outcome.is_ok();
         }
         granted
@@ -183,11 +177,11 @@ pub(crate) trait SketchCells {
     fn decrement(&self, source: SourceCells);
 }
 
-impl SketchCells for [AtomicU32] {
+impl SketchCells for [AtomicU64] {
     fn increment_below(&self, source: SourceCells, limit: u32) -> bool {
         let raised = source.cells(self).map(|cell| cell.fetch_add(1, Ordering::Relaxed));
         let least = raised.min().unwrap_or(0);
-        if limit == 0 || least < limit {
+        if limit == 0 || least < u64::from(limit) {
             return true;
         }
         self.decrement(source);
@@ -205,7 +199,7 @@ impl SketchCells for [AtomicU32] {
 mod tests {
     use super::*;
 
-    fn source(last: u8) -> SourceCells {
+    fn of(last: u8) -> SourceCells {
         SourceCells::new(7, IpAddr::from([10, 0, 0, last]))
     }
 
@@ -218,20 +212,20 @@ mod tests {
             peeking: 2,
         };
         let at = Duration::ZERO;
-        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
-        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
-        assert_eq!(limiter.admit(source(1), &limits, at), Err(LimitExceeded::Peeking));
+        assert_eq!(limiter.admit(of(1), &limits, at), Ok(()));
+        assert_eq!(limiter.admit(of(1), &limits, at), Ok(()));
+        assert_eq!(limiter.admit(of(1), &limits, at), Err(LimitExceeded::Peeking));
         assert_eq!(
-            limiter.admit(source(2), &limits, at),
+            limiter.admit(of(2), &limits, at),
             Ok(()),
             "another source is not touched"
         );
-        limiter.peek_ended(source(1));
-        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
-        limiter.peek_ended(source(1));
-        assert_eq!(limiter.admit(source(1), &limits, at), Err(LimitExceeded::Concurrent));
-        limiter.connection_closed(source(1));
-        assert_eq!(limiter.admit(source(1), &limits, at), Ok(()));
+        limiter.peek_ended(of(1));
+        assert_eq!(limiter.admit(of(1), &limits, at), Ok(()));
+        limiter.peek_ended(of(1));
+        assert_eq!(limiter.admit(of(1), &limits, at), Err(LimitExceeded::Concurrent));
+        limiter.connection_closed(of(1));
+        assert_eq!(limiter.admit(of(1), &limits, at), Ok(()));
     }
 
     #[test]
@@ -243,11 +237,11 @@ mod tests {
             peeking: 0,
         };
         let burst = (0..50)
-            .filter(|_| limiter.admit(source(1), &limits, Duration::from_secs(5)).is_ok())
+            .filter(|_| limiter.admit(of(1), &limits, Duration::from_secs(5)).is_ok())
             .count();
         assert_eq!(burst, 10);
         let later = (0..50)
-            .filter(|_| limiter.admit(source(1), &limits, Duration::from_millis(5500)).is_ok())
+            .filter(|_| limiter.admit(of(1), &limits, Duration::from_millis(5500)).is_ok())
             .count();
         assert_eq!(later, 5);
     }
@@ -262,7 +256,7 @@ mod tests {
         };
         let admitted = |at| {
             (0..50)
-                .filter(|_| limiter.admit(source(1), &limits, Duration::from_millis(at)).is_ok())
+                .filter(|_| limiter.admit(of(1), &limits, Duration::from_millis(at)).is_ok())
                 .count()
         };
         assert_eq!((admitted(5001), admitted(5000)), (10, 0));

@@ -3,11 +3,14 @@
 //! Rates are buckets by the generic cell rate algorithm (ITU-T I.371): a cell holds the time at which its bucket will
 //! be full again. Routes of different rates may share a cell: each sees the other's requests, and never too few.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use signalbox_common::sketch::{excess, use_period};
 
 use crate::limit::{self, SketchCells, SourceCells};
 use crate::model::http::{PeriodRate, RequestLimits};
+use crate::stats::CountWords;
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,23 +21,26 @@ pub enum RequestLimitExceeded {
     Concurrent,
 }
 
-/// Sketch of the sources of requests, shared by all workers.
+/// Sketch of the sources of requests, shared by all workers, and by the kernel peek's program where its memory is.
 pub struct RequestLimiter {
-    /// Times at which buckets are full again, in ns of the caller's clock.
-    full_at: Box<[AtomicU64]>,
-    in_flight: Box<[AtomicU32]>,
+    /// Times at which buckets are full again, in ns of `CLOCK_MONOTONIC`.
+    full_at: CountWords,
+    in_flight: CountWords,
 }
 
 impl Default for RequestLimiter {
     fn default() -> Self {
-        Self {
-            full_at: (0..limit::CELLS).map(|_| AtomicU64::new(0)).collect(),
-            in_flight: (0..limit::CELLS).map(|_| AtomicU32::new(0)).collect(),
-        }
+        Self::new(CountWords::own(limit::CELLS), CountWords::own(limit::CELLS))
     }
 }
 
 impl RequestLimiter {
+    /// A limiter whose buckets and counts are in the given memory.
+    #[must_use]
+    pub const fn new(full_at: CountWords, in_flight: CountWords) -> Self {
+        Self { full_at, in_flight }
+    }
+
     /// Admits a request, which is then counted as in flight if the route limits these, or refuses it.
     pub fn admit(
         &self,
@@ -62,16 +68,14 @@ impl RequestLimiter {
     /// Cells are raised first and lowered again on refusal, so that the count is exact under races.
     fn take(&self, source: SourceCells, limit: PeriodRate, now: Duration) -> Result<(), Duration> {
         let now = nanoseconds(now);
-        let cost = (nanoseconds(limit.period) / limit.count.max(1)).max(1);
-        let most = cost.saturating_mul(limit.burst.max(1));
-        let raised = |old: u64| old.max(now).saturating_add(cost);
+        let (cost, most) = cost_and_depth(limit);
         let mut least = u64::MAX;
         for cell in source.cells(&self.full_at) {
-            let (relaxed, raise) = (Ordering::Relaxed, |old| Some(raised(old)));
+            let (relaxed, raise) = (Ordering::Relaxed, |old| Some(use_period(old, now, cost)));
             let old = cell.fetch_update(relaxed, relaxed, raise).unwrap_or_else(|old| old);
-            least = least.min(raised(old));
+            least = least.min(use_period(old, now, cost));
         }
-        let excess = least.saturating_sub(now).saturating_sub(most);
+        let excess = excess(least, now, most);
         if excess == 0 {
             return Ok(());
         }
@@ -80,6 +84,13 @@ impl RequestLimiter {
         }
         Err(Duration::from_nanos(excess))
     }
+}
+
+/// Time that one use takes of a bucket of a rate, and that of the whole bucket, in ns.
+#[must_use]
+pub fn cost_and_depth(rate: PeriodRate) -> (u64, u64) {
+    let cost = (nanoseconds(rate.period) / rate.count.max(1)).max(1);
+    (cost, cost.saturating_mul(rate.burst.max(1)))
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -1,14 +1,16 @@
 //! Counters, gauges and histograms that many threads add to without a lock.
 
 mod histogram;
+mod words;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::FixedState;
 
 pub use histogram::Histogram;
+pub use words::{CountWords, PooledWord, WordPool};
 
 /// A counter that only goes up.
 #[derive(Debug, Default)]
@@ -38,32 +40,52 @@ impl Counter {
 }
 
 /// A number of things that exist now. Changed only by pairs of `enter` and `leave`, so that it cannot drift: by guards of
-/// connections and flows, the flow GC and the admin API.
+/// connections and flows, the flow GC and the admin API. Its word may be one that programs of the kernel change, too.
 #[derive(Debug, Default)]
-pub struct Gauge(AtomicU32);
+pub struct Gauge {
+    own: AtomicU64,
+    shared: Option<PooledWord>,
+}
 
 impl Gauge {
+    const fn with_word(shared: Option<PooledWord>) -> Self {
+        Self {
+            own: AtomicU64::new(0),
+            shared,
+        }
+    }
+
+    fn number(&self) -> &AtomicU64 {
+        self.shared.as_ref().and_then(PooledWord::word).unwrap_or(&self.own)
+    }
+
+    /// Index of its word, if programs of the kernel share it.
+    #[must_use]
+    pub fn word(&self) -> Option<u32> {
+        self.shared.as_ref().map(PooledWord::index)
+    }
+
     /// Returns the number of things that exist now.
     #[must_use]
     pub fn get(&self) -> u32 {
-        self.0.load(Relaxed)
+        self.number().load(Relaxed) as u32
     }
 
     /// Counts one more.
     pub fn enter(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.number().fetch_add(1, Relaxed);
     }
 
     /// Counts one more unless there are as many as a limit allows. Returns whether it did.
     #[must_use]
     pub fn try_enter(&self, limit: u32) -> bool {
-        let more = |now: u32| (now < limit).then_some(now + 1);
-        self.0.fetch_update(Relaxed, Relaxed, more).is_ok()
+        let more = |now: u64| (now < u64::from(limit)).then_some(now + 1);
+        self.number().fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     /// Counts one less.
     pub fn leave(&self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.number().fetch_sub(1, Relaxed);
     }
 }
 

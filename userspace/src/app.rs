@@ -34,6 +34,7 @@ use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::{Kernel, peek};
 use crate::l4::Services;
 use crate::state::Shared;
+use crate::state::counts::SharedCounts;
 use crate::sync;
 use kernel_parts::KernelParts;
 pub use limits::connection_limit;
@@ -99,7 +100,11 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let mut parts = KernelParts::load(&model, steering, inherited.as_ref())?;
     let kept = kept.and_then(|kept| restart::usable(kept, &model, parts.steering.is_some()));
     let max_connections = limits::connection_budget(model.admin.max_connections);
-    let shared = Arc::new(Shared::new(&model));
+    let counts = match &parts.peek {
+        Ok(peek) => SharedCounts::of_program(peek.counts(), |first| peek.sketch(first)),
+        Err(_) => SharedCounts::default(),
+    };
+    let shared = Arc::new(Shared::with_counts(&model, counts));
     let (events, inbox) = mpsc::unbounded_channel();
     let (reports, reported) = mpsc::unbounded_channel();
     let workers = start_workers(
@@ -315,7 +320,7 @@ async fn relieve(predecessor: Option<Predecessor>, control: &Control) -> anyhow:
             .await?
             .context("starting the garbage collection of the flow table")?;
         match &control.kernel_peek {
-            Some(kernel_peek) if starts_early => kernel_peek.settle_all(),
+            Some(_) if starts_early => {}
             _ => start_kernel_peek(control).await?,
         }
         if let Some((cut, _)) = &control.cut {

@@ -5,6 +5,7 @@
 
 pub mod apply_waiting;
 pub mod connection_log;
+pub mod counts;
 mod entities;
 pub mod error_pages;
 pub mod ha;
@@ -23,7 +24,7 @@ pub mod tls;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -40,13 +41,13 @@ use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{Bind, Listener, Model, Protocol, Route};
 use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::rotation::Rotation;
-use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters};
+use signalbox_core::stats::{Counter, Gauge, Histogram, LabelledCounters, WordPool};
 use signalbox_core::subset::HostOrder;
 use signalbox_core::view::RoutingView;
 use signalbox_tls::store::SharedCertificates;
 use tokio::sync::broadcast;
 
-pub use entities::{ClusterState, HostState, ListenerState, RouteState};
+pub use entities::{ClusterState, HostQueue, HostState, ListenerState, RouteState};
 
 use crate::source::SourceStatus;
 use crate::state::apply_waiting::ApplyWaiting;
@@ -218,8 +219,10 @@ pub struct Shared {
     /// Counter that numbers requests with an id.
     pub request_ids: Counter,
     pub limiter: Limiter,
-    /// Limits of routes' requests, created for the first route that has some.
-    pub request_limiter: LazyLock<RequestLimiter>,
+    /// Limits of routes' requests, and of their connections.
+    pub request_limiter: RequestLimiter,
+    /// Words of the gauges that the kernel peek's program changes, too.
+    pub counts: &'static WordPool,
     /// Active error pages.
     pub error_pages: ArcSwap<ErrorPages>,
     /// The connection log.

@@ -48,6 +48,35 @@ pub fn exchange(number: &mut u32, old: u32, new: u32) -> bool {
         .is_ok()
 }
 
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where the number differs.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn exchange_long(number: &mut u64, old: u64, new: u64) -> bool {
+    let mut found = old;
+    // SAFETY: the address is that of an exclusive reference, aligned; the instruction reads and writes eight bytes.
+    unsafe {
+        core::arch::asm!(
+            "r0 = cmpxchg_64(r1 + 0, r0, r2)",
+            inout("r0") found,
+            in("r1") number,
+            in("r2") new,
+            options(nostack, preserves_flags),
+        );
+    }
+    found == old
+}
+
+/// Replaces `old` by `new`, atomically; false, and nothing is changed, where the number differs.
+#[cfg(not(target_arch = "bpf"))]
+pub fn exchange_long(number: &mut u64, old: u64, new: u64) -> bool {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    // SAFETY: the address is that of an exclusive reference, aligned, for the time of the call.
+    let number = unsafe { AtomicU64::from_ptr(number) };
+    number
+        .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+}
+
 /// Adds `more` to a number, atomically.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]

@@ -8,6 +8,7 @@ pub use super::name::{PeekName, PeekSuffix};
 use super::request::RequestReader;
 use crate::net::Tuple;
 use crate::net::hide::hidden;
+use crate::sketch::ROWS;
 
 /// Entries of `PEEK_BINDINGS`.
 pub const MAX_PEEK_BINDINGS: u32 = 16_384;
@@ -41,6 +42,29 @@ pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 
 /// MSS that clients are offered over IPv4, where no interface has less: Ethernet's.
 pub const MAX_CLIENT_MSS: u32 = 1460;
+
+/// Words of `PEEK_COUNTS`: connections of hosts, and connections that wait for a host of a cluster.
+pub const MAX_PEEK_COUNTS: u32 = 16_384;
+/// Word of `PEEK_COUNTS` that counts all connections.
+pub const COUNT_OF_ALL: u32 = 0;
+/// Entries of `PEEK_LIMITS`: routes and listeners with limits.
+pub const MAX_PEEK_LIMITS: u32 = 16_640;
+/// Bit of a key of `PEEK_LIMITS`: the rest is the number of a listener, and not of a route.
+pub const LIMITS_OF_LISTENER: u32 = 1 << 31;
+
+/// Counts that a flow of the program is in: bits of [`PeekAbout::counted`].
+pub mod counted {
+    /// Connections of its host.
+    pub const BY_HOST: u32 = 1;
+    /// All connections.
+    pub const IN_ALL: u32 = 1 << 1;
+    /// Connections of its source.
+    pub const BY_SOURCE: u32 = 1 << 2;
+    /// Connections of its source at the listener.
+    pub const AT_LISTENER: u32 = 1 << 3;
+    /// Connections of its source at the route.
+    pub const AT_ROUTE: u32 = 1 << 4;
+}
 
 /// Most bytes of first data that are kept: two segments.
 pub const MAX_PAYLOAD_BYTES: u32 = 2920;
@@ -152,8 +176,8 @@ pub struct PeekRoute {
     pub turns: u32,
     /// Number of the list in `PEEK_CLIENTS` that says which clients the program routes; 0: all of them.
     pub clients: u16,
-    /// Always zero.
-    pub _pad: u16,
+    /// 1: `PEEK_LIMITS` has limits of the route.
+    pub limits: u16,
     /// Elements of `PEEK_CLUSTERS`.
     pub clusters: [u16; MAX_ROUTE_CLUSTERS],
     /// Index into `clusters` of each turn.
@@ -167,7 +191,7 @@ impl PeekRoute {
         ticket: 0,
         turns: 0,
         clients: 0,
-        _pad: 0,
+        limits: 0,
         clusters: [0; MAX_ROUTE_CLUSTERS],
         turn: [0; MAX_TURNS],
     };
@@ -181,6 +205,10 @@ pub struct PeekCluster {
     pub balance: u32,
     /// Element of `PEEK_MAGLEV`, of a cluster that is balanced so.
     pub maglev: u32,
+    /// Most connections of a host; 0: no limit.
+    pub max_host_connections: u32,
+    /// Word of `PEEK_COUNTS` that counts the connections that wait for a host.
+    pub queue: u32,
     /// Number of turns, or of hosts.
     pub turns: u32,
     /// Element of `PEEK_HOSTS` of each turn, or host.
@@ -213,13 +241,8 @@ pub struct PeekHost {
     pub weight: u32,
     /// Interface by which the kernel's routes lead to the host.
     pub ifindex: u32,
-    /// Connections begun by the program.
-    pub begun: u64,
-    /// Connections begun by the program that userspace has seen: they are in `counted`, or over, or were never
-    /// established. Written by userspace.
-    pub settled: u64,
-    /// Connections of the host, as userspace has counted them last.
-    pub counted: u32,
+    /// Word of `PEEK_COUNTS` that counts the host's connections.
+    pub count: u32,
     /// Connections that the host has refused, or whose SYN-ACK did not agree with the client's options.
     pub refused: u32,
     /// Tick until which new connections to the host are passed up.
@@ -233,19 +256,23 @@ pub struct PeekHost {
     /// 1: `local` moves between nodes, which divide its ports.
     pub is_moving: u32,
     /// Always zero.
-    pub _pad: [u32; 7],
+    pub _pad: [u32; 11],
 }
 
-impl PeekHost {
-    /// Connections of the host, those that userspace has not seen yet among them.
-    #[inline(always)]
-    #[must_use]
-    pub const fn load(&self) -> u64 {
-        let unseen = self.begun.wrapping_sub(self.settled);
-        // Numbers of several writers, read one after the other: the difference must not fall below zero.
-        let unseen = if unseen >> 63 == 0 { unseen } else { 0 };
-        self.counted as u64 + unseen
-    }
+/// Value of `PEEK_LIMITS`: limits of a listener's sources, or of a route's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeekLimits {
+    /// Seed of the sources' cells.
+    pub seed: u64,
+    /// Time that a connection takes of a source's bucket, and that of the whole bucket, in ns; 0: no rate.
+    pub cost: u64,
+    /// See `cost`.
+    pub most: u64,
+    /// Most connections of a source at once; 0: no limit.
+    pub concurrent: u32,
+    /// Of a listener: bits of an address that are its source, of IPv6 in the low byte, of IPv4-mapped in the next.
+    pub bits: u32,
 }
 
 /// Facts of a flow that its entry in `CUT_FLOWS` has no room for: element of `PEEK_ABOUT`, mapped into userspace.
@@ -258,6 +285,10 @@ pub struct PeekAbout {
     pub started: u32,
     /// Time that the host took to accept the flow, in units of 1024 ns; 0 until it has.
     pub accepted_after: u32,
+    /// Bits of [`counted`]: counts that nobody has given back or taken over yet.
+    pub counted: u32,
+    /// Word of `PEEK_COUNTS` of the flow's host.
+    pub count: u32,
 }
 
 /// First data of a client: element of `PEEK_PAYLOADS`.
@@ -319,6 +350,18 @@ pub struct PeekReading {
     pub arriving: Tuple,
     /// Search of the least loaded host.
     pub least: PeekLeast,
+    /// The client's source, and its cells for each limit.
+    pub source: [u32; 4],
+    /// See `source`.
+    pub cells: [[u32; ROWS]; 3],
+    /// Most connections of a host of the cluster, and the word of those that wait for one.
+    pub max_host_connections: u32,
+    /// See `max_host_connections`.
+    pub queue: u32,
+    /// Bits of [`counted`].
+    pub counted: u32,
+    /// 1: the route has limits.
+    pub limits: u32,
     /// Number of its route.
     pub route: u32,
     /// State of the client's packet's checksum, as the program numbers it.
@@ -440,10 +483,11 @@ const _: () = assert!(size_of::<PeekName>() == 64);
 const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
 const _: () = assert!(size_of::<PeekRoute>() == 160);
 const _: () = assert!(size_of::<PeekWildcard>() == 324);
-const _: () = assert!(size_of::<PeekCluster>() == 268);
+const _: () = assert!(size_of::<PeekCluster>() == 276);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
-const _: () = assert!(size_of::<PeekAbout>() == 72);
+const _: () = assert!(size_of::<PeekLimits>() == 32);
+const _: () = assert!(size_of::<PeekAbout>() == 80);
 // Programs copy the name by words.
 const _: () = assert!(core::mem::offset_of!(PeekAbout, name) == 0 && core::mem::offset_of!(PeekReading, name) == 0);
 const _: () = assert!(align_of::<PeekReading>() == 8);
@@ -454,8 +498,8 @@ const _: () = assert!(size_of::<PeekGuesses>() == 16);
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        PeekBinding, PeekCluster, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekPending, PeekRoute, PeekSuffix,
-        PeekWildcard,
+        PeekBinding, PeekCluster, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPending, PeekRoute,
+        PeekSuffix, PeekWildcard,
     };
 
     // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
@@ -472,6 +516,8 @@ mod user {
     unsafe impl aya::Pod for PeekCluster {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekHost {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for PeekLimits {}
     // SAFETY: as above.
     unsafe impl aya::Pod for PeekMaglev {}
     // SAFETY: as above.

@@ -9,6 +9,8 @@ pub const MAX_ANSWERING: usize = 8;
 pub struct PeekConfig {
     /// Key of the cookies.
     pub key: [u64; 2],
+    /// Seed of the cells of sources.
+    pub seed: u64,
     /// Tick until which SYNs are answered: userspace is alive.
     pub alive_until: u32,
     /// First entry of `CUT_FLOWS` that the program claims, and their number for each CPU.
@@ -37,6 +39,14 @@ pub struct PeekConfig {
     pub answering: [[u32; MAX_ANSWERING]; 2],
     /// 1: the program goes on when userspace has died.
     pub outlives: u32,
+    /// Most connections at once: of a source, and in all; 0: no limit.
+    pub of_source: u32,
+    /// See `of_source`.
+    pub in_all: u32,
+    /// Most new connections of a source in a second; 0: no limit.
+    pub per_second: u32,
+    /// 1: `PEEK_LIMITS` has limits of a listener.
+    pub of_listeners: u32,
 }
 
 /// Ticks after userspace's last heartbeat from which on it is not alive: three seconds.
@@ -63,7 +73,7 @@ impl PeekConfig {
     }
 }
 
-const _: () = assert!(size_of::<PeekConfig>() == 128);
+const _: () = assert!(size_of::<PeekConfig>() == 152);
 
 // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
 #[cfg(feature = "user")]

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::model::claimed::{ClusterAllow, ConnectionLimits, is_served};
-use crate::model::shield::ShieldPolicy;
-use crate::model::{Cluster, Listener, Model, PeekPlace, Protocol, Route, Routing};
+use crate::model::claimed::{ClusterAllow, is_served};
+use crate::model::{Cluster, Listener, PeekPlace, Protocol, Route, Routing};
 
 macro_rules! obstacles {
     ($($name:ident, $label:literal, $text:literal, $remedy:literal;)*) => {
@@ -59,9 +58,6 @@ obstacles! {
     PerRequest, "per_request", "requests are routed one by one", "";
     TrustedProxies, "trusted_proxies", "the listener accepts PROXY headers of trusted proxies",
         "give the proxies a listener of their own";
-    SourceLimits, "source_limits", "connections are limited for each source address",
-        "the shield's rates limit new connections without this";
-    TotalLimit, "max_connections", "`limits.max_connections` is set", "remove `limits.max_connections`, if only sockets are to be limited";
     FloatingAddresses, "floating_addresses", "more than 255 virtual addresses move between nodes (`ha`)", "";
     FormerOwner, "former_owner", "the address arrived by a planned move, and its former owner still drains", "";
     PacketSocket, "packet_socket",
@@ -83,7 +79,6 @@ obstacles! {
     LongName, "long_name", "the name is longer than 62 bytes, or contains bytes that are not allowed in names", "";
     Preference, "prefer", "`prefer` of the route names this client", "";
     AllowList, "allow", "a list of allowed clients does not contain this client", "";
-    RouteLimits, "route_limits", "the route limits connections", "";
     OutOfRotation, "out_of_rotation", "the application is out of rotation", "";
     ManyTurns, "many_turns", "the weights need more than 128 turns, or more than 8 clusters have a share",
         "use small whole weights, for at most 8 clusters";
@@ -91,8 +86,6 @@ obstacles! {
         "use hosts of one address family";
     NoUsableHost, "no_usable_host", "no host of the route's clusters is usable", "see `signalbox hosts`";
     ProxyProtocol, "proxy_protocol", "hosts of the route's clusters get a PROXY header", "";
-    HostLimit, "max_host_connections",
-        "`max_host_connections` or an annotation limits the connections of a host", "";
     HostsSpeakHttp2, "h2c", "a cluster has `h2c`", "";
     ManyHosts, "many_hosts", "a cluster has more hosts, or turns among them, than the program compares", "";
     HostNotReached, "host_not_reached", "a host is on this machine, or no route leads to it", "";
@@ -105,10 +98,7 @@ obstacles! {
 impl PeekObstacle {
     /// Returns all reasons for which the configuration leaves the connections of a listener to userspace.
     #[must_use]
-    pub fn of_configuration(listener: &Listener, model: &Model) -> Vec<Self> {
-        let limits = &model.limits;
-        let per_source = limits.per_source;
-        let limits_concurrent = |shield: &ShieldPolicy| shield.limits.concurrent != 0;
+    pub fn of_configuration(listener: &Listener) -> Vec<Self> {
         given(&[
             (listener.datapath.peek == PeekPlace::Userspace, Self::NotConfigured),
             (!listener.datapath.cut || listener.datapath.tier.is_some(), Self::CutOff),
@@ -116,13 +106,6 @@ impl PeekObstacle {
             (listener.tls.is_some(), Self::TerminatesTls),
             (listener.routing == Routing::Request, Self::PerRequest),
             (!listener.trusted_proxies.is_empty(), Self::TrustedProxies),
-            (
-                per_source.concurrent != 0
-                    || per_source.per_second != 0
-                    || listener.shield.as_ref().is_some_and(limits_concurrent),
-                Self::SourceLimits,
-            ),
-            (limits.max_connections.is_some(), Self::TotalLimit),
         ])
     }
 
@@ -131,15 +114,7 @@ impl PeekObstacle {
     #[must_use]
     pub fn of_route(route: &Route, protocol: Protocol, is_closed: bool) -> Vec<Self> {
         let is_per_request = !route.paths.is_empty() || protocol == Protocol::Http && route.needs_request_routing();
-        given(&[
-            (is_per_request, Self::PerRequest),
-            (
-                route.connection_limits() != ConnectionLimits::default(),
-                Self::RouteLimits,
-            ),
-            (route.max_host_connections().is_some(), Self::HostLimit),
-            (is_closed, Self::OutOfRotation),
-        ])
+        given(&[(is_per_request, Self::PerRequest), (is_closed, Self::OutOfRotation)])
     }
 
     /// Returns why the connections of a client are not routed in the kernel, by the lists of a route.
@@ -157,7 +132,6 @@ impl PeekObstacle {
     pub fn of_cluster(cluster: &Cluster, protocol: Protocol) -> Vec<Self> {
         given(&[
             (cluster.proxy_protocol, Self::ProxyProtocol),
-            (cluster.max_host_connections.is_some(), Self::HostLimit),
             (cluster.h2c && protocol == Protocol::Http, Self::HostsSpeakHttp2),
         ])
     }

@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use crate::limit::source_address;
+use crate::limit::source;
 use crate::model::HandshakeLimits;
 
 /// Source of a handshake: a /32 of IPv4 or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HandshakeSource([u8; 16]);
+pub struct HandshakeSource([u32; 4]);
 
 impl HandshakeSource {
     /// Source of a client's address.
     #[must_use]
     pub fn new(client: IpAddr) -> Self {
-        Self(source_address(client))
+        Self(source(client))
     }
 }
 

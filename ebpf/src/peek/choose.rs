@@ -12,7 +12,9 @@ use signalbox_common::{
 };
 
 use super::maps::{PEEK_CLIENTS, PEEK_CLUSTERS, PEEK_HOSTS, PEEK_MAGLEV, PEEK_ROUTES, PEEK_TICKETS};
-use super::{hop::is_ahead, kernel_loop::KernelLoop, read::forget, release::UNFIT_TICKS, settings::config, wildcard};
+use super::{
+    hop::is_ahead, kernel_loop::KernelLoop, limits, read::forget, release::UNFIT_TICKS, settings::config, wildcard,
+};
 use crate::{cut::skb::tick, packet_view::hide_from_compiler};
 
 /// Next turn of `turns`.
@@ -69,6 +71,8 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     // SAFETY: an element of the map, replaced as a whole.
     let (number, turns, ticket, clients) =
         unsafe { ((*route).number, (*route).turns, (*route).ticket, (*route).clients) };
+    // SAFETY: as above.
+    reading.limits = u32::from(unsafe { (*route).limits });
     if clients != 0 && !is_routed(clients, client, &mut reading.client) {
         return None;
     }
@@ -88,13 +92,15 @@ fn try_choose(reading: &mut PeekReading, client: &[u32; 4]) -> Option<()> {
     let cluster = unsafe { &*cluster };
     let turn = draw(MAX_PEEK_ROUTES + index, cluster.turns)?;
     reading.route = number;
+    reading.max_host_connections = cluster.max_host_connections;
+    reading.queue = cluster.queue;
     reading.pending.host = match cluster.balance {
         balance::TURNS => host_of(cluster, turn)?,
         balance::LEAST_CONNECTIONS => least_loaded(cluster, turn, reading)?,
         balance::RANDOM_TWO => random_two(cluster)?,
         balance::MAGLEV => {
             let table = PEEK_MAGLEV.get_ptr(cluster.maglev)?;
-            let slot = hide_from_compiler((source_hash(client) % MAGLEV_SLOTS as u64) as u32) as usize;
+            let slot = hide_from_compiler((hash::words(0, client) % MAGLEV_SLOTS as u64) as u32) as usize;
             if slot >= MAGLEV_SLOTS {
                 return None;
             }
@@ -123,13 +129,6 @@ fn host_of(cluster: &PeekCluster, turn: u32) -> Option<u32> {
     (turn < MAX_TURNS).then(|| cluster.turn[turn].into())
 }
 
-/// Hash of the client's address: that of userspace, `hash::addr`.
-#[inline(always)]
-fn source_hash(client: &[u32; 4]) -> u64 {
-    let half = |low: u32, high: u32| u64::from(low.swap_bytes()) | u64::from(high.swap_bytes()) << 32;
-    hash::mix(hash::mix(half(client[0], client[1])) ^ half(client[2], client[3]))
-}
-
 /// Of the hosts of two random turns the one with fewer connections for its weight, of those that take connections.
 #[inline(always)]
 fn random_two(cluster: &PeekCluster) -> Option<u32> {
@@ -138,12 +137,18 @@ fn random_two(cluster: &PeekCluster) -> Option<u32> {
     let (a, b) = (PEEK_HOSTS.get_ptr(first)?, PEEK_HOSTS.get_ptr(second)?);
     // SAFETY: elements of the array; numbers are read one by one.
     let (a, b) = unsafe { (&*a, &*b) };
-    let is_better = (b.load() + 1) * u64::from(a.weight) < (a.load() + 1) * u64::from(b.weight);
+    let is_better = (load(b)? + 1) * u64::from(a.weight) < (load(a)? + 1) * u64::from(b.weight);
     Some(if is_fit(b, now) && (is_better || !is_fit(a, now)) {
         second
     } else {
         first
     })
+}
+
+/// Connections of a host, those in the making among them.
+#[inline(always)]
+fn load(host: &PeekHost) -> Option<u64> {
+    limits::read(host.count)
 }
 
 /// The host of a random turn.
@@ -187,7 +192,7 @@ fn compare(cluster: &PeekCluster, now: u32, least: &mut PeekLeast) -> Option<()>
     // SAFETY: an element of the array; numbers are read one by one.
     let host = unsafe { &*PEEK_HOSTS.get_ptr(index)? };
     if is_fit(host, now) {
-        least.compare(index, host.load() + 1, host.weight);
+        least.compare(index, load(host)? + 1, host.weight);
     }
     Some(())
 }

@@ -11,7 +11,7 @@ use signalbox_common::{
         CutFlow, PendingFlow,
         flow::{FIRST_DATA_HELD, IS_PEEKED, OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, state},
     },
-    net::{atomic, header::SYN, tuple::is_v4},
+    net::{header::SYN, tuple::is_v4},
     peek::{
         KernelPeek,
         abi::{
@@ -29,6 +29,7 @@ use super::{
     exit,
     frame::{self, Frame, payload_sum},
     hop,
+    limits::{admit, give_back},
     maps::{
         CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about,
         release_port,
@@ -207,6 +208,13 @@ fn try_connect<F: Family>(
         return None;
     }
     let (flow_index, flow, port) = begin::<F>(ctx, segment, check, config, cursor, host, binding, reading)?;
+    let count = host.count;
+    if admit(reading, &segment.tuple.source, binding.listener.into(), count) == 0 {
+        // SAFETY: an element of the array that this CPU has just claimed.
+        unsafe { (&raw mut (*flow).state).write_volatile(state::FREE) };
+        release_port(port, flow_index);
+        return None;
+    }
     // Not on the stack, which has no room left for it.
     let pending = &mut reading.pending;
     let has_waited = pending.flow == NO_FLOW;
@@ -219,17 +227,18 @@ fn try_connect<F: Family>(
     let flow = unsafe { &mut *flow };
     let flags = if has_waited { BPF_EXIST } else { BPF_NOEXIST };
     if PEEK_PENDING.insert(&segment.tuple, &*pending, flags).is_err() {
+        give_back(reading, count);
         flow.state = state::FREE;
         release_port(port, flow_index);
         return Some(step::DROP);
     }
+    describe(config, flow_index, reading, count);
     if !has_waited {
         // The element of the ring is in use. Data that is not kept rewrites one element, and no other client's.
         cursor.payload = cursor.payload.wrapping_add(1);
     }
     // `cut_in` may have seen the client's packets, such as a FIN after missing data: the client repeats them.
     let _ = CUT_HANDSHAKES.remove(&segment.tuple);
-    atomic::add(&mut host.begun, 1);
     // SAFETY: aligned, whole: from here on `cut_in` takes the host's answer.
     unsafe { (&raw mut flow.state).write_volatile(state::CONNECTING) };
     Some(step::SEND)
@@ -352,21 +361,24 @@ fn begin<F: Family>(
     pending.vip = segment.tuple.destination;
     pending.local = arriving.destination;
     pending.host_addr = host.address;
-    describe(config, index, reading, now);
     Some((index, flow.cast(), port))
 }
 
-/// Notes the name that a flow's client has asked for.
+/// Notes the name that a flow's client has asked for, and the counts that the flow is in. `count`: its host's word.
 #[inline(always)]
-fn describe(config: &PeekConfig, flow: u32, reading: &PeekReading, started: u32) {
-    let Some(about) = about(config, flow) else { return };
+fn describe(config: &PeekConfig, index: u32, reading: &PeekReading, count: u32) {
+    let (Some(about), Some(flow)) = (about(config, index), CUT_FLOWS.get_ptr(index)) else {
+        return;
+    };
     // SAFETY: the element of a flow that this CPU has just claimed. Both names begin at a word (asserted in `common`), and
     // are copied by words.
     unsafe {
         let from = (&raw const reading.name).cast::<u64>();
         core::ptr::copy_nonoverlapping(from, (&raw mut (*about).name).cast::<u64>(), size_of::<PeekName>() / 8);
-        (*about).started = started;
+        (*about).started = (*flow).started;
         (*about).accepted_after = 0;
+        (*about).counted = reading.counted;
+        (*about).count = count;
     }
 }
 

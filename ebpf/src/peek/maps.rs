@@ -11,12 +11,13 @@ use signalbox_common::{
     },
     net::{Tuple, atomic},
     peek::abi::{
-        MAX_PEEK_BINDINGS, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_DONE, MAX_PEEK_GUESSES, MAX_PEEK_HOSTS,
-        MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES, MAX_PEEK_WILDCARDS,
-        PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekGuesses,
-        PeekHost, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading, PeekRoute, PeekSourceKey, PeekSuffix,
-        PeekWildcard,
+        MAX_PEEK_BINDINGS, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_COUNTS, MAX_PEEK_DONE, MAX_PEEK_GUESSES,
+        MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES,
+        MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster, PeekConfig,
+        PeekCursor, PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading,
+        PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
     },
+    sketch::first_cell::ALL_CELLS,
     steer::SteerKey,
 };
 
@@ -190,6 +191,33 @@ pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_
 /// - Size: 16384, the least recently used are evicted; not pinned
 #[map]
 pub static PEEK_GUESSES: LruHashMap<[u32; 4], PeekGuesses> = LruHashMap::with_max_entries(MAX_PEEK_GUESSES, 0);
+
+/// Connections: of hosts, in all, and those that wait for a host.
+///
+/// - Entry: word -> number; word 0: all connections, the others as userspace has given them out
+/// - Writer: peek_in, and workers through their mapping
+/// - Reader: peek_in at first data, userspace
+/// - Size: 16384; not pinned: each process counts for itself
+#[map]
+pub static PEEK_COUNTS: Array<u64> = Array::with_max_entries(MAX_PEEK_COUNTS, BPF_F_MMAPABLE);
+
+/// Sketches of the connections and token buckets of sources.
+///
+/// - Entry: cell -> number, or bucket
+/// - Writer: peek_in, and workers through their mapping
+/// - Reader: peek_in at first data, userspace
+/// - Size: 4 sketches of 98304 cells; not pinned
+#[map]
+pub static PEEK_SKETCHES: Array<u64> = Array::with_max_entries(ALL_CELLS, BPF_F_MMAPABLE);
+
+/// Limits of routes and listeners, where they have some.
+///
+/// - Entry: number of a route, or of a listener with `LIMITS_OF_LISTENER` -> limits of a source
+/// - Writer: datapath/kernel_peek.rs through kernel/src/peek.rs
+/// - Reader: peek_in at first data
+/// - Size: 16640; not pinned
+#[map]
+pub static PEEK_LIMITS: HashMap<u32, PeekLimits> = HashMap::with_max_entries(MAX_PEEK_LIMITS, BPF_F_NO_PREALLOC);
 
 /// Settings of the program.
 ///

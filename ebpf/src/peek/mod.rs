@@ -13,6 +13,7 @@ mod guesses;
 mod hop;
 mod host;
 pub mod kernel_loop;
+mod limits;
 mod maps;
 mod parts;
 mod pass_up;

@@ -3,15 +3,16 @@
 
 use signalbox_common::{
     cut::{
-        DirState, PendingFlow,
+        CutFlow, DirState, PendingFlow,
         flow::{IS_PEEKED, SOCKETS_CLOSED, state},
     },
     net::{Tuple, atomic},
-    peek::abi::{NO_FLOW, PeekPending},
+    peek::abi::{NO_FLOW, PeekConfig, PeekPending, counted},
 };
 
 use super::{
-    maps::{CUT_CT, CUT_FLOWS, PEEK_HOSTS, PEEK_PENDING, notify, release_port},
+    limits,
+    maps::{CUT_CT, CUT_FLOWS, PEEK_HOSTS, PEEK_PENDING, about, notify, release_port},
     settings::config,
 };
 use crate::cut::skb::tick;
@@ -94,6 +95,23 @@ pub fn reclaim(index: u32) {
     }
     // Userspace changes the marks where it counts the flow.
     if flow.marks == IS_PEEKED && config.is_orphaned(now) {
-        atomic::exchange(&mut flow.state, state::CUT, state::FREE);
+        free(flow, config, index);
+    }
+}
+
+/// Frees the entry of a flow that userspace does not know. One that counts for limits is left to userspace.
+#[inline(always)]
+fn free(flow: &mut CutFlow, config: &PeekConfig, index: u32) {
+    let Some(about) = about(config, index) else {
+        return;
+    };
+    // SAFETY: the element of a flow that has ended.
+    let (counted, count) = unsafe { (&mut (*about).counted, (*about).count) };
+    let before = *counted;
+    if before & !counted::BY_HOST != 0 || !atomic::exchange(&mut flow.state, state::CUT, state::FREE) {
+        return;
+    }
+    if before != 0 && atomic::exchange(counted, before, 0) {
+        limits::change(count, -1);
     }
 }

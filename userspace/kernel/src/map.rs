@@ -380,6 +380,18 @@ impl<T> MmapArray<T> {
         self.count
     }
 
+    /// Leaves the mapping to the process, and returns its elements as numbers that programs may change at any time.
+    pub fn leak(self) -> &'static [AtomicU64]
+    where
+        T: Into<u64>,
+    {
+        const { assert!(size_of::<T>() == size_of::<AtomicU64>()) };
+        let mapping = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the mapping lives as long as the process from here on; its elements are numbers of eight bytes at multiples
+        // of eight, which are only read and written atomically.
+        unsafe { std::slice::from_raw_parts(mapping.base.cast(), mapping.count as usize) }
+    }
+
     /// Returns a pointer to an element; the kernel may write the element at any time.
     pub fn at(&self, index: u32) -> *mut T {
         assert!(index < self.count, "element {index} of {}", self.count);

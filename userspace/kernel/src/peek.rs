@@ -19,9 +19,11 @@ use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster,
-    PeekConfig, PeekCursor, PeekHost, PeekMaglev, PeekName, PeekRoute, PeekSourceKey, PeekWildcard,
+    KERNEL_FUNCTIONS, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
+    PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekRoute, PeekSourceKey,
+    PeekWildcard,
 };
+use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
 
 use crate::attach::has_tcx;
@@ -48,6 +50,10 @@ pub struct Peek {
     clusters: MapFd,
     maglev: MapFd,
     config: MapFd,
+    limits: MapFd,
+    /// Counts of connections, and sketches of sources, that programs and userspace share.
+    counts: &'static [AtomicU64],
+    sketches: &'static [AtomicU64],
     hosts: MmapArray<PeekHost>,
     about: MmapArray<PeekAbout>,
     /// First flow that `about` has an element of.
@@ -106,6 +112,9 @@ impl Peek {
             clusters: map_fd(&ebpf, "PEEK_CLUSTERS")?,
             maglev: map_fd(&ebpf, "PEEK_MAGLEV")?,
             config: map_fd(&ebpf, "PEEK_CONFIG")?,
+            limits: map_fd(&ebpf, "PEEK_LIMITS")?,
+            counts: mapped::<u64>(&ebpf, "PEEK_COUNTS", MAX_PEEK_COUNTS)?.leak(),
+            sketches: mapped::<u64>(&ebpf, "PEEK_SKETCHES", ALL_CELLS)?.leak(),
             hosts,
             about,
             first_flow: cut.table.worker_len(),
@@ -212,6 +221,48 @@ impl Peek {
         (about.started == started).then(|| (about.name, accepted_after_of(about.accepted_after)))
     }
 
+    /// Takes over the counts that a flow of the program is in: bits of `signalbox_common::peek::abi::counted`, and its host's
+    /// word in the counts. Nothing where the flow is another program's, or where its counts have been taken.
+    #[must_use]
+    pub fn take_counted(&self, flow: u32, started: u32) -> (u32, u32) {
+        let index = flow
+            .checked_sub(self.first_flow)
+            .filter(|index| *index < self.about.count());
+        let Some(about) = index.map(|index| self.about.at(index)) else {
+            return (0, 0);
+        };
+        // SAFETY: aligned, within the mapping; each number is read or written whole, and the program changes them while it
+        // makes a flow of the entry, which is another flow.
+        unsafe {
+            if (&raw const (*about).started).read_volatile() != started {
+                return (0, 0);
+            }
+            let count = (&raw const (*about).count).read_volatile();
+            (AtomicU32::from_ptr(&raw mut (*about).counted).swap(0, Relaxed), count)
+        }
+    }
+
+    /// Returns the counts that programs and userspace share: elements of `PEEK_COUNTS`.
+    #[must_use]
+    pub const fn counts(&self) -> &'static [AtomicU64] {
+        self.counts
+    }
+
+    /// Returns a sketch that programs and userspace share: a constant of `signalbox_common::sketch::first_cell`.
+    #[must_use]
+    pub fn sketch(&self, first: u32) -> &'static [AtomicU64] {
+        let cells = first as usize..(first + CELLS) as usize;
+        self.sketches.get(cells).unwrap_or_default()
+    }
+
+    /// Writes the limits of a route, or of a listener; `None`: it has none.
+    pub fn set_limits(&self, key: u32, limits: Option<&PeekLimits>) -> io::Result<()> {
+        match limits {
+            Some(limits) => self.limits.update(&key, limits),
+            None => self.limits.delete(&key),
+        }
+    }
+
     /// Writes a cluster.
     pub fn set_cluster(&self, index: u32, cluster: &PeekCluster) -> io::Result<()> {
         self.clusters.update(&index, cluster)
@@ -235,6 +286,7 @@ impl Peek {
             (&raw mut (*entry).weight).write_volatile(host.weight);
             (&raw mut (*entry).ifindex).write_volatile(host.ifindex);
             (&raw mut (*entry).is_moving).write_volatile(host.is_moving);
+            (&raw mut (*entry).count).write_volatile(host.count);
         }
     }
 
@@ -242,28 +294,6 @@ impl Peek {
     pub fn clear_host(&self, index: u32) {
         // SAFETY: within the mapping; no cluster names the host.
         unsafe { self.hosts.at(index).write_volatile(PeekHost::default()) };
-    }
-
-    /// Counts a connection of the host's that userspace has seen.
-    pub fn settle(&self, index: u32) {
-        // SAFETY: aligned, within the mapping; only userspace writes it.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.hosts.at(index)).settled) }.fetch_add(1, Relaxed);
-    }
-
-    /// Notes that all connections begun have been seen.
-    pub fn settle_all(&self, index: u32) {
-        let entry = self.hosts.at(index);
-        // SAFETY: aligned, within the mapping; programs add to the one number, and userspace alone writes the other.
-        unsafe {
-            let begun = (&raw const (*entry).begun).read_volatile();
-            AtomicU64::from_ptr(&raw mut (*entry).settled).store(begun, Relaxed);
-        }
-    }
-
-    /// Writes how many connections the host has.
-    pub fn set_counted(&self, index: u32, counted: u32) {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.hosts.at(index)).counted) }.store(counted, Relaxed);
     }
 
     /// Attaches, as soon as it may, to the interfaces that have the programs of tier `cut`, which carry the flows that

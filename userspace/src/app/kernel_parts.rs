@@ -176,7 +176,7 @@ fn load_peek(
 /// Whether the kernel peek with `auto` would leave all connections to userspace: it would waste half of the flow table
 /// and two MiB per CPU.
 fn is_left_to_userspace(model: &Model) -> bool {
-    let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener, model).is_empty();
+    let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener).is_empty();
     let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
     !model.listeners.iter().any(may_be_routed) || has_filter()
 }

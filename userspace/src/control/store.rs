@@ -46,7 +46,7 @@ use crate::datapath::report::Report;
 use crate::kernel::steer::SteerError;
 use crate::l4::Services;
 use crate::source::routing_spi::PendingRotation;
-use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared};
+use crate::state::{ClusterState, HostQueue, HostState, ListenerState, RouteState, Shared};
 
 use hosts::{HostEntry, HostKey};
 use persistent_state::PersistentState;
@@ -388,12 +388,13 @@ impl Store {
         };
         self.reconcile_hosts(&mut applied);
         self.subsets = host_orders(&self.model, &self.machine).into();
-        let model = Arc::clone(&self.model);
+        let (model, counts) = (Arc::clone(&self.model), self.shared.counts);
         retain_states(
             &mut self.clusters,
             model.clusters.iter().map(|c| c.name.clone()),
             |name| ClusterState {
                 name: name.to_owned(),
+                queue: HostQueue::counted_by(counts.gauge()),
                 ..ClusterState::default()
             },
         );

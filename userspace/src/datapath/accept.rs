@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use super::conn_guard::ConnGuard;
+use super::conn_guard::{ConnGuard, ConnectionPlace};
 use super::connection::serve;
 use super::socket::Socket;
 use super::worker_state::Worker;
@@ -57,14 +57,9 @@ pub async fn run(
                 StopMode::HandOver | StopMode::Leave => return Ok(()),
             }
         }
-        if !worker.has_room() {
-            worker.shared.totals.paused.inc("max_connections");
-            tokio::time::sleep(RETRY_INTERVAL).await;
-            continue;
-        }
         let accepted = tokio::select! {
             biased;
-            accepted = accept(&listener) => accepted,
+            accepted = accept_with_room(&worker, &listener) => accepted,
             changed = stop.changed() => match changed {
                 Ok(()) => {
                     stop.mark_changed();
@@ -74,8 +69,8 @@ pub async fn run(
             },
         };
         match accepted {
-            Ok((client, peer)) => {
-                admit(&worker, client, peer, local);
+            Ok((place, client, peer)) => {
+                admit(&worker, place, client, peer, local);
                 batch += 1;
                 if batch == MAX_ACCEPTED_IN_A_ROW {
                     batch = 0;
@@ -87,7 +82,25 @@ pub async fn run(
     }
 }
 
-/// Accepts the next connection from the queue.
+/// Accepts the next connection from the queue as soon as there is room for it.
+async fn accept_with_room(
+    worker: &Worker,
+    listener: &AsyncFd<TcpListener>,
+) -> std::io::Result<(ConnectionPlace, Socket, SocketAddr)> {
+    loop {
+        let mut ready = listener.readable().await?;
+        let Some(place) = worker.place() else {
+            worker.shared.totals.paused.inc("max_connections");
+            tokio::time::sleep(RETRY_INTERVAL).await;
+            continue;
+        };
+        if let Ok(accepted) = ready.try_io(|listener| sys::accept(listener.get_ref())) {
+            return accepted.map(|(client, peer)| (place, Socket::Plain(client), peer));
+        }
+    }
+}
+
+/// Accepts the next connection from the queue, of which all are accepted.
 async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, SocketAddr)> {
     loop {
         let mut ready = listener.readable().await?;
@@ -97,8 +110,8 @@ async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, Soc
     }
 }
 
-fn admit(worker: &Rc<Worker>, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
-    let guard = ConnGuard::new(&worker.shared);
+fn admit(worker: &Rc<Worker>, place: ConnectionPlace, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
+    let guard = ConnGuard::new(place);
     tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, guard));
 }
 
@@ -123,7 +136,10 @@ async fn drain(worker: &Rc<Worker>, listener: &AsyncFd<TcpListener>, local: Opti
     let until = Instant::now() + DRAIN_TIMEOUT;
     while Instant::now() < until {
         match tokio::time::timeout(RETRY_INTERVAL, accept(listener)).await {
-            Ok(Ok((client, peer))) => admit(worker, client, peer, local),
+            Ok(Ok((client, peer))) => {
+                let place = ConnectionPlace::beyond_limits(&worker.shared);
+                admit(worker, place, client, peer, local);
+            }
             Ok(Err(error)) => pause_after_error(worker, &error).await,
             Err(_) => break,
         }

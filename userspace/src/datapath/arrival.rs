@@ -191,7 +191,7 @@ impl<'a> Arrival<'a> {
             return Some(());
         }
         let source = SourceCells::new(shared.seed, self.true_client.ip());
-        match shared.limiter.admit(source, &limits, shared.started.elapsed()) {
+        match shared.limiter.admit(source, &limits, sys::monotonic()) {
             Ok(()) => {
                 guard.enter_source(source);
                 Some(())

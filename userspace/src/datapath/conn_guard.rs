@@ -14,6 +14,7 @@ pub struct ConnGuard {
     shared: Arc<Shared>,
     /// `None` once the guard is detached.
     sockets: Option<SocketGuard>,
+    place: Option<ConnectionPlace>,
     listener: Option<Arc<ListenerState>>,
     /// Source of the connection for the limits that all listeners share; true while the client is being peeked at.
     source: Option<(SourceCells, bool)>,
@@ -35,14 +36,59 @@ impl Drop for SocketGuard {
     }
 }
 
-impl ConnGuard {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        shared.totals.with_sockets.enter();
+/// Place of a connection among all, by `limits.max_connections`: taken before the connection is accepted.
+pub(super) struct ConnectionPlace {
+    shared: Arc<Shared>,
+    /// Whether the count ends with the place.
+    is_counted: bool,
+}
+
+impl ConnectionPlace {
+    /// Takes a place; `None` if all that a limit allows are taken.
+    pub(super) fn take(shared: &Arc<Shared>, limit: Option<u32>) -> Option<Self> {
+        match limit {
+            None => Some(Self::beyond_limits(shared)),
+            Some(limit) => shared.totals.current.try_enter(limit).then(|| Self::counted(shared)),
+        }
+    }
+
+    /// Takes a place, no matter how many are taken.
+    pub(super) fn beyond_limits(shared: &Arc<Shared>) -> Self {
         shared.totals.current.enter();
+        Self::counted(shared)
+    }
+
+    fn counted(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            is_counted: true,
+        }
+    }
+
+    /// Leaves the count to a cut flow.
+    fn hand_over(mut self) {
+        self.is_counted = false;
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.shared.totals.current.leave();
+        }
+    }
+}
+
+impl ConnGuard {
+    /// Counts a connection that was accepted.
+    pub(super) fn new(place: ConnectionPlace) -> Self {
+        let shared = &place.shared;
+        shared.totals.with_sockets.enter();
         shared.totals.total.inc();
         Self {
             shared: Arc::clone(shared),
             sockets: Some(SocketGuard(Arc::clone(shared))),
+            place: Some(place),
             listener: None,
             source: None,
             conn_count_source: None,
@@ -111,6 +157,9 @@ impl ConnGuard {
     /// stays until the sockets are closed.
     pub(super) fn detach(&mut self) -> Option<SocketGuard> {
         self.finish_peeking();
+        if let Some(place) = self.place.take() {
+            place.hand_over();
+        }
         self.sockets.take()
     }
 }
@@ -137,6 +186,5 @@ impl Drop for ConnGuard {
         if let Some(listener) = &self.listener {
             listener.active.leave();
         }
-        shared.totals.current.leave();
     }
 }

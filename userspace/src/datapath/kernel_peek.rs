@@ -16,11 +16,11 @@ mod written;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use signalbox_common::peek::abi::{
-    MAX_ANSWERING, MAX_PEEK_SOURCES, ORPHAN_TICKS, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
+    MAX_ANSWERING, MAX_PEEK_SOURCES, PeekConfig, PeekHost, PeekRoute, PeekSourceKey, protocol,
 };
 use signalbox_common::peek::cookie;
 use signalbox_core::model::{Listener, Route};
@@ -40,7 +40,7 @@ use sysctl::kernel_offers;
 pub use tables::LeftOut;
 use tables::{PeekHostKey, PeekTables};
 use wakeups::Wakeups;
-use written::{HostElement, Written, apply};
+use written::{Written, apply};
 
 /// Interval at which the snapshot is checked and loads are written.
 const PASS_INTERVAL: Duration = Duration::from_millis(20);
@@ -57,9 +57,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time that a configuration change waits for the tables. After that they are written a little later.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time without a heartbeat after which a program that outlives the process frees flows itself.
-const STANDSTILL_TIMEOUT: Duration = Duration::from_nanos((ORPHAN_TICKS as u64) << 20);
-
 /// Time for which clients may still have a cookie of a listener that the kernel no longer routes: two epochs.
 const COOKIE_TTL: Duration = Duration::from_nanos(2 << cookie::EPOCH_SHIFT_NS);
 
@@ -68,8 +65,6 @@ pub struct KernelPeek {
     cut: Arc<Cut>,
     registry: Arc<Registry>,
     shared: Arc<Shared>,
-    /// Hosts with their elements of `PEEK_HOSTS`, by number and port, which flows contain.
-    by_flow: RwLock<HashMap<(u32, u16), HostElement>>,
     state: Mutex<Written>,
     /// Whether the program is attached to all interfaces: the kernel would refuse host answers that it does not see.
     attached: AtomicBool,
@@ -106,7 +101,6 @@ impl KernelPeek {
             cut,
             registry,
             shared,
-            by_flow: RwLock::default(),
             state: Mutex::new(Written::new()),
             attached: AtomicBool::new(false),
             has_filter: AtomicBool::new(true),
@@ -151,10 +145,6 @@ impl KernelPeek {
             let woken = self.wakeups.asked();
             let looks_again = self.looks_again.swap(false, Relaxed);
             if looks_again || beaten.is_none_or(|beaten| beaten.elapsed() > HEARTBEAT_INTERVAL) {
-                if beaten.is_some_and(|beaten| beaten.elapsed() > STANDSTILL_TIMEOUT) {
-                    // The program may have freed flows itself. These are no longer counted.
-                    self.settle_all();
-                }
                 beaten = Some(Instant::now());
                 if routes_read.is_none_or(|read| read.elapsed() > ROUTES_INTERVAL) {
                     routes_read = beaten;
@@ -245,6 +235,24 @@ impl KernelPeek {
             slot: self.shared.node.slot.into(),
             answering: *self.answering.lock().unwrap_or_else(PoisonError::into_inner),
             outlives: outlives.into(),
+            ..self.limits()
+        }
+    }
+
+    /// The limits of all listeners.
+    fn limits(&self) -> PeekConfig {
+        let model = &self.shared.snapshot.load().model;
+        let limits_sources = |listener: &Listener| {
+            let shield = listener.shield.as_ref();
+            shield.is_some_and(|shield| shield.limits.concurrent != 0)
+        };
+        PeekConfig {
+            seed: self.shared.seed,
+            of_source: model.limits.per_source.concurrent,
+            in_all: model.limits.max_connections.unwrap_or(0),
+            per_second: model.limits.per_source.per_second,
+            of_listeners: model.listeners.iter().any(limits_sources).into(),
+            ..PeekConfig::default()
         }
     }
 
@@ -269,7 +277,7 @@ impl KernelPeek {
         }
         let (snapshot, conditions) = (self.shared.snapshot.load_full(), self.conditions());
         if !written.is_of(&snapshot, &conditions) {
-            let tables = PeekTables::of(&snapshot, &self.registry, &conditions);
+            let tables = PeekTables::of(&snapshot, &self.registry, &conditions, self.shared.seed);
             match self.write(&mut written, tables) {
                 Ok(()) => {
                     paths::show(&written, &snapshot, &conditions);
@@ -279,8 +287,9 @@ impl KernelPeek {
             }
             written.made = Some(Instant::now());
         }
-        for (index, host) in written.hosts.values() {
-            self.peek.set_counted(*index, host.active.get());
+        // The program may have lowered a count that it had raised too far, and wakes nobody.
+        for cluster in &self.shared.snapshot.load().clusters {
+            cluster.wake_waiting();
         }
         let over = written.passing_up.extract_if(|_, since| since.elapsed() > COOKIE_TTL);
         for (key, _) in over {
@@ -343,8 +352,11 @@ impl KernelPeek {
         written.left_out = std::mem::take(&mut tables.left_out);
         written.listener_obstacles = std::mem::take(&mut tables.listener_obstacles);
         written.route_obstacles = std::mem::take(&mut tables.route_obstacles);
+        let limits = self.limits();
         let is_same = written.version & 1 == 0
             && (
+                &limits,
+                &tables.limits,
                 &hosts,
                 &clusters,
                 &maglev,
@@ -353,6 +365,8 @@ impl KernelPeek {
                 &names,
                 &tables.bindings,
             ) == (
+                &written.limits_of_all,
+                &written.limits,
                 &written.entries,
                 &written.clusters,
                 &written.maglev,
@@ -365,7 +379,11 @@ impl KernelPeek {
             return Ok(());
         }
         written.version |= 1;
+        written.limits_of_all = limits;
         self.show_life(written)?;
+        apply(&mut written.limits, tables.limits, |key, limits| {
+            self.peek.set_limits(*key, limits)
+        })?;
         apply(&mut written.entries, hosts, |index, host| {
             if let Some(host) = host {
                 self.peek.set_host(*index, host);
@@ -416,9 +434,10 @@ impl KernelPeek {
         self.show_life(written)
     }
 
-    /// Notes which elements hosts have, for their counts. Returns the elements' entries.
+    /// Notes which elements hosts have: a host's state, and its word, live as long as its element. Returns the elements'
+    /// entries.
     fn follow_hosts(&self, written: &mut Written, tables: &PeekTables) -> HashMap<u32, PeekHost> {
-        let (mut by_flow, mut hosts, mut entries) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (mut hosts, mut entries) = (HashMap::new(), HashMap::new());
         for (key, (host, state)) in &tables.hosts {
             let Some(index) = written.host_slots.get(key) else {
                 continue;
@@ -429,10 +448,8 @@ impl KernelPeek {
             }
             hosts.insert(key.clone(), (index, Arc::clone(state)));
             entries.insert(index, *host);
-            by_flow.insert((host.number, host.port as u16), (index, Arc::clone(state)));
         }
         written.hosts = hosts;
-        *self.by_flow.write().unwrap_or_else(PoisonError::into_inner) = by_flow;
         entries
     }
 

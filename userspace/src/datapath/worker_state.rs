@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::conn_guard::ConnectionPlace;
 use super::cut::Cutter;
 use super::cut::registry::Registry;
 use super::flow::FlowList;
@@ -51,10 +52,21 @@ impl Worker {
             .unwrap_or(self.default_max_connections)
     }
 
+    /// A place for another connection, if there are descriptors and `limits.max_connections` allows it.
+    pub(super) fn place(&self) -> Option<ConnectionPlace> {
+        let limit = self.shared.snapshot.load().model.limits.max_connections;
+        let of_streams = self.shared.totals.stream_sockets.get().div_ceil(2);
+        let limit = limit.map(|limit| limit.saturating_sub(of_streams));
+        self.has_room().then(|| ConnectionPlace::take(&self.shared, limit))?
+    }
+
     /// Whether there are descriptors for another connection. Each has two, and streams of HTTP/2 may have more.
     pub fn has_room(&self) -> bool {
         let totals = &self.shared.totals;
         let of_streams = totals.stream_sockets.get().div_ceil(2);
-        totals.with_sockets.get().saturating_add(of_streams) < self.max_connections()
+        let is_below = |connections: u32, limit: u32| connections.saturating_add(of_streams) < limit;
+        let limit = self.shared.snapshot.load().model.limits.max_connections;
+        is_below(totals.with_sockets.get(), self.max_connections())
+            && limit.is_none_or(|limit| is_below(totals.current.get(), limit))
     }
 }

@@ -115,6 +115,13 @@ impl HostState {
         self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Has its connections counted by a gauge, whose word programs may change, too.
+    #[must_use]
+    pub fn counted_by(mut self, active: Gauge) -> Self {
+        self.active = active;
+        self
+    }
+
     pub fn set_tls_fault(&self, fault: Option<String>) {
         *self.tls_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
@@ -204,6 +211,15 @@ pub struct HostQueue {
 }
 
 impl HostQueue {
+    /// An empty queue whose places are counted by a gauge.
+    #[must_use]
+    pub fn counted_by(waiting: Gauge) -> Self {
+        Self {
+            waiting,
+            ..Self::default()
+        }
+    }
+
     /// Takes the last place and returns its signal. The first connection in the queue, when signalled, checks for room.
     pub fn enter(&self) -> Arc<Notify> {
         let signal = Arc::<Notify>::default();
@@ -239,6 +255,11 @@ impl ClusterState {
     /// Counts one connection less for a host.
     pub fn leave_host(&self, host: &HostState) {
         host.active.leave();
+        self.wake_waiting();
+    }
+
+    /// Has the first connection that waits for a host look for room.
+    pub fn wake_waiting(&self) {
         if self.queue.waiting.get() > 0 {
             self.queue.wake_first();
         }

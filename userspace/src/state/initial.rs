@@ -2,26 +2,32 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use signalbox_common::peek::abi::COUNT_OF_ALL;
 use signalbox_core::ha::floating::{FloatingSources, NodeShare};
-use signalbox_core::limit::Limiter;
 use signalbox_core::model::Model;
-use signalbox_core::request_limit::RequestLimiter;
 use signalbox_core::stats::{Counter, Histogram};
 use signalbox_core::view::{Eligibility, RoutingView};
 
 use super::apply_waiting::ApplyWaiting;
+use super::counts::SharedCounts;
 use super::route_stats::labels::RouteLabels;
 use super::sync::SyncState;
 use super::{AdminStats, Binds, IdleTimeouts, OverLimit, Reloads, Shared, Snapshot, Totals};
 
 impl Shared {
-    /// Returns the state before a configuration is active.
+    /// Returns the state before a configuration is active, with counts in memory of this process alone.
     #[must_use]
     pub fn new(model: &Model) -> Self {
+        Self::with_counts(model, SharedCounts::default())
+    }
+
+    /// Returns the state before a configuration is active.
+    #[must_use]
+    pub fn with_counts(model: &Model, counts: SharedCounts) -> Self {
         let empty = Model {
             listeners: Vec::new(),
             clusters: Vec::new(),
@@ -66,11 +72,15 @@ impl Shared {
             snapshot: ArcSwap::from_pointee(snapshot),
             snapshot_follower: std::sync::OnceLock::new(),
             is_being_replaced: AtomicBool::new(false),
-            totals: Totals::default(),
+            totals: Totals {
+                current: counts.words.gauge_of(COUNT_OF_ALL),
+                ..Totals::default()
+            },
             any_ticket: Counter::default(),
             request_ids: Counter::default(),
-            limiter: Limiter::default(),
-            request_limiter: LazyLock::new(RequestLimiter::default),
+            limiter: counts.limiter,
+            request_limiter: counts.request_limiter,
+            counts: counts.words,
             error_pages: ArcSwap::default(),
             log: Arc::default(),
             route_labels: RouteLabels::default(),

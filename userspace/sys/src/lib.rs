@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use libc::{c_int, c_void};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockname, recvmsg};
 
-pub use clock::unix_ms;
+pub use clock::{monotonic, unix_ms};
 pub use error::error_chain;
 pub use file_stamp::FileStamp;
 pub use private_file::{private_directory, sync_directory, write_private};

@@ -322,6 +322,11 @@ impl PendingPorts {
         self.of(port).store(0, Ordering::Release);
     }
 
+    /// Whether a port is a certain flow's.
+    pub fn is_of(&self, port: u16, index: u32) -> bool {
+        self.of(port).load(Ordering::Acquire) == u64::from(index) + 1
+    }
+
     /// Gives a port back, if it is a certain flow's; returns whether it was.
     pub fn give_back_of(&self, port: u16, index: u32) -> bool {
         self.of(port)

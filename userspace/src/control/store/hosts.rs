@@ -206,7 +206,8 @@ impl Store {
             state.set_health(Health::Unknown);
             return state;
         }
-        Arc::new(HostState::new(&cluster.name, &host.name, host.address))
+        let state = HostState::new(&cluster.name, &host.name, host.address);
+        Arc::new(state.counted_by(self.shared.counts.gauge()))
     }
 
     pub(super) fn start(

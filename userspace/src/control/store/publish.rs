@@ -122,7 +122,7 @@ impl Store {
 fn name_paths(snapshot: &Snapshot) {
     let all = snapshot.model.listeners.iter().zip(&snapshot.listeners);
     for (listener, state) in all.filter(|(_, state)| state.left_to_workers.is_unknown()) {
-        if let Some(&obstacle) = PeekObstacle::of_configuration(listener, &snapshot.model).first() {
+        if let Some(&obstacle) = PeekObstacle::of_configuration(listener).first() {
             state.left_to_workers.set(Some(obstacle));
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use signalbox_common::cut::moving::{MovingAddress, role};
-use signalbox_core::model::{Listener, Model, PeekPlace};
+use signalbox_core::model::{Listener, PeekPlace};
 use signalbox_core::peek::obstacle::{PeekObstacle, given};
 
 use super::sysctl::{is_on, kernel_offers};
@@ -68,8 +68,8 @@ impl Conditions {
     }
 
     /// Returns the first reason for which connections of a listener are left to userspace.
-    pub(super) fn first_obstacle(&self, listener: &Listener, model: &Model) -> Option<PeekObstacle> {
-        let of_configuration = PeekObstacle::of_configuration(listener, model);
+    pub(super) fn first_obstacle(&self, listener: &Listener) -> Option<PeekObstacle> {
+        let of_configuration = PeekObstacle::of_configuration(listener);
         of_configuration.into_iter().chain(self.obstacles(listener)).next()
     }
 

@@ -25,7 +25,7 @@ pub(super) fn show(written: &Written, snapshot: &Snapshot, conditions: &Conditio
     }
     for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
         let in_tables = written.listener_obstacles.get(&listener.name).copied();
-        let obstacle = in_tables.or_else(|| conditions.first_obstacle(listener, &snapshot.model));
+        let obstacle = in_tables.or_else(|| conditions.first_obstacle(listener));
         state.left_to_workers.set(obstacle);
     }
 }
@@ -37,7 +37,7 @@ pub fn follow_without_program(shared: &Arc<Shared>, why: PeekObstacle) {
         let Some(shared) = of.upgrade() else { return };
         let snapshot = shared.snapshot.load();
         for (listener, state) in snapshot.model.listeners.iter().zip(&snapshot.listeners) {
-            let of_configuration = PeekObstacle::of_configuration(listener, &snapshot.model);
+            let of_configuration = PeekObstacle::of_configuration(listener);
             state
                 .left_to_workers
                 .set(Some(of_configuration.first().copied().unwrap_or(why)));

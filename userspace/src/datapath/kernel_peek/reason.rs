@@ -53,7 +53,7 @@ impl PeekQuestion<'_> {
     /// Returns all reasons that the snapshot shows, and those of the machine.
     pub(super) fn reasons(&self, snapshot: &Snapshot, of_machine: &[PeekObstacle]) -> Vec<PeekReason> {
         let of_listener = format!("listener {}", self.listener.name);
-        let of_configuration = PeekObstacle::of_configuration(self.listener, &snapshot.model);
+        let of_configuration = PeekObstacle::of_configuration(self.listener);
         let mut found: Vec<_> = of_configuration
             .into_iter()
             .map(|obstacle| PeekReason::new(obstacle, of_listener.as_str()))

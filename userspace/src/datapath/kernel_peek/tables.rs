@@ -2,6 +2,7 @@
 //! userspace would, the tables have only the reason, and userspace decides.
 
 mod clients;
+mod limits;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use signalbox_common::peek::abi::{
-    MAGLEV_SLOTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster, PeekHost, PeekMaglev,
-    PeekName, PeekRoute, protocol,
+    MAGLEV_SLOTS, MAX_PEEK_CLUSTERS, MAX_ROUTE_CLUSTERS, MAX_TURNS, PeekBinding, PeekCluster, PeekHost, PeekLimits,
+    PeekMaglev, PeekName, PeekRoute, protocol,
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
@@ -46,6 +47,8 @@ pub(super) struct PeekTables {
     pub(super) wildcards: HashMap<PeekName, WildcardDepth>,
     pub(super) clusters: HashMap<u32, ClusterTurns>,
     pub(super) clients: ClientEntries,
+    /// Limits of routes, and of listeners, as keys of `PEEK_LIMITS`.
+    pub(super) limits: HashMap<u32, PeekLimits>,
     /// Source addresses that move between nodes, by the number of the clients' destination and the host.
     pub(super) sources: HashMap<(u32, PeekHostKey), [u32; 4]>,
     pub(super) hosts: HashMap<PeekHostKey, (PeekHost, Arc<HostState>)>,
@@ -63,6 +66,8 @@ pub(super) struct ClusterTurns {
     turns: Vec<PeekHostKey>,
     /// Maglev table of a cluster balanced that way: indexes of `turns`.
     pub(super) maglev: Option<Box<PeekMaglev>>,
+    /// Most connections of a host, and the word of the connections that wait for one; 0: no limit.
+    host_limit: (u32, u32),
 }
 
 impl ClusterTurns {
@@ -78,6 +83,8 @@ impl ClusterTurns {
         let mut entry = PeekCluster {
             balance: self.balance,
             maglev: maglev.unwrap_or(0),
+            max_host_connections: self.host_limit.0,
+            queue: self.host_limit.1,
             turns: self.turns.len() as u32,
             turn: [0; MAX_TURNS],
         };
@@ -90,6 +97,12 @@ impl ClusterTurns {
 
 /// Protocols of listeners whose connections are routed by their first data, with their numbers in the kernel.
 const PROTOCOLS: [(Protocol, u8); 2] = [(Protocol::Http, protocol::HTTP), (Protocol::Tls, protocol::TLS)];
+
+/// Cluster with a protocol, and what its routes set otherwise: their balancing, and their limit of a host's connections.
+type ElementKey = (usize, Protocol, OwnOfRoute);
+
+/// Settings of a route that its clusters have, too.
+type OwnOfRoute = (Option<Balance>, Option<u32>);
 
 /// The tables in the making, and their inputs.
 struct Builder<'a> {
@@ -110,12 +123,14 @@ struct Builder<'a> {
     moving: HashMap<IpAddr, (u8, usize)>,
     clients: ClientLists<'a>,
     /// Elements of `PEEK_CLUSTERS`, by cluster, protocol and the balancing of routes.
-    elements: HashMap<(usize, Protocol, Option<Balance>), Result<u32, PeekObstacle>>,
+    elements: HashMap<ElementKey, Result<u32, PeekObstacle>>,
+    /// Seed of the cells of sources.
+    seed: u64,
     tables: PeekTables,
 }
 
 impl PeekTables {
-    pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: &Conditions) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, registry: &Registry, conditions: &Conditions, seed: u64) -> Self {
         let mut builder = Builder {
             snapshot,
             registry,
@@ -129,6 +144,7 @@ impl PeekTables {
             moving: HashMap::new(),
             clients: ClientLists::default(),
             elements: HashMap::new(),
+            seed,
             tables: Self::default(),
         };
         for (protocol, number) in PROTOCOLS {
@@ -154,7 +170,7 @@ impl<'a> Builder<'a> {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
         for listener in listeners {
-            if let Some(obstacle) = conditions.first_obstacle(listener, &self.snapshot.model) {
+            if let Some(obstacle) = conditions.first_obstacle(listener) {
                 if obstacle != PeekObstacle::NotConfigured {
                     self.leave_out_listener(listener, obstacle);
                 }
@@ -166,6 +182,9 @@ impl<'a> Builder<'a> {
                 self.leave_out_listener(listener, PeekObstacle::TableFull);
                 continue;
             };
+            if let Some((key, limits)) = state.and_then(|state| limits::of_listener(listener, state, self.seed)) {
+                self.tables.limits.insert(key | u32::from(listener_number), limits);
+            }
             let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
             let mut obstacle = Some(PeekObstacle::NoLocalAddress);
             for (address, key) in own {
@@ -261,7 +280,7 @@ impl<'a> Builder<'a> {
     /// Adds clusters and their hosts, and counts those left out.
     fn add_clusters(&mut self) {
         for at in 0..self.snapshot.model.clusters.len() {
-            if let Err(obstacle) = self.element(at, None)
+            if let Err(obstacle) = self.element(at, (None, None))
                 && obstacle != PeekObstacle::NoUsableHost
             {
                 self.tables.leave_out("cluster", obstacle);
@@ -269,17 +288,17 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Element of a cluster for routes whose own balancing is `own`. Added when a route first needs it.
-    fn element(&mut self, at: usize, own: Option<Balance>) -> Result<u32, PeekObstacle> {
+    /// Element of a cluster for routes with settings of their own. Added when a route first needs it.
+    fn element(&mut self, at: usize, own: OwnOfRoute) -> Result<u32, PeekObstacle> {
         let key = (at, self.protocol, own);
         if let Some(known) = self.elements.get(&key) {
             return *known;
         }
-        // A cluster keeps its element when others come and go. The elements for balancings of routes follow.
-        let index = if own.is_none() {
+        // A cluster keeps its element when others come and go. The elements for settings of routes follow.
+        let index = if own == (None, None) {
             2 * at as u32 + u32::from(self.protocol == Protocol::Tls)
         } else {
-            let known = self.elements.keys().filter(|(_, _, own)| own.is_some());
+            let known = self.elements.keys().filter(|(_, _, own)| *own != (None, None));
             2 * self.snapshot.model.clusters.len() as u32 + known.count() as u32
         };
         let added = if index < MAX_PEEK_CLUSTERS {
@@ -291,8 +310,9 @@ impl<'a> Builder<'a> {
         added
     }
 
-    fn add_cluster(&mut self, at: usize, own: Option<Balance>, index: u32) -> Result<(), PeekObstacle> {
-        let turns_of = cluster_turns(self.snapshot, at, self.protocol, own)?;
+    fn add_cluster(&mut self, at: usize, (balance, limit): OwnOfRoute, index: u32) -> Result<(), PeekObstacle> {
+        let turns_of = cluster_turns(self.snapshot, at, self.protocol, balance)?;
+        let host_limit = limits::of_hosts(self.snapshot, at, limit)?;
         let mut hosts = HashMap::new();
         for &host in &turns_of.hosts {
             if let std::collections::hash_map::Entry::Vacant(place) = hosts.entry(host) {
@@ -308,6 +328,7 @@ impl<'a> Builder<'a> {
             balance: turns_of.balance,
             turns: turns.collect(),
             maglev: turns_of.maglev.map(|table| maglev_of(table, &turns_of.hosts)),
+            host_limit,
         };
         self.tables.clusters.insert(index, cluster);
         let of_hosts = hosts.into_values().map(|(key, entry, state)| (key, (entry, state)));
@@ -335,6 +356,7 @@ impl<'a> Builder<'a> {
             port: port.into(),
             number,
             weight: host.weight.max(1),
+            count: state.active.word().ok_or(PeekObstacle::TableFull)?,
             is_moving: snapshot.floating.moves(local).into(),
             ifindex,
             ..PeekHost::default()
@@ -389,7 +411,7 @@ impl<'a> Builder<'a> {
             ticket: 0,
             turns: turns.len() as u32,
             clients: 0,
-            _pad: 0,
+            limits: 0,
             clusters: [0; MAX_ROUTE_CLUSTERS],
             turn: [0; MAX_TURNS],
         };
@@ -410,9 +432,13 @@ impl<'a> Builder<'a> {
             return Err(PeekObstacle::BothFamilies);
         }
         for (slot, &cluster) in entry.clusters.iter_mut().zip(&clusters) {
-            *slot = self.element(cluster.into(), route.own_balance())? as u16;
+            *slot = self.element(cluster.into(), (route.own_balance(), route.max_host_connections()))? as u16;
         }
         entry.clients = self.clients.number_of(route)?;
+        if let Some(limits) = limits::of_route(route, self.seed) {
+            entry.limits = 1;
+            self.tables.limits.insert(entry.number, limits);
+        }
         Ok(entry)
     }
 }

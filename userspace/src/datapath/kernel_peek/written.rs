@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signalbox_common::peek::abi::{
-    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekHost, PeekMaglev, PeekName,
-    PeekSourceKey,
+    MAX_PEEK_HOSTS, MAX_PEEK_MAGLEV, MAX_PEEK_ROUTES, PeekBinding, PeekCluster, PeekConfig, PeekHost, PeekLimits,
+    PeekMaglev, PeekName, PeekSourceKey,
 };
 use signalbox_common::steer::SteerKey;
 use signalbox_core::peek::obstacle::PeekObstacle;
@@ -40,6 +40,9 @@ pub(super) struct Written {
     pub(super) maglev: HashMap<u32, Box<PeekMaglev>>,
     pub(super) maglev_slots: Slots<u32>,
     pub(super) clients: ClientEntries,
+    /// Limits of routes and listeners, and those of all listeners.
+    pub(super) limits: HashMap<u32, PeekLimits>,
+    pub(super) limits_of_all: PeekConfig,
     /// Source addresses that move between nodes.
     pub(super) sources: HashMap<PeekSourceKey, [u32; 4]>,
     /// Hosts with their elements. `entries` has the entries.
@@ -69,6 +72,8 @@ impl Written {
             maglev: HashMap::new(),
             maglev_slots: Slots::new(MAX_PEEK_MAGLEV),
             clients: ClientEntries::new(),
+            limits: HashMap::new(),
+            limits_of_all: PeekConfig::default(),
             sources: HashMap::new(),
             hosts: HashMap::new(),
             entries: HashMap::new(),

@@ -2,6 +2,10 @@
 
 use crate::lab;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use lab::cut::CutLab;
 use lab::{Router, SOON, Signalbox, config, eventually, http};
 
@@ -28,6 +32,16 @@ fn start(lab: &CutLab, balance: &str, weights: [u32; 3]) -> (Vec<Router>, Signal
     assert!(eventually(SOON, settled));
     std::thread::sleep(std::time::Duration::from_millis(200));
     (routers, sb)
+}
+
+/// A connection that has got an answer. `None`: it waits.
+fn keep_open(lab: &CutLab, name: &str) -> Option<TcpStream> {
+    let mut stream = lab.client.connect("10.1.0.1:80");
+    let limit = Duration::from_millis(300) * signalbox_lab::patience();
+    stream.set_read_timeout(Some(limit)).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {name}\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 12]).ok()?;
+    Some(stream)
 }
 
 /// Addresses of the client's.
@@ -123,7 +137,7 @@ fn a_routes_balancing_and_its_limit_of_a_server_are_kept() {
     let claims = format!(r#"{{ "routes": [{}] }}"#, claims.join(","));
     let answer = sb.unix("PUT", "/api/v1/clusters/east/learned", &claims);
     assert_eq!(answer.status, 200, "{}", answer.body);
-    super::expect_routes(&sb, 4);
+    super::expect_routes(&sb, 6);
     let clients = clients(&lab);
     let ask = |name: &str| -> Vec<_> {
         let url = format!("http://{name}/");
@@ -156,10 +170,13 @@ fn a_routes_balancing_and_its_limit_of_a_server_are_kept() {
         HOSTS.iter().all(|host| first.contains(&(*host).to_owned())),
         "{first:?}"
     );
-    // A route's limit of a server's connections is userspace's to keep.
-    let (_, in_kernel) = routed("few.test");
-    assert_eq!(in_kernel, 0);
-    let said = sb.cli(&["explain", "few.test"]).stdout;
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("(max_host_connections)"), "{said}");
+    // A route's limit of a server's connections is kept in the kernel.
+    let held: Vec<_> = (0..3 * 5)
+        .map(|_| keep_open(&lab, "few.test").expect("room for it"))
+        .collect();
+    assert!(keep_open(&lab, "few.test").is_none(), "no host has room");
+    drop(held);
+    let current = || sb.metric("signalbox_connections_current");
+    assert!(eventually(SOON, || current() == 0.0), "{} connections", current());
+    assert_eq!(routed("few.test").1, all);
 }

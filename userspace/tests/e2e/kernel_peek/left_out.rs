@@ -8,54 +8,23 @@ use serde_json::json;
 
 use super::{PEEK, exits, filter, start_with};
 
-/// A configuration: further top-level lines, keys of the cluster, the route.
-struct Case {
-    extra: &'static str,
-    cluster: &'static str,
-    route: &'static str,
-    /// Kind and reason by which it is left to userspace.
-    why: (&'static str, &'static str),
-}
-
 const PLAIN: &str = "{ host: a.test, clusters: { east: 1 } }";
 
-const CASES: [Case; 4] = [
-    Case {
-        extra: "limits: { per_source: { concurrent: 100 } }",
-        cluster: "",
-        route: PLAIN,
-        why: ("listener", "source_limits"),
-    },
-    Case {
-        extra: "limits: { max_connections: 100 }",
-        cluster: "",
-        route: PLAIN,
-        why: ("listener", "max_connections"),
-    },
-    Case {
-        extra: "",
-        cluster: "max_host_connections: 50",
-        route: PLAIN,
-        why: ("route", "max_host_connections"),
-    },
-    Case {
-        extra: "",
-        cluster: "",
-        route: "{ host: a.test, clusters: { east: 1 }, path: /x }",
-        why: ("route", "per_request"),
-    },
-];
+/// A route that is left to userspace, and its kind and reason.
+const LEFT_OUT: (&str, (&str, &str)) = (
+    "{ host: a.test, clusters: { east: 1 }, path: /x }",
+    ("route", "per_request"),
+);
 
-fn body(case: &Case) -> String {
-    let keys: Vec<&str> = [case.cluster].into_iter().filter(|key| !key.is_empty()).collect();
-    let east = config::cluster("east", &keys, &["east-1"]);
-    let (extra, route, listeners) = (case.extra, case.route, config::WEB_LISTENERS);
+fn body(route: &str) -> String {
+    let east = config::cluster("east", &[], &["east-1"]);
+    let listeners = config::WEB_LISTENERS;
     let more = if route.contains("path") {
         format!("  - {PLAIN}\n")
     } else {
         String::new()
     };
-    format!("{PEEK}\n{extra}\n{listeners}clusters:\n{east}routes:\n  - {route}\n{more}")
+    format!("{PEEK}\n{listeners}clusters:\n{east}routes:\n  - {route}\n{more}")
 }
 
 fn explain(sb: &Signalbox, words: &[&str]) -> String {
@@ -75,13 +44,7 @@ fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown()
         return;
     };
     let _router = Router::start(&lab, "east-1");
-    let plain = Case {
-        extra: "",
-        cluster: "",
-        route: PLAIN,
-        why: ("", ""),
-    };
-    let sb = start_with(&lab, &body(&plain), 2);
+    let sb = start_with(&lab, &body(PLAIN), 2);
     sb.wait_healthy(&["east-1"]);
     let ask = || {
         // The host's check continues under another configuration.
@@ -98,21 +61,15 @@ fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown()
         "{}",
         explained()
     );
-    for case in &CASES {
-        sb.reload(&body(case));
-        assert!(
-            eventually(SOON, || left_out(&sb, case.why) >= 1.0),
-            "{:?}\n{}",
-            case.why,
-            sb.get("/metrics").1
-        );
-        let routed = exits(&sb, "routed");
-        assert_eq!(ask().status, 200, "{:?}", case.why);
-        assert_eq!(exits(&sb, "routed"), routed, "{:?}", case.why);
-        let text = explained();
-        assert!(text.contains(&format!("({})", case.why.1)), "{:?}: {text}", case.why);
-    }
-    sb.reload(&body(&plain));
+    let (route, why) = LEFT_OUT;
+    sb.reload(&body(route));
+    let is_left_out = eventually(SOON, || left_out(&sb, why) >= 1.0);
+    assert!(is_left_out, "{}", sb.get("/metrics").1);
+    let routed = exits(&sb, "routed");
+    assert_eq!(ask().status, 200);
+    assert_eq!(exits(&sb, "routed"), routed);
+    assert!(explained().contains(&format!("({})", why.1)), "{}", explained());
+    sb.reload(&body(PLAIN));
     let is_routed_again = || {
         let before = exits(&sb, "routed");
         ask();
@@ -217,14 +174,14 @@ fn by_path(sb: &Signalbox, path: &str) -> f64 {
 fn connections_are_counted_by_their_path_and_all_reasons_are_shown() {
     let lab = cut::lab();
     let _router = Router::start(&lab, "east-1");
-    let body = |extra: &str, keys: &[&str], route: &str| {
+    let body = |datapath: &str, keys: &[&str], route: &str| {
         let east = config::cluster("east", keys, &["east-1"]);
         let listeners = config::WEB_LISTENERS;
         format!(
-            "{PEEK}\n{extra}\n{listeners}clusters:\n{east}routes:\n  - {route}\n  - {{ host: b.test, clusters: {{ east: 1 }} }}\n"
+            "{datapath}\n{listeners}clusters:\n{east}routes:\n  - {route}\n  - {{ host: b.test, clusters: {{ east: 1 }} }}\n"
         )
     };
-    let sb = start_with(&lab, &body("", &[], PLAIN), 4);
+    let sb = start_with(&lab, &body(PEEK, &[], PLAIN), 4);
     sb.wait_healthy(&["east-1"]);
     let grows = |path: &str, by: f64, act: &dyn Fn()| {
         let before = by_path(&sb, path);
@@ -253,47 +210,45 @@ fn connections_are_counted_by_their_path_and_all_reasons_are_shown() {
     );
     assert!(eventually(SOON, || fast_path()["connections_in_kernel"].as_u64() >= Some(3)));
 
-    // A route with a path, to a cluster with a limit: both reasons, and the listener's comes first.
-    let limited = "{ host: a.test, clusters: { east: 1 }, path: /x }";
-    sb.reload(&body("", &["max_host_connections: 50"], limited));
+    // A route with a path, to a cluster whose hosts get PROXY headers, which this one refuses: both reasons, and the listener's comes first.
+    let by_path_too = "{ host: a.test, clusters: { east: 1 }, path: /x }";
+    sb.reload(&body(PEEK, &["proxy_protocol: v2"], by_path_too));
     grows("\"worker\",reason=\"per_request\"", 3.0, &|| ask("a.test", 404));
-    grows("\"worker\",reason=\"max_host_connections\"", 3.0, &|| {
-        ask("b.test", 200);
-    });
+    grows("\"worker\",reason=\"proxy_protocol\"", 3.0, &|| ask("b.test", 400));
     let text = explain(&sb, &["http://a.test/x"]);
-    for reason in ["route a.test (per_request)", "cluster east (max_host_connections)"] {
+    for reason in ["route a.test (per_request)", "cluster east (proxy_protocol)"] {
         assert!(text.contains(reason), "{reason}: {text}");
     }
     let left = fast_path()["left_to_workers"].clone();
     let of = |label: &str| lab::signalbox::find(&left, "label", label)["count"].clone();
     assert_eq!(
-        (of("per_request"), of("max_host_connections")),
+        (of("per_request"), of("proxy_protocol")),
         (json!(1), json!(1)),
         "{left}"
     );
 
     sb.reload(&body(
-        "limits: { max_connections: 100 }",
-        &["max_host_connections: 50"],
-        limited,
+        "datapath: { peek: kernel, cut: off }",
+        &["proxy_protocol: v2"],
+        by_path_too,
     ));
-    grows("\"worker\",reason=\"max_connections\"", 3.0, &|| ask("b.test", 200));
+    grows("\"worker\",reason=\"cut_off\"", 3.0, &|| ask("b.test", 400));
     let text = explain(&sb, &["http://a.test/x"]);
     for reason in [
-        "listener http (max_connections)",
+        "listener http (cut_off)",
         "route a.test (per_request)",
-        "(max_host_connections)",
+        "(proxy_protocol)",
     ] {
         assert!(text.contains(reason), "{reason}: {text}");
     }
     let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
     assert!(
-        status.contains("the kernel routes 0 of 2 names; workers route 2 listeners (max_connections"),
+        status.contains("the kernel routes 0 of 2 names; workers route 2 listeners (cut_off"),
         "{status}"
     );
 
     // An application that is out of rotation has a route all the same.
-    sb.reload(&body("", &[], PLAIN));
+    sb.reload(&body(PEEK, &[], PLAIN));
     let out = sb.cli(&["rotate", "out", "application:b.test", "--force", "--no-wait"]);
     assert!(out.status.success(), "{out:?}");
     grows("\"worker\",reason=\"out_of_rotation\"", 3.0, &|| ask("b.test", 503));

@@ -9,6 +9,7 @@ mod guesses;
 mod hosts;
 mod left_out;
 mod life;
+mod limits;
 mod lists;
 mod logged;
 mod orphan;

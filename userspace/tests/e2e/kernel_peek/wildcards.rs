@@ -11,8 +11,8 @@ const ROUTES: &str = "
   - { host: \"*.test\", clusters: { east: 1 } }
   - { host: \"*.deep.test\", clusters: { west: 1 } }
   - { host: b.test, clusters: { west: 1 } }
-  - { host: c.test, clusters: { limited: 1 } }
-  - { host: \"*.left.test\", clusters: { limited: 1 } }
+  - { host: c.test, clusters: { west: 1 }, path: / }
+  - { host: \"*.left.test\", clusters: { west: 1 }, path: / }
 ";
 
 /// Names, the hosts that they lead to, and whether the kernel routes them.
@@ -67,9 +67,7 @@ fn the_longest_wildcard_leads_to_its_host_but_for_names_of_their_own() {
         return;
     };
     let _routers = Router::start_all(&lab, &["east-1", "west-2"]);
-    let clusters = config::cluster("east", &[], &["east-1"])
-        + &config::cluster("west", &[], &["west-2"])
-        + &config::cluster("limited", &["max_host_connections: 50"], &["west-2"]);
+    let clusters = config::cluster("east", &[], &["east-1"]) + &config::cluster("west", &[], &["west-2"]);
     let with = |routes: &str| format!("{PEEK}\n{}clusters:\n{clusters}routes:{routes}", config::WEB_LISTENERS);
     let sb = start_with(&lab, &with(ROUTES), 6);
     sb.wait_healthy(&["east-1", "west-2"]);
@@ -98,8 +96,8 @@ fn the_longest_wildcard_leads_to_its_host_but_for_names_of_their_own() {
     for (name, said) in [
         ("x.test", "routed in the kernel, without a socket"),
         (longer.as_str(), "(long_name)"),
-        ("c.test", "(max_host_connections)"),
-        ("l.left.test", "(max_host_connections)"),
+        ("c.test", "(per_request)"),
+        ("l.left.test", "(per_request)"),
     ] {
         let output = sb.cli(&["explain", name]);
         let text = String::from_utf8_lossy(&output.stdout);

@@ -81,8 +81,9 @@ impl FlowGc {
         if let Some(orphan) = self.registry.adopt(snapshot, flow.host, flow.listener) {
             let _ = self.reports.send(Report::HostAdopted(orphan));
         }
-        if let Some((host, cluster)) = self.registry.host_of(flow.host) {
-            host.active.enter();
+        // The flow's source was counted in a process that has ended, or on another node, or by this process's program.
+        self.take_counts_over(index, flow);
+        if let Some((_, cluster)) = self.registry.host_of(flow.host) {
             cluster.active[Tier::Cut as usize].enter();
             cluster.opened[Tier::Cut as usize].inc();
             // The flow counts as active, but not as a new connection of its route: the process that made it has counted
@@ -95,9 +96,6 @@ impl FlowGc {
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.enter();
         }
-        self.shared.totals.current.enter();
-        // OWNS_CONN only: the flow's source was counted in a process that has ended, or on another node.
-        self.cut.table.set_marks(index, OWNS_CONN);
     }
 
     /// Carries over the flows of another version whose process has ended, and frees the source ports of flows that

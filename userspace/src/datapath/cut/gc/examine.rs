@@ -153,6 +153,11 @@ impl FlowGc {
                     Fate::Stays
                 }
             }
+            // Its client has given it up: it no longer loads its host.
+            state::CONNECTING if flow.marks & IS_PEEKED != 0 && !self.cut.pending.is_of(flow.ports_b as u16, index) => {
+                self.give_counts_back(index, flow);
+                Fate::Stays
+            }
             // A program is filling in the entry, and will finish.
             state::ALLOCATED if self.cut.table.is_of_programs(index) => Fate::Stays,
             // The entry is being written.

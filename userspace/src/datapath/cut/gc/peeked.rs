@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use signalbox_common::cut::flow::{CutFlow, FAILURE_IS_COUNTED, IS_PEEKED, OWNS_CONN, ineligible, state};
+use signalbox_common::cut::flow::{
+    CutFlow, FAILURE_IS_COUNTED, IS_PEEKED, OWNS_CONN, OWNS_LISTENER_SOURCE, OWNS_ROUTE_SOURCE, OWNS_SOURCE,
+    ineligible, state,
+};
+use signalbox_common::peek::abi::counted;
 use signalbox_core::model::Tier;
 
 use super::FlowGc;
@@ -23,13 +27,11 @@ impl FlowGc {
 
     /// Counts a flow as a connection, as its worker would have done.
     pub(super) fn count_peeked(&self, index: u32, flow: &CutFlow) {
-        self.cut.table.set_marks(index, OWNS_CONN);
         self.shared.totals.total.inc();
         self.shared.totals.in_kernel.inc();
-        self.shared.totals.current.enter();
+        self.take_counts_over(index, flow);
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             host.total.inc();
-            host.active.enter();
             if host.failing.load(Relaxed) && host.failing.swap(false, Relaxed) {
                 let _ = self.reports.send(Report::Connected(Arc::clone(&host)));
             }
@@ -52,10 +54,41 @@ impl FlowGc {
         if floating.group_of(from_words(flow.vip)).is_some() && !floating.moves(from_words(flow.local)) {
             self.shared.sync.unprotected[Unprotected::NoFloatingSource as usize].inc();
         }
-        self.follow_load(flow);
-        if flow.marks & FAILURE_IS_COUNTED == 0 {
-            self.settle(flow);
+    }
+
+    /// Makes this process the owner of a flow, which then counts for its host, among all connections, and for the limits
+    /// that its program or worker has counted it for.
+    pub(super) fn take_counts_over(&self, index: u32, flow: &CutFlow) {
+        let (counted, count) = self.take_counted(index, flow);
+        self.cut.table.set_marks(index, OWNS_CONN | marks_of(counted));
+        if counted & counted::IN_ALL == 0 {
+            self.shared.totals.current.enter();
         }
+        match self.registry.host_of(flow.host) {
+            Some((host, _)) if counted & counted::BY_HOST == 0 => host.active.enter(),
+            None if counted & counted::BY_HOST != 0 => self.shared.counts.leave(count),
+            _ => {}
+        }
+    }
+
+    fn take_counted(&self, index: u32, flow: &CutFlow) -> (u32, u32) {
+        let kernel_peek = self.kernel_peek.get();
+        kernel_peek.map_or((0, 0), |kernel_peek| kernel_peek.take_counted(index, flow))
+    }
+
+    /// Gives back the counts of a flow that was never established.
+    pub(super) fn give_counts_back(&self, index: u32, flow: &CutFlow) {
+        let (counted, count) = self.take_counted(index, flow);
+        if counted & counted::IN_ALL != 0 {
+            self.shared.totals.current.leave();
+        }
+        if counted & counted::BY_HOST != 0 {
+            match self.registry.host_of(flow.host) {
+                Some((host, cluster)) => cluster.leave_host(&host),
+                None => self.shared.counts.leave(count),
+            }
+        }
+        self.leave_sources(flow, marks_of(counted));
     }
 
     /// Notes the time that a host took to accept a flow, as a worker does for a connect.
@@ -74,7 +107,7 @@ impl FlowGc {
     pub(super) fn count_failure(&self, index: u32, flow: &CutFlow) {
         self.cut.table.set_marks(index, IS_PEEKED | FAILURE_IS_COUNTED);
         // A failed connection is no load for the host.
-        self.settle(flow);
+        self.give_counts_back(index, flow);
         let Some((host, cluster)) = self.registry.host_of(flow.host) else {
             return;
         };
@@ -101,13 +134,6 @@ impl FlowGc {
         let _ = self.reports.send(report);
     }
 
-    /// Tells the kernel peek how many connections a flow's host has.
-    pub(super) fn follow_load(&self, flow: &CutFlow) {
-        if let Some(kernel_peek) = self.kernel_peek.get() {
-            kernel_peek.follow_load(flow);
-        }
-    }
-
     /// Frees the entry and port of a flow that was never established. Returns whether the entry is free. It may not be:
     /// a program that has found it by its port may be completing it, until some time after the port was given back.
     pub(super) fn forget_peeked(&self, index: u32, flow: &CutFlow) -> bool {
@@ -117,17 +143,20 @@ impl FlowGc {
         if !self.cut.table.change_state(index, flow.state, state::DELETING) {
             return false;
         }
+        // Before another flow may have the entry.
+        self.give_counts_back(index, flow);
         self.cut.table.set_marks(index, 0);
         self.cut.table.set_state(index, state::FREE);
-        if flow.marks & FAILURE_IS_COUNTED == 0 {
-            self.settle(flow);
-        }
         true
     }
+}
 
-    fn settle(&self, flow: &CutFlow) {
-        if let Some(kernel_peek) = self.kernel_peek.get() {
-            kernel_peek.settle(flow);
-        }
+/// Marks of a flow that counts for these limits.
+const fn marks_of(counted: u32) -> u8 {
+    const fn mark(counted: u32, bit: u32, mark: u8) -> u8 {
+        if counted & bit == 0 { 0 } else { mark }
     }
+    mark(counted, counted::BY_SOURCE, OWNS_SOURCE)
+        | mark(counted, counted::AT_LISTENER, OWNS_LISTENER_SOURCE)
+        | mark(counted, counted::AT_ROUTE, OWNS_ROUTE_SOURCE)
 }

@@ -27,7 +27,6 @@ impl FlowGc {
         self.shared.totals.current.leave();
         if let Some((host, cluster)) = self.registry.host_of(flow.host) {
             cluster.leave_host(&host);
-            self.follow_load(flow);
             cluster.active[Tier::Cut as usize].leave();
             cluster.closed[end as usize].inc();
             if let Some(share) = self.registry.stats_of(flow.route, &cluster) {
@@ -37,11 +36,17 @@ impl FlowGc {
         }
         if let Some(listener) = self.registry.listener_of(flow.listener) {
             listener.active.leave();
-            if marks & OWNS_LISTENER_SOURCE != 0
-                && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
-            {
-                self.shared.limiter.connection_closed(source);
-            }
+        }
+        self.leave_sources(flow, marks);
+    }
+
+    /// Gives back the counts of a flow's source that the flow's marks name.
+    pub(super) fn leave_sources(&self, flow: &CutFlow, marks: u8) {
+        if marks & OWNS_LISTENER_SOURCE != 0
+            && let Some(listener) = self.registry.listener_of(flow.listener)
+            && let Some(source) = listener.source(self.shared.seed, from_words(flow.client))
+        {
+            self.shared.limiter.connection_closed(source);
         }
         if marks & OWNS_ROUTE_SOURCE != 0
             && let Some(route) = self.registry.route_of(flow.route)
