@@ -207,6 +207,10 @@ reasons! {
     PeekKept = 84, "peek_in", "kept";
     /// First data of several segments that userspace routes: they were sent to this machine again.
     PeekReturned = 85, "peek_in", "returned";
+    /// First data was repeated before its host had the PROXY header in front of it: both were sent again.
+    PeekHeaderRepeated = 86, "peek_in", "header_repeated";
+    /// A client repeated its first byte before the host had the PROXY header in front of it: left to the kernel peek.
+    CutHeaderLost = 87, "cut_in", "header_lost";
 }
 
 /// Number of reasons: the size of `COUNTERS`.

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use signalbox_common::peek::KernelPeek;
-use signalbox_common::peek::abi::{MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
+use signalbox_common::peek::abi::{HEAD_ROOM, MAX_PAYLOAD_BYTES, PAYLOAD_ROOM, PeekName, PeekPayload, protocol};
 use signalbox_common::peek::hello::{self, HelloReader};
 use signalbox_common::peek::request::{self, RequestReader};
 use signalbox_core::peek::{Peek, http, tls};
@@ -15,6 +15,7 @@ fn payload(bytes: &[u8]) -> PeekPayload {
         generation: 1,
         length: bytes.len() as u32,
         _pad: [0; 2],
+        head: [0; HEAD_ROOM],
         data: [b'x'; PAYLOAD_ROOM],
     };
     payload.data[..bytes.len()].copy_from_slice(bytes);

@@ -133,6 +133,11 @@ pub const FIRST_DATA_HELD: u32 = 262_144;
 /// Userspace is removing the flow's entry from `CUT_CT`. No other may remove it, or a later connection's entry might be
 /// removed in its place. Never together with [`SUPERSEDED`].
 pub const BEING_REMOVED: u32 = 524_288;
+/// Flag of direction 0, set by the kernel peek: the host has not acknowledged the PROXY header in front of the client's
+/// first byte. A repetition of that byte goes to the kernel peek, which sends the header again.
+pub const HEADER_UNACKED: u32 = 1_048_576;
+/// Value of `tc_index` of such a repetition on its way to the kernel peek.
+pub const TC_INDEX_HEADER_LOST: u32 = 0x5b03;
 
 /// Mark of [`CutFlow::marks`]: the flow counts against its source's limits.
 pub const OWNS_SOURCE: u8 = 1;
@@ -325,6 +330,14 @@ macro_rules! arriving_tuple {
 pub(super) use arriving_tuple;
 
 impl CutFlow {
+    /// Sequence number of the client's first byte on leg A, of a flow that a program has made. On leg B it is
+    /// [`handoff_end`](Self::handoff_end).
+    #[inline(always)]
+    #[must_use]
+    pub const fn first_byte(&self) -> u32 {
+        self.handoff_end.wrapping_sub(self.seq_delta_in)
+    }
+
     /// The tuple of packets that arrive from the client (0) or from the host (1).
     #[inline(always)]
     #[must_use]

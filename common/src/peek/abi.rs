@@ -71,6 +71,9 @@ pub const MAX_PAYLOAD_BYTES: u32 = 2920;
 /// Room for first data; a power of two, so that an offset is kept within it by a mask.
 pub const PAYLOAD_ROOM: usize = 4096;
 
+/// Room in front of first data, for a PROXY header; a power of two.
+pub const HEAD_ROOM: usize = 128;
+
 /// Most turns of a route among its clusters, and of a cluster among its hosts; with more, connections are passed up.
 pub const MAX_TURNS: usize = 128;
 /// Most clusters of a route.
@@ -209,6 +212,8 @@ pub struct PeekCluster {
     pub max_host_connections: u32,
     /// Word of `PEEK_COUNTS` that counts the connections that wait for a host.
     pub queue: u32,
+    /// 1: its hosts get a PROXY header.
+    pub proxy: u32,
     /// Number of turns, or of hosts.
     pub turns: u32,
     /// Element of `PEEK_HOSTS` of each turn, or host.
@@ -301,11 +306,28 @@ pub struct PeekPayload {
     pub length: u32,
     /// Always zero.
     pub _pad: [u32; 2],
+    /// A PROXY header that ends where the bytes begin.
+    pub head: [u8; HEAD_ROOM],
     /// The bytes.
     pub data: [u8; PAYLOAD_ROOM],
 }
 
 impl PeekPayload {
+    /// Offset of [`head`](Self::head), which the bytes follow.
+    pub const HEAD_OFFSET: usize = core::mem::offset_of!(Self, head);
+
+    /// Pointer to a byte of the head, or of the bytes after it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_head(&mut self, at: u32) -> *mut u8 {
+        // SAFETY: callers check offsets: both arrays together have HEAD_ROOM + PAYLOAD_ROOM bytes.
+        unsafe {
+            core::ptr::from_mut(self)
+                .cast::<u8>()
+                .add(Self::HEAD_OFFSET + at as usize)
+        }
+    }
+
     /// The byte at `at`; a byte after the payload's end may have any value.
     #[inline(always)]
     #[must_use]
@@ -362,6 +384,12 @@ pub struct PeekReading {
     pub counted: u32,
     /// 1: the route has limits.
     pub limits: u32,
+    /// 1: the host gets a PROXY header.
+    pub gets_header: u32,
+    /// The header up to the name's first byte, in network order.
+    pub proxy: [u32; 14],
+    /// Bytes that the writing of the header overwrites for a moment.
+    pub saved: [u32; 16],
     /// Number of its route.
     pub route: u32,
     /// State of the client's packet's checksum, as the program numbers it.
@@ -440,8 +468,10 @@ pub struct PeekPending {
     pub challenged: u16,
     /// Time of the first SYN to the host: `CLOCK_MONOTONIC` in units of 1024 ns, modulo 2^32.
     pub asked: u32,
-    /// TSval of the client's first data.
+    /// TSval of the client's first data, and its TSecr.
     pub ts_val: u32,
+    /// See `ts_val`.
+    pub ts_ecr: u32,
     /// Window of the client's first data, as in its header.
     pub window: u16,
     /// MSS of the client, or a little less.
@@ -483,7 +513,7 @@ const _: () = assert!(size_of::<PeekName>() == 64);
 const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
 const _: () = assert!(size_of::<PeekRoute>() == 160);
 const _: () = assert!(size_of::<PeekWildcard>() == 324);
-const _: () = assert!(size_of::<PeekCluster>() == 276);
+const _: () = assert!(size_of::<PeekCluster>() == 280);
 const _: () = assert!(size_of::<PeekMaglev>() == 65_544);
 const _: () = assert!(size_of::<PeekHost>() == 128);
 const _: () = assert!(size_of::<PeekLimits>() == 32);
@@ -491,8 +521,10 @@ const _: () = assert!(size_of::<PeekAbout>() == 80);
 // Programs copy the name by words.
 const _: () = assert!(core::mem::offset_of!(PeekAbout, name) == 0 && core::mem::offset_of!(PeekReading, name) == 0);
 const _: () = assert!(align_of::<PeekReading>() == 8);
-const _: () = assert!(size_of::<PeekPayload>() == 4112);
-const _: () = assert!(size_of::<PeekPending>() == 44);
+const _: () = assert!(size_of::<PeekPayload>() == 4240);
+// A header and the bytes after it are sent as one piece.
+const _: () = assert!(core::mem::offset_of!(PeekPayload, data) == PeekPayload::HEAD_OFFSET + HEAD_ROOM);
+const _: () = assert!(size_of::<PeekPending>() == 48);
 const _: () = assert!(size_of::<PeekGuesses>() == 16);
 
 #[cfg(feature = "user")]

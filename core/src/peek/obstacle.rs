@@ -85,7 +85,6 @@ obstacles! {
     BothFamilies, "both_families", "the route's clusters have both IPv4 and IPv6 hosts",
         "use hosts of one address family";
     NoUsableHost, "no_usable_host", "no host of the route's clusters is usable", "see `signalbox hosts`";
-    ProxyProtocol, "proxy_protocol", "hosts of the route's clusters get a PROXY header", "";
     HostsSpeakHttp2, "h2c", "a cluster has `h2c`", "";
     ManyHosts, "many_hosts", "a cluster has more hosts, or turns among them, than the program compares", "";
     HostNotReached, "host_not_reached", "a host is on this machine, or no route leads to it", "";
@@ -130,10 +129,7 @@ impl PeekObstacle {
     /// Returns all reasons for which connections to a cluster are not routed in the kernel, from its configuration.
     #[must_use]
     pub fn of_cluster(cluster: &Cluster, protocol: Protocol) -> Vec<Self> {
-        given(&[
-            (cluster.proxy_protocol, Self::ProxyProtocol),
-            (cluster.h2c && protocol == Protocol::Http, Self::HostsSpeakHttp2),
-        ])
+        given(&[(cluster.h2c && protocol == Protocol::Http, Self::HostsSpeakHttp2)])
     }
 }
 

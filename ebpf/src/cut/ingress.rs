@@ -6,8 +6,8 @@ use signalbox_common::{
     cut::{
         Handshake,
         flow::{
-            CLIENT_FIN_SEEN, CutFlow, FlowRef, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SYN_ACK_SEEN, SYN_ON_LIVE_FLOW,
-            state,
+            CLIENT_FIN_SEEN, CutFlow, FlowRef, HEADER_UNACKED, MAY_FRAGMENT, RESET, SOCKETS_CLOSED, SYN_ACK_SEEN,
+            SYN_ON_LIVE_FLOW, TC_INDEX_HEADER_LOST, state,
         },
         handshake, track,
     },
@@ -220,7 +220,27 @@ fn on_cut_packet<F: Family>(
     {
         return too_big::send_too_big::<F>(ctx, tuple, mtu);
     }
+    if flow.dirs[0].flags & HEADER_UNACKED != 0 && lacks_header(tcp, entry, flow) {
+        // SAFETY: a writable field of the context.
+        unsafe { (&raw mut (*ctx.skb.skb).tc_index).write_volatile(TC_INDEX_HEADER_LOST) };
+        return Verdict::new(Reason::CutHeaderLost, PASS);
+    }
     forward::forward_packet::<F>(ctx, view, tcp, entry, flow)
+}
+
+/// Whether a packet repeats the client's first byte, because the header in front of it was lost. Notes the host's
+/// acknowledgement of the header.
+#[inline(always)]
+fn lacks_header(tcp: &Tcp, entry: &FlowRef, flow: &mut CutFlow) -> bool {
+    if entry.dir == 0 {
+        return tcp.seq == flow.first_byte() && !tcp.has(RST);
+    }
+    if tcp.has(ACK) && seq::reaches(tcp.ack, flow.handoff_end) {
+        atomic::clear(&mut flow.dirs[0].flags, HEADER_UNACKED);
+        // Peers are told of the flow from here on.
+        notify_ended(entry.index);
+    }
+    false
 }
 
 #[inline(always)]

@@ -74,6 +74,7 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     let (isn_vip, isn_client, seq_delta_in) = (pending.isn_vip, pending.isn_client, pending.seq_delta_in());
     let (ts_clock_a, ts_clock_b) = (pending.ts_clock_a, pending.ts_clock_b);
     let holds = pending.agreed & HOLD != 0;
+    let injected = pending.injected;
     let flow = pending.as_carried();
     if offer.offered & OFFERED_SCALE == 0 {
         // The host has none: our socket uses none on leg B either.
@@ -92,7 +93,12 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     } else {
         SOCKETS_CLOSED
     };
-    flow.handoff_end = flow.isn_b;
+    // A program's flow has its first byte after the header that the program sends in front of it.
+    flow.handoff_end = if flow.marks & IS_PEEKED == 0 {
+        flow.isn_b
+    } else {
+        flow.isn_b.wrapping_add(injected)
+    };
     flow.snd_nxt_b = flow.isn_b;
     flow.isn_host = isn_host;
     flow.dirs[0].ack = isn_vip;

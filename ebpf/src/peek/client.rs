@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use signalbox_common::{
     Reason,
-    cut::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS},
+    cut::flow::{OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, TC_INDEX_HEADER_LOST},
     cut::handshake::{self, SynOptions},
     net::{
         Buffer,
@@ -23,7 +23,7 @@ use signalbox_common::{
 };
 
 use super::{
-    DROP, PASS, exit, first,
+    DROP, PASS, burst, exit, first,
     frame::{self, Frame},
     guesses,
     hop::{self, FoundHop, way},
@@ -128,8 +128,9 @@ fn carried(segment: &Segment) -> Carried {
         return Carried::No;
     };
     // SAFETY: an element of the array, of which numbers are read that do not change while the flow is carried.
-    let first = unsafe { (*flow).isn_b.wrapping_sub((*flow).seq_delta_in) };
-    if first == segment.tcp.seq.wrapping_add(1) {
+    let (first, first_of_worker) = unsafe { ((*flow).first_byte(), (*flow).isn_b.wrapping_sub((*flow).seq_delta_in)) };
+    let begins = segment.tcp.seq.wrapping_add(1);
+    if first == begins || first_of_worker == begins {
         Carried::Same
     } else {
         Carried::Other
@@ -213,6 +214,11 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
 /// Decides about a segment that opens and resets nothing.
 #[inline(always)]
 pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
+    if context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_HEADER_LOST {
+        let mut stamps = [0; 2];
+        timestamps::<F>(ctx, segment, &mut stamps);
+        return burst::repeat::<F>(ctx, segment, &stamps);
+    }
     let Some(binding) = binding::<F>(segment) else {
         return host::on_challenge::<F>(ctx, segment);
     };

@@ -27,7 +27,7 @@ use super::{
     choose::{choose, is_fit},
     claim::{claim_flow, claim_free_port},
     exit,
-    frame::{self, Frame, payload_sum},
+    frame::{self, AFTER_HEAD, Frame, payload_sum},
     hop,
     limits::{admit, give_back},
     maps::{
@@ -37,6 +37,7 @@ use super::{
     miss,
     parts::{goes_on, wait_for_rest},
     pass_up::{pass_up, passed_up, swapped_macs},
+    proxy::header_length,
     read::read_name,
     segment::{Checksum, Segment},
     settings::{OUR_SCALE, config, is_alive, micros, our_mss, scale_factor},
@@ -154,6 +155,7 @@ fn try_keep_and_read<F: Family>(
     let pending = &mut reading.pending;
     pending.flow = 0;
     pending.ts_val = stamps[0];
+    pending.ts_ecr = stamps[1];
     pending.window = segment.tcp.window;
     pending.mss = check.options.mss;
     pending.seq = segment.tcp.seq;
@@ -276,7 +278,7 @@ pub fn keep<F: Family>(
         payload
     };
     frame::pad(payload, length);
-    let sum = payload_sum(payload, 0, length);
+    let sum = payload_sum(payload, AFTER_HEAD, length);
     let checksum = segment.checksum::<F>(ctx, sum)?;
     // The kernel drops it, and counts it.
     (checksum != Checksum::Wrong).then_some((core::ptr::from_mut(payload), checksum))
@@ -344,7 +346,11 @@ fn begin<F: Family>(
     pending.scale_b = options.scale;
     pending.ports_a = segment.tuple.ports;
     pending.ports_b = host.port << 16 | port;
-    pending.injected = 0;
+    pending.injected = if reading.gets_header != 0 {
+        header_length::<F>(reading.name.length)
+    } else {
+        0
+    };
     pending.consumed = 0;
     pending.ts_clock_a = check.clock;
     pending.ts_clock_b = cookie::hash(&config.key, arriving, 0, true).clock();

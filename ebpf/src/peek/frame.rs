@@ -8,7 +8,7 @@ use aya_ebpf::{
 use signalbox_common::{
     net::header::TCP_HEADER,
     net::{BoundedLoop as _, Buffer as _},
-    peek::abi::{MAX_PAYLOAD_BYTES, PeekPayload},
+    peek::abi::{HEAD_ROOM, MAX_PAYLOAD_BYTES, PeekPayload},
 };
 
 use super::{
@@ -34,6 +34,25 @@ const DONT_FRAGMENT: u32 = 0x4000;
 /// Bytes that `bpf_csum_diff` sums at once, before Linux 6.13 (`MAX_BPF_STACK`).
 const MAX_SUMMED_BYTES: u32 = 512;
 
+/// First data of a connection, of which a frame is a part: what its segments share.
+#[derive(Clone, Copy)]
+pub struct Burst {
+    pub ports: u32,
+    pub ack: u32,
+    pub window: u32,
+    pub stamp: u32,
+    pub echo: u32,
+    pub has_timestamps: u32,
+    /// Most bytes of a segment.
+    pub most: u32,
+    /// Interface that leads to the host.
+    pub ifindex: u32,
+    /// 1: the kernel finds the neighbour's Ethernet address.
+    pub asks_neighbour: u32,
+    /// Number of the payload's use.
+    pub generation: u32,
+}
+
 /// A segment to be made.
 pub struct Frame {
     pub source: [u32; 4],
@@ -44,10 +63,12 @@ pub struct Frame {
     pub words: u32,
     /// Ethernet header: destination, then source.
     pub macs: [u32; 3],
-    /// Part of a payload that follows the header.
+    /// Part of a payload that follows the header, as an offset from the payload's head.
     pub from: u32,
     pub length: u32,
     pub is_partial: u32,
+    /// First data, of which the segment is a part.
+    pub burst: Burst,
 }
 
 impl Frame {
@@ -67,7 +88,7 @@ impl Frame {
         frame.header = [0; HEADER_ROOM];
         frame.words = 5;
         frame.macs = *macs;
-        frame.from = 0;
+        frame.from = AFTER_HEAD;
         frame.length = 0;
         frame.is_partial = u32::from(matches!(checksum, Checksum::Partial));
         Some(frame)
@@ -150,14 +171,17 @@ pub fn pad(payload: &mut PeekPayload, end: u32) {
     }
 }
 
-/// Sum of the bytes of a payload between `from` and `from + length`. Both are multiples of four, except that the second
-/// one may be the payload's end.
+/// Offset of a payload's bytes from its head: a header may precede them.
+pub const AFTER_HEAD: u32 = HEAD_ROOM as u32;
+
+/// Sum of the bytes of a payload between `from` and `from + length`, as offsets from its head. `length` is a multiple of
+/// four, or ends at the payload's end.
 #[inline(always)]
 pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
     let mut sum = 0;
     let mut done = hide_from_verifier(0, length) & 4095;
     let mut parts = KernelLoop::NEW;
-    parts.begin(MAX_PAYLOAD_BYTES.div_ceil(MAX_SUMMED_BYTES));
+    parts.begin((AFTER_HEAD + MAX_PAYLOAD_BYTES).div_ceil(MAX_SUMMED_BYTES));
     while parts.next() {
         if done >= length {
             break;
@@ -172,12 +196,12 @@ pub fn payload_sum(payload: &mut PeekPayload, from: u32, length: u32) -> u16 {
             break;
         }
         let at = hide_from_compiler(from + done) & 4095;
-        if at > MAX_PAYLOAD_BYTES {
+        if at > AFTER_HEAD + MAX_PAYLOAD_BYTES {
             break;
         }
-        // SAFETY: `at + part` is within the room.
+        // SAFETY: `at + part` is within the head and the room after it.
         let sum_so_far = unsafe {
-            let start = payload.data.as_mut_ptr().add(at as usize);
+            let start = payload.from_head(at);
             bpf_csum_diff(core::ptr::null_mut(), 0, start.cast(), part, sum)
         };
         sum = sum_so_far as u32;
@@ -238,11 +262,11 @@ fn try_write<F: Family>(ctx: &TcContext, frame: &mut Frame, payload: *mut PeekPa
         }
         if length > 0 && !payload.is_null() {
             let at = hide_from_compiler(frame.from) & 4095;
-            if at > 1536 {
+            if at > AFTER_HEAD + 1536 {
                 return None;
             }
             let length = 1 + bounded(length - 1, 4095, 2559)?;
-            let from = (*payload).data.as_ptr().add(at as usize);
+            let from = (*payload).from_head(at);
             if bpf_skb_store_bytes(skb, F::TCP + header, from.cast(), length, 0) != 0 {
                 return None;
             }

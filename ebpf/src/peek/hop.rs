@@ -15,7 +15,7 @@ use super::settings::config;
 use crate::cut::skb::{Family, TCP, context_field, tick};
 
 /// Lifetime of a next hop, in ticks: about a second. Neighbours and routes change.
-const HOP_LIFETIME_TICKS: u32 = 950;
+pub const HOP_LIFETIME_TICKS: u32 = 950;
 
 /// Whether a tick is in the future, by at most `most`. A tick that passed long ago seems to be in the future after
 /// ticks have wrapped.

@@ -16,16 +16,18 @@ use signalbox_common::{
     },
     net::{
         atomic,
-        header::{ACK, PSH, RST},
+        header::{ACK, RST},
         seq,
     },
     peek::abi::{PeekPayload, PeekPending},
 };
 
 use super::{
-    DROP, exit,
+    DROP,
+    burst::{self, NOT_SENT, prepend, window_for_host},
+    exit,
     first::send,
-    frame::{self, Frame},
+    frame::{self, Burst, Frame},
     maps::{
         CUT_CT, CUT_FLOWS, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about, notify, pending_flow,
         release_port,
@@ -115,7 +117,7 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     // The flow has no sockets: the flow GC may end it, and nothing is handed off.
     flow.handoff_state = SOCKETS_CLOSED;
     release_port(flow.ports_b & 0xffff, index);
-    let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
+    let first = flow.first_byte();
     // Both are compared in one word, hidden from the compiler: it would compare before it knows that one exists.
     let is_of_flow = |pending: &PeekPending| hide_from_compiler(pending.flow ^ index | pending.seq ^ first) == 0;
     let Some(pending) = pending.filter(is_of_flow) else {
@@ -137,7 +139,7 @@ fn deliver<F: Family>(ctx: &TcContext, segment: &Segment, flow: &mut CutFlow, in
     if payload.generation != pending.generation {
         return LOST;
     }
-    match send_data::<F>(ctx, segment, flow, &pending, payload) {
+    match send_data::<F>(ctx, segment, flow, index, &pending, payload) {
         Some(action) => {
             let _ = PEEK_DONE.insert(&client, &first, 0);
             exit(Reason::PeekDelivered, action)
@@ -174,12 +176,13 @@ fn forget(flow: &mut CutFlow) {
     let _ = CUT_CT.remove(&flow.tuple(1));
 }
 
-/// Turns the SYN-ACK into the client's first data, in one segment or two.
+/// Turns the SYN-ACK into the client's first data.
 #[inline(always)]
 fn send_data<F: Family>(
     ctx: &TcContext,
     segment: &Segment,
     flow: &mut CutFlow,
+    index: u32,
     pending: &PeekPending,
     payload: &mut PeekPayload,
 ) -> Option<i32> {
@@ -195,68 +198,37 @@ fn send_data<F: Family>(
     flow.dirs[0].packets = 1;
     flow.dirs[0].bytes = u64::from(length);
     // A repetition may have been forwarded already: the flow is in the table.
-    let first = flow.isn_b.wrapping_sub(flow.seq_delta_in);
+    let first = flow.first_byte();
     flow.dirs[0].snd_max = seq::later(flow.dirs[0].snd_max, first.wrapping_add(length));
     if has_timestamps {
         flow.dirs[0].ts_val = stamp;
         flow.ts_delta_in = stamp.wrapping_sub(pending.ts_val);
+        // What the client echoes is the time of this SYN-ACK to the host. With the time in between, a repetition of its data
+        // would echo an older one than the host has sent, which Linux refuses from 6.15 on (`tcp_check_req`).
+        flow.ts_delta_out = pending.ts_ecr.wrapping_sub(offer.ts_val);
         atomic::set(&mut flow.dirs[0].flags, TS_DELTA_KNOWN);
+    }
+    if prepend::<F>(payload, flow, index) == 0 {
+        return None;
     }
     let macs = swapped_macs(&view)?;
     let frame = Frame::new(&flow.local, &flow.host_addr, &macs, checksum)?;
-    if has_timestamps {
-        frame.timestamps(stamp, offer.ts_val);
+    frame.burst = Burst {
+        ports: flow.ports_b.rotate_left(16),
+        ack: flow.isn_host,
+        window: window_for_host(flow, pending.window).into(),
+        stamp,
+        echo: offer.ts_val,
+        has_timestamps: has_timestamps.into(),
+        most: segment_room(offer.mss, has_timestamps).into(),
+        ifindex: context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex }),
+        asks_neighbour: 0,
+        generation: pending.generation,
+    };
+    match burst::send::<F>(ctx, frame, flow, payload) {
+        NOT_SENT => None,
+        action => Some(action),
     }
-    let most = u32::from(segment_room(offer.mss, has_timestamps));
-    let one = if length > most { most } else { length };
-    let window = window_for_host(flow, pending.window);
-    let ports = flow.ports_b.rotate_left(16);
-    frame.length = one;
-    frame.fill(
-        ports,
-        flow.isn_b,
-        flow.isn_host,
-        if length > one { ACK } else { ACK | PSH },
-        window,
-    );
-    if frame::write::<F>(ctx, frame, payload) != 0 || !is_ours(payload, pending) {
-        return None;
-    }
-    let ifindex = context_field(ctx, |skb| unsafe { &raw const (*skb).ifindex });
-    if length > one {
-        // SAFETY: the helper clones the packet.
-        unsafe { bpf_clone_redirect(ctx.skb.skb, ifindex, 0) };
-        let rest = length - one;
-        frame.from = one;
-        frame.words = 5;
-        if has_timestamps {
-            frame.timestamps(stamp, offer.ts_val);
-        }
-        // The client repeats bytes beyond two segments.
-        frame.length = if rest > most { most } else { rest };
-        frame.fill(ports, flow.isn_b.wrapping_add(one), flow.isn_host, ACK | PSH, window);
-        if frame::write::<F>(ctx, frame, payload) != 0 || !is_ours(payload, pending) {
-            return None;
-        }
-    }
-    // SAFETY: the helper takes numbers.
-    Some(unsafe { bpf_redirect(ifindex, 0) } as i32)
-}
-
-/// Whether a payload still belongs to a connection. Another CPU may have given the element to its next client in the
-/// meantime, whose bytes must not be sent on this connection.
-#[inline(always)]
-fn is_ours(payload: &PeekPayload, pending: &PeekPending) -> bool {
-    // SAFETY: aligned, whole; the CPU that has the element changes the number first of all.
-    unsafe { (&raw const payload.generation).read_volatile() == pending.generation }
-}
-
-/// The client's window in the units of leg B.
-#[inline(always)]
-fn window_for_host(flow: &CutFlow, window: u16) -> u16 {
-    let bytes = u32::from(window) << (flow.scale_a & 15);
-    let units = bytes >> (flow.scale_b & 15);
-    if units > 0xffff { 0xffff } else { units as u16 }
 }
 
 /// A SYN-ACK that has completed no flow, perhaps because the host's options do not agree with the client's. The host

@@ -4,6 +4,7 @@
 //! Decisions from bytes and numbers alone are in `signalbox_common::peek`. Minimum kernel: 6.9
 //! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c), for connections that are passed up.
 
+mod burst;
 mod choose;
 mod claim;
 mod client;
@@ -17,6 +18,7 @@ mod limits;
 mod maps;
 mod parts;
 mod pass_up;
+mod proxy;
 mod read;
 mod release;
 mod segment;

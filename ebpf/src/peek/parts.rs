@@ -22,7 +22,7 @@ use signalbox_common::{
 use super::{
     DROP, exit,
     first::{connect, read, send, step},
-    frame::{self, Frame},
+    frame::{self, AFTER_HEAD, Frame},
     maps::{PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
     pass_up::passed_up,
     segment::{Checksum, Segment, segment_room},
@@ -94,6 +94,7 @@ fn try_read<F: Family>(segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]
     // SAFETY: an element of this CPU's share: no other CPU gives it to a client.
     let payload = unsafe { &*payload };
     reading.pending.ts_val = stamps[0];
+    reading.pending.ts_ecr = stamps[1];
     reading.pending.window = segment.tcp.window;
     if segment.tcp.flags & FIN != 0 {
         // As for first data in one segment: userspace passes the FIN on to the host.
@@ -147,7 +148,7 @@ fn try_return<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck
     if length > one {
         // SAFETY: the helper clones the packet.
         unsafe { bpf_clone_redirect(ctx.skb.skb, ifindex, BPF_F_INGRESS) };
-        frame.from = one;
+        frame.from = AFTER_HEAD + one;
         frame.words = 5;
         if has_timestamps {
             frame.timestamps(stamps[0], stamps[1]);

@@ -24,7 +24,7 @@ use super::{
     choose::route_of,
     client, exit,
     first::{keep, send},
-    frame::{self, payload_sum},
+    frame::{self, AFTER_HEAD, payload_sum},
     host,
     maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
     pass_up::passed_up,
@@ -168,9 +168,10 @@ fn ask_again<F: Family>(ctx: &TcContext, segment: &Segment, protocol: u8) -> Opt
         }
     }
     let pending = &mut reading.pending;
-    let mut stamps = [pending.ts_val, 0];
+    let mut stamps = [pending.ts_val, pending.ts_ecr];
     client::timestamps::<F>(ctx, segment, &mut stamps);
     pending.ts_val = stamps[0];
+    pending.ts_ecr = stamps[1];
     pending.window = segment.tcp.window;
     pending.attempts += 1;
     // An error: the host has answered to another CPU at this moment.
@@ -206,7 +207,7 @@ fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()
     if payload.generation != pending.generation || !is_summable {
         return None;
     }
-    let sum = payload_sum(payload, 0, length);
+    let sum = payload_sum(payload, AFTER_HEAD, length);
     let checksum = segment.checksum::<F>(ctx, sum)?;
     reading.checksum = checksum as u32;
     // The host gets the kept bytes, whose name was read: a client that repeats other bytes loses these.
@@ -263,7 +264,7 @@ fn append<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<i32> {
         return None;
     }
     frame::pad(payload, at + length);
-    let sum = payload_sum(payload, at, length);
+    let sum = payload_sum(payload, AFTER_HEAD + at, length);
     let checksum = segment.checksum::<F>(ctx, sum).unwrap_or(Checksum::Wrong);
     if checksum == Checksum::Wrong {
         frame::pad(payload, at);

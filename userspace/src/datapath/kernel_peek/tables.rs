@@ -68,6 +68,7 @@ pub(super) struct ClusterTurns {
     pub(super) maglev: Option<Box<PeekMaglev>>,
     /// Most connections of a host, and the word of the connections that wait for one; 0: no limit.
     host_limit: (u32, u32),
+    gets_proxy_header: bool,
 }
 
 impl ClusterTurns {
@@ -85,6 +86,7 @@ impl ClusterTurns {
             maglev: maglev.unwrap_or(0),
             max_host_connections: self.host_limit.0,
             queue: self.host_limit.1,
+            proxy: self.gets_proxy_header.into(),
             turns: self.turns.len() as u32,
             turn: [0; MAX_TURNS],
         };
@@ -329,6 +331,12 @@ impl<'a> Builder<'a> {
             turns: turns.collect(),
             maglev: turns_of.maglev.map(|table| maglev_of(table, &turns_of.hosts)),
             host_limit,
+            gets_proxy_header: self
+                .snapshot
+                .model
+                .clusters
+                .get(at)
+                .is_some_and(|cluster| cluster.proxy_protocol),
         };
         self.tables.clusters.insert(index, cluster);
         let of_hosts = hosts.into_values().map(|(key, entry, state)| (key, (entry, state)));

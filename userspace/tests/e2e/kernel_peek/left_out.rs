@@ -210,35 +210,27 @@ fn connections_are_counted_by_their_path_and_all_reasons_are_shown() {
     );
     assert!(eventually(SOON, || fast_path()["connections_in_kernel"].as_u64() >= Some(3)));
 
-    // A route with a path, to a cluster whose hosts get PROXY headers, which this one refuses: both reasons, and the listener's comes first.
+    // A route with a path, to a cluster whose hosts get HTTP/2: both reasons, and the listener's comes first.
     let by_path_too = "{ host: a.test, clusters: { east: 1 }, path: /x }";
-    sb.reload(&body(PEEK, &["proxy_protocol: v2"], by_path_too));
+    sb.reload(&body(PEEK, &["h2c: true"], by_path_too));
     grows("\"worker\",reason=\"per_request\"", 3.0, &|| ask("a.test", 404));
-    grows("\"worker\",reason=\"proxy_protocol\"", 3.0, &|| ask("b.test", 400));
+    grows("\"worker\",reason=\"h2c\"", 3.0, &|| ask("b.test", 200));
     let text = explain(&sb, &["http://a.test/x"]);
-    for reason in ["route a.test (per_request)", "cluster east (proxy_protocol)"] {
+    for reason in ["route a.test (per_request)", "cluster east (h2c)"] {
         assert!(text.contains(reason), "{reason}: {text}");
     }
     let left = fast_path()["left_to_workers"].clone();
     let of = |label: &str| lab::signalbox::find(&left, "label", label)["count"].clone();
-    assert_eq!(
-        (of("per_request"), of("proxy_protocol")),
-        (json!(1), json!(1)),
-        "{left}"
-    );
+    assert_eq!(of("per_request"), 1, "{left}");
 
     sb.reload(&body(
         "datapath: { peek: kernel, cut: off }",
-        &["proxy_protocol: v2"],
+        &["h2c: true"],
         by_path_too,
     ));
-    grows("\"worker\",reason=\"cut_off\"", 3.0, &|| ask("b.test", 400));
+    grows("\"worker\",reason=\"cut_off\"", 3.0, &|| ask("b.test", 200));
     let text = explain(&sb, &["http://a.test/x"]);
-    for reason in [
-        "listener http (cut_off)",
-        "route a.test (per_request)",
-        "(proxy_protocol)",
-    ] {
+    for reason in ["listener http (cut_off)", "route a.test (per_request)", "(h2c)"] {
         assert!(text.contains(reason), "{reason}: {text}");
     }
     let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();

@@ -14,6 +14,7 @@ mod lists;
 mod logged;
 mod orphan;
 mod parts;
+mod proxied;
 mod repeats;
 mod routing;
 mod soak;

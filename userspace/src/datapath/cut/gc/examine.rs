@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use signalbox_common::cut::flow::{
-    CutFlow, FAILURE_IS_COUNTED, HANDED_OFF, IS_PEEKED, IS_REPLICA, LAST_REQUEST, RESET, RESET_TENTATIVE, RESYNC,
-    SOCKETS_CLOSED, state,
+    CutFlow, FAILURE_IS_COUNTED, HANDED_OFF, HEADER_UNACKED, IS_PEEKED, IS_REPLICA, LAST_REQUEST, RESET,
+    RESET_TENTATIVE, RESYNC, SOCKETS_CLOSED, state,
 };
 
 use super::places::PlacedPort;
@@ -83,7 +83,9 @@ impl FlowGc {
             return Fate::Stays;
         }
         self.count_bytes(index, flow);
-        if flow.handoff_state == SOCKETS_CLOSED && !self.cut.table.announced.contains(index) {
+        // A peer could not send the PROXY header again.
+        let is_whole = flow.handoff_state == SOCKETS_CLOSED && flow.dirs[0].flags & HEADER_UNACKED == 0;
+        if is_whole && !self.cut.table.announced.contains(index) {
             // Another process has cut it.
             self.cut.table.changes.add(index);
         }
