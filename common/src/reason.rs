@@ -209,7 +209,8 @@ reasons! {
     PeekReturned = 85, "peek_in", "returned";
     /// First data was repeated before its host had the PROXY header in front of it: both were sent again.
     PeekHeaderRepeated = 86, "peek_in", "header_repeated";
-    /// A client repeated its first byte before the host had the PROXY header in front of it: left to the kernel peek.
+    /// A client repeated its first byte before the host had the PROXY header in front of it: left to the kernel peek. Or it
+    /// sent an earlier byte, in the header's place: dropped.
     CutHeaderLost = 87, "cut_in", "header_lost";
 }
 

@@ -44,7 +44,7 @@ pub const MAX_WRONG_COOKIES_PER_SECOND: u64 = 64;
 pub const MAX_CLIENT_MSS: u32 = 1460;
 
 /// Words of `PEEK_COUNTS`: connections of hosts, and connections that wait for a host of a cluster.
-pub const MAX_PEEK_COUNTS: u32 = 16_384;
+pub const MAX_PEEK_COUNTS: u32 = 65_536;
 /// Word of `PEEK_COUNTS` that counts all connections.
 pub const COUNT_OF_ALL: u32 = 0;
 /// Entries of `PEEK_LIMITS`: routes and listeners with limits.

@@ -220,27 +220,48 @@ fn on_cut_packet<F: Family>(
     {
         return too_big::send_too_big::<F>(ctx, tuple, mtu);
     }
-    if flow.dirs[0].flags & HEADER_UNACKED != 0 && lacks_header(tcp, entry, flow) {
-        // SAFETY: a writable field of the context.
-        unsafe { (&raw mut (*ctx.skb.skb).tc_index).write_volatile(TC_INDEX_HEADER_LOST) };
-        return Verdict::new(Reason::CutHeaderLost, PASS);
+    if flow.dirs[0].flags & HEADER_UNACKED != 0 {
+        match judge_before_header(tcp, entry, flow) {
+            BeforeHeader::Forward => {}
+            BeforeHeader::Drop => return Verdict::new(Reason::CutHeaderLost, DROP),
+            BeforeHeader::Repeat => {
+                // SAFETY: a writable field of the context.
+                unsafe { (&raw mut (*ctx.skb.skb).tc_index).write_volatile(TC_INDEX_HEADER_LOST) };
+                return Verdict::new(Reason::CutHeaderLost, PASS);
+            }
+        }
     }
     forward::forward_packet::<F>(ctx, view, tcp, entry, flow)
 }
 
-/// Whether a packet repeats the client's first byte, because the header in front of it was lost. Notes the host's
-/// acknowledgement of the header.
+/// Fates of a packet while the host has not acknowledged the PROXY header.
+enum BeforeHeader {
+    Forward,
+    /// A client's byte in the header's place: the host would take it for the header.
+    Drop,
+    /// The client's first byte: the kernel peek sends it again with the header.
+    Repeat,
+}
+
+/// Judges a packet of a flow whose header is on its way. Notes the host's acknowledgement of the header.
 #[inline(always)]
-fn lacks_header(tcp: &Tcp, entry: &FlowRef, flow: &mut CutFlow) -> bool {
+fn judge_before_header(tcp: &Tcp, entry: &FlowRef, flow: &mut CutFlow) -> BeforeHeader {
     if entry.dir == 0 {
-        return tcp.seq == flow.first_byte() && !tcp.has(RST);
+        let first = flow.first_byte();
+        return if tcp.has(RST) || seq::after(tcp.seq, first) {
+            BeforeHeader::Forward
+        } else if tcp.seq == first {
+            BeforeHeader::Repeat
+        } else {
+            BeforeHeader::Drop
+        };
     }
     if tcp.has(ACK) && seq::reaches(tcp.ack, flow.handoff_end) {
         atomic::clear(&mut flow.dirs[0].flags, HEADER_UNACKED);
         // Peers are told of the flow from here on.
         notify_ended(entry.index);
     }
-    false
+    BeforeHeader::Forward
 }
 
 #[inline(always)]

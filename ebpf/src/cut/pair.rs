@@ -6,8 +6,8 @@ use signalbox_common::{
     cut::{
         CutFlow,
         flow::{
-            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, IS_PEEKED, OFFERED_SACK,
-            OFFERED_SCALE, OFFERED_TIMESTAMPS, PAIRED, SOCKETS_CLOSED, SYN_ACK_SEEN, ineligible, state,
+            CLIENT_FIN_SEEN, EARLY_FIN, EARLY_FIN_UNKNOWN, FlowRef, HANDOFF_UNKNOWN, HEADER_UNACKED, IS_PEEKED,
+            OFFERED_SACK, OFFERED_SCALE, OFFERED_TIMESTAMPS, PAIRED, SOCKETS_CLOSED, SYN_ACK_SEEN, ineligible, state,
         },
         handshake,
         pending::HOLD,
@@ -108,6 +108,10 @@ pub fn complete<F: Family>(view: &mut PacketView, tuple: &Tuple) -> Verdict {
     flow.dirs[1].snd_max = isn_host;
     flow.dirs[1].ts_val = ts_clock_b;
     flow.dirs[1].last_seen = now;
+    if flow.handoff_end != flow.isn_b {
+        // Before the client's tuple leads here: no byte of the client's must take the header's place.
+        atomic::set(&mut flow.dirs[0].flags, HEADER_UNACKED);
+    }
     if holds {
         // Last of all: userspace writes to the entry from now on.
         return match atomic::exchange(&mut flow.state, state::PAIRING, state::HELD) {

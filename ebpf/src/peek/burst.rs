@@ -8,12 +8,9 @@ use signalbox_common::{
     Reason,
     cut::{
         CutFlow,
-        flow::{HEADER_UNACKED, TS_DELTA_KNOWN},
+        flow::{FIRST_DATA_HELD, HEADER_UNACKED, TS_DELTA_KNOWN},
     },
-    net::{
-        atomic,
-        header::{ACK, PSH},
-    },
+    net::header::{ACK, PSH},
     peek::abi::PeekPayload,
 };
 
@@ -50,9 +47,6 @@ fn try_send<F: Family>(
     let length = header + payload.length;
     let most = frame.burst.most;
     let one = if length > most { most } else { length };
-    if header != 0 {
-        atomic::set(&mut flow.dirs[0].flags, HEADER_UNACKED);
-    }
     let flags = if length > one { ACK } else { ACK | PSH };
     segment::<F>(ctx, frame, flow, payload, AFTER_HEAD - header, one, flags)?;
     let ifindex = frame.burst.ifindex;
@@ -101,7 +95,7 @@ fn segment<F: Family>(
 /// Whether a payload still belongs to a connection. Another CPU may have given the element to its next client in the
 /// meantime, whose bytes must not be sent on this connection.
 #[inline(always)]
-fn is_ours(payload: &PeekPayload, generation: u32) -> bool {
+pub fn is_ours(payload: &PeekPayload, generation: u32) -> bool {
     // SAFETY: aligned, whole; the CPU that has the element changes the number first of all.
     unsafe { (&raw const payload.generation).read_volatile() == generation }
 }
@@ -142,7 +136,8 @@ fn try_repeat<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &[u32; 2]) 
     let flow = CUT_FLOWS.get_ptr_mut(entry.index)?;
     // SAFETY: an element of the array, each field of which is read or written whole.
     let flow = unsafe { &mut *flow };
-    let is_unacked = flow.dirs[0].flags & HEADER_UNACKED != 0;
+    // The first data must be on its way already, and the timestamps known.
+    let is_unacked = flow.dirs[0].flags & (HEADER_UNACKED | FIRST_DATA_HELD) == HEADER_UNACKED;
     if entry.dir != 0 || !is_unacked || segment.tcp.seq != flow.first_byte() || flow.dirs[0].hop_ifindex == 0 {
         return None;
     }

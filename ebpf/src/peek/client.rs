@@ -215,6 +215,8 @@ fn try_answer<F: Family>(ctx: &TcContext, segment: &Segment, config: &PeekConfig
 #[inline(always)]
 pub fn on_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     if context_field(ctx, |skb| unsafe { &raw const (*skb).tc_index }) == TC_INDEX_HEADER_LOST {
+        // SAFETY: a writable field of the context. Another machine's programs must not read the mark.
+        unsafe { (&raw mut (*ctx.skb.skb).tc_index).write_volatile(0) };
         let mut stamps = [0; 2];
         timestamps::<F>(ctx, segment, &mut stamps);
         return burst::repeat::<F>(ctx, segment, &stamps);

@@ -208,7 +208,7 @@ fn send_data<F: Family>(
         flow.ts_delta_out = pending.ts_ecr.wrapping_sub(offer.ts_val);
         atomic::set(&mut flow.dirs[0].flags, TS_DELTA_KNOWN);
     }
-    if prepend::<F>(payload, flow, index) == 0 {
+    if !burst::is_ours(payload, pending.generation) || prepend::<F>(payload, flow, index) == 0 {
         return None;
     }
     let macs = swapped_macs(&view)?;

@@ -29,6 +29,10 @@ const MAX_TRIES: u32 = 2;
 #[inline(never)]
 pub fn admit(reading: &mut PeekReading, client: &[u32; 4], listener: u32, count: u32) -> u32 {
     reading.counted = 0;
+    // Without userspace nobody gives counts back. A host without a word is being replaced.
+    if config().is_none_or(|config| config.is_orphaned(tick())) || count == COUNT_OF_ALL {
+        return u32::from(count != COUNT_OF_ALL);
+    }
     let admitted = admit_to_host(reading, count).is_some() && try_admit(reading, client, listener).is_some();
     if !admitted {
         give_back(reading, count);
@@ -51,10 +55,6 @@ fn admit_to_host(reading: &mut PeekReading, count: u32) -> Option<()> {
 #[inline(always)]
 fn try_admit(reading: &mut PeekReading, client: &[u32; 4], listener: u32) -> Option<()> {
     let config = config()?;
-    // Without userspace nobody gives these counts back.
-    if config.is_orphaned(tick()) {
-        return Some(());
-    }
     if config.in_all != 0 {
         let before = change(COUNT_OF_ALL, 1)?;
         reading.counted |= counted::IN_ALL;

@@ -197,7 +197,7 @@ pub static PEEK_GUESSES: LruHashMap<[u32; 4], PeekGuesses> = LruHashMap::with_ma
 /// - Entry: word -> number; word 0: all connections, the others as userspace has given them out
 /// - Writer: peek_in, and workers through their mapping
 /// - Reader: peek_in at first data, userspace
-/// - Size: 16384; not pinned: each process counts for itself
+/// - Size: 65536; not pinned: each process counts for itself
 #[map]
 pub static PEEK_COUNTS: Array<u64> = Array::with_max_entries(MAX_PEEK_COUNTS, BPF_F_MMAPABLE);
 

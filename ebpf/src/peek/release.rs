@@ -7,11 +7,10 @@ use signalbox_common::{
         flow::{IS_PEEKED, SOCKETS_CLOSED, state},
     },
     net::{Tuple, atomic},
-    peek::abi::{NO_FLOW, PeekConfig, PeekPending, counted},
+    peek::abi::{NO_FLOW, PeekConfig, PeekPending},
 };
 
 use super::{
-    limits,
     maps::{CUT_CT, CUT_FLOWS, PEEK_HOSTS, PEEK_PENDING, about, notify, release_port},
     settings::config,
 };
@@ -99,19 +98,12 @@ pub fn reclaim(index: u32) {
     }
 }
 
-/// Frees the entry of a flow that userspace does not know. One that counts for limits is left to userspace.
+/// Frees the entry of a flow that userspace does not know. One that counts for a host or a limit is left to userspace.
 #[inline(always)]
 fn free(flow: &mut CutFlow, config: &PeekConfig, index: u32) {
-    let Some(about) = about(config, index) else {
-        return;
-    };
-    // SAFETY: the element of a flow that has ended.
-    let (counted, count) = unsafe { (&mut (*about).counted, (*about).count) };
-    let before = *counted;
-    if before & !counted::BY_HOST != 0 || !atomic::exchange(&mut flow.state, state::CUT, state::FREE) {
-        return;
-    }
-    if before != 0 && atomic::exchange(counted, before, 0) {
-        limits::change(count, -1);
+    // SAFETY: the element of a flow that has ended; a number is read.
+    let counted = about(config, index).map_or(0, |about| unsafe { (*about).counted });
+    if counted == 0 {
+        atomic::exchange(&mut flow.state, state::CUT, state::FREE);
     }
 }

@@ -26,7 +26,7 @@ use super::{
     first::{keep, send},
     frame::{self, AFTER_HEAD, payload_sum},
     host,
-    maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
+    maps::{CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, about},
     pass_up::passed_up,
     read::read_name,
     release::{REFUSED_TICKS, give_up, give_up_waiting, note_failure, set_aside},
@@ -214,7 +214,7 @@ fn try_is_still_kept<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()
     (checksum != Checksum::Wrong).then_some(())
 }
 
-/// Whether repeated data names a host of the same route: another route may have other rules.
+/// Whether repeated data has the same name: another may have a route with other rules, and is noted nowhere.
 #[inline(always)]
 fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, protocol: u8) -> bool {
     reading.name = PeekName::empty(protocol);
@@ -222,8 +222,32 @@ fn asks_for_the_same(payload: &mut PeekPayload, reading: &mut PeekReading, proto
         return false;
     }
     let route = reading.route;
+    if !is_noted(reading) {
+        return false;
+    }
     // SAFETY: a number, read at once.
     route_of(reading).is_some_and(|found| unsafe { (*found).turns != 0 && (*found).number == route })
+}
+
+/// Whether the name that was read is the one that is noted of its flow.
+#[inline(always)]
+fn is_noted(reading: &PeekReading) -> bool {
+    let Some(about) = config().and_then(|config| about(config, reading.pending.flow)) else {
+        return false;
+    };
+    const WORDS: usize = size_of::<PeekName>() / 8;
+    // SAFETY: both names begin at a word (asserted in `common`).
+    let (noted, read) = unsafe {
+        let noted = &*(&raw const (*about).name).cast::<[u64; WORDS]>();
+        (noted, &*(&raw const reading.name).cast::<[u64; WORDS]>())
+    };
+    let mut difference = 0;
+    let mut i = 0;
+    while i < WORDS {
+        difference |= noted[i] ^ read[i];
+        i += 1;
+    }
+    difference == 0
 }
 
 /// Appends a segment to the data that it follows. `None` where that is not possible: the client repeats it.

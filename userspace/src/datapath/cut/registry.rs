@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use signalbox_core::stats::WordPool;
+
 use crate::kernel::Cut;
 use crate::state::route_stats::RouteClusterStats;
-use crate::state::{ClusterState, HostState, ListenerState, RouteState, Shared, Snapshot};
+use crate::state::{ClusterState, HostQueue, HostState, ListenerState, RouteState, Shared, Snapshot};
 
 /// A host and the cluster it belongs to.
 pub type HostAndCluster = (Arc<HostState>, Arc<ClusterState>);
@@ -133,7 +135,13 @@ impl Registry {
 
     /// Finds the host and listener for numbers of an earlier process. A host that is no longer configured is created as
     /// a draining one, and returned for the store to keep.
-    pub fn adopt(&self, snapshot: &Snapshot, host: u32, listener: u16) -> Option<Arc<HostState>> {
+    pub fn adopt(
+        &self,
+        snapshot: &Snapshot,
+        counts: &'static WordPool,
+        host: u32,
+        listener: u16,
+    ) -> Option<Arc<HostState>> {
         if self.listener_of(listener).is_none()
             && let Some(name) = self
                 .cut
@@ -171,12 +179,13 @@ impl Registry {
         let (party, orphan) = match configured.find(|(host, _)| same(host)) {
             Some(party) => (party, None),
             None => {
-                let host = Arc::new(HostState::new(cluster, name, address));
+                let host = Arc::new(HostState::new(cluster, name, address).counted_by(counts.gauge()));
                 host.draining.store(true, Relaxed);
                 let known = snapshot.clusters.iter().find(|state| state.name == *cluster);
                 let state = known.cloned().unwrap_or_else(|| {
                     Arc::new(ClusterState {
                         name: cluster.clone(),
+                        queue: HostQueue::counted_by(counts.gauge()),
                         ..ClusterState::default()
                     })
                 });

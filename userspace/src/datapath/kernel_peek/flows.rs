@@ -15,6 +15,12 @@ impl KernelPeek {
         self.peek.take_counted(index, flow.started)
     }
 
+    /// Whether this process's program has made a flow.
+    #[must_use]
+    pub fn has_begun(&self, index: u32, flow: &CutFlow) -> bool {
+        self.peek.about(index, flow.started).is_some()
+    }
+
     /// Returns the name that the client of a flow of the program has asked for, and the time that the host took to accept
     /// it, as far as they are known.
     #[must_use]

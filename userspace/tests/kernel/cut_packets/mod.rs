@@ -20,6 +20,7 @@ mod dropped;
 mod ends;
 mod forward;
 mod hardware;
+mod header;
 mod hops;
 mod icmp;
 mod joining;

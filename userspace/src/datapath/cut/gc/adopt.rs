@@ -78,7 +78,10 @@ impl FlowGc {
 
     /// Counts a flow that an earlier process or another node has made.
     pub(super) fn adopt_flow(&self, index: u32, flow: &CutFlow, snapshot: &Snapshot) {
-        if let Some(orphan) = self.registry.adopt(snapshot, flow.host, flow.listener) {
+        if let Some(orphan) = self
+            .registry
+            .adopt(snapshot, self.shared.counts, flow.host, flow.listener)
+        {
             let _ = self.reports.send(Report::HostAdopted(orphan));
         }
         // The flow's source was counted in a process that has ended, or on another node, or by this process's program.

@@ -22,6 +22,9 @@ const PEEKED_ENDED_TTL: Duration = Duration::from_millis(300);
 /// Age at which a flow that a program has begun is forgotten if its host has not answered.
 const PEEKED_TTL: Duration = Duration::from_secs(10);
 
+/// Time that a host may take to acknowledge a PROXY header which nobody can send again.
+const HEADER_TTL: Duration = Duration::from_secs(3);
+
 /// Same as [`ENDED_TTL`], after a reset that may not have been accepted: an end that did not accept it answers at once.
 const RESET_TTL: Duration = Duration::from_secs(5);
 
@@ -93,6 +96,12 @@ impl FlowGc {
         if flow.ended() {
             return self.examine_ended(index, flow, idle);
         }
+        if self.lacks_header(index, flow, now) && self.owns(flow) {
+            self.cut.reset_both(index, flow);
+            closing.insert(index, Instant::now());
+            self.release(index, flow, FlowEnd::Failed);
+            return Fate::Stays;
+        }
         if flags & RESET_TENTATIVE != 0 && idle >= RESET_TTL {
             return Fate::Ended(whose_reset(flow, RESET_TENTATIVE));
         }
@@ -156,7 +165,7 @@ impl FlowGc {
                 }
             }
             // Its client has given it up: it no longer loads its host.
-            state::CONNECTING if flow.marks & IS_PEEKED != 0 && !self.cut.pending.is_of(flow.ports_b as u16, index) => {
+            state::CONNECTING if flow.marks & IS_PEEKED != 0 && self.is_given_up(index, flow) => {
                 self.give_counts_back(index, flow);
                 Fate::Stays
             }
@@ -175,6 +184,20 @@ impl FlowGc {
             seen if self.cut.table.change_state(index, seen, state::FREE) => Fate::IsFree,
             _ => Fate::Stays,
         }
+    }
+
+    /// Whether the client of a program's flow has given it up. The state is read again: a flow that its host has just
+    /// accepted has given up its port, too.
+    fn is_given_up(&self, index: u32, flow: &CutFlow) -> bool {
+        !self.cut.pending.is_of(flow.ports_b as u16, index) && self.cut.table.state(index) == state::CONNECTING
+    }
+
+    /// Whether the PROXY header of a flow was lost, and no program can send it again: another process's has made the flow.
+    fn lacks_header(&self, index: u32, flow: &CutFlow, now: u32) -> bool {
+        let is_unacked = flow.dirs[0].flags & HEADER_UNACKED != 0;
+        let is_late = || duration_between(flow.started, now) >= HEADER_TTL;
+        let is_known = || self.kernel_peek.get().is_some_and(|peek| peek.has_begun(index, flow));
+        is_unacked && is_late() && !is_known()
     }
 
     /// Whether a flow has been idle too long: by its own limit, the limit of answers, that of its route, or the common

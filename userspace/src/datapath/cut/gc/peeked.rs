@@ -16,6 +16,7 @@ use super::FlowGc;
 use crate::datapath::kernel_peek::KernelPeek;
 use crate::datapath::report::Report;
 use crate::kernel::address::from_words;
+use crate::state::HostState;
 use crate::state::sync::Unprotected;
 
 impl FlowGc {
@@ -64,10 +65,17 @@ impl FlowGc {
         if counted & counted::IN_ALL == 0 {
             self.shared.totals.current.enter();
         }
-        match self.registry.host_of(flow.host) {
-            Some((host, _)) if counted & counted::BY_HOST == 0 => host.active.enter(),
-            None if counted & counted::BY_HOST != 0 => self.shared.counts.leave(count),
-            _ => {}
+        let host = self.registry.host_of(flow.host);
+        // The word may be that of a former state of the host, which has left the configuration and come back.
+        let is_of = |host: &HostState| counted & counted::BY_HOST != 0 && host.active.word() == Some(count);
+        if host.as_ref().is_some_and(|(host, _)| is_of(host)) {
+            return;
+        }
+        if counted & counted::BY_HOST != 0 {
+            self.shared.counts.leave(count);
+        }
+        if let Some((host, _)) = host {
+            host.active.enter();
         }
     }
 
@@ -84,8 +92,8 @@ impl FlowGc {
         }
         if counted & counted::BY_HOST != 0 {
             match self.registry.host_of(flow.host) {
-                Some((host, cluster)) => cluster.leave_host(&host),
-                None => self.shared.counts.leave(count),
+                Some((host, cluster)) if host.active.word() == Some(count) => cluster.leave_host(&host),
+                _ => self.shared.counts.leave(count),
             }
         }
         self.leave_sources(flow, marks_of(counted));
