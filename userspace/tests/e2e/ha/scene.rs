@@ -364,8 +364,11 @@ impl Node {
 
     /// Kills processes without a chance to say goodbye.
     pub(super) fn kill(pids: &[Pid]) {
-        for pid in pids {
-            kill(*pid, Signal::SIGKILL).unwrap();
+        // Stopped first: a child that outlives its parent for a moment would remove the addresses.
+        for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+            for pid in pids {
+                kill(*pid, signal).unwrap();
+            }
         }
     }
 }
