@@ -258,7 +258,7 @@ fn judge_before_header(tcp: &Tcp, entry: &FlowRef, flow: &mut CutFlow) -> Before
     }
     if tcp.has(ACK) && seq::reaches(tcp.ack, flow.handoff_end) {
         atomic::clear(&mut flow.dirs[0].flags, HEADER_UNACKED);
-        // Peers are told of the flow from here on.
+        // The flow GC announces the flow to other nodes from here on.
         notify_ended(entry.index);
     }
     BeforeHeader::Forward

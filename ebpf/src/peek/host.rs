@@ -203,8 +203,8 @@ fn send_data<F: Family>(
     if has_timestamps {
         flow.dirs[0].ts_val = stamp;
         flow.ts_delta_in = stamp.wrapping_sub(pending.ts_val);
-        // What the client echoes is the time of this SYN-ACK to the host. With the time in between, a repetition of its data
-        // would echo an older one than the host has sent, which Linux refuses from 6.15 on (`tcp_check_req`).
+        // The client's echoed timestamp becomes that of this SYN-ACK. Otherwise a repetition of its data would echo an older
+        // one than the host has sent, which newer kernels refuse (`tcp_check_req`; seen on 6.18).
         flow.ts_delta_out = pending.ts_ecr.wrapping_sub(offer.ts_val);
         atomic::set(&mut flow.dirs[0].flags, TS_DELTA_KNOWN);
     }
