@@ -1,5 +1,6 @@
 //! Object `kernel_peek`: `peek_in` (TC) routes connections by their first data, without a socket. Loaded by
-//! `signalbox::kernel::Peek`; runs after `cut_in` at the same interfaces and ends with the process.
+//! `signalbox::kernel::Peek`; runs after `cut_in` at the same interfaces and ends with the process. `peek_hold` (socket
+//! filter) keeps packets from sockets that userspace is making.
 #![no_std]
 #![no_main]
 // For compiler barriers and atomic instructions; aya-ebpf uses the same feature.

@@ -30,6 +30,7 @@ use crate::control::takeover::{self, Predecessor};
 use crate::control::{Control, Facts, degraded, file_watch};
 use crate::datapath::cut::gc::FlowGc;
 use crate::datapath::kernel_peek::{self, KernelPeek};
+use crate::datapath::repaired;
 use crate::datapath::worker::{self, WorkerHandle, WorkerSetup};
 use crate::kernel::{Kernel, peek};
 use crate::l4::Services;
@@ -146,6 +147,9 @@ pub async fn start(options: Options) -> anyhow::Result<RunningBalancer> {
     let kernel_peek = match (parts.peek, &parts.cut) {
         (Ok(peek), Some((cut, registry))) => {
             let (cut, registry) = (Arc::clone(cut), Arc::clone(registry));
+            if let Some(ring) = peek.take_passed_up() {
+                repaired::follow(ring, &workers, Arc::clone(&shared));
+            }
             Some(KernelPeek::new(peek, cut, registry, Arc::clone(&shared)))
         }
         _ => {

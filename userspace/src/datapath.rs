@@ -23,6 +23,7 @@ pub mod pump;
 mod queue;
 pub mod refuse;
 pub mod relay;
+pub mod repaired;
 pub mod report;
 mod route;
 pub mod scratch;

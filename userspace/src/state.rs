@@ -368,6 +368,11 @@ pub struct Totals {
     pub refused: Counter,
     /// Counter of times that accepting paused, by the limit that caused it.
     pub paused: LabelledCounters,
+    /// Connections that the kernel peek has passed up without a socket: those that got one here, and those that did not
+    /// at first, by cause.
+    pub repaired: Counter,
+    /// See `repaired`.
+    pub not_repaired: LabelledCounters,
 }
 
 /// Counts of the admin API's connections.

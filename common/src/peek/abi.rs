@@ -5,6 +5,7 @@ pub use super::config::{LIFE_TICKS, MAX_ANSWERING, MAX_ORPHAN_TICKS, ORPHAN_TICK
 use super::hello::HelloReader;
 use super::name::NameReverser;
 pub use super::name::{PeekName, PeekSuffix};
+pub use super::passed_up::{PASSED_UP_RING_BYTES, PassedUp};
 use super::request::RequestReader;
 use crate::net::Tuple;
 use crate::net::hide::hidden;

@@ -47,6 +47,8 @@ pub struct PeekConfig {
     pub per_second: u32,
     /// 1: `PEEK_LIMITS` has limits of a listener.
     pub of_listeners: u32,
+    /// 1: userspace makes the sockets of connections that are passed up, of IPv4 and of IPv6: the kernel would not.
+    pub repairs: [u32; 2],
 }
 
 /// Ticks after userspace's last heartbeat from which on it is not alive: three seconds.
@@ -73,7 +75,7 @@ impl PeekConfig {
     }
 }
 
-const _: () = assert!(size_of::<PeekConfig>() == 152);
+const _: () = assert!(size_of::<PeekConfig>() == 160);
 
 // SAFETY: repr(C), no implicit padding, every bit pattern is a valid value.
 #[cfg(feature = "user")]

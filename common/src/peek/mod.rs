@@ -11,6 +11,7 @@ mod config;
 pub mod cookie;
 pub mod hello;
 pub mod name;
+mod passed_up;
 pub mod request;
 
 /// Outcome of a look at the first data of a connection.

@@ -60,11 +60,6 @@ obstacles! {
         "give the proxies a listener of their own";
     FloatingAddresses, "floating_addresses", "more than 255 virtual addresses move between nodes (`ha`)", "";
     FormerOwner, "former_owner", "the address arrived by a planned move, and its former owner still drains", "";
-    PacketSocket, "packet_socket",
-        "a packet socket, such as that of keepalived, receives packets of this address family",
-        "let signalbox move the addresses (`ha`) instead of keepalived";
-    SyncookiesOff, "syncookies_off", "net.ipv4.tcp_syncookies is 0, so the kernel makes no socket from a cookie",
-        "set net.ipv4.tcp_syncookies to 1";
     PacketFilter, "packet_filter", "a packet filter has rules, or may have some",
         "if the rules need not see these connections, `datapath: { peek: kernel }` bypasses them";
     NoAnswers, "no_answers", "no host has answered the kernel peek's SYNs, and `datapath.peek` is `auto`",

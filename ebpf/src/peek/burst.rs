@@ -16,9 +16,9 @@ use signalbox_common::{
 
 use super::{
     DROP, exit,
-    first::keep,
     frame::{self, AFTER_HEAD, Burst, Frame},
     hop::{HOP_LIFETIME_TICKS, is_ahead},
+    keep::keep,
     maps::{CUT_CT, CUT_FLOWS, PEEK_CURSOR, PEEK_READING, about},
     proxy::write_header,
     segment::{Segment, segment_room},

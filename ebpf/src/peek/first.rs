@@ -1,10 +1,6 @@
 //! First data of a client: read, routed, and turned into the SYN to a host.
 
-use aya_ebpf::{
-    EbpfContext as _,
-    helpers::{bpf_get_smp_processor_id, bpf_skb_load_bytes},
-    programs::TcContext,
-};
+use aya_ebpf::{helpers::bpf_get_smp_processor_id, programs::TcContext};
 use signalbox_common::{
     Reason,
     cut::{
@@ -15,8 +11,8 @@ use signalbox_common::{
     peek::{
         KernelPeek,
         abi::{
-            MAX_PAYLOAD_BYTES, NO_FLOW, PEEK_PAYLOADS_PER_CPU, PeekBinding, PeekConfig, PeekCursor, PeekHost, PeekName,
-            PeekPayload, PeekPending, PeekReading, PeekSourceKey, protocol,
+            NO_FLOW, PeekBinding, PeekConfig, PeekCursor, PeekHost, PeekName, PeekPayload, PeekPending, PeekReading,
+            PeekSourceKey, protocol,
         },
         cookie::{self, CookieCheck},
     },
@@ -27,12 +23,12 @@ use super::{
     choose::{choose, is_fit},
     claim::{claim_flow, claim_free_port},
     exit,
-    frame::{self, AFTER_HEAD, Frame, payload_sum},
+    frame::{self, Frame},
     hop,
+    keep::keep,
     limits::{admit, give_back},
     maps::{
-        CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about,
-        release_port,
+        CUT_FLOWS, PEEK_CURSOR, PEEK_DONE, PEEK_HOSTS, PEEK_PENDING, PEEK_READING, PEEK_SOURCES, about, release_port,
     },
     miss,
     parts::{goes_on, wait_for_rest},
@@ -244,44 +240,6 @@ fn try_connect<F: Family>(
     // SAFETY: aligned, whole: from here on `cut_in` takes the host's answer.
     unsafe { (&raw mut flow.state).write_volatile(state::CONNECTING) };
     Some(step::SEND)
-}
-
-/// Copies the data out of the packet, and checks its checksum.
-#[inline(always)]
-pub fn keep<F: Family>(
-    ctx: &TcContext,
-    segment: &Segment,
-    config: &PeekConfig,
-    cursor: &PeekCursor,
-    pending: &mut PeekPending,
-) -> Option<(*mut PeekPayload, Checksum)> {
-    // SAFETY: reads a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    if cpu >= config.cpus {
-        return None;
-    }
-    let index = cpu * PEEK_PAYLOADS_PER_CPU + cursor.payload % PEEK_PAYLOADS_PER_CPU;
-    let payload = PEEK_PAYLOADS.get_ptr_mut(index)?;
-    let length = 1 + frame::bounded(segment.payload.wrapping_sub(1), 4095, MAX_PAYLOAD_BYTES - 1)?;
-    // SAFETY: an element of the array; a connection with older data in it finds another generation. The helper checks
-    // offsets of the packet, and `length` is within the room.
-    let payload = unsafe {
-        let payload = &mut *payload;
-        payload.generation = payload.generation.wrapping_add(1);
-        payload.length = length;
-        let at = F::TCP + segment.tcp.length;
-        if bpf_skb_load_bytes(ctx.as_ptr(), at, payload.data.as_mut_ptr().cast(), length) != 0 {
-            return None;
-        }
-        pending.payload = index;
-        pending.generation = payload.generation;
-        payload
-    };
-    frame::pad(payload, length);
-    let sum = payload_sum(payload, AFTER_HEAD, length);
-    let checksum = segment.checksum::<F>(ctx, sum)?;
-    // The kernel drops it, and counts it.
-    (checksum != Checksum::Wrong).then_some((core::ptr::from_mut(payload), checksum))
 }
 
 /// Claims a flow and a source port, and fills in the flow.

@@ -13,9 +13,9 @@ use signalbox_common::{
     peek::abi::{
         MAX_PEEK_BINDINGS, MAX_PEEK_CLIENTS, MAX_PEEK_CLUSTERS, MAX_PEEK_COUNTS, MAX_PEEK_DONE, MAX_PEEK_GUESSES,
         MAX_PEEK_HOSTS, MAX_PEEK_LIMITS, MAX_PEEK_MAGLEV, MAX_PEEK_PENDING, MAX_PEEK_ROUTES, MAX_PEEK_SOURCES,
-        MAX_PEEK_WILDCARDS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient, PeekCluster, PeekConfig,
-        PeekCursor, PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload, PeekPending, PeekReading,
-        PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
+        MAX_PEEK_WILDCARDS, PASSED_UP_RING_BYTES, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
+        PeekCluster, PeekConfig, PeekCursor, PeekGuesses, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekPayload,
+        PeekPending, PeekReading, PeekRoute, PeekSourceKey, PeekSuffix, PeekWildcard,
     },
     sketch::first_cell::ALL_CELLS,
     steer::SteerKey,
@@ -182,6 +182,15 @@ pub static PEEK_PENDING: LruHashMap<Tuple, PeekPending> = LruHashMap::with_max_e
 /// - Size: 65536, the least recently used are evicted; not pinned
 #[map]
 pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_PEEK_DONE, 0);
+
+/// Connections whose sockets userspace makes.
+///
+/// - Entry: tuple, handshake, first data
+/// - Writer: peek_in, where the kernel would make no socket from a cookie
+/// - Reader: datapath/passed_up.rs through kernel/src/peek.rs
+/// - Size: 4 MiB; not pinned
+#[map]
+pub static PEEK_PASSED_UP: RingBuf = RingBuf::with_byte_size(PASSED_UP_RING_BYTES, 0);
 
 /// Wrong cookies, by source: an IPv4 address, or the first half of an IPv6 address.
 ///

@@ -25,6 +25,7 @@ use super::{
     frame::{self, AFTER_HEAD, Frame},
     maps::{PEEK_DONE, PEEK_PAYLOADS, PEEK_PENDING, PEEK_READING},
     pass_up::passed_up,
+    repair,
     segment::{Checksum, Segment, segment_room},
     settings::{config, our_mss, room_for_first_data},
 };
@@ -75,6 +76,10 @@ pub fn on_joined<F: Family>(
         step::KEPT => exit(Reason::PeekKept, DROP),
         step::SEND => send::<F>(ctx),
         step::DROP => exit(Reason::PeekEarly, DROP),
+        _ if repair::is_needed::<F>() => {
+            let _ = PEEK_PENDING.remove(&segment.tuple);
+            repair::hand_over::<F>(ctx, segment, check)
+        }
         _ => return_data::<F>(ctx, segment, check, stamps),
     }
 }

@@ -17,8 +17,9 @@ use signalbox_common::{
 };
 
 use super::{
-    PASS, exit,
+    DROP, PASS, exit,
     maps::PEEK_DONE,
+    repair,
     segment::Segment,
     settings::{OUR_SCALE, our_mss, scale_factor},
 };
@@ -121,9 +122,21 @@ pub fn find_socket<F: Family>(ctx: &TcContext, tuple: &Tuple) -> u32 {
     }
 }
 
+/// Gives a connection to userspace, with a client's segment.
+#[inline(always)]
+pub fn pass_up<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
+    if !repair::is_needed::<F>() {
+        assign::<F>(ctx, segment, check, stamps)
+    } else if repair::keep_segment::<F>(ctx, segment, stamps) != 0 {
+        repair::hand_over::<F>(ctx, segment, check)
+    } else {
+        exit(Reason::PeekPassUpFailed, DROP)
+    }
+}
+
 /// Makes the kernel create a socket for a client's segment, which goes on to it.
 #[inline(never)]
-pub fn pass_up<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
+fn assign<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
     record_handshake::<F>(ctx, segment, check);
     let options = &check.options;
     let has = |bit: u8| u8::from(options.offered & bit != 0);
@@ -173,9 +186,17 @@ pub const fn passed_up(seq: u32) -> u32 {
 /// Records the handshake as `cut_out` would have seen it, so that userspace can cut the connection.
 #[inline(always)]
 fn record_handshake<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck) -> Option<()> {
+    let handshake = handshake_of::<F>(ctx, segment, check)?;
+    let _ = CUT_HANDSHAKES.insert(&segment.tuple, &handshake, 0);
+    Some(())
+}
+
+/// The handshake that a client's first data ends.
+#[inline(always)]
+pub fn handshake_of<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck) -> Option<Handshake> {
     let view = PacketView::current(ctx);
     let options = &check.options;
-    let handshake = Handshake {
+    Some(Handshake {
         isn_client: segment.tcp.seq,
         isn_vip: segment.tcp.ack,
         ts_clock: check.clock,
@@ -188,9 +209,7 @@ fn record_handshake<F: Family>(ctx: &TcContext, segment: &Segment, check: &Cooki
         // A FIN with the first data has passed `cut_in` before this record of the handshake existed.
         progress: SYN_ACK_SEEN | CLIENT_FIN_SEEN * ((segment.tcp.flags & FIN) / FIN),
         macs: swapped_macs(&view)?,
-    };
-    let _ = CUT_HANDSHAKES.insert(&segment.tuple, &handshake, 0);
-    Some(())
+    })
 }
 
 /// Ethernet header of an answer to the packet.

@@ -196,6 +196,11 @@ impl Cut {
         Ok(())
     }
 
+    /// Records the handshake of a client with a program, whose socket is about to be made.
+    pub fn record_handshake(&self, tuple: &Tuple, handshake: &Handshake) -> io::Result<()> {
+        self.handshakes.update(tuple, handshake)
+    }
+
     /// Counts bytes that leg A's socket has sent its client before leg B is connected: the host's first byte follows
     /// them in sequence. False where the handshake under this tuple is not known. The client's socket must be open: no
     /// other handshake can have the tuple then.

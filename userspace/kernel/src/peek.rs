@@ -1,27 +1,29 @@
 //! Program and maps of the kernel peek: loaded, and attached after `cut_in`. Only the key of its cookies outlives the
 //! process; where its links are pinned, everything does.
 //!
-//! Minimum kernel: 6.9, for the function `bpf_sk_assign_tcp_reqsk` (net/core/filter.c) and for tcx links.
+//! Minimum kernel: 6.6, for tcx links. From 6.9 on the kernel makes the sockets of connections that are passed up
+//! (`bpf_sk_assign_tcp_reqsk`, net/core/filter.c).
 
 mod hooks;
 mod kernel_function;
 mod orphan;
+mod passed_up;
 
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
-use aya::programs::SchedClassifier;
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::programs::{SchedClassifier, SocketFilter};
 use aya::{Ebpf, EbpfLoader};
 use signalbox_common::Reason;
 use signalbox_common::peek::abi::{
-    KERNEL_FUNCTIONS, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout, PeekBinding, PeekClient,
-    PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName, PeekRoute, PeekSourceKey,
-    PeekWildcard,
+    KERNEL_FUNCTIONS, KFUNC_ASSIGN_REQUEST, MAX_PEEK_COUNTS, MAX_PEEK_HOSTS, PEEK_PAYLOADS_PER_CPU, PeekAbout,
+    PeekBinding, PeekClient, PeekCluster, PeekConfig, PeekCursor, PeekHost, PeekLimits, PeekMaglev, PeekName,
+    PeekRoute, PeekSourceKey, PeekWildcard,
 };
 use signalbox_common::sketch::{CELLS, first_cell::ALL_CELLS};
 use signalbox_common::steer::SteerKey;
@@ -34,8 +36,10 @@ use crate::map::{self, MapFd, MmapArray, RawMap};
 use crate::object::{KERNEL_PEEK, map_fd, program, refused_for_tests};
 use hooks::PeekHooks;
 pub use orphan::{detach_orphans, has_orphans};
+pub use passed_up::{PassedUpConnection, PassedUpRing};
 
 const PROGRAM: &str = "peek_in";
+const HOLD: &str = "peek_hold";
 
 /// Name of the pin of the cookies' key: a successor accepts its predecessor's cookies.
 const KEY_PIN: &str = "PEEK_KEY";
@@ -59,18 +63,35 @@ pub struct Peek {
     /// First flow that `about` has an element of.
     first_flow: u32,
     counters: PerCpuArray<MapData, u64>,
+    /// `None` once its reader has taken it.
+    passed_up: Mutex<Option<PassedUpRing>>,
+    /// Whether the kernel makes sockets from cookies.
+    makes_sockets: bool,
     hooks: Mutex<PeekHooks>,
     key: [u64; 2],
     cpus: u32,
 }
 
-/// The object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one.
+/// The object, with the calls of the running kernel's functions completed. Fails where the kernel lacks one that the
+/// program cannot do without.
 pub fn linked_object() -> Result<Vec<u8>, KernelError> {
     let mut object = KERNEL_PEEK.to_vec();
     for (name, placeholder) in KERNEL_FUNCTIONS {
-        kernel_function::link(&mut object, placeholder, kernel_function::find(name)?);
+        match kernel_function::find(name) {
+            Ok(function) => kernel_function::link(&mut object, placeholder, function),
+            Err(_) if placeholder == KFUNC_ASSIGN_REQUEST => kernel_function::leave_out(&mut object, placeholder),
+            Err(error) => return Err(error),
+        }
     }
     Ok(object)
+}
+
+/// Whether the kernel makes sockets from cookies.
+fn makes_sockets() -> bool {
+    let assigns = KERNEL_FUNCTIONS
+        .iter()
+        .find(|(_, placeholder)| *placeholder == KFUNC_ASSIGN_REQUEST);
+    assigns.is_some_and(|(name, _)| kernel_function::find(name).is_ok())
 }
 
 impl Peek {
@@ -103,6 +124,7 @@ impl Peek {
         cut.table.share_with_programs();
         scatter_cursors(&mut ebpf).map_err(failed("writing PEEK_CURSOR"))?;
         let counters = ebpf.take_map("COUNTERS").ok_or(KernelError::NoMap("COUNTERS"))?;
+        let passed_up = passed_up_ring(&mut ebpf)?;
         Ok(Self {
             bindings: map_fd(&ebpf, "PEEK_BINDINGS")?,
             routes: map_fd(&ebpf, "PEEK_ROUTES")?,
@@ -122,6 +144,8 @@ impl Peek {
                 name: "COUNTERS",
                 source: Box::new(e),
             })?,
+            passed_up: Mutex::new(Some(passed_up)),
+            makes_sockets: makes_sockets(),
             hooks: Mutex::new(PeekHooks::new(ebpf, cut.pins.clone())),
             key: shared_key(cut).map_err(failed("sharing the key of cookies"))?,
             cpus,
@@ -133,6 +157,18 @@ impl Peek {
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    /// Returns whether the kernel makes sockets from cookies; otherwise userspace makes them (6.9).
+    #[must_use]
+    pub const fn makes_sockets(&self) -> bool {
+        self.makes_sockets
+    }
+
+    /// Takes the ring of connections whose sockets userspace makes; `None` if it is taken.
+    #[must_use]
+    pub fn take_passed_up(&self) -> Option<PassedUpRing> {
+        self.passed_up.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Returns how often the program ended for each reason.
@@ -318,6 +354,26 @@ impl Peek {
     fn hooks(&self) -> MutexGuard<'_, PeekHooks> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Loads the filter of sockets that are being made, and takes the ring of their connections.
+fn passed_up_ring(ebpf: &mut Ebpf) -> Result<PassedUpRing, KernelError> {
+    const RING: &str = "PEEK_PASSED_UP";
+    let ring = ebpf.take_map(RING).ok_or(KernelError::NoMap(RING))?;
+    let filter = program::<SocketFilter>(ebpf, HOLD)?;
+    filter.load().map_err(|e| KernelError::of_program(HOLD, e))?;
+    let hold = filter.fd().map_err(|e| KernelError::of_program(HOLD, e))?;
+    let hold = hold.as_fd().try_clone_to_owned();
+    Ok(PassedUpRing {
+        ring: RingBuf::try_from(ring).map_err(|e| KernelError::Map {
+            name: RING,
+            source: Box::new(e),
+        })?,
+        hold: Arc::new(hold.map_err(|source| KernelError::Io {
+            what: "keeping the filter of new sockets",
+            source,
+        })?),
+    })
 }
 
 /// Maps an array of the program into memory.

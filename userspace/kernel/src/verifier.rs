@@ -123,6 +123,7 @@ pub fn verdicts(object: &[u8], parts: u32) -> io::Result<Vec<ProgramVerdict>> {
 /// Returns program type and attach type (`include/uapi/linux/bpf.h`).
 const fn kind(section: &ProgramSection) -> Option<(u32, u32)> {
     match section {
+        ProgramSection::SocketFilter => Some((1, 0)),
         ProgramSection::SchedClassifier => Some((3, 0)),
         ProgramSection::Xdp { .. } => Some((6, 37)),
         ProgramSection::SkSkbStream { .. } => Some((14, 5)),

@@ -237,6 +237,18 @@ impl Scrape {
             .into_iter()
             .map(|(why, n)| (vec![("reason", why)], n));
         out.counter("accept_paused", "Times that accepting was paused", paused)?;
+        out.counter(
+            "repaired_sockets",
+            "Connections of the kernel peek whose sockets userspace has made in repair mode",
+            [(vec![], shared.totals.repaired.get())],
+        )?;
+        let failed = shared.totals.not_repaired.get().into_iter();
+        let failed = failed.map(|(why, n)| (vec![("reason", why)], n));
+        out.counter(
+            "repaired_sockets_failed",
+            "Connections of the kernel peek whose sockets userspace has not made: their clients repeat their data",
+            failed,
+        )?;
         let degraded = facts
             .degraded
             .iter()

@@ -110,7 +110,14 @@ async fn accept(listener: &AsyncFd<TcpListener>) -> std::io::Result<(Socket, Soc
     }
 }
 
-fn admit(worker: &Rc<Worker>, place: ConnectionPlace, client: Socket, peer: SocketAddr, local: Option<SocketAddr>) {
+/// Serves a connection.
+pub(super) fn admit(
+    worker: &Rc<Worker>,
+    place: ConnectionPlace,
+    client: Socket,
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+) {
     let guard = ConnGuard::new(place);
     tokio::task::spawn_local(serve(Rc::clone(worker), client, peer, local, guard));
 }

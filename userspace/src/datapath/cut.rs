@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use signalbox_common::cut::flow::ineligible;
+use signalbox_common::cut::flow::{Handshake, ineligible};
 use signalbox_common::net::Tuple;
 
 pub use attempt::{ConnectingLegB, CutAttempt};
@@ -162,6 +162,13 @@ impl Cutter {
         drop(returned);
         for (pool, port) in ports {
             self.ports.give_back(*pool, *port);
+        }
+    }
+
+    /// Records the handshake of a client whose socket is about to be made. Without it, the connection is not cut.
+    pub fn record_handshake(&self, client: &Tuple, handshake: &Handshake) {
+        if let Err(error) = self.kernel.record_handshake(client, handshake) {
+            tracing::debug!(%error, "A handshake could not be recorded.");
         }
     }
 

@@ -235,6 +235,7 @@ impl KernelPeek {
             slot: self.shared.node.slot.into(),
             answering: *self.answering.lock().unwrap_or_else(PoisonError::into_inner),
             outlives: outlives.into(),
+            repairs: self.repairs(),
             ..self.limits()
         }
     }

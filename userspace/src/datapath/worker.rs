@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -18,11 +19,13 @@ use super::cut::{Cutter, PortPool, PortShare};
 use super::flow::FlowFilter;
 use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
 use super::http::timers::TimerPool;
+use super::repaired;
 use super::sockmap_watch::SockmapWatch;
 use super::worker_state::Worker;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::report::Reports;
 use crate::kernel::Cut;
+use crate::kernel::peek::PassedUpConnection;
 use crate::kernel::sockmap::SockmapPair;
 use crate::state::Shared;
 
@@ -44,6 +47,8 @@ pub enum WorkerCommand {
     Stop(StopMode, oneshot::Sender<()>),
     List(FlowFilter, oneshot::Sender<(usize, Vec<FlowView>)>),
     CreditExhausted(u32),
+    /// Makes the sockets of these connections, with this filter until they are whole, and serves them.
+    Repair(mpsc::Receiver<PassedUpConnection>, Arc<OwnedFd>),
     /// Closes the flows that the subjects cover.
     Close(Arc<[Subject]>),
     /// Allows flows to be cut from now on. The source ports belong to flows of an earlier process.
@@ -219,6 +224,9 @@ async fn handle(worker: &Rc<Worker>, acceptors: &mut Acceptors, command: WorkerC
         }
         WorkerCommand::List(filter, reply) => {
             let _ = reply.send(worker.flows.list(&filter));
+        }
+        WorkerCommand::Repair(waiting, hold) => {
+            tokio::task::spawn_local(repaired::run(Rc::clone(worker), waiting, hold));
         }
         WorkerCommand::CreditExhausted(credit) => worker.sockmap_watch.wake(credit, 0),
         WorkerCommand::Close(subjects) => worker.flows.close(&subjects),

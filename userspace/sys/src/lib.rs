@@ -5,6 +5,7 @@ mod error;
 mod file_stamp;
 mod private_file;
 mod process;
+mod repair;
 mod service_manager;
 mod tcp_info;
 mod window;
@@ -24,6 +25,8 @@ pub use error::error_chain;
 pub use file_stamp::FileStamp;
 pub use private_file::{private_directory, sync_directory, write_private};
 pub use process::{end_with_parent, host_name};
+pub use repair::{RepairedConnection, connect_repaired};
+use repair::{TCP_RECV_QUEUE, TCP_REPAIR_OFF_NO_WP, TCP_SEND_QUEUE};
 pub use service_manager::{is_listening, take_descriptors};
 pub use tcp_info::{TCP_CLOSE, TcpInfo, tcp_info};
 pub use window::{MIN_LIMITED_WINDOW, differing_window_scale, limit_window, unlimit_window, window_scale_up_to};
@@ -89,10 +92,6 @@ pub fn pipe(size: usize) -> io::Result<(OwnedFd, OwnedFd)> {
 /// Needs `CAP_NET_ADMIN`: the kernel shows the numbers in repair mode only (`tcp_getsockopt`, `TCP_QUEUE_SEQ`).
 /// Segments that arrive in that mode are received; queued bytes are sent a moment later.
 pub fn sequence_numbers(fd: RawFd) -> io::Result<(u32, u32)> {
-    /// Leaves repair mode without sending a window probe (4.19+).
-    const TCP_REPAIR_OFF_NO_WP: c_int = -1;
-    const TCP_RECV_QUEUE: c_int = 1;
-    const TCP_SEND_QUEUE: c_int = 2;
     let number = |queue| {
         set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue)?;
         get::<u32>(fd, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ)

@@ -255,10 +255,11 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
             (object::DECAP, &["l4_decap"]),
             (TESTING, &["bare_tx", "impair", "impair_return"]),
         ];
-        for (object, programs) in all
-            .into_iter()
-            .chain(kernel_peek.as_deref().map(|object| (object, &["peek_in"][..])))
-        {
+        for (object, programs) in all.into_iter().chain(
+            kernel_peek
+                .as_deref()
+                .map(|object| (object, &["peek_hold", "peek_in"][..])),
+        ) {
             let mut ebpf = load(object, &TemporaryPins::for_test_run().unwrap());
             let mut names: Vec<_> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
             names.sort();
@@ -268,6 +269,7 @@ fn the_kernel_accepts_every_program_and_there_are_no_others() {
                     Program::Xdp(xdp) => xdp.load().and_then(|()| xdp.info()),
                     Program::SchedClassifier(classifier) => classifier.load().and_then(|()| classifier.info()),
                     Program::SkSkb(verdict) => verdict.load().and_then(|()| verdict.info()),
+                    Program::SocketFilter(filter) => filter.load().and_then(|()| filter.info()),
                     Program::SkLookup(lookup) => lookup.load().and_then(|()| lookup.info()),
                     _ => panic!("{name} is of a type that no program of ours has"),
                 };

@@ -82,6 +82,7 @@ fn map_type(number: u32) -> String {
 const fn kind(section: &ProgramSection) -> Option<&'static str> {
     match section {
         ProgramSection::SchedClassifier => Some("classifier"),
+        ProgramSection::SocketFilter => Some("socket"),
         ProgramSection::SkLookup => Some("sk_lookup"),
         ProgramSection::SkSkbStream { .. } => Some("sk_skb/stream_verdict"),
         ProgramSection::Xdp { .. } => Some("xdp"),

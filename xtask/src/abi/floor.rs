@@ -16,7 +16,7 @@ pub(super) type Version = (u32, u32);
 /// The oldest kernel with all programs but those of [`OPTIONAL`]; `signalbox::kernel::version::OLDEST_KERNEL` is the same.
 const OLDEST: Version = (5, 14);
 
-/// Objects of which a part is left out on older kernels.
+/// Objects of which a part is left out on older kernels. From 6.6 to 6.8, the kernel peek is used without one call.
 const OPTIONAL: [(&str, Version); 1] = [("kernel_peek", (6, 9))];
 
 /// The oldest kernel that an object must load on.

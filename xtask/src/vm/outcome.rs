@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{job::Job, kernels::Kernel};
 
-/// Program of the kernel peek, and the first kernel that has the functions that it calls.
+/// Program of the kernel peek, and the first kernel that has what it needs.
 pub(super) const PEEK: &str = "peek_in";
-const FIRST_WITH_PEEK: [u32; 2] = [6, 9];
+const FIRST_WITH_PEEK: [u32; 2] = [6, 6];
 
 /// Step of a job.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +96,7 @@ impl Outcome {
         all
     }
 
-    /// Whether the kernel is expected to refuse a program: old ones nearly all, those before 6.9 the kernel peek's.
+    /// Whether the kernel is expected to refuse a program: old ones nearly all, those before 6.6 the kernel peek's.
     fn may_refuse(&self, program: &str) -> bool {
         let numbers: Vec<u32> = self
             .version

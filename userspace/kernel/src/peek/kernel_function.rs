@@ -4,11 +4,14 @@
 use aya_obj::btf::{Btf, BtfKind};
 
 use crate::error::KernelError;
+use crate::object::refused_for_tests;
 
 /// Bytes of an instruction.
 const INSTRUCTION: usize = 8;
 /// Operation code of a call (`BPF_JMP | BPF_CALL`, include/uapi/linux/bpf.h).
 const CALL: u8 = 0x85;
+/// Operation code that sets a register, here the one of results, to a number (`BPF_ALU64 | BPF_MOV | BPF_K`).
+const MOVE_TO_R0: u8 = 0xb7;
 /// Source register of a call of a kernel function (`BPF_PSEUDO_KFUNC_CALL`), in the upper half of the second byte.
 const PSEUDO_KFUNC_CALL: u8 = 2 << 4;
 
@@ -19,6 +22,7 @@ pub(super) fn find(name: &'static str) -> Result<u32, KernelError> {
         reason,
         error: std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
     };
+    refused_for_tests(name, 0)?;
     let types = Btf::from_sys_fs().map_err(|error| missing(format!("the kernel's types cannot be read: {error}")))?;
     types
         .id_by_type_name_kind(name, BtfKind::Func)
@@ -27,10 +31,18 @@ pub(super) fn find(name: &'static str) -> Result<u32, KernelError> {
 
 /// Turns every call of `placeholder` in an object into one of the kernel's function.
 pub(super) fn link(object: &mut [u8], placeholder: u32, function: u32) {
+    let [f0, f1, f2, f3] = function.to_le_bytes();
+    replace(object, placeholder, [CALL, PSEUDO_KFUNC_CALL, 0, 0, f0, f1, f2, f3]);
+}
+
+/// Turns every call of `placeholder` in an object into a failure, -1.
+pub(super) fn leave_out(object: &mut [u8], placeholder: u32) {
+    replace(object, placeholder, [MOVE_TO_R0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+}
+
+fn replace(object: &mut [u8], placeholder: u32, linked: [u8; INSTRUCTION]) {
     let [p0, p1, p2, p3] = placeholder.to_le_bytes();
     let call = [CALL, 0, 0, 0, p0, p1, p2, p3];
-    let [f0, f1, f2, f3] = function.to_le_bytes();
-    let linked = [CALL, PSEUDO_KFUNC_CALL, 0, 0, f0, f1, f2, f3];
     // Sections of instructions are aligned to eight bytes, and so is the object in memory.
     for instruction in object.chunks_exact_mut(INSTRUCTION) {
         if instruction == call {

@@ -7,12 +7,11 @@ use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::model::{Listener, PeekPlace};
 use signalbox_core::peek::obstacle::{PeekObstacle, given};
 
-use super::sysctl::{is_on, kernel_offers};
+use super::sysctl::kernel_offers;
 use crate::datapath::cut::program_ports;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::kernel::packet_sockets::SharedFamilies;
 use crate::state::ha::OwnedGroups;
 use crate::state::shield::ShieldCover;
 use crate::state::{HostState, Shared, Snapshot};
@@ -24,15 +23,12 @@ pub(super) struct Conditions {
     pub(super) owned: Option<Arc<OwnedGroups>>,
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
-    has_syncookies: bool,
     has_ports: bool,
     has_filter: bool,
     /// Whether no host answers the program's SYNs.
     pub(super) has_no_answers: bool,
     /// Where the shield is active.
     cover: Arc<ShieldCover>,
-    /// Address families in which passed-up packets would not find their socket.
-    pub(super) shared: SharedFamilies,
     /// Hosts whose handshakes do not match what clients are offered, by cluster index and host index.
     pub(super) unfit: Vec<(usize, usize)>,
 }
@@ -43,7 +39,7 @@ const UNFIT_PERIOD_MS: u64 = 600_000;
 
 impl Conditions {
     /// `has_filter`: a packet filter has rules.
-    pub(super) fn now(shared: &Shared, cut: &Cut, has_filter: bool, families: SharedFamilies) -> Self {
+    pub(super) fn now(shared: &Shared, cut: &Cut, has_filter: bool) -> Self {
         let chained = |(address, entry): (IpAddr, MovingAddress)| {
             (entry.has_role(role::NEW_OWNER) && !is_over(&entry)).then_some(address)
         };
@@ -57,12 +53,10 @@ impl Conditions {
         Self {
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.owned()),
-            has_syncookies: is_on("tcp_syncookies"),
             has_ports: program_ports().is_some(),
             has_filter,
             has_no_answers: false,
             cover: shared.shield_cover.load_full(),
-            shared: families,
             unfit: unfit_hosts(&shared.snapshot.load()),
         }
     }
@@ -78,7 +72,6 @@ impl Conditions {
         let is_auto = listener.datapath.peek == PeekPlace::Auto;
         let is_covered = !self.cover.is_partial && self.cover.listeners.contains(&listener.name);
         given(&[
-            (!self.has_syncookies, PeekObstacle::SyncookiesOff),
             (!self.has_ports, PeekObstacle::NoPorts),
             (listener.shield.is_some() && !is_covered, PeekObstacle::ShieldGap),
             (self.has_filter && is_auto, PeekObstacle::PacketFilter),

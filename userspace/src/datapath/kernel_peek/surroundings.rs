@@ -9,7 +9,7 @@ use signalbox_core::model::{Listener, PeekPlace};
 
 use super::KernelPeek;
 use super::conditions::Conditions;
-use super::sysctl::forwards;
+use super::sysctl::{forwards, is_on};
 use crate::kernel::interfaces::Interface;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_sockets::{self, SharedFamilies};
@@ -51,6 +51,14 @@ impl KernelPeek {
         }
     }
 
+    /// Returns, for IPv4 and for IPv6, 1 where the kernel makes no sockets of passed-up connections: workers make them.
+    pub(super) fn repairs(&self) -> [u32; 2] {
+        let never = !self.peek.makes_sockets() || !is_on("tcp_syncookies");
+        self.is_shared
+            .each_ref()
+            .map(|is_shared| (never || is_shared.load(Relaxed)).into())
+    }
+
     /// Looks for packet sockets: they keep passed-up packets from getting a socket.
     pub(super) fn look_for_packet_sockets(&self) {
         let found = packet_sockets::shared_families().unwrap_or_else(|error| {
@@ -83,11 +91,7 @@ impl KernelPeek {
 
     /// Returns the conditions, in addition to the snapshot, that decide which listeners are routed in the kernel.
     pub(super) fn conditions(&self) -> Conditions {
-        let families = SharedFamilies {
-            v4: self.is_shared[0].load(Relaxed),
-            v6: self.is_shared[1].load(Relaxed),
-        };
-        let mut conditions = Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed), families);
+        let mut conditions = Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed));
         conditions.has_no_answers = self.has_no_answers.load(Relaxed);
         conditions
     }

@@ -190,17 +190,7 @@ impl<'a> Builder<'a> {
             let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
             let mut obstacle = Some(PeekObstacle::NoLocalAddress);
             for (address, key) in own {
-                let is_shared = if address.is_ipv4() {
-                    conditions.shared.v4
-                } else {
-                    conditions.shared.v6
-                };
-                let moving = if is_shared {
-                    Err(PeekObstacle::PacketSocket)
-                } else {
-                    self.number_of_moving(address, conditions)
-                };
-                let moving = match moving {
+                let moving = match self.number_of_moving(address, conditions) {
                     Ok(moving) => moving,
                     Err(why) => {
                         self.tables.leave_out("address", why);

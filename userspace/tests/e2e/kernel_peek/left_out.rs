@@ -79,28 +79,6 @@ fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown()
 }
 
 #[test]
-fn without_syncookies_of_the_kernel_connections_have_sockets() {
-    let Some(lab) = super::lab("without_syncookies_of_the_kernel_connections_have_sockets") else {
-        return;
-    };
-    let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body(PEEK), 2);
-    sb.wait_healthy(&["east-1"]);
-    lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=0"]);
-    let reason = ("listener", "syncookies_off");
-    assert!(
-        eventually(SOON, || left_out(&sb, reason) == 2.0),
-        "{}",
-        sb.get("/metrics").1
-    );
-    let answered = exits(&sb, "syn_answered");
-    for _ in 0..5 {
-        assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
-    }
-    assert_eq!(exits(&sb, "syn_answered"), answered);
-}
-
-#[test]
 fn by_default_the_kernel_routes_unless_a_packet_filter_has_rules() {
     let Some(lab) = super::lab("by_default_the_kernel_routes_unless_a_packet_filter_has_rules") else {
         return;

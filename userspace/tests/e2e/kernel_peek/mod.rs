@@ -15,6 +15,7 @@ mod logged;
 mod orphan;
 mod parts;
 mod proxied;
+mod repaired;
 mod repeats;
 mod routing;
 mod soak;

@@ -107,9 +107,10 @@ fn long_first_data_that_userspace_routes_is_returned_to_it() {
         let mut client = lab.client.connect("10.1.0.1:80");
         client.write_all(long_head(name, field).as_bytes()).unwrap();
         assert_eq!(http::read_response(&mut client).unwrap().status, expected);
+        let returned = if cut::repairs_sockets() { 0 } else { n };
         assert_eq!(
             (exits(&sb, "returned"), exits(&sb, "passed_up")),
-            (n, n),
+            (returned, n),
             "{}",
             sb.get("/metrics").1
         );
@@ -134,9 +135,10 @@ fn long_first_data_with_its_client_s_end_is_returned_to_userspace() {
         .unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(http::read_response(&mut client).unwrap().status, 200);
+    let returned = u64::from(!cut::repairs_sockets());
     assert_eq!(
         (exits(&sb, "kept"), exits(&sb, "returned"), exits(&sb, "passed_up")),
-        (1, 1, 1)
+        (1, returned, 1)
     );
 }
 

@@ -241,9 +241,23 @@ pub(crate) fn opened(sb: &Signalbox) -> u64 {
 /// A lab whose pins are removed with it: pins of a namespace do not end with the namespace.
 pub(crate) struct CutLab(Lab);
 
-/// Builds it.
+/// Builds it. With `SIGNALBOX_E2E_SOCKETS=repaired`, userspace makes the sockets of connections that are passed up, as on
+/// a machine whose kernel would not.
 pub(crate) fn lab() -> CutLab {
-    CutLab(Lab::new())
+    let lab = Lab::new();
+    if repairs_sockets() {
+        lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=0"]);
+    }
+    CutLab(lab)
+}
+
+/// Whether userspace makes the sockets of connections that are passed up.
+pub(crate) fn repairs_sockets() -> bool {
+    match std::env::var("SIGNALBOX_E2E_SOCKETS") {
+        Ok(how) if how == "repaired" => true,
+        Ok(how) => panic!("SIGNALBOX_E2E_SOCKETS={how}: the other way is `repaired`"),
+        Err(_) => false,
+    }
 }
 
 /// The beginning of a test of flows that enter by HTTP: a lab, hosts that hand connections over, and the door of

@@ -98,10 +98,10 @@ fn a_new_process_of_the_owner_routes_in_the_kernel() {
     expect_flows(&pair, 1, flows.len());
 }
 
-/// keepalived has a packet socket for IPv6: a socket that the program chooses is lost beside it.
+/// keepalived has a packet socket for IPv6: a socket that the program chooses would be lost beside it.
 #[test]
-fn beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_get_sockets() {
-    let test = "beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_get_sockets";
+fn beside_keepalived_clients_of_both_families_are_routed_in_the_kernel() {
+    let test = "beside_keepalived_clients_of_both_families_are_routed_in_the_kernel";
     let settings = Settings {
         lines: PEEK,
         ..Settings::moved_by(FAST)
@@ -110,7 +110,6 @@ fn beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_
         return;
     };
     while_they_speak(&mut pair, |pair, speakers| {
-        let left = "signalbox_kernel_peek_left_to_userspace{kind=\"address\",reason=\"packet_socket\"}";
         for node in [1, 0] {
             pair.take_over(node);
             pair.wait_synced();
@@ -119,8 +118,8 @@ fn beside_keepalived_clients_of_ipv4_are_routed_in_the_kernel_and_those_of_ipv6_
             pair.wait_flows(0, speakers.count());
             pair.wait_shadows(1, speakers.count());
         }
-        assert!(pair.balancer(0).metric(left) >= 2.0);
-        assert!(exits(pair.balancer(0), "routed") > 0);
+        // Of twelve flows, four have no name.
+        assert!(exits(pair.balancer(0), "routed") >= 8);
         pair.kill(0);
         pair.wait_owner(1);
     });
