@@ -15,6 +15,7 @@ pub mod dns;
 pub mod ejection;
 pub mod export;
 pub mod expose;
+pub mod firewall;
 pub mod ha;
 pub mod health;
 pub mod hostname;

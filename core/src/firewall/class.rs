@@ -1,0 +1,315 @@
+//! Classes of packets of a listener's connections, and the values that their fields have.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::facts::{HostWay, ListenerFacts};
+use super::field::PacketField;
+use super::form::{IpFamily, PacketHook};
+use super::pattern::{NumberRanges, number_of_address};
+use super::values::FieldValues;
+
+/// Packets that rules treat alike, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PacketClass {
+    /// As in a sentence.
+    pub(crate) name: &'static str,
+    pub(crate) family: IpFamily,
+    kind: PacketKind,
+    source: FieldValues,
+    source_port: FieldValues,
+    destination: FieldValues,
+    destination_port: FieldValues,
+    /// Interface by which the packets arrive or leave.
+    interface: FieldValues,
+    /// Whether connection tracking begins with a packet that is no SYN.
+    picks_up: bool,
+    /// Whether masquerading would change no address.
+    pub(crate) has_sole_address: bool,
+}
+
+/// Place of packets in a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacketKind {
+    ClientSyn,
+    FromClient,
+    /// First data that the program leaves to a worker: netfilter has seen no SYN of the connection.
+    PassedUp,
+    ToClient,
+    HostSyn,
+    ToHost,
+    FromHost,
+}
+
+/// Packets of clients that bypass netfilter.
+pub(crate) const BYPASSING: [PacketKind; 3] = [PacketKind::ClientSyn, PacketKind::FromClient, PacketKind::ToClient];
+/// Packets of clients that the program leaves to the kernel after a handshake that it has not seen.
+pub(crate) const PASSED_UP: [PacketKind; 1] = [PacketKind::PassedUp];
+
+/// Names of the classes, by [`PacketKind`].
+const NAMES: [&str; 7] = [
+    "SYNs from clients",
+    "later packets from clients",
+    "first data that is passed up",
+    "packets to clients",
+    "SYNs to hosts",
+    "later packets to hosts",
+    "packets from hosts",
+];
+
+/// Flags of later packets: ACK alone, and with PSH, FIN or URG; RST with and without ACK. Combinations that no TCP sends
+/// are not considered.
+const LATER_FLAGS: [u128; 10] = [0x10, 0x18, 0x11, 0x19, 0x30, 0x38, 0x31, 0x39, 0x04, 0x14];
+/// Flags of a SYN.
+const SYN_FLAGS: [u128; 1] = [0x02];
+/// Flags of a SYN-ACK.
+const SYN_ACK_FLAGS: [u128; 1] = [0x12];
+/// Flags of explicit congestion notification, which any packet may have beside these.
+const ECN_FLAGS: [u128; 4] = [0, 0x40, 0x80, 0xc0];
+
+impl PacketClass {
+    /// Returns the classes of packets between clients and these addresses, which are of one family.
+    #[must_use]
+    pub(crate) fn of_clients(binds: &[SocketAddr], facts: &ListenerFacts, kinds: &[PacketKind]) -> Vec<Self> {
+        let Some(family) = binds.first().map(|bind| family_of(bind.ip())) else {
+            return Vec::new();
+        };
+        let own = addresses(binds.iter().map(SocketAddr::ip));
+        let ports = ports(binds.iter().map(SocketAddr::port));
+        let interface = any_of(&facts.interfaces);
+        let of = |kind| {
+            let clients = (
+                any_unicast(family),
+                FieldValues::Numbers([(0, 0xffff)].into_iter().collect()),
+            );
+            Self::of_kind(kind, family, (clients, (own.clone(), ports.clone())), interface.clone())
+        };
+        kinds
+            .iter()
+            .map(|kind| Self {
+                picks_up: facts.picks_up,
+                ..of(*kind)
+            })
+            .collect()
+    }
+
+    /// Returns the classes of packets between this machine and hosts, which are of one family.
+    #[must_use]
+    pub(crate) fn of_hosts(hosts: &[&HostWay], facts: &ListenerFacts) -> Vec<Self> {
+        let Some(family) = hosts.first().map(|host| family_of(host.address.ip())) else {
+            return Vec::new();
+        };
+        let sources = addresses(hosts.iter().flat_map(|host| host.sources.iter().copied()));
+        let theirs = addresses(hosts.iter().map(|host| host.address.ip()));
+        let ports = ports(hosts.iter().map(|host| host.address.port()));
+        let names: Option<Vec<String>> = hosts.iter().map(|host| host.interface.clone()).collect();
+        let interface = names.map_or(FieldValues::NotLoopback, |mut names| {
+            names.sort_unstable();
+            names.dedup();
+            FieldValues::Names(names.into())
+        });
+        let (first, last) = facts.own_ports;
+        let own_ports: NumberRanges = [(first.into(), last.into())].into_iter().collect();
+        let of = |kind| {
+            let own = (sources.clone(), FieldValues::Numbers(own_ports.clone()));
+            let ends = (own, (theirs.clone(), ports.clone()));
+            // Answers may arrive by another interface.
+            let answers = kind == PacketKind::FromHost;
+            let interface = if answers {
+                any_of(&facts.interfaces)
+            } else {
+                interface.clone()
+            };
+            let mut class = Self::of_kind(kind, family, ends, interface);
+            class.has_sole_address = hosts.iter().all(|host| host.has_sole_address);
+            class
+        };
+        [PacketKind::HostSyn, PacketKind::ToHost, PacketKind::FromHost]
+            .map(of)
+            .into()
+    }
+
+    /// Returns a class. `ends`: addresses and ports of the end that opens the connection, and of the other.
+    fn of_kind(
+        kind: PacketKind,
+        family: IpFamily,
+        ends: ((FieldValues, FieldValues), (FieldValues, FieldValues)),
+        interface: FieldValues,
+    ) -> Self {
+        let is_reply = matches!(kind, PacketKind::ToClient | PacketKind::FromHost);
+        let (from, to) = if is_reply { (ends.1, ends.0) } else { ends };
+        Self {
+            name: NAMES[kind as usize],
+            family,
+            kind,
+            source: from.0,
+            source_port: from.1,
+            destination: to.0,
+            destination_port: to.1,
+            interface,
+            picks_up: true,
+            has_sole_address: false,
+        }
+    }
+
+    const fn arrives(&self) -> bool {
+        matches!(
+            self.kind,
+            PacketKind::ClientSyn | PacketKind::FromClient | PacketKind::PassedUp | PacketKind::FromHost
+        )
+    }
+
+    const fn is_reply(&self) -> bool {
+        matches!(self.kind, PacketKind::ToClient | PacketKind::FromHost)
+    }
+
+    /// Whether the packets are the first of their connections.
+    #[must_use]
+    pub(crate) const fn is_first(&self) -> bool {
+        matches!(self.kind, PacketKind::ClientSyn | PacketKind::HostSyn)
+    }
+
+    /// Whether translation of addresses takes the packets' socket, even if it translates nothing: the kernel's
+    /// `nf_nat_inet_port_was_mangled` compares the connection's port with that of the socket, which is not set yet.
+    /// Packets that connection tracking takes for invalid escape that.
+    #[must_use]
+    pub(crate) fn loses_socket(&self) -> bool {
+        self.kind == PacketKind::PassedUp && self.picks_up
+    }
+
+    /// Whether the packets would pass a hook.
+    #[must_use]
+    pub(crate) const fn passes(&self, hook: PacketHook) -> bool {
+        match hook {
+            PacketHook::Ingress | PacketHook::Prerouting | PacketHook::Input => self.arrives(),
+            PacketHook::Output | PacketHook::Postrouting | PacketHook::Egress => !self.arrives(),
+            PacketHook::Forward => false,
+        }
+    }
+
+    /// Returns the values that a field has. `is_tracked`: whether connection tracking has seen the packet; `None` if
+    /// that is not known.
+    #[must_use]
+    pub(crate) fn values(&self, field: PacketField, is_tracked: Option<bool>) -> FieldValues {
+        let of_family = |family: IpFamily, values: FieldValues| {
+            if family == self.family {
+                values
+            } else {
+                FieldValues::Absent
+            }
+        };
+        let (number, ether_type) = match self.family {
+            IpFamily::V4 => (2, 0x800),
+            IpFamily::V6 => (10, 0x86dd),
+        };
+        let of_interface = |is_ours: bool| {
+            if is_ours {
+                self.interface.clone()
+            } else {
+                FieldValues::Nameless
+            }
+        };
+        match field {
+            PacketField::Source(family) => of_family(family, self.source.clone()),
+            PacketField::Destination(family) => of_family(family, self.destination.clone()),
+            PacketField::SourcePort => self.source_port.clone(),
+            PacketField::DestinationPort => self.destination_port.clone(),
+            PacketField::TcpFlags => FieldValues::numbers(self.flags()),
+            PacketField::Protocol(family) => of_family(family.unwrap_or(self.family), FieldValues::numbers([6])),
+            PacketField::Family => FieldValues::numbers([number]),
+            PacketField::EtherType => FieldValues::numbers([ether_type]),
+            PacketField::InInterface => of_interface(self.arrives()),
+            PacketField::OutInterface => of_interface(!self.arrives()),
+            PacketField::Mark => FieldValues::numbers([0]),
+            // Fragments, and packets with extension headers, are left to the kernel. The other bits may be set.
+            PacketField::FragmentBits => of_family(IpFamily::V4, FieldValues::numbers([0, 0x4000, 0x8000, 0xc000])),
+            PacketField::Other(family) => of_family(family, FieldValues::Any),
+            PacketField::Foreign => FieldValues::Absent,
+            PacketField::PacketType if self.arrives() => FieldValues::numbers([0]),
+            // `local`, or `unicast`: hosts and clients on this machine are not routed in the kernel.
+            PacketField::DestinationType => FieldValues::numbers([if self.arrives() { 2 } else { 1 }]),
+            PacketField::SourceType if !self.arrives() => FieldValues::numbers([2]),
+            PacketField::ConnectionState
+            | PacketField::ConnectionMark
+            | PacketField::ConnectionStatus
+            | PacketField::ConnectionDirection => self.of_tracking(field, is_tracked),
+            PacketField::PacketType | PacketField::SourceType | PacketField::Unknown => FieldValues::Any,
+        }
+    }
+
+    /// Values of connection tracking.
+    fn of_tracking(&self, field: PacketField, is_tracked: Option<bool>) -> FieldValues {
+        // Rules about other values do not match invalid packets.
+        let is_tracked = is_tracked.filter(|_| self.picks_up || field == PacketField::ConnectionState);
+        match (field, is_tracked) {
+            (PacketField::ConnectionState, Some(true)) if self.kind == PacketKind::PassedUp => {
+                FieldValues::numbers([if self.picks_up { 8 } else { 1 }])
+            }
+            // Without a connection the state is `invalid`, and rules about other values do not match.
+            (PacketField::ConnectionState, Some(false)) => FieldValues::numbers([1]),
+            (PacketField::ConnectionState, Some(true)) => FieldValues::numbers([if self.is_first() { 8 } else { 2 }]),
+            (PacketField::ConnectionMark, Some(true)) => FieldValues::numbers([0]),
+            (PacketField::ConnectionDirection, Some(true)) => FieldValues::numbers([u128::from(self.is_reply())]),
+            // Any of `seen-reply`, `assured` and `confirmed`; no address is translated.
+            (PacketField::ConnectionStatus, Some(true)) => FieldValues::Numbers(
+                [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8), (10, 10), (12, 12), (14, 14)]
+                    .into_iter()
+                    .collect(),
+            ),
+            _ => FieldValues::Any,
+        }
+    }
+
+    fn flags(&self) -> impl Iterator<Item = u128> {
+        let (some, more): (&[u128], &[u128]) = match self.kind {
+            PacketKind::ClientSyn | PacketKind::HostSyn => (&SYN_FLAGS, &[]),
+            PacketKind::FromClient | PacketKind::PassedUp | PacketKind::ToHost => (&LATER_FLAGS, &[]),
+            PacketKind::ToClient | PacketKind::FromHost => (&LATER_FLAGS, &SYN_ACK_FLAGS),
+        };
+        let all = some.iter().chain(more);
+        all.flat_map(|flags| ECN_FLAGS.iter().map(move |ecn| flags | ecn))
+    }
+}
+
+fn any_of(interfaces: &[String]) -> FieldValues {
+    if interfaces.is_empty() {
+        FieldValues::NotLoopback
+    } else {
+        FieldValues::Names(interfaces.into())
+    }
+}
+
+#[must_use]
+pub(crate) const fn family_of(address: IpAddr) -> IpFamily {
+    match address {
+        IpAddr::V4(_) => IpFamily::V4,
+        IpAddr::V6(_) => IpFamily::V6,
+    }
+}
+
+fn addresses(addresses: impl Iterator<Item = IpAddr>) -> FieldValues {
+    FieldValues::numbers(addresses.map(number_of_address))
+}
+
+fn ports(ports: impl Iterator<Item = u16>) -> FieldValues {
+    FieldValues::numbers(ports.map(u128::from))
+}
+
+/// Addresses that clients may have: all but those that Linux takes from no interface (loopback, multicast and zero).
+/// Rules about some clients' addresses match *maybe*. A split of the class by source would begin here.
+fn any_unicast(family: IpFamily) -> FieldValues {
+    const V4_LOOPBACK: u128 = 0x7f00_0000;
+    const V4_MULTICAST: u128 = 0xe000_0000;
+    const V4_RESERVED: u128 = 0xf000_0000;
+    const V6_MULTICAST: u128 = 0xff << 120;
+    let ranges: NumberRanges = match family {
+        IpFamily::V4 => [
+            (0x0100_0000, V4_LOOPBACK - 1),
+            (V4_LOOPBACK + 0x0100_0000, V4_MULTICAST - 1),
+            (V4_RESERVED, 0xffff_fffe),
+        ]
+        .into_iter()
+        .collect(),
+        IpFamily::V6 => [(2, V6_MULTICAST - 1)].into_iter().collect(),
+    };
+    FieldValues::Numbers(ranges)
+}

@@ -1,0 +1,32 @@
+//! Facts about the connections of a listener, which the rules are judged for.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Facts about the connections of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerFacts {
+    /// Addresses of this machine with the listener's ports.
+    pub binds: Vec<SocketAddr>,
+    /// Hosts that its connections may get.
+    pub hosts: Vec<HostWay>,
+    /// Interfaces by which its clients come. Empty: they are not known, but `lo` is none of them.
+    pub interfaces: Vec<String>,
+    /// First and last port that connections to hosts come from.
+    pub own_ports: (u16, u16),
+    /// Whether connection tracking takes a connection that it sees late for a new one (`nf_conntrack_tcp_loose`), and not
+    /// for an invalid one.
+    pub picks_up: bool,
+}
+
+/// A host's address, and how connections get there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostWay {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Addresses that connections to it come from.
+    pub sources: Vec<IpAddr>,
+    /// Interface to it, if it is known.
+    pub interface: Option<String>,
+    /// Whether the only source is the interface's only address of this family.
+    pub has_sole_address: bool,
+}

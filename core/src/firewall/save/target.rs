@@ -1,0 +1,78 @@
+//! Targets of rules.
+
+use super::tokens::RuleWords;
+use crate::firewall::form::{PacketKey, RuleStep, RuleVerdict};
+
+/// Targets after which the next rule is handled, and that change nothing. Segment sizes are kept within the path's MTU
+/// by the programs themselves.
+const WITHOUT_EFFECT: [&str; 8] = ["LOG", "NFLOG", "ULOG", "TRACE", "LED", "AUDIT", "TCPMSS", "CONTINUE"];
+
+/// Targets that do something that those who bypass the rule would miss. Other names are those of chains.
+const WITH_EFFECT: [&str; 28] = [
+    "CHECKSUM",
+    "CLASSIFY",
+    "CLUSTERIP",
+    "CONNSECMARK",
+    "CT",
+    "DNAT",
+    "DNPT",
+    "DSCP",
+    "ECN",
+    "HL",
+    "HMARK",
+    "IDLETIMER",
+    "MASQUERADE",
+    "NETMAP",
+    "NFQUEUE",
+    "NOTRACK",
+    "QUEUE",
+    "RATEEST",
+    "REDIRECT",
+    "REJECT",
+    "SECMARK",
+    "SET",
+    "SNAT",
+    "SNPT",
+    "SYNPROXY",
+    "TEE",
+    "TPROXY",
+    "TTL",
+];
+
+pub(super) fn read(tokens: &mut RuleWords, steps: &mut Vec<RuleStep>) {
+    let option = tokens.take();
+    let target = tokens.take();
+    let (option, target) = match (option.as_deref(), target) {
+        // A rule without a target counts packets.
+        (None, _) => return,
+        (Some(option @ ("-j" | "-g")), Some(target)) => (option, target),
+        _ => return steps.push(RuleStep::Effect("not understood".to_owned())),
+    };
+    let has_arguments = tokens.peek().is_some();
+    let step = match target.as_str() {
+        _ if option == "-g" => RuleStep::Verdict(RuleVerdict::Goto(target)),
+        "ACCEPT" => RuleStep::Verdict(RuleVerdict::Accept),
+        "DROP" => RuleStep::Verdict(RuleVerdict::Drop),
+        "RETURN" => RuleStep::Verdict(RuleVerdict::Return),
+        "MASQUERADE" if !has_arguments => RuleStep::Masquerade,
+        "MARK" | "CONNMARK" => mark(tokens).unwrap_or(RuleStep::Effect(target)),
+        name if WITHOUT_EFFECT.contains(&name) => return,
+        name if WITH_EFFECT.contains(&name) => RuleStep::Effect(target),
+        _ => RuleStep::Verdict(RuleVerdict::Jump(target)),
+    };
+    steps.push(step);
+}
+
+/// The mark that a packet or a connection without one gets.
+fn mark(tokens: &mut RuleWords) -> Option<RuleStep> {
+    let number = match tokens.take()?.as_str() {
+        "--set-mark" | "--set-xmark" | "--or-mark" | "--xor-mark" => {
+            let value = tokens.take()?;
+            super::matches::number(value.split('/').next()?)?
+        }
+        // One mark becomes the other, or bits are removed: both are 0.
+        "--save-mark" | "--restore-mark" | "--and-mark" => 0,
+        _ => return None,
+    };
+    Some(RuleStep::SetMark(PacketKey::Number(number)))
+}

@@ -1,0 +1,230 @@
+//! Verdicts about rulesets as the real programs show them, in `rulesets`.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Rules as the reader reads them, from a file with a section for each program.
+fn ruleset(text: &str) -> Result<FilterRuleset, String> {
+    let text = format!("\n{text}");
+    let section = |of: &str| {
+        let mut sections = text.split("\n## ");
+        sections.find_map(|section| section.strip_prefix(of)?.strip_prefix('\n'))
+    };
+    let json = section("nft --json --handle list ruleset");
+    let mut tables = json.map_or(Ok(Vec::new()), |json| nft::parse(json.as_bytes()))?;
+    let sets = IpSets::parse(section("ipset save").unwrap_or_default());
+    for (family, program, label) in [
+        (IpFamily::V4, "iptables", "iptables"),
+        (IpFamily::V6, "ip6tables", "ip6tables"),
+    ] {
+        let shown = section(&format!("{program}-nft-save")).unwrap_or_default();
+        save::fill(&mut tables, save::parse(shown, family, label, &sets)?);
+        let legacy = section(&format!("{program}-legacy-save")).unwrap_or_default();
+        tables.extend(save::parse(legacy, family, label, &sets)?);
+    }
+    let services = section("/proc/net/ip_vs").unwrap_or_default();
+    Ok(FilterRuleset {
+        tables,
+        virtual_services: ipvs::virtual_services(services),
+    })
+}
+
+/// A listener at this address, `strict` where connection tracking picks nothing up, whose clients come by `eth0`, with two hosts.
+fn facts(bind: &str) -> ListenerFacts {
+    let (bind, picks_up) = match bind.strip_suffix(" strict") {
+        Some(bind) => (bind, false),
+        None => (bind, true),
+    };
+    let bind: SocketAddr = bind.parse().unwrap();
+    let (hosts, source) = if bind.is_ipv4() {
+        (["198.51.100.20:6443", "198.51.100.21:6443"], "192.0.2.10")
+    } else {
+        (["[2001:db8:1::20]:6443", "[2001:db8:1::21]:6443"], "2001:db8::10")
+    };
+    let host = |address: &str| HostWay {
+        address: address.parse().unwrap(),
+        sources: vec![source.parse().unwrap()],
+        interface: Some("eth0".to_owned()),
+        has_sole_address: true,
+    };
+    ListenerFacts {
+        binds: vec![bind],
+        hosts: hosts.map(host).into(),
+        interfaces: vec!["eth0".to_owned()],
+        own_ports: (16384, 28671),
+        picks_up,
+    }
+}
+
+fn family(facts: &ListenerFacts) -> IpFamily {
+    if facts.binds[0].is_ipv4() {
+        IpFamily::V4
+    } else {
+        IpFamily::V6
+    }
+}
+
+fn verdict(text: &str, facts: &ListenerFacts) -> String {
+    let ruleset = ruleset(text).unwrap();
+    judge(&ruleset, facts, family(facts)).map_or_else(|| "free".to_owned(), |reason| reason.to_string())
+}
+
+macro_rules! verdicts {
+    ($($file:literal, $bind:literal => $expected:literal;)*) => {
+        /// Text of each ruleset, address of the listener, and the beginning of the verdict.
+        const VERDICTS: &[(&str, &str, &str, &str)] = &[
+            $(($file, include_str!(concat!("rulesets/", $file, ".txt")), $bind, $expected),)*
+        ];
+    };
+}
+
+verdicts! {
+    "calico", "192.0.2.10:443" => "ip nat INPUT: `type nat` (first data that is passed up: translation of addresses takes their socket";
+    "calico", "192.0.2.10:443 strict" => "free";
+    "docker", "192.0.2.10:443" => "ip nat INPUT: `type nat`";
+    "docker", "192.0.2.10:443 strict" => "free";
+    "docker", "192.0.2.10:8080" => "ip nat DOCKER handle";
+    "fail2ban", "192.0.2.10:443" => "free";
+    "fail2ban-banned", "192.0.2.10:443" => "inet f2b-table f2b-chain handle 6: `tcp dport { 80, 443 } ip saddr @addr-set-nginx reject";
+    "fail2ban-banned", "192.0.2.10:8443" => "free";
+    "fail2ban-iptables", "192.0.2.10:443" => "ip filter f2b-nginx handle";
+    "fail2ban-iptables", "192.0.2.10:8443" => "free";
+    "firewalld-masquerade", "192.0.2.10:443" => "inet firewalld nat_OUTPUT: `type nat`";
+    "firewalld-open", "192.0.2.10:443" => "inet firewalld nat_OUTPUT: `type nat`";
+    "firewalld-open", "192.0.2.10:443 strict" => "inet firewalld filter_INPUT handle 29: `ct state invalid drop` (first data that is passed up";
+    "firewalld-open", "192.0.2.10:8443" => "inet firewalld filter_IN_public handle";
+    "firewalld-open", "[2001:db8::10]:443" => "inet firewalld filter_PREROUTING handle";
+    "firewalld-rich", "192.0.2.10:443" => "inet firewalld filter_IN_public_deny handle";
+    "firewalld-rich", "192.0.2.10:80" => "inet firewalld nat_OUTPUT: `type nat`";
+    "harmless-early", "192.0.2.10:443" => "free";
+    "harmless-flowtable", "192.0.2.10:443" => "free";
+    "harmless-interface", "192.0.2.10:443" => "free";
+    "harmless-mark", "192.0.2.10:443" => "free";
+    "harmless-masquerade", "192.0.2.10:443" => "ip t post: `type nat`";
+    "harmless-masquerade", "192.0.2.10:443 strict" => "free";
+    "harmless-others", "192.0.2.10:443" => "free";
+    "harmless-others", "192.0.2.11:443" => "inet t in handle";
+    "harmless-vmap", "192.0.2.10:443" => "free";
+    "harmless-vmap", "192.0.2.10:8443" => "inet v input handle";
+    "iptables-legacy-host", "192.0.2.10:443" => "iptables filter INPUT rule 7: `-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m state --state NEW -j DROP` (first data that is passed up: drop";
+    "iptables-legacy-host", "192.0.2.10:9000" => "iptables filter LOGDROP rule 2";
+    "kube-proxy-iptables", "192.0.2.10:443" => "ip nat ";
+    "kube-proxy-iptables", "192.0.2.10:443 strict" => "free";
+    "kube-proxy-iptables", "192.0.2.10:30080" => "ip nat KUBE-MARK-MASQ handle";
+    "kube-proxy-iptables", "192.0.2.10:31999" => "ip filter KUBE-EXTERNAL-SERVICES handle";
+    "kube-proxy-iptables", "10.96.0.11:443" => "ip nat KUBE-MARK-MASQ handle";
+    "kube-proxy-ipvs", "192.0.2.10:443" => "ip nat ";
+    "kube-proxy-ipvs", "192.0.2.10:443 strict" => "free";
+    "kube-proxy-ipvs", "192.0.2.10:30080" => "IPVS: `192.0.2.10:30080`";
+    "kube-proxy-nft", "192.0.2.10:443" => "ip kube-proxy nat-output: `type nat`";
+    "kube-proxy-nft", "192.0.2.10:443 strict" => "free";
+    "kube-proxy-nft", "192.0.2.10:30080" => "ip kube-proxy mark-for-masquerade handle";
+    "kube-proxy-nft", "10.96.0.11:443" => "ip kube-proxy mark-for-masquerade handle";
+    "nasty-connlimit", "192.0.2.10:443" => "inet d input handle";
+    "nasty-dynamic-set", "192.0.2.10:443" => "inet d input handle";
+    "nasty-early-state", "192.0.2.10:443" => "inet r pre handle";
+    "nasty-from-hosts", "192.0.2.10:443" => "inet l input policy: `policy drop` (packets from hosts: drop)";
+    "nasty-goto", "192.0.2.10:443" => "inet g end handle";
+    "nasty-goto-policy", "192.0.2.10:443" => "inet g input policy";
+    "nasty-ingress", "192.0.2.10:443" => "netdev n in handle";
+    "nasty-interface", "192.0.2.10:443" => "inet i by_interface handle";
+    "nasty-interface", "192.0.2.10:80" => "free";
+    "nasty-mark", "192.0.2.10:443" => "inet m classify handle";
+    "nasty-mark", "192.0.2.10:8443" => "free";
+    "nasty-meter", "192.0.2.10:443" => "inet d input handle";
+    "nasty-notrack", "192.0.2.10:443" => "ip r pre handle";
+    "nasty-output", "192.0.2.10:443" => "ip filter2 output handle 3: `tcp dport 6443 ip daddr 198.51.100.21 reject";
+    "nasty-queue", "192.0.2.10:443" => "ip t in handle";
+    "nasty-redirect", "192.0.2.10:443" => "ip t pre handle";
+    "nasty-reply", "192.0.2.10:443" => "inet l output handle";
+    "nasty-source-nat", "192.0.2.10:443" => "ip t post handle";
+    "nasty-syn-later", "192.0.2.10:443" => "inet l input handle";
+    "nasty-vmap", "192.0.2.10:443" => "inet v checked handle";
+    "nasty-vmap", "192.0.2.10:80" => "free";
+    "nft-host", "192.0.2.10:443" => "free";
+    "nft-host", "192.0.2.10:443 strict" => "inet filter input handle 5: `ct state vmap { invalid : drop, established : accept, related : accept }` (first data";
+    "nft-host", "192.0.2.10:8443" => "inet filter input handle";
+    "nft-output-policy", "192.0.2.10:443" => "free";
+    "nft-sources", "192.0.2.10:443" => "inet filter input policy: `policy drop` (SYNs from clients: drop)";
+    "openshift", "192.0.2.10:443" => "inet ovn-kubernetes mgmtport-snat: `type nat`";
+    "openshift", "192.0.2.10:443 strict" => "free";
+    "openshift", "192.0.2.10:31443" => "ip nat OVN-KUBE-";
+    "openshift-local", "192.0.2.10:443" => "ip mangle OVN-KUBE-ITP handle";
+    "podman", "192.0.2.10:443" => "ip nat ";
+    "podman", "192.0.2.10:443 strict" => "free";
+    "podman", "192.0.2.10:8080" => "ip nat ";
+    "ufw-limit", "192.0.2.10:443" => "ip filter ufw-user-input handle";
+    "ufw-open", "192.0.2.10:443" => "free";
+    "ufw-open", "192.0.2.10:443 strict" => "ip filter ufw-before-input handle";
+    "ufw-open", "192.0.2.10:8443" => "ip filter ";
+    "ufw-open", "[2001:db8::10]:443" => "free";
+}
+
+#[test]
+fn each_ruleset_has_its_verdict() {
+    let mut wrong = String::new();
+    for (file, text, bind, expected) in VERDICTS {
+        let found = verdict(text, &facts(bind));
+        if !found.starts_with(expected) {
+            wrong += &format!("{file} {bind}: {found}\n  expected {expected}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Whatever is cut from a ruleset or changed in it: the parsers do not panic, and unknown words are no accident.
+fn mutated() -> impl Strategy<Value = (usize, usize, usize, String)> {
+    (0..VERDICTS.len(), any::<usize>(), 0usize..40, "[ -~]{0,8}")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_change_of_a_ruleset_makes_the_parsers_panic((which, at, removed, added) in mutated()) {
+        let (_, text, bind, _) = VERDICTS[which];
+        let at = at % text.len();
+        let bytes = text.as_bytes();
+        let rest = &bytes[(at + removed).min(bytes.len())..];
+        let changed = [&bytes[..at], added.as_bytes(), rest].concat();
+        if let Ok(ruleset) = ruleset(&String::from_utf8_lossy(&changed)) {
+            let facts = facts(bind);
+            let _ = judge(&ruleset, &facts, family(&facts));
+        }
+    }
+
+    /// A statement, match or target that is not known keeps a listener from being free, where packets may reach it.
+    #[test]
+    fn unknown_parts_are_never_free(word in "zz[a-z]{1,6}") {
+        let json = |statement: &str| format!(
+            "## nft --json --handle list ruleset\n{{\"nftables\": [{{\"chain\": {{\"family\": \"inet\", \"table\": \"t\", \
+             \"name\": \"c\", \"hook\": \"input\", \"type\": \"filter\", \"prio\": 0, \"policy\": \"accept\"}}}}, \
+             {{\"rule\": {{\"family\": \"inet\", \"table\": \"t\", \"chain\": \"c\", \"handle\": 7, \
+             \"expr\": [{statement}]}}}}]}}\n"
+        );
+        let save = |rule: &str| format!("## iptables-legacy-save\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {rule}\nCOMMIT\n");
+        let texts = [
+            json(&format!("{{\"{word}\": null}}")),
+            json(&format!("\"{word}\"")),
+            json(&format!("{{\"match\": {{\"op\": \"==\", \"left\": {{\"{word}\": 1}}, \"right\": 2}}}}, {{\"drop\": null}}")),
+            json(&format!("{{\"match\": {{\"op\": \"{word}\", \"left\": {{\"meta\": {{\"key\": \"mark\"}}}}, \"right\": 2}}}}, {{\"drop\": null}}")),
+            json(&format!("{{\"match\": {{\"op\": \"==\", \"left\": {{\"meta\": {{\"key\": \"l4proto\"}}}}, \"right\": {{\"{word}\": 1}}}}}}, {{\"drop\": null}}")),
+            json(&format!("{{\"match\": {{\"op\": \"==\", \"left\": {{\"payload\": {{\"protocol\": \"tcp\", \"field\": \"dport\"}}}}, \"right\": \"@{word}\"}}}}, {{\"drop\": null}}")),
+            json(&format!("{{\"vmap\": {{\"key\": {{\"meta\": {{\"key\": \"mark\"}}}}, \"data\": \"@{word}\"}}}}")),
+            json(&format!("{{\"jump\": {{\"target\": \"{word}\"}}}}")),
+            save(&format!("-j {word}")),
+            save(&format!("-m {word} -j DROP")),
+            save(&format!("-m {word} --{word} 1")),
+            save(&format!("-p tcp -m tcp --{word} 1 -j DROP")),
+            save(&format!("-p tcp -m tcp --dport {word} -j DROP")),
+            save(&format!("-m set --match-set {word} src -j DROP")),
+        ];
+        for text in texts {
+            let found = verdict(&text, &facts("192.0.2.10:443"));
+            prop_assert!(found != "free", "{}", text);
+        }
+    }
+}
