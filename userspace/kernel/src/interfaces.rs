@@ -31,8 +31,24 @@ pub(crate) fn exists(index: u32) -> bool {
 /// Returns all addresses of this network namespace.
 #[must_use]
 pub fn addresses() -> Vec<IpAddr> {
+    named_addresses().into_iter().map(|(_, address)| address).collect()
+}
+
+/// Returns all addresses of this network namespace, with the names of their interfaces.
+#[must_use]
+pub fn named_addresses() -> Vec<(String, IpAddr)> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    all.filter_map(|found| found.address.as_ref().and_then(ip_of)).collect()
+    let named = |found: nix::ifaddrs::InterfaceAddress| {
+        let address = found.address.as_ref().and_then(ip_of)?;
+        Some((found.interface_name, address))
+    };
+    all.filter_map(named).collect()
+}
+
+/// Returns the name of an interface.
+#[must_use]
+pub fn name_of_index(index: u32) -> Option<String> {
+    nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
 }
 
 fn ip_of(socket: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
