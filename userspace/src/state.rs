@@ -8,6 +8,7 @@ pub mod connection_log;
 pub mod counts;
 mod entities;
 pub mod error_pages;
+pub mod filter_verdicts;
 pub mod ha;
 pub mod handshake;
 mod initial;
@@ -253,6 +254,8 @@ pub struct Shared {
     pub denied_sources: ArcSwap<DeniedSources>,
     /// Interfaces on which the shield is active.
     pub shield_cover: ArcSwap<ShieldCover>,
+    /// Verdicts on the rules of packet filters.
+    pub filter_verdicts: ArcSwap<filter_verdicts::FilterVerdicts>,
     /// Foreign programs that see packets before ours, in words.
     pub foreign_programs: ArcSwap<Vec<String>>,
     /// Counter of changes over TCP that were refused.

@@ -60,8 +60,8 @@ obstacles! {
         "give the proxies a listener of their own";
     FloatingAddresses, "floating_addresses", "more than 255 virtual addresses move between nodes (`ha`)", "";
     FormerOwner, "former_owner", "the address arrived by a planned move, and its former owner still drains", "";
-    PacketFilter, "packet_filter", "a packet filter has rules, or may have some",
-        "if the rules need not see these connections, `datapath: { peek: kernel }` bypasses them";
+    PacketFilter, "packet_filter", "a rule of a packet filter may do something to the connections",
+        "if the rule need not see these connections, `datapath: { peek: kernel }` bypasses it";
     NoAnswers, "no_answers", "no host has answered the kernel peek's SYNs, and `datapath.peek` is `auto`",
         "the log and `signalbox doctor` name the likely cause";
     ShieldGap, "shield_gap", "the shield is not active at an interface, so userspace refuses the denied clients",

@@ -363,7 +363,10 @@ fn kernel_peek_view(
     let has_lists = configured.is_some_and(Route::treats_clients_differently);
     let without_peek = control.facts.without_peek.unwrap_or(PeekObstacle::NotAvailable);
     let reasons = match &control.kernel_peek {
-        None => question.reasons_without_program(snapshot, without_peek),
+        None => {
+            let filter = control.shared.filter_verdicts.load();
+            question.reasons_without_program(snapshot, &filter, without_peek)
+        }
         Some(kernel_peek) => kernel_peek.reasons(snapshot, question),
     };
     KernelPeekExplanation {

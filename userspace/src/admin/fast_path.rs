@@ -25,6 +25,13 @@ pub(super) fn view(shared: &Shared, snapshot: &Snapshot) -> FastPath {
             None => protocols.push(listener.protocol),
         }
     }
+    let filter = shared.filter_verdicts.load();
+    let mut listeners = snapshot.model.listeners.iter();
+    let rule = listeners.find_map(|listener| filter.cause(&listener.name));
+    let reason = |obstacle: PeekObstacle| match rule {
+        Some(rule) if obstacle == PeekObstacle::PacketFilter => format!("{}: {rule}", obstacle.text()),
+        _ => obstacle.text().to_owned(),
+    };
     let mut names_in_kernel = 0;
     for route in snapshot.routes.iter().filter(|_| !protocols.is_empty()) {
         // Most names have hosts for both protocols; one that has hosts for one protocol is used by that alone.
@@ -45,7 +52,7 @@ pub(super) fn view(shared: &Shared, snapshot: &Snapshot) -> FastPath {
             .map(|((kind, obstacle), count)| LeftToWorkers {
                 kind: kind.into(),
                 label: obstacle.label().into(),
-                reason: obstacle.text().into(),
+                reason: reason(obstacle).into(),
                 count,
             })
             .collect(),

@@ -10,8 +10,9 @@ use super::SteeringChoice;
 use crate::control::degraded;
 use crate::control::listener_set::Offer;
 use crate::datapath::cut::registry::Registry;
+use crate::datapath::kernel_peek::FilterWatch;
 use crate::datapath::worker::{self, WorkerCommand, WorkerHandle};
-use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::interfaces;
 use crate::kernel::pins::stale_pins;
 use crate::kernel::sockmap::{SockmapPair, kernel_is_sound};
 use crate::kernel::steer::Steering;
@@ -177,8 +178,17 @@ fn load_peek(
 /// and two MiB per CPU.
 fn is_left_to_userspace(model: &Model) -> bool {
     let may_be_routed = |listener: &Listener| PeekObstacle::of_configuration(listener).is_empty();
-    let has_filter = || PacketFilter::default().has_rules().unwrap_or(true);
-    !model.listeners.iter().any(may_be_routed) || has_filter()
+    if !model.listeners.iter().any(may_be_routed) {
+        return true;
+    }
+    let carriers: Vec<_> = interfaces::routed()
+        .into_iter()
+        .flatten()
+        .map(|interface| interface.name)
+        .collect();
+    let verdicts = FilterWatch::default().look(model, &carriers);
+    let is_free = |listener: &Listener| may_be_routed(listener) && verdicts.cause(&listener.name).is_none();
+    !model.listeners.iter().any(is_free)
 }
 
 /// Removes the pins of removed network namespaces, in a separate thread, so that the start does not wait for it.

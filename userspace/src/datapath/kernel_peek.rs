@@ -2,6 +2,7 @@
 
 mod answers;
 mod conditions;
+mod filter;
 mod flows;
 mod names;
 mod paths;
@@ -29,10 +30,11 @@ use signalbox_core::peek::obstacle::PeekObstacle;
 use crate::datapath::cut::program_ports;
 use crate::datapath::cut::registry::Registry;
 use crate::kernel::cut::table::tick;
-use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::interfaces::Interface;
 use crate::kernel::{Cut, Peek};
 use crate::state::{Shared, Snapshot};
 use answers::Answers;
+pub use filter::FilterWatch;
 use names::NameEntries;
 pub use paths::follow_without_program;
 pub use reason::{PeekQuestion, PeekReason};
@@ -68,9 +70,6 @@ pub struct KernelPeek {
     state: Mutex<Written>,
     /// Whether the program is attached to all interfaces: the kernel would refuse host answers that it does not see.
     attached: AtomicBool,
-    /// Whether a packet filter has rules. Kept only if a listener has `peek: auto`.
-    has_filter: AtomicBool,
-    filter: Mutex<PacketFilter>,
     /// Whether a packet socket receives IPv4 or IPv6 at an interface: passed-up packets would find no socket.
     is_shared: [AtomicBool; 2],
     /// Interfaces on which SYNs are answered if programs cannot ask the kernel for routes: for IPv4, and for IPv6.
@@ -103,8 +102,6 @@ impl KernelPeek {
             shared,
             state: Mutex::new(Written::new()),
             attached: AtomicBool::new(false),
-            has_filter: AtomicBool::new(true),
-            filter: Mutex::default(),
             is_shared: [AtomicBool::new(true), AtomicBool::new(true)],
             answering: Mutex::default(),
             has_no_answers: AtomicBool::new(false),
@@ -117,6 +114,11 @@ impl KernelPeek {
 
     /// Starts its thread, which attaches the program and keeps the tables. Waits until it has done so once.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        let cut = Arc::clone(&self.cut);
+        let name = |interface: Interface| interface.name;
+        filter::start(&self.shared, move || {
+            cut.attached_interfaces().into_iter().map(name).collect()
+        })?;
         let this = Arc::clone(self);
         std::thread::Builder::new().name("kernel-peek".into()).spawn(move || {
             // Closed even on a panic: configuration changes wait for this thread.
@@ -159,7 +161,6 @@ impl KernelPeek {
                     tracing::warn!(%error, "The settings of the kernel peek could not be written.");
                 }
                 drop(written);
-                self.look_for_filter();
                 self.look_for_packet_sockets();
                 self.look_for_answers();
                 self.follow_interfaces();
@@ -459,7 +460,8 @@ impl KernelPeek {
     #[must_use]
     pub fn reasons(&self, snapshot: &Arc<Snapshot>, question: &PeekQuestion<'_>) -> Vec<PeekReason> {
         let listener = question.listener;
-        let mut found = question.reasons(snapshot, &self.conditions().obstacles(listener));
+        let conditions = self.conditions();
+        let mut found = question.reasons(snapshot, conditions.reasons(listener, question.client));
         let route = question.route.and_then(|at| snapshot.model.routes.get(at));
         let in_tables = route.and_then(|route| self.obstacle_in_tables(snapshot, listener, route));
         let is_new = |reason: &PeekReason| found.iter().all(|known| known.obstacle != reason.obstacle);

@@ -97,6 +97,7 @@ impl Shared {
             changes: tokio::sync::broadcast::Sender::new(1024),
             denied_sources: ArcSwap::default(),
             shield_cover: ArcSwap::default(),
+            filter_verdicts: ArcSwap::default(),
             foreign_programs: ArcSwap::default(),
             denied: Counter::default(),
             admin: AdminStats::default(),

@@ -116,21 +116,22 @@ fn kernel_peek(verdicts: &[ProgramVerdict]) -> Finding {
         }
         None => {}
     }
-    match PacketFilter::default().has_rules() {
-        Ok(false) => ok(
+    let rules = PacketFilter::default().look();
+    match rules.map(|rules| rules.tables.is_empty() && rules.virtual_services.is_empty()) {
+        Ok(true) => ok(
             what,
             "connections are routed without a socket if their first data is sufficient",
         ),
-        Ok(true) => ok(
+        Ok(false) => ok(
             what,
-            "the kernel accepts peek_in, but a packet filter has rules: only listeners with \
-             `datapath: { peek: kernel }` bypass them",
+            "the kernel accepts peek_in, and packet filters have rules: `signalbox explain NAME` says whether one of \
+             them keeps connections from being routed in the kernel",
         ),
         Err(error) => ok(
             what,
             format!(
-                "the kernel accepts peek_in, but it is unknown whether a packet filter has rules, so rules are \
-                 assumed: {error}"
+                "the kernel accepts peek_in, but rules of packet filters are not known, so listeners with \
+                 `peek: auto` do not bypass them: {error}"
             ),
         ),
     }

@@ -7,11 +7,12 @@ use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::model::{Listener, PeekPlace};
 use signalbox_core::peek::obstacle::{PeekObstacle, given};
 
+use super::reason::PeekReason;
 use super::sysctl::kernel_offers;
 use crate::datapath::cut::program_ports;
 use crate::kernel::Cut;
 use crate::kernel::cut::moving::is_over;
-use crate::kernel::packet_filter::PacketFilter;
+use crate::state::filter_verdicts::FilterVerdicts;
 use crate::state::ha::OwnedGroups;
 use crate::state::shield::ShieldCover;
 use crate::state::{HostState, Shared, Snapshot};
@@ -24,7 +25,8 @@ pub(super) struct Conditions {
     /// Virtual addresses whose former owners drain: connections without a socket here are theirs.
     pub(super) chained: Vec<IpAddr>,
     has_ports: bool,
-    has_filter: bool,
+    /// Verdicts on the rules of packet filters.
+    filter: Arc<FilterVerdicts>,
     /// Whether no host answers the program's SYNs.
     pub(super) has_no_answers: bool,
     /// Where the shield is active.
@@ -38,8 +40,7 @@ pub(super) struct Conditions {
 const UNFIT_PERIOD_MS: u64 = 600_000;
 
 impl Conditions {
-    /// `has_filter`: a packet filter has rules.
-    pub(super) fn now(shared: &Shared, cut: &Cut, has_filter: bool) -> Self {
+    pub(super) fn now(shared: &Shared, cut: &Cut) -> Self {
         let chained = |(address, entry): (IpAddr, MovingAddress)| {
             (entry.has_role(role::NEW_OWNER) && !is_over(&entry)).then_some(address)
         };
@@ -54,7 +55,7 @@ impl Conditions {
             chained,
             owned: shared.ha.is_reported().then(|| shared.ha.owned()),
             has_ports: program_ports().is_some(),
-            has_filter,
+            filter: shared.filter_verdicts.load_full(),
             has_no_answers: false,
             cover: shared.shield_cover.load_full(),
             unfit: unfit_hosts(&shared.snapshot.load()),
@@ -74,19 +75,56 @@ impl Conditions {
         given(&[
             (!self.has_ports, PeekObstacle::NoPorts),
             (listener.shield.is_some() && !is_covered, PeekObstacle::ShieldGap),
-            (self.has_filter && is_auto, PeekObstacle::PacketFilter),
+            (
+                is_auto && self.filter.cause(&listener.name).is_some(),
+                PeekObstacle::PacketFilter,
+            ),
             (self.has_no_answers && is_auto, PeekObstacle::NoAnswers),
         ])
+    }
+
+    /// Whether rules of packet filters may touch connections to an address of a listener.
+    pub(super) fn is_filtered(&self, listener: &Listener, address: IpAddr) -> bool {
+        listener.datapath.peek == PeekPlace::Auto && self.filter.cause_for(&listener.name, address).is_some()
+    }
+
+    /// Returns all reasons of [`Self::obstacles`], and those that concern a client's address family alone.
+    pub(super) fn reasons(&self, listener: &Listener, client: Option<IpAddr>) -> Vec<PeekReason> {
+        let mut obstacles = self.obstacles(listener);
+        let is_new = !obstacles.contains(&PeekObstacle::PacketFilter);
+        if is_new && client.is_some_and(|client| self.is_filtered(listener, client)) {
+            obstacles.push(PeekObstacle::PacketFilter);
+        }
+        let of = |obstacle| reason(obstacle, listener, client, &self.filter);
+        obstacles.into_iter().map(of).collect()
+    }
+}
+
+/// A reason of this machine, with the rule if there is one.
+fn reason(obstacle: PeekObstacle, listener: &Listener, client: Option<IpAddr>, filter: &FilterVerdicts) -> PeekReason {
+    let rule = match client {
+        Some(client) => filter.cause_for(&listener.name, client),
+        None => filter.cause(&listener.name),
+    };
+    match rule.or_else(|| filter.cause(&listener.name)) {
+        Some(rule) if obstacle == PeekObstacle::PacketFilter => PeekReason::new(obstacle, rule),
+        _ => PeekReason::of_machine(obstacle),
     }
 }
 
 /// Returns why this machine leaves the connections of a listener to userspace, in a process that has not loaded the
 /// program. `why`: the reason for that.
 #[must_use]
-pub(super) fn without_program(listener: &Listener, why: PeekObstacle) -> Vec<PeekObstacle> {
-    let is_filtered = || PacketFilter::default().has_rules().unwrap_or(true);
-    let has_filter = listener.datapath.peek == PeekPlace::Auto && is_filtered();
-    given(&[(has_filter, PeekObstacle::PacketFilter), (true, why)])
+pub(super) fn without_program(
+    listener: &Listener,
+    client: Option<IpAddr>,
+    filter: &FilterVerdicts,
+    why: PeekObstacle,
+) -> Vec<PeekReason> {
+    let is_filtered = listener.datapath.peek == PeekPlace::Auto && filter.cause(&listener.name).is_some();
+    let obstacles = given(&[(is_filtered, PeekObstacle::PacketFilter), (true, why)]);
+    let of = |obstacle| reason(obstacle, listener, client, filter);
+    obstacles.into_iter().map(of).collect()
 }
 
 fn unfit_hosts(snapshot: &Snapshot) -> Vec<(usize, usize)> {

@@ -6,8 +6,10 @@ use signalbox_core::model::Protocol;
 use signalbox_core::peek::obstacle::PeekObstacle;
 
 use super::conditions::Conditions;
+use super::filter;
 use super::tables;
 use super::written::Written;
+use crate::kernel::interfaces;
 use crate::state::{Shared, Snapshot};
 
 /// Protocols that the program routes, in the order of a route's reasons.
@@ -45,4 +47,15 @@ pub fn follow_without_program(shared: &Arc<Shared>, why: PeekObstacle) {
     };
     // Set once, because a process has only one.
     let _ = shared.snapshot_follower.set(Box::new(follow));
+    // The rules are told by `explain`, although nothing depends on them.
+    let carriers = || {
+        interfaces::routed()
+            .into_iter()
+            .flatten()
+            .map(|interface| interface.name)
+            .collect()
+    };
+    if let Err(error) = filter::start(shared, carriers) {
+        tracing::warn!(%error, "The thread that reads rules of packet filters could not be started.");
+    }
 }

@@ -10,6 +10,7 @@ use signalbox_core::peek::obstacle::PeekObstacle;
 use super::conditions::without_program;
 use super::tables;
 use crate::state::Snapshot;
+use crate::state::filter_verdicts::FilterVerdicts;
 
 /// Reason why connections are left to userspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,18 +47,23 @@ pub struct PeekQuestion<'a> {
 impl PeekQuestion<'_> {
     /// Returns all reasons in a process that has not loaded the program. `why`: the reason for that.
     #[must_use]
-    pub fn reasons_without_program(&self, snapshot: &Snapshot, why: PeekObstacle) -> Vec<PeekReason> {
-        self.reasons(snapshot, &without_program(self.listener, why))
+    pub fn reasons_without_program(
+        &self,
+        snapshot: &Snapshot,
+        filter: &FilterVerdicts,
+        why: PeekObstacle,
+    ) -> Vec<PeekReason> {
+        self.reasons(snapshot, without_program(self.listener, self.client, filter, why))
     }
 
     /// Returns all reasons that the snapshot shows, and those of the machine.
-    pub(super) fn reasons(&self, snapshot: &Snapshot, of_machine: &[PeekObstacle]) -> Vec<PeekReason> {
+    pub(super) fn reasons(&self, snapshot: &Snapshot, of_machine: Vec<PeekReason>) -> Vec<PeekReason> {
         let of_listener = format!("listener {}", self.listener.name);
         let of_configuration = PeekObstacle::of_configuration(self.listener);
         let mut found: Vec<_> = of_configuration
             .into_iter()
             .map(|obstacle| PeekReason::new(obstacle, of_listener.as_str()))
-            .chain(of_machine.iter().copied().map(PeekReason::of_machine))
+            .chain(of_machine)
             .collect();
         if self.listener.protocol == Protocol::Tcp {
             return found;

@@ -1,11 +1,10 @@
-//! Packet filters, packet sockets, routes and interfaces of the machine: they decide where the program may be used.
+//! Packet sockets, routes and interfaces of the machine: they decide where the program may be used.
 
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use signalbox_common::peek::abi::MAX_ANSWERING;
-use signalbox_core::model::{Listener, PeekPlace};
 
 use super::KernelPeek;
 use super::conditions::Conditions;
@@ -15,20 +14,6 @@ use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_sockets::{self, SharedFamilies};
 
 impl KernelPeek {
-    /// Checks whether a packet filter has rules, if that matters.
-    pub(super) fn look_for_filter(&self) {
-        let snapshot = self.shared.snapshot.load();
-        let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
-        if snapshot.model.listeners.iter().any(is_auto) {
-            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = filter.has_rules().unwrap_or_else(|error| {
-                tracing::debug!(%error, "The kernel does not say whether a packet filter has rules: it may have.");
-                true
-            });
-            self.has_filter.store(found, Relaxed);
-        }
-    }
-
     /// Finds the interfaces on which answers to SYNs may leave, among those with the program.
     pub(super) fn look_for_routes(&self) {
         let interfaces = self.cut.attached_interfaces();
@@ -91,7 +76,7 @@ impl KernelPeek {
 
     /// Returns the conditions, in addition to the snapshot, that decide which listeners are routed in the kernel.
     pub(super) fn conditions(&self) -> Conditions {
-        let mut conditions = Conditions::now(&self.shared, &self.cut, self.has_filter.load(Relaxed));
+        let mut conditions = Conditions::now(&self.shared, &self.cut);
         conditions.has_no_answers = self.has_no_answers.load(Relaxed);
         conditions
     }

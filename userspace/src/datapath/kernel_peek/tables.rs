@@ -139,7 +139,10 @@ impl PeekTables {
             conditions,
             protocol: Protocol::Http,
             families: families(snapshot),
-            addresses: interfaces::addresses(),
+            addresses: interfaces::addresses()
+                .into_iter()
+                .filter(|address| !address.is_loopback())
+                .collect(),
             interfaces: HashMap::new(),
             netlink: Netlink::open().ok(),
             ways: HashMap::new(),
@@ -190,7 +193,12 @@ impl<'a> Builder<'a> {
             let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
             let mut obstacle = Some(PeekObstacle::NoLocalAddress);
             for (address, key) in own {
-                let moving = match self.number_of_moving(address, conditions) {
+                let moving = if conditions.is_filtered(listener, address) {
+                    Err(PeekObstacle::PacketFilter)
+                } else {
+                    self.number_of_moving(address, conditions)
+                };
+                let moving = match moving {
                     Ok(moving) => moving,
                     Err(why) => {
                         self.tables.leave_out("address", why);

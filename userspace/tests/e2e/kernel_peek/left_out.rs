@@ -6,7 +6,7 @@ use lab::cut;
 use lab::{Router, SOON, Signalbox, config, eventually, http, lab_test};
 use serde_json::json;
 
-use super::{PEEK, exits, filter, start_with};
+use super::{PEEK, exits, start_with};
 
 const PLAIN: &str = "{ host: a.test, clusters: { east: 1 } }";
 
@@ -27,12 +27,12 @@ fn body(route: &str) -> String {
     format!("{PEEK}\n{listeners}clusters:\n{east}routes:\n  - {route}\n{more}")
 }
 
-fn explain(sb: &Signalbox, words: &[&str]) -> String {
+pub(super) fn explain(sb: &Signalbox, words: &[&str]) -> String {
     let output = sb.cli(&[&["explain"], words].concat());
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn left_out(sb: &Signalbox, (kind, reason): (&str, &str)) -> f64 {
+pub(super) fn left_out(sb: &Signalbox, (kind, reason): (&str, &str)) -> f64 {
     sb.metric(&format!(
         "signalbox_kernel_peek_left_to_userspace{{kind=\"{kind}\",reason=\"{reason}\"}}"
     ))
@@ -76,33 +76,6 @@ fn what_the_program_cannot_decide_is_served_by_userspace_with_the_reason_shown()
         exits(&sb, "routed") > before
     };
     assert!(eventually(SOON, is_routed_again));
-}
-
-#[test]
-fn by_default_the_kernel_routes_unless_a_packet_filter_has_rules() {
-    let Some(lab) = super::lab("by_default_the_kernel_routes_unless_a_packet_filter_has_rules") else {
-        return;
-    };
-    let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body("# peek: as it comes, which is `auto`"), 2);
-    sb.wait_healthy(&["east-1"]);
-    let is_routed = || {
-        let before = exits(&sb, "routed");
-        assert_eq!(http::ask(&lab, "10.1.0.1:80", "a.test").status, 200);
-        exits(&sb, "routed") > before
-    };
-    assert!(is_routed());
-    filter(&lab.lb, "inet", "hook input", "tcp dport 9 drop");
-    let reason = ("listener", "packet_filter");
-    assert!(
-        eventually(SOON, || left_out(&sb, reason) == 2.0),
-        "{}",
-        sb.get("/metrics").1
-    );
-    assert!(!is_routed());
-    assert!(explain(&sb, &["a.test"]).contains("(packet_filter)"));
-    lab.lb.must(&["nft", "delete table inet lost"]);
-    assert!(eventually(SOON, is_routed));
 }
 
 /// The configuration's snapshot does not have these reasons; the kernel peek's tables do.

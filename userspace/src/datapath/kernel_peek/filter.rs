@@ -1,0 +1,242 @@
+//! Rules of packet filters, judged for the listeners with `peek: auto`, as rules and connections change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use signalbox_core::firewall::{FilterRuleset, HostWay, IpFamily, ListenerFacts, judge};
+use signalbox_core::ha::floating::FloatingSources;
+use signalbox_core::model::{Listener, Model, PeekPlace};
+use signalbox_core::peek::obstacle::PeekObstacle;
+
+use crate::datapath::cut::{program_ports, source_address};
+use crate::kernel::interfaces;
+use crate::kernel::netlink::Netlink;
+use crate::kernel::packet_filter::PacketFilter;
+use crate::state::Shared;
+use crate::state::filter_verdicts::{FamilyVerdict, FilterVerdicts, ListenerVerdict, NOT_JUDGED};
+
+/// Interval at which it is asked whether rules have changed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time for which the ways to hosts are taken as known.
+const WAYS_TTL: Duration = Duration::from_secs(5);
+
+/// Setting: connection tracking takes connections that it sees late.
+const TRACKING_LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
+
+/// Pause between verdicts on the same rules, in multiples of the time that one takes.
+const PAUSE_FACTOR: u32 = 50;
+
+/// Address from which a host is reached, and the interface.
+type HostPath = (IpAddr, String);
+
+/// Rules with the verdicts on them.
+#[derive(Default)]
+pub struct FilterWatch {
+    filter: PacketFilter,
+    judged: Option<(Arc<FilterRuleset>, BTreeMap<String, ListenerFacts>, FilterVerdicts)>,
+    /// Ways to hosts, and since when they are known.
+    ways: (Option<Instant>, HashMap<IpAddr, HostPath>),
+    /// End of the pause before the same rules are judged again.
+    paused_until: Option<Instant>,
+}
+
+impl FilterWatch {
+    /// Returns the current verdicts. `carriers`: interfaces by which clients come.
+    pub fn look(&mut self, model: &Model, carriers: &[String]) -> FilterVerdicts {
+        let ruleset = match self.filter.look() {
+            Ok(ruleset) => ruleset,
+            Err(why) => return FilterVerdicts::Unknown(why),
+        };
+        if ruleset.tables.is_empty() && ruleset.virtual_services.is_empty() {
+            return FilterVerdicts::NoRules;
+        }
+        let facts = self.facts(model, carriers);
+        let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
+        if let Some((of, known, verdicts)) = &self.judged
+            && Arc::ptr_eq(of, &ruleset)
+            && (*known == facts || is_paused)
+        {
+            return verdicts.clone();
+        }
+        let begun = Instant::now();
+        let judged = facts
+            .iter()
+            .map(|(name, facts)| (name.clone(), verdict(&ruleset, facts)));
+        let verdicts = FilterVerdicts::Judged(judged.collect());
+        self.filter.charge(begun.elapsed());
+        self.paused_until = Some(Instant::now() + begun.elapsed() * PAUSE_FACTOR);
+        self.judged = Some((ruleset, facts, verdicts.clone()));
+        verdicts
+    }
+
+    /// Facts of each listener with `peek: auto`. All clusters' hosts count for each of them.
+    fn facts(&mut self, model: &Model, carriers: &[String]) -> BTreeMap<String, ListenerFacts> {
+        if self.ways.0.is_none_or(|since| since.elapsed() > WAYS_TTL) {
+            self.ways = (Some(Instant::now()), HashMap::new());
+        }
+        // Without connection tracking there is no such setting.
+        let loose = std::fs::read_to_string(TRACKING_LOOSE);
+        let picks_up = !loose.is_ok_and(|value| value.trim() == "0");
+        let addresses = interfaces::named_addresses();
+        let (first, last) = program_ports().map_or((1024, u16::MAX), std::ops::RangeInclusive::into_inner);
+        let mut of = |listener: &Listener| ListenerFacts {
+            binds: binds(listener, &addresses),
+            hosts: self.hosts(model, listener, &addresses),
+            interfaces: carriers.to_vec(),
+            own_ports: (first, last),
+            picks_up,
+        };
+        let listeners = model
+            .listeners
+            .iter()
+            .filter(|listener| listener.datapath.peek == PeekPlace::Auto);
+        listeners
+            .map(|listener| (listener.name.clone(), of(listener)))
+            .collect()
+    }
+
+    fn hosts(&mut self, model: &Model, listener: &Listener, addresses: &[(String, IpAddr)]) -> Vec<HostWay> {
+        let floating = FloatingSources::new(model.ha.as_ref());
+        let moving = || {
+            let all = addresses.iter().map(|(_, address)| *address);
+            all.filter(|address| floating.moves(*address) || floating.group_of(*address).is_some())
+        };
+        let netlink = Netlink::open().ok();
+        let mut found = Vec::new();
+        for host in model.clusters.iter().flat_map(|cluster| &cluster.hosts) {
+            let Some(port) = host.port(listener.protocol) else {
+                continue;
+            };
+            let known = self.ways.1.get(&host.address).cloned();
+            // A host that is not reached gets no connections from the kernel.
+            let Some(way) = known.or_else(|| way_to(netlink.as_ref()?, host.address)) else {
+                continue;
+            };
+            self.ways.1.insert(host.address, way.clone());
+            let (source, interface) = way;
+            let sources: Vec<IpAddr> = moving()
+                .filter(|address| address.is_ipv4() == host.address.is_ipv4())
+                .chain([source])
+                .collect();
+            let of_interface = addresses.iter().filter(|(name, address)| {
+                *name == interface && address.is_ipv4() == source.is_ipv4() && !is_link_local(*address)
+            });
+            found.push(HostWay {
+                address: SocketAddr::new(host.address, port),
+                has_sole_address: sources.len() == 1 && of_interface.count() == 1,
+                sources,
+                interface: Some(interface),
+            });
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+fn verdict(ruleset: &FilterRuleset, facts: &ListenerFacts) -> ListenerVerdict {
+    ListenerVerdict([IpFamily::V4, IpFamily::V6].map(|family| {
+        let is_of = |bind: &SocketAddr| bind.is_ipv4() == (family == IpFamily::V4);
+        if !facts.binds.iter().any(is_of) {
+            return FamilyVerdict::Unused;
+        }
+        judge(ruleset, facts, family).map_or(FamilyVerdict::Free, |reason| FamilyVerdict::Left(reason.to_string()))
+    }))
+}
+
+/// Addresses of this machine that a listener has. No packets for loopback come from an interface.
+fn binds(listener: &Listener, addresses: &[(String, IpAddr)]) -> Vec<SocketAddr> {
+    let all = addresses
+        .iter()
+        .map(|(_, address)| *address)
+        .filter(|address| !address.is_loopback());
+    let mut found: Vec<_> = all
+        .flat_map(|address| {
+            let of = listener
+                .listen
+                .iter()
+                .filter(move |bind| bind.prefix.contains(&address));
+            of.map(move |bind| SocketAddr::new(address, bind.port))
+        })
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+const fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Source address and interface of connections to a host; `None` if they are not routed in the kernel.
+fn way_to(netlink: &Netlink, host: IpAddr) -> Option<HostPath> {
+    let way = netlink.route_get(host).ok().flatten().filter(|way| !way.is_local)?;
+    Some((
+        source_address::kernel_choice(host).ok()?,
+        interfaces::name_of_index(way.ifindex)?,
+    ))
+}
+
+/// Starts a thread that keeps the verdicts, and waits until it has looked once.
+pub(super) fn start(shared: &Arc<Shared>, carriers: impl Fn() -> Vec<String> + Send + 'static) -> std::io::Result<()> {
+    let (first, looked) = mpsc::sync_channel(1);
+    let shared = Arc::downgrade(shared);
+    std::thread::Builder::new()
+        .name("packet-filter".into())
+        .spawn(move || {
+            let mut watch = FilterWatch::default();
+            while look_once(&mut watch, &shared, &carriers).is_some() {
+                // Nobody waits after the first time.
+                let _ = first.try_send(());
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+        })?;
+    // Until there are verdicts, connections are left to workers.
+    let _ = looked.recv_timeout(super::START_TIMEOUT);
+    Ok(())
+}
+
+/// Looks at the rules, if that matters. `None`: the process ends.
+fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn() -> Vec<String>) -> Option<()> {
+    let shared = shared.upgrade()?;
+    let model = Arc::clone(&shared.snapshot.load().model);
+    let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
+    if !model.listeners.iter().any(is_auto) {
+        return Some(());
+    }
+    let verdicts = watch.look(&model, &carriers());
+    let known = shared.filter_verdicts.load();
+    if **known != verdicts {
+        let matters = |listener: &&Listener| PeekObstacle::of_configuration(listener).is_empty();
+        for listener in model.listeners.iter().filter(matters) {
+            tell(
+                &listener.name,
+                known.cause(&listener.name),
+                verdicts.cause(&listener.name),
+            );
+        }
+        shared.filter_verdicts.store(Arc::new(verdicts));
+    }
+    Some(())
+}
+
+/// Logs what has changed for a listener.
+fn tell(listener: &str, before: Option<&str>, now: Option<&str>) {
+    match (before, now) {
+        (before, Some(rule)) if before != now => tracing::info!(
+            listener,
+            rule,
+            "Connections are left to userspace: a packet filter may do something to them."
+        ),
+        (Some(before), None) if before != NOT_JUDGED => {
+            tracing::info!(listener, "No rule of a packet filter does anything to connections.");
+        }
+        _ => {}
+    }
+}
