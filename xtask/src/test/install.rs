@@ -10,7 +10,7 @@ use crate::{
 
 /// Debian packages that tests need. The C compiler is for crates with C in them (aws-lc-sys); the rest are peers and
 /// probes.
-const PACKAGES: [AptPackage; 34] = [
+const PACKAGES: [AptPackage; 36] = [
     package("build-essential"),
     package("chromium"),
     package("chromium-driver"),
@@ -45,6 +45,8 @@ const PACKAGES: [AptPackage; 34] = [
     package("bind9-utils"),
     package("iperf3"),
     package("nftables"),
+    package("iptables"),
+    package("ipset"),
     package("faketime"),
     // For `lint`: systemd-analyze, promtool, and the tools for installing kubernetes-validate.
     package("systemd"),

@@ -4,6 +4,8 @@
 mod balance;
 mod clients;
 mod exact;
+mod firewall;
+mod firewall_truth;
 mod foreign;
 mod guesses;
 mod hosts;

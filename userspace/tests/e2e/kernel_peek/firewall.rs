@@ -1,0 +1,120 @@
+//! Rules of packet filters beside the kernel peek: those that do nothing to its connections leave them in the kernel,
+//! and those that would are obeyed.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::lab;
+
+use lab::{Router, SOON, Signalbox, available, cut, eventually, http};
+
+use super::firewall_truth::load;
+use super::left_out::{explain, left_out};
+use super::{exits, filter, start_with};
+
+/// Kernel peek as it comes, `auto`.
+const AUTO: &str = "# peek: as it comes, which is `auto`";
+
+const KUBE_PROXY: &str = include_str!("../../../../core/src/firewall/rulesets/kube-proxy-iptables.txt");
+
+fn is_routed(lab: &cut::CutLab, sb: &Signalbox) -> bool {
+    let before = exits(sb, "routed");
+    assert_eq!(http::ask(lab, "10.1.0.1:80", "a.test").status, 200);
+    exits(sb, "routed") > before
+}
+
+#[test]
+fn by_default_the_kernel_routes_unless_a_rule_would_touch_connections() {
+    let Some(lab) = super::lab("by_default_the_kernel_routes_unless_a_rule_would_touch_connections") else {
+        return;
+    };
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body(AUTO), 2);
+    sb.wait_healthy(&["east-1"]);
+    assert!(is_routed(&lab, &sb));
+    // Another port's rule first: the kernel routes on.
+    filter(&lab.lb, "inet", "hook input", "tcp dport 9 drop");
+    assert!(eventually(SOON, || is_routed(&lab, &sb)));
+    // Quotas are counted by the kernel's own path alone.
+    lab.lb
+        .must(&["nft", "add rule inet lost it quota over 100000 mbytes drop"]);
+    let reason = ("listener", "packet_filter");
+    assert!(
+        eventually(SOON, || left_out(&sb, reason) == 2.0),
+        "{}",
+        sb.get("/metrics").1
+    );
+    assert!(!is_routed(&lab, &sb));
+    let why = explain(&sb, &["a.test"]);
+    assert!(
+        why.contains("inet lost it handle") && why.contains("(packet_filter)"),
+        "{why}"
+    );
+    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    assert!(status.contains("inet lost it handle"), "{status}");
+    lab.lb.must(&["nft", "delete table inet lost"]);
+    assert!(eventually(SOON, || is_routed(&lab, &sb)));
+}
+
+#[test]
+fn the_kernel_routes_beside_kube_proxy_until_a_rule_drops() {
+    const TEST: &str = "the_kernel_routes_beside_kube_proxy_until_a_rule_drops";
+    let Some(lab) = super::lab(TEST) else { return };
+    if !available(TEST, &[("iptables-nft", "iptables")]) {
+        return;
+    }
+    let pick_up = |value: u8| {
+        let setting = format!("net.netfilter.nf_conntrack_tcp_loose={value}");
+        lab.lb.must(&["sysctl", "-qw", &setting]);
+    };
+    load(&lab.lb, KUBE_PROXY).unwrap();
+    pick_up(0);
+    let _router = Router::start(&lab, "east-1");
+    // The rules are there at the start.
+    let sb = start_with(&lab, &cut::body(AUTO), 2);
+    sb.wait_healthy(&["east-1"]);
+    let routes = || eventually(SOON, || is_routed(&lab, &sb));
+    assert!(routes(), "{}", explain(&sb, &["a.test"]));
+    // What is passed up gets through the rules, too, though they see no SYN.
+    let odd = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let answer = http::request(lab.client.connect("10.1.0.1:80"), odd);
+    assert_eq!(answer.unwrap().status, 200);
+
+    // Where connection tracking picks connections up, its translation takes the sockets of what is passed up. The rules
+    // are of IPv4 alone.
+    pick_up(1);
+    assert!(eventually(SOON, || left_out(&sb, ("address", "packet_filter")) == 2.0));
+    let why = explain(&sb, &["a.test", "--client", "10.1.0.9"]);
+    assert!(why.contains("ip nat INPUT: `type nat`"), "{why}");
+    let answer = http::request(lab.client.connect("10.1.0.1:80"), odd);
+    assert_eq!(answer.unwrap().status, 200);
+    pick_up(0);
+    assert!(routes(), "{}", explain(&sb, &["a.test"]));
+
+    let stopped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = || {
+            while !stopped.load(Relaxed) {
+                let _ = http::request(lab.client.connect("10.1.0.1:443"), "x");
+            }
+        };
+        scope.spawn(load);
+        let begun = std::time::Instant::now();
+        let rule = "-I INPUT -p tcp --dport 80 -j REJECT --reject-with tcp-reset";
+        let words: Vec<&str> = ["iptables-nft"].into_iter().chain(rule.split(' ')).collect();
+        lab.lb.must(&words);
+        let is_refused = || {
+            let at = "10.1.0.1:80".parse().unwrap();
+            lab.client
+                .run(|| std::net::TcpStream::connect_timeout(&at, SOON).is_err())
+        };
+        let is_in_force = eventually(SOON, is_refused);
+        println!("the rule was in force after {:?}", begun.elapsed());
+        stopped.store(true, Relaxed);
+        assert!(is_in_force, "{}", explain(&sb, &["a.test"]));
+    });
+    let why = explain(&sb, &["a.test", "--client", "10.1.0.9"]);
+    assert!(
+        why.contains("ip filter INPUT handle") && why.contains("-j REJECT"),
+        "{why}"
+    );
+}
