@@ -97,6 +97,8 @@ impl FieldValues {
             }
             Self::NotLoopback if !pattern.numbers.is_empty() => Truth::Maybe,
             Self::NotLoopback if pattern.names.iter().any(|name| name != "lo") => Truth::Maybe,
+            // Index 0 means no interface.
+            Self::Nameless if !pattern.numbers.is_empty() => Truth::Maybe,
             Self::Nameless if pattern.names.iter().any(|name| name == "*") => Truth::Maybe,
             Self::NotLoopback | Self::Nameless => without_match,
         }

@@ -15,6 +15,8 @@ pub(super) fn of_set(set: &Value) -> SetElements {
         Some(Value::Array(flags)) => flags.iter().any(changes),
         Some(flag) => changes(flag),
     };
+    // Statements of all elements, such as limits.
+    let is_changing = is_changing || set.get("stmt").is_some_and(|statements| *statements != Value::Null);
     let elements = set.get("elem").and_then(Value::as_array);
     let has_verdicts = set.get("map").and_then(Value::as_str) == Some("verdict");
     let is_map = set.get("map").is_some();
@@ -57,10 +59,16 @@ fn map_row(element: &Value) -> SetRow {
 
 fn row(element: &Value, verdict: Option<RuleVerdict>) -> SetRow {
     let value = element.get("elem").and_then(|elem| elem.get("val")).unwrap_or(element);
-    let key = match value.get("concat").and_then(Value::as_array) {
+    let mut key: Vec<_> = match value.get("concat").and_then(Value::as_array) {
         Some(parts) => parts.iter().map(pattern).collect(),
         None => vec![pattern(value)],
     };
+    // A limit or a quota of the element ends the rule where it is exceeded.
+    let is_plain = |(name, _): (&String, &Value)| matches!(name.as_str(), "val" | "comment" | "counter");
+    let elem = element.get("elem").and_then(Value::as_object);
+    if elem.is_some_and(|elem| !elem.iter().all(is_plain)) {
+        key = vec![ValuePattern::unknown(); key.len()];
+    }
     SetRow { key, verdict }
 }
 

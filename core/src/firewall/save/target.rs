@@ -5,7 +5,7 @@ use crate::firewall::form::{PacketKey, RuleStep, RuleVerdict};
 
 /// Targets after which the next rule is handled, and that change nothing. Segment sizes are kept within the path's MTU
 /// by the programs themselves.
-const WITHOUT_EFFECT: [&str; 8] = ["LOG", "NFLOG", "ULOG", "TRACE", "LED", "AUDIT", "TCPMSS", "CONTINUE"];
+const WITHOUT_EFFECT: [&str; 7] = ["LOG", "NFLOG", "ULOG", "TRACE", "LED", "AUDIT", "TCPMSS"];
 
 /// Targets that do something that those who bypass the rule would miss. Other names are those of chains.
 const WITH_EFFECT: [&str; 28] = [
