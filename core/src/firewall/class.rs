@@ -40,6 +40,21 @@ pub(crate) enum PacketKind {
     FromHost,
 }
 
+/// Place of a base chain, on which the values of some fields depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PacketPlace {
+    pub(crate) hook: PacketHook,
+    /// Whether connection tracking has seen the packets; `None` if that is not known.
+    pub(crate) is_tracked: Option<bool>,
+}
+
+impl PacketPlace {
+    /// Whether the chain is one of devices, below IP.
+    const fn is_of_device(self) -> bool {
+        matches!(self.hook, PacketHook::Ingress | PacketHook::Egress)
+    }
+}
+
 /// Packets of clients that bypass netfilter.
 pub(crate) const BYPASSING: [PacketKind; 3] = [PacketKind::ClientSyn, PacketKind::FromClient, PacketKind::ToClient];
 /// Packets of clients that the program leaves to the kernel after a handshake that it has not seen.
@@ -59,6 +74,9 @@ const NAMES: [&str; 7] = [
 /// Flags of later packets: ACK alone, and with PSH, FIN or URG; RST with and without ACK. Combinations that no TCP sends
 /// are not considered.
 const LATER_FLAGS: [u128; 10] = [0x10, 0x18, 0x11, 0x19, 0x30, 0x38, 0x31, 0x39, 0x04, 0x14];
+/// Bits of connection tracking's status that may be set: `seen-reply`, `assured`, `confirmed`, and those from
+/// `IPS_SRC_NAT_DONE` on. The connection is not expected, and no address is translated.
+const POSSIBLE_STATUS: u128 = 0xffff_ff8e;
 /// Flags of a SYN.
 const SYN_FLAGS: [u128; 1] = [0x02];
 /// Flags of a SYN-ACK.
@@ -186,10 +204,9 @@ impl PacketClass {
         }
     }
 
-    /// Returns the values that a field has. `is_tracked`: whether connection tracking has seen the packet; `None` if
-    /// that is not known.
+    /// Returns the values that a field has at a place.
     #[must_use]
-    pub(crate) fn values(&self, field: PacketField, is_tracked: Option<bool>) -> FieldValues {
+    pub(crate) fn values(&self, field: PacketField, at: PacketPlace) -> FieldValues {
         let of_family = |family: IpFamily, values: FieldValues| {
             if family == self.family {
                 values
@@ -209,6 +226,10 @@ impl PacketClass {
             }
         };
         match field {
+            // Devices below the interface have chains too, and chains of devices have a family of their own.
+            PacketField::Family | PacketField::InInterface | PacketField::OutInterface if at.is_of_device() => {
+                FieldValues::Any
+            }
             PacketField::Source(family) => of_family(family, self.source.clone()),
             PacketField::Destination(family) => of_family(family, self.destination.clone()),
             PacketField::SourcePort => self.source_port.clone(),
@@ -231,7 +252,7 @@ impl PacketClass {
             PacketField::ConnectionState
             | PacketField::ConnectionMark
             | PacketField::ConnectionStatus
-            | PacketField::ConnectionDirection => self.of_tracking(field, is_tracked),
+            | PacketField::ConnectionDirection => self.of_tracking(field, at.is_tracked),
             PacketField::PacketType | PacketField::SourceType | PacketField::Unknown => FieldValues::Any,
         }
     }
@@ -249,12 +270,7 @@ impl PacketClass {
             (PacketField::ConnectionState, Some(true)) => FieldValues::numbers([if self.is_first() { 8 } else { 2 }]),
             (PacketField::ConnectionMark, Some(true)) => FieldValues::numbers([0]),
             (PacketField::ConnectionDirection, Some(true)) => FieldValues::numbers([u128::from(self.is_reply())]),
-            // Any of `seen-reply`, `assured` and `confirmed`; no address is translated.
-            (PacketField::ConnectionStatus, Some(true)) => FieldValues::Numbers(
-                [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8), (10, 10), (12, 12), (14, 14)]
-                    .into_iter()
-                    .collect(),
-            ),
+            (PacketField::ConnectionStatus, Some(true)) => FieldValues::Bits(POSSIBLE_STATUS),
             _ => FieldValues::Any,
         }
     }

@@ -43,9 +43,10 @@ impl PacketField {
             found.map(|(_, number)| *number)
         };
         match self {
-            Self::Protocol(_) => Some(known(&[("tcp", 6)]).unwrap_or(ANOTHER)),
-            Self::Family => Some(known(&[("ipv4", 2), ("ipv6", 10)]).unwrap_or(ANOTHER)),
-            Self::EtherType => Some(known(&[("ip", 0x800), ("ip6", 0x86dd)]).unwrap_or(ANOTHER)),
+            Self::Protocol(_) if OTHER_PROTOCOLS.contains(&word) => Some(ANOTHER),
+            Self::Protocol(_) => known(&[("tcp", 6)]),
+            Self::Family => known(&[("ipv4", 2), ("ipv6", 10)]),
+            Self::EtherType => known(&[("ip", 0x800), ("ip6", 0x86dd), ("arp", 0x806)]),
             Self::TcpFlags => known(&TCP_FLAGS),
             Self::ConnectionState => known(&CONNECTION_STATES),
             Self::ConnectionStatus => known(&CONNECTION_STATUS),
@@ -62,6 +63,32 @@ impl PacketField {
         }
     }
 }
+
+/// Protocols that are not TCP. The machine's `/etc/protocols` has the names, so others may mean TCP.
+const OTHER_PROTOCOLS: [&str; 22] = [
+    "ah",
+    "comp",
+    "dccp",
+    "esp",
+    "gre",
+    "icmp",
+    "icmpv6",
+    "igmp",
+    "ipcomp",
+    "ipencap",
+    "ipip",
+    "ipv6",
+    "ipv6-icmp",
+    "ipv6-nonxt",
+    "mobility-header",
+    "ospf",
+    "pim",
+    "sctp",
+    "udp",
+    "udplite",
+    "vrrp",
+    "l2tp",
+];
 
 const TCP_FLAGS: [(&str, u128); 9] = [
     ("fin", 0x01),

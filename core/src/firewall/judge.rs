@@ -54,7 +54,9 @@ pub fn judge(ruleset: &FilterRuleset, facts: &ListenerFacts, family: IpFamily) -
 
 /// Whether IPVS forwards connections to an address.
 fn of_ipvs(ruleset: &FilterRuleset, (address, class): (SocketAddr, &'static str)) -> Option<FilterReason> {
-    ruleset.virtual_services.contains(&address).then(|| FilterReason {
+    // A service at port 0 has all ports.
+    let is_of = |service: &SocketAddr| service.ip() == address.ip() && [0, address.port()].contains(&service.port());
+    ruleset.virtual_services.iter().any(is_of).then(|| FilterReason {
         place: "IPVS".to_owned(),
         text: address.to_string(),
         class,

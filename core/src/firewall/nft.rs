@@ -35,6 +35,22 @@ struct Document {
     nftables: Listing,
 }
 
+/// Objects that do nothing unless a rule names them.
+const HARMLESS: [&str; 12] = [
+    "metainfo",
+    "flowtable",
+    "counter",
+    "quota",
+    "limit",
+    "ct helper",
+    "ct timeout",
+    "ct expectation",
+    "secmark",
+    "synproxy",
+    "tunnel",
+    "meter",
+];
+
 /// Family and name of a table.
 type TableKey = (String, String);
 
@@ -71,9 +87,11 @@ fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Listing, D::Error
 
 impl Listing {
     fn add(&mut self, kind: &str, item: &Value) -> Result<(), String> {
-        if !matches!(kind, "table" | "chain" | "rule" | "set" | "map") {
-            // Counters, flow tables and the like do nothing unless a rule names them.
+        if HARMLESS.contains(&kind) {
             return Ok(());
+        }
+        if !matches!(kind, "table" | "chain" | "rule" | "set" | "map") {
+            return Err(format!("nft has shown what is not understood: {kind}"));
         }
         let family = word(item, "family")?;
         let of = match family {

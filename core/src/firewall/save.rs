@@ -48,12 +48,13 @@ pub fn parse(text: &str, of: IpFamily, label: &str, sets: &IpSets) -> Result<Vec
                 let table = tables.last_mut().ok_or_else(unknown)?;
                 let added = line.strip_prefix("-A ").ok_or_else(unknown)?;
                 let (name, rule) = added.split_once(' ').unwrap_or((added, ""));
+                let steps = rule_steps(rule, of, sets, &table.chains);
                 let chain = table.chains.get_mut(name).ok_or_else(unknown)?;
                 let number = chain.rules.len() + 1;
                 chain.rules.push(FilterRule {
                     place: format!("rule {number}"),
                     text: rule.to_owned(),
-                    steps: rule_steps(rule, of, sets),
+                    steps,
                     is_opaque: false,
                 });
             }
@@ -88,11 +89,11 @@ fn base_of(table: &str, chain: &str, policy: &str) -> Option<ChainBase> {
     })
 }
 
-fn rule_steps(rule: &str, of: IpFamily, sets: &IpSets) -> Vec<RuleStep> {
+fn rule_steps(rule: &str, of: IpFamily, sets: &IpSets, chains: &BTreeMap<String, FilterChain>) -> Vec<RuleStep> {
     let mut tokens = RuleWords::new(rule);
     let mut steps = Vec::new();
     matches::read(&mut tokens, of, sets, &mut steps);
-    target::read(&mut tokens, &mut steps);
+    target::read(&mut tokens, |name| chains.contains_key(name), &mut steps);
     steps
 }
 

@@ -123,15 +123,25 @@ verdicts! {
     "kube-proxy-nft", "192.0.2.10:443 strict" => "free";
     "kube-proxy-nft", "192.0.2.10:30080" => "ip kube-proxy mark-for-masquerade handle";
     "kube-proxy-nft", "10.96.0.11:443" => "ip kube-proxy mark-for-masquerade handle";
+    "nasty-address-type", "[2001:db8::10]:443" => "ip6tables filter INPUT rule 1";
+    "nasty-address-type", "[2001:db8::10]:80" => "free";
+    "nasty-chain-names", "192.0.2.10:443" => "iptables filter CONTINUE rule 1";
     "nasty-connlimit", "192.0.2.10:443" => "inet d input handle";
+    "nasty-continue", "192.0.2.10:443" => "inet t in handle 2: `tcp dport 443 continue drop`";
+    "nasty-counter-map", "192.0.2.10:443" => "inet t in policy";
+    "nasty-device-interface", "192.0.2.10:443" => "netdev t in handle 2";
     "nasty-dynamic-set", "192.0.2.10:443" => "inet d input handle";
+    "nasty-element-limit", "192.0.2.10:443" => "inet t in policy: `policy drop` (SYNs from clients: drop)";
     "nasty-early-state", "192.0.2.10:443" => "inet r pre handle";
     "nasty-from-hosts", "192.0.2.10:443" => "inet l input policy: `policy drop` (packets from hosts: drop)";
     "nasty-goto", "192.0.2.10:443" => "inet g end handle";
     "nasty-goto-policy", "192.0.2.10:443" => "inet g input policy";
+    "nasty-goto-some", "192.0.2.10:443" => "inet t in policy";
     "nasty-ingress", "192.0.2.10:443" => "netdev n in handle";
     "nasty-interface", "192.0.2.10:443" => "inet i by_interface handle";
     "nasty-interface", "192.0.2.10:80" => "free";
+    "nasty-interface-index", "192.0.2.10:443" => "inet t in handle 2";
+    "nasty-map-update", "192.0.2.10:443" => "inet t in handle 4";
     "nasty-mark", "192.0.2.10:443" => "inet m classify handle";
     "nasty-mark", "192.0.2.10:8443" => "free";
     "nasty-meter", "192.0.2.10:443" => "inet d input handle";
@@ -140,10 +150,18 @@ verdicts! {
     "nasty-queue", "192.0.2.10:443" => "ip t in handle";
     "nasty-redirect", "192.0.2.10:443" => "ip t pre handle";
     "nasty-reply", "192.0.2.10:443" => "inet l output handle";
+    "nasty-return", "192.0.2.10:443" => "inet t in handle 6: `tcp dport 443 drop`";
+    "nasty-return", "192.0.2.10:80" => "free";
+    "nasty-return-policy", "192.0.2.10:443" => "inet t in policy";
+    "nasty-set-limit", "192.0.2.10:443" => "inet t in policy";
     "nasty-source-nat", "192.0.2.10:443" => "ip t post handle";
+    "nasty-status", "192.0.2.10:443" => "inet t in handle 2";
     "nasty-syn-later", "192.0.2.10:443" => "inet l input handle";
     "nasty-vmap", "192.0.2.10:443" => "inet v checked handle";
     "nasty-vmap", "192.0.2.10:80" => "free";
+    "nasty-vmap-continue", "192.0.2.10:443" => "inet t in handle 3";
+    "nasty-vmap-continue", "192.0.2.10:80" => "free";
+    "nasty-vmap-return", "192.0.2.10:443" => "inet t in policy";
     "nft-host", "192.0.2.10:443" => "free";
     "nft-host", "192.0.2.10:443 strict" => "inet filter input handle 5: `ct state vmap { invalid : drop, established : accept, related : accept }` (first data";
     "nft-host", "192.0.2.10:8443" => "inet filter input handle";
@@ -173,6 +191,13 @@ fn each_ruleset_has_its_verdict() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn a_virtual_service_at_port_0_has_all_ports() {
+    let text = "## /proc/net/ip_vs\nTCP  C000020A:0000 rr  persistent 300\n";
+    assert!(verdict(text, &facts("192.0.2.10:443")).starts_with("IPVS: `192.0.2.10:443`"));
+    assert_eq!(verdict(text, &facts("192.0.2.11:443")), "free");
 }
 
 /// Whatever is cut from a ruleset or changed in it: the parsers do not panic, and unknown words are no accident.

@@ -54,6 +54,8 @@ pub(crate) enum FieldValues {
     Any,
     /// These at most.
     Numbers(NumberRanges),
+    /// Numbers of which these bits at most are set.
+    Bits(u128),
     /// Names of interfaces, these at most.
     Names(Arc<[String]>),
     /// Any interface but `lo`.
@@ -77,7 +79,7 @@ impl FieldValues {
         match self {
             Self::Absent => Truth::No,
             _ if is_nothing => Truth::No,
-            Self::Any => Truth::Maybe,
+            Self::Any | Self::Bits(_) => Truth::Maybe,
             Self::Numbers(own) => {
                 let (wanted, is_open) = pattern.resolved(number_of);
                 match (wanted.covers(own), own.meets(&wanted) || is_open) {
@@ -112,6 +114,7 @@ impl FieldValues {
             Self::Numbers(own) => own.singles().map_or(Truth::Maybe, |singles| {
                 Truth::of_all(singles.iter().map(|number| number & mask != 0))
             }),
+            Self::Bits(possible) if possible & mask == 0 => Truth::No,
             _ => Truth::Maybe,
         }
     }
@@ -124,6 +127,8 @@ impl FieldValues {
             Self::Numbers(own) => own.singles().map_or(Self::Any, |singles| {
                 Self::numbers(singles.iter().map(|number| (number & and) ^ xor))
             }),
+            Self::Bits(possible) if possible & and == 0 => Self::numbers([xor]),
+            Self::Bits(possible) if xor == 0 => Self::Bits(possible & and),
             _ => Self::Any,
         }
     }
@@ -134,5 +139,32 @@ fn is_named(wanted: &str, name: &str) -> bool {
     match wanted.strip_suffix('*') {
         Some(start) if !start.ends_with('\\') => name.starts_with(start),
         _ => wanted == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_without_an_interface_may_have_index_0_and_no_name() {
+        let in_pattern = |pattern: &ValuePattern| FieldValues::Nameless.are_in(pattern, |_| None);
+        let name = |name: &str| ValuePattern {
+            names: vec![name.to_owned()],
+            ..ValuePattern::default()
+        };
+        assert_eq!(in_pattern(&ValuePattern::range(0, 0)), Truth::Maybe);
+        assert_eq!(in_pattern(&name("*")), Truth::Maybe);
+        assert_eq!(in_pattern(&name("eth0")), Truth::No);
+    }
+
+    #[test]
+    fn bits_that_may_be_set_are_known_apart_from_others() {
+        let bits = FieldValues::Bits(0x8e);
+        assert_eq!((bits.have_bits(0x30), bits.have_bits(0x81)), (Truth::No, Truth::Maybe));
+        assert_eq!(bits.changed(0x30, 0), FieldValues::numbers([0]));
+        assert_eq!(bits.changed(0x38, 0), FieldValues::Bits(8));
+        assert_eq!(bits.changed(0x38, 1), FieldValues::Any);
+        assert_eq!(bits.are_in(&ValuePattern::range(8, 8), |_| None), Truth::Maybe);
     }
 }

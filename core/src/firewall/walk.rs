@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::class::PacketClass;
+use super::class::{PacketClass, PacketPlace};
 use super::form::{
     ChainBase, FilterRule, FilterTable, KeyValues, PacketHook, PacketKey, RuleStep, RuleVerdict, SetElements, SetRow,
 };
@@ -16,12 +16,15 @@ const TAKES_SOCKET: &str =
     "translation of addresses takes their socket, unless `net.netfilter.nf_conntrack_tcp_loose` is 0";
 /// Most steps that are followed for a listener.
 const MAX_STEPS: usize = 50_000_000;
-/// Whether connection tracking has seen the packets of a base chain; `None`: that depends on the order of registration.
+
+/// Whether connection tracking has seen the packets of a base chain; `None`: that depends on the order of registration,
+/// or on whether others track connections.
 fn is_tracked(base: &ChainBase) -> Option<bool> {
     /// Priority of connection tracking (`NF_IP_PRI_CONNTRACK`).
     const TRACKING: i64 = -200;
     match (base.hook, base.priority) {
         (PacketHook::Ingress, _) => Some(false),
+        (PacketHook::Egress, _) => None,
         (PacketHook::Prerouting | PacketHook::Output, priority) if priority <= TRACKING => {
             (priority < TRACKING).then_some(false)
         }
@@ -39,18 +42,38 @@ enum ChainEnd {
 }
 
 /// How packets leave a rule.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum RuleEnd {
     Accepted,
     Returned,
+    /// Some may leave the chain, and others go on to the next rule.
+    MayReturn,
     Next,
+}
+
+impl RuleEnd {
+    /// Returns how packets leave a rule that has this end for some of them, or for none.
+    const fn for_some(self) -> Self {
+        match self {
+            Self::Accepted | Self::Next => Self::Next,
+            Self::Returned | Self::MayReturn => Self::MayReturn,
+        }
+    }
+
+    /// Returns how packets leave a rule if some may have had another end before.
+    const fn after(self, before: Self) -> Self {
+        match before {
+            Self::MayReturn => Self::MayReturn,
+            _ => self,
+        }
+    }
 }
 
 /// A walk of one class's packets through one base chain.
 pub(crate) struct Walk<'a, 's> {
     table: &'a FilterTable,
     class: &'s PacketClass,
-    is_tracked: Option<bool>,
+    place: PacketPlace,
     /// Chains that have been followed.
     known: HashMap<&'a str, ChainEnd>,
     steps: &'s mut usize,
@@ -68,7 +91,10 @@ impl<'a, 's> Walk<'a, 's> {
             let mut walk = Walk {
                 table,
                 class,
-                is_tracked: is_tracked(&base),
+                place: PacketPlace {
+                    hook: base.hook,
+                    is_tracked: is_tracked(&base),
+                },
                 known: HashMap::new(),
                 steps: &mut *steps,
             };
@@ -92,13 +118,16 @@ impl<'a, 's> Walk<'a, 's> {
         if depth > MAX_JUMPS {
             return Err(self.reason(name, "", "", "too many jumps"));
         }
-        let mut end = ChainEnd::Through;
+        let (mut end, mut some_return) = (ChainEnd::Through, false);
         for rule in &chain.rules {
             match self.rule(name, rule, depth)? {
                 RuleEnd::Next => {}
+                RuleEnd::MayReturn => some_return = true,
                 RuleEnd::Returned => break,
                 RuleEnd::Accepted => {
-                    end = ChainEnd::Accepted;
+                    if !some_return {
+                        end = ChainEnd::Accepted;
+                    }
                     break;
                 }
             }
@@ -108,7 +137,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     fn rule(&mut self, chain: &str, rule: &'a FilterRule, depth: usize) -> Found<RuleEnd> {
-        let mut truth = Truth::Yes;
+        let (mut truth, mut before) = (Truth::Yes, RuleEnd::Next);
         for step in &rule.steps {
             *self.steps += 1;
             if *self.steps > MAX_STEPS {
@@ -132,17 +161,28 @@ impl<'a, 's> Walk<'a, 's> {
                 RuleStep::Effect(effect) => Some(effect.as_str()),
                 RuleStep::SetMark(key) => (self.values(key) != FieldValues::numbers([0])).then_some("sets a mark"),
                 RuleStep::Masquerade => (!self.class.has_sole_address).then_some("masquerade"),
-                RuleStep::Verdict(verdict) => return self.verdict((chain, rule), verdict, truth, depth),
-                RuleStep::Map { key, values } => return self.map((chain, rule), (key, values), truth, depth),
+                // The rule goes on.
+                RuleStep::Verdict(RuleVerdict::Continue) => None,
+                RuleStep::Verdict(verdict) => {
+                    return Ok(self.verdict((chain, rule), verdict, truth, depth)?.after(before));
+                }
+                RuleStep::Map { key, values } => {
+                    let (end, goes_on) = self.map((chain, rule), (key, values), truth, depth)?;
+                    if !goes_on {
+                        return Ok(end.after(before));
+                    }
+                    (truth, before) = (Truth::Maybe, end.after(before));
+                    None
+                }
             };
             if truth == Truth::No {
-                return Ok(RuleEnd::Next);
+                return Ok(before);
             }
             if let Some(effect) = effect {
                 return Err(self.reason_of((chain, rule), effect, truth));
             }
         }
-        Ok(RuleEnd::Next)
+        Ok(before)
     }
 
     fn verdict(
@@ -166,17 +206,17 @@ impl<'a, 's> Walk<'a, 's> {
                 ChainEnd::Through => RuleEnd::Returned,
             },
         };
-        Ok(if truth == Truth::Yes { end } else { RuleEnd::Next })
+        Ok(if truth == Truth::Yes { end } else { end.for_some() })
     }
 
-    /// Follows all verdicts of a map that packets may get.
+    /// Follows all verdicts of a map that packets may get. Returns whether the rule may go on behind it.
     fn map(
         &mut self,
         at: (&str, &FilterRule),
         (key, values): (&PacketKey, &'a KeyValues),
         truth: Truth,
         depth: usize,
-    ) -> Found<RuleEnd> {
+    ) -> Found<(RuleEnd, bool)> {
         let Some(elements) = self.elements(values) else {
             return Err(self.reason_of(at, "the map is not known", truth));
         };
@@ -184,18 +224,21 @@ impl<'a, 's> Walk<'a, 's> {
             return Err(self.reason_of(at, "packets or time change the map", truth));
         }
         let of_packets = self.tuple(key);
+        let (mut before, mut goes_on) = (RuleEnd::Next, false);
         for row in &elements.rows {
             *self.steps += 1;
             let of_row = truth.and(row_matches(key, &of_packets, row));
             let Some(verdict) = row.verdict.as_ref().filter(|_| of_row != Truth::No) else {
                 continue;
             };
-            let end = self.verdict(at, verdict, of_row, depth)?;
+            goes_on |= *verdict == RuleVerdict::Continue;
+            let end = self.verdict(at, verdict, of_row, depth)?.after(before);
             if of_row == Truth::Yes {
-                return Ok(end);
+                return Ok((end, goes_on));
             }
+            before = end;
         }
-        Ok(RuleEnd::Next)
+        Ok((before, goes_on))
     }
 
     fn test(&mut self, key: &PacketKey, values: &KeyValues, negated: bool) -> Truth {
@@ -224,7 +267,7 @@ impl<'a, 's> Walk<'a, 's> {
 
     fn values(&self, key: &PacketKey) -> FieldValues {
         match key {
-            PacketKey::Field(field) => self.class.values(*field, self.is_tracked),
+            PacketKey::Field(field) => self.class.values(*field, self.place),
             PacketKey::Number(number) => FieldValues::numbers([*number]),
             PacketKey::Changed { of, and, xor } => self.values(of).changed(*and, *xor),
             PacketKey::Tuple(_) => FieldValues::Any,

@@ -86,6 +86,8 @@ pub(super) fn pattern(value: &Value) -> ValuePattern {
     let known = match value {
         // All that the others do not match.
         Value::String(word) if word == "*" || word.starts_with('@') => None,
+        // The index of an interface that is gone, which another may get; or a `*` that stands for itself.
+        Value::String(word) if word.contains('\\') || word.bytes().all(|byte| byte.is_ascii_digit()) => None,
         Value::String(word) => match address_number(word) {
             Some(address) => Some(ValuePattern::range(address, address)),
             None => Some(ValuePattern {

@@ -17,6 +17,8 @@ pub(super) fn steps(statement: &Value) -> Option<RuleStep> {
     };
     match kind {
         "match" => Some(comparison(inner).unwrap_or(RuleStep::Maybe)),
+        // One of several objects is chosen: packets without one leave the rule.
+        "counter" if !is_one_counter(inner) => Some(RuleStep::Maybe),
         // Counted or logged, which changes no packet.
         "counter" | "log" | "last" => None,
         "limit" | "quota" | "ct count" => Some(RuleStep::Maybe),
@@ -62,6 +64,12 @@ pub(super) fn changed_sets(statements: &Value) -> impl Iterator<Item = String> {
         _ => None,
     });
     changing.map(|name| name.trim_start_matches('@').to_owned())
+}
+
+/// Whether a counter is the rule's own, or has a name.
+fn is_one_counter(inner: &Value) -> bool {
+    let is_number = |(name, _): (&String, &Value)| matches!(name.as_str(), "packets" | "bytes");
+    inner.as_object().is_none_or(|counter| counter.iter().all(is_number))
 }
 
 /// Whether the size of TCP segments is changed, which the programs keep within the path's MTU themselves.

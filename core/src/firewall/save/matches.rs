@@ -172,6 +172,8 @@ fn condition(option: &str, arguments: &[String], negated: bool, of: IpFamily, se
             negated,
         }),
         ("--ctdir", 1) => words(PacketField::ConnectionDirection),
+        // For IPv6, other types than this are no types of routes: `UNICAST` has `LOCAL` within.
+        ("--dst-type" | "--src-type", 1) if of == IpFamily::V6 && value != "LOCAL" => None,
         ("--dst-type", 1) => words(PacketField::DestinationType),
         ("--src-type", 1) => words(PacketField::SourceType),
         ("--pkt-type", 1) => words(PacketField::PacketType),

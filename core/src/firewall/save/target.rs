@@ -39,7 +39,8 @@ const WITH_EFFECT: [&str; 28] = [
     "TTL",
 ];
 
-pub(super) fn read(tokens: &mut RuleWords, steps: &mut Vec<RuleStep>) {
+/// Reads the target. `is_chain`: whether the table has a chain of a name, which may be that of a target too.
+pub(super) fn read(tokens: &mut RuleWords, is_chain: impl Fn(&str) -> bool, steps: &mut Vec<RuleStep>) {
     let option = tokens.take();
     let target = tokens.take();
     let (option, target) = match (option.as_deref(), target) {
@@ -51,6 +52,7 @@ pub(super) fn read(tokens: &mut RuleWords, steps: &mut Vec<RuleStep>) {
     let has_arguments = tokens.peek().is_some();
     let step = match target.as_str() {
         _ if option == "-g" => RuleStep::Verdict(RuleVerdict::Goto(target)),
+        name if is_chain(name) => RuleStep::Verdict(RuleVerdict::Jump(target)),
         "ACCEPT" => RuleStep::Verdict(RuleVerdict::Accept),
         "DROP" => RuleStep::Verdict(RuleVerdict::Drop),
         "RETURN" => RuleStep::Verdict(RuleVerdict::Return),
