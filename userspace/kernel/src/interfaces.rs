@@ -1,5 +1,6 @@
 //! Interfaces that carry legs of flows: those that routes use.
 
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::IpAddr;
 
@@ -49,6 +50,22 @@ pub fn named_addresses() -> Vec<(String, IpAddr)> {
 #[must_use]
 pub fn name_of_index(index: u32) -> Option<String> {
     nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
+}
+
+/// Returns the names of the interfaces that others belong to, by those of the others.
+pub fn masters() -> io::Result<HashMap<String, String>> {
+    let links = Netlink::open()?.links()?;
+    let of = |link: &Link| Some((link.name.clone(), links.get(&link.master?)?.name.clone()));
+    Ok(links.values().filter_map(of).collect())
+}
+
+/// Returns the names of all interfaces by index; none where the kernel does not list them.
+#[must_use]
+pub fn names_by_index() -> BTreeMap<u32, String> {
+    let all = nix::net::if_::if_nameindex();
+    let all = all.iter().flat_map(|all| all.iter());
+    all.map(|one| (one.index(), one.name().to_string_lossy().into_owned()))
+        .collect()
 }
 
 fn ip_of(socket: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {

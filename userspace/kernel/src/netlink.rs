@@ -31,6 +31,8 @@ pub struct Link {
     pub is_loopback: bool,
     pub mac: [u8; 6],
     pub mtu: u32,
+    /// Interface that it belongs to: a VRF, a bridge, or a bond.
+    pub master: Option<u32>,
     /// Interface below and VLAN tag, where the interface is one of a VLAN.
     pub vlan: Option<(u32, u16)>,
 }
@@ -79,6 +81,7 @@ impl Netlink {
                     LinkAttribute::IfName(name) => link.name = name,
                     LinkAttribute::Address(mac) => link.mac = mac.try_into().unwrap_or_default(),
                     LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                    LinkAttribute::Controller(index) => link.master = Some(index).filter(|index| *index != 0),
                     LinkAttribute::Link(index) => below = Some(index),
                     LinkAttribute::LinkInfo(infos) => {
                         for info in infos {

@@ -4,8 +4,9 @@
 mod chains;
 mod program;
 mod read;
+pub mod schedule;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,9 @@ use nix::sys::time::TimeValLike as _;
 use signalbox_core::firewall::FilterRuleset;
 use signalbox_core::firewall::ipvs::virtual_services;
 
+use crate::interfaces;
 use chains::ChainKey;
+use schedule::{RulesState, Schedule, Step};
 
 /// Where the module is shown once it is loaded.
 const NFTABLES_MODULE: &str = "/sys/module/nf_tables";
@@ -27,11 +30,11 @@ const LEGACY_TABLES: [&str; 2] = [
     "/proc/thread-self/net/ip6_tables_names",
 ];
 
-/// Interval at which rules are read of whose changes the kernel does not tell: the older iptables' and ipsets.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Virtual services of IPVS.
+const VIRTUAL_SERVICES: &str = "/proc/thread-self/net/ip_vs";
 
-/// Pause after a read, in multiples of its cost: so reading takes 2 % of a CPU at most.
-const PAUSE_FACTOR: u32 = 50;
+/// Why changed rules are not known.
+const NOT_READ: &str = "rules have changed, or may have, and have not been read yet";
 
 /// All rules, or why they are not known.
 pub type KnownRules = Result<Arc<FilterRuleset>, String>;
@@ -45,8 +48,7 @@ pub struct PacketFilter {
     generation: Option<u32>,
     chains: BTreeSet<ChainKey>,
     read: Option<Rules>,
-    /// End of the last attempt to read, and the pause from then on.
-    tried: Option<(Instant, Duration)>,
+    schedule: Schedule,
     /// Why the last attempt failed.
     failure: Option<String>,
 }
@@ -58,6 +60,8 @@ struct Rules {
     generation: Option<u32>,
     chains: BTreeSet<ChainKey>,
     legacy: [String; 2],
+    /// Names of interfaces by index: nftables keeps indexes, and has shown these names instead.
+    interfaces: BTreeMap<u32, String>,
     /// Fingerprint of what has to be polled; `None`: nothing.
     polled: Option<u64>,
 }
@@ -73,12 +77,12 @@ impl PacketFilter {
     }
 
     /// Returns all rules. Runs programs if rules have changed, which may take long. Until changed rules are read, the
-    /// former ones are returned, unless a base chain is new or has a new policy.
+    /// former ones are returned for two seconds, unless a base chain is new or has a new policy.
     pub fn look(&mut self) -> KnownRules {
         let legacy = legacy_tables().map_err(|error| format!("the tables of iptables cannot be listed: {error}"))?;
         self.follow_chains()
             .map_err(|error| format!("the kernel does not list chains: {error}"))?;
-        let services = std::fs::read_to_string("/proc/thread-self/net/ip_vs").unwrap_or_default();
+        let services = known_file(VIRTUAL_SERVICES).map_err(|error| format!("IPVS is not known: {error}"))?;
         let services = virtual_services(&services);
         if self.chains.is_empty() && legacy.iter().all(String::is_empty) {
             self.read = Some(Rules {
@@ -91,10 +95,18 @@ impl PacketFilter {
                 generation: self.generation,
                 chains: BTreeSet::new(),
                 legacy: legacy.clone(),
+                interfaces: BTreeMap::new(),
                 polled: None,
             });
-        } else if self.is_due(&legacy) {
+        }
+        let mut step = self.schedule.step(Instant::now(), self.state(&legacy));
+        if step == Step::Read {
             self.read_now(legacy.clone());
+            // What was read at length may not hold until the next time.
+            step = self.schedule.step(Instant::now(), self.state(&legacy));
+        }
+        if step == Step::Distrust {
+            return Err(NOT_READ.to_owned());
         }
         let Some(read) = &mut self.read else {
             let failure = self.failure.clone();
@@ -111,9 +123,7 @@ impl PacketFilter {
 
     /// Counts time that was spent with the rules elsewhere, for the pause before they are read again.
     pub fn charge(&mut self, spent: Duration) {
-        if let Some((_, pause)) = &mut self.tried {
-            *pause += spent * PAUSE_FACTOR;
-        }
+        self.schedule.charge(spent);
     }
 
     /// Asks for the chains again, if rules have changed.
@@ -140,30 +150,31 @@ impl PacketFilter {
         Ok(())
     }
 
-    /// Whether rules are to be read now.
-    fn is_due(&self, legacy: &[String; 2]) -> bool {
-        let since = self.tried.map(|(ended, pause)| (ended.elapsed(), pause));
-        if since.is_some_and(|(passed, pause)| passed < pause) {
-            return false;
-        }
-        let is_polled = since.is_none_or(|(passed, _)| passed >= POLL_INTERVAL);
+    /// What is known of the rules that have been read.
+    fn state(&self, legacy: &[String; 2]) -> RulesState {
         match &self.read {
-            None => self.failure.is_none() || is_polled,
-            Some(read) if read.generation != self.generation || read.legacy != *legacy => true,
-            Some(read) => is_polled && read.polled.is_some(),
+            None => RulesState::Missing {
+                has_failed: self.failure.is_some(),
+            },
+            Some(read) if read.generation != self.generation || read.legacy != *legacy => RulesState::Changed,
+            Some(read) if read.has_renamed() => RulesState::Changed,
+            Some(read) if read.polled.is_some() => RulesState::Polled,
+            Some(_) => RulesState::Same,
         }
     }
 
     fn read_now(&mut self, legacy: [String; 2]) {
-        let before = cpu_time();
+        let (begun, before) = (Instant::now(), cpu_time());
         let is_same = |read: &Rules| {
             read.generation == self.generation
                 && read.legacy == legacy
+                && !read.has_renamed()
                 && read
                     .polled
                     .is_some_and(|known| read::polled(&legacy).is_ok_and(|now| now.fingerprint() == known))
         };
         if !self.read.as_ref().is_some_and(is_same) {
+            let interfaces = interfaces::names_by_index();
             let found = read::all(self.generation.is_some(), &legacy);
             self.failure = found.as_ref().err().cloned();
             self.read = found.ok().map(|(ruleset, polled)| Rules {
@@ -171,11 +182,21 @@ impl PacketFilter {
                 generation: self.generation,
                 chains: self.chains.clone(),
                 legacy,
+                interfaces,
                 polled,
             });
         }
         let cost = cpu_time().saturating_sub(before);
-        self.tried = Some((Instant::now(), cost * PAUSE_FACTOR));
+        self.schedule.has_read(begun, Instant::now(), cost);
+    }
+}
+
+impl Rules {
+    /// Whether an interface has another name than when the rules were read.
+    fn has_renamed(&self) -> bool {
+        let now = interfaces::names_by_index();
+        let is_renamed = |(index, name): (&u32, &String)| now.get(index).is_some_and(|now| now != name);
+        self.interfaces.iter().any(is_renamed)
     }
 }
 
@@ -183,13 +204,17 @@ impl PacketFilter {
 fn legacy_tables() -> io::Result<[String; 2]> {
     let mut found = [const { String::new() }; 2];
     for (path, names) in LEGACY_TABLES.iter().zip(&mut found) {
-        match std::fs::read_to_string(path) {
-            Ok(text) => *names = text.trim().to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        *names = known_file(path)?.trim().to_owned();
     }
     Ok(found)
+}
+
+/// Text of a file, which is empty where the kernel has none.
+fn known_file(path: &str) -> io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        answer => answer,
+    }
 }
 
 /// Whether the kernel has its side of netfilter's netlink protocol: without it there is no nftables.

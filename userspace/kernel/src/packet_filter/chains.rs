@@ -35,6 +35,7 @@ const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
+const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 /// Attribute of a generation (`NFTA_GEN_ID`).
 const GENERATION_ID: u16 = 1;
@@ -126,7 +127,8 @@ fn error_of(message: &[u8]) -> io::Error {
     io::Error::from_raw_os_error(-i32::from_ne_bytes(number.unwrap_or_default()))
 }
 
-/// Whether a chain is at a hook, has rules or drops without any, and sees packets that this machine sends or receives.
+/// Whether a chain is at a hook, has rules or does something without any, and sees packets that this machine sends or
+/// receives. Chains that translate addresses take sockets of packets, even without rules.
 fn is_in_the_way(message: &[u8]) -> bool {
     let (Some(&family), Some(attributes)) = (message.first(), message.get(GENERIC..)) else {
         return false;
@@ -138,7 +140,8 @@ fn is_in_the_way(message: &[u8]) -> bool {
     let is_other = matches!(family, NFPROTO_ARP | NFPROTO_BRIDGE) || at == Some(FORWARD) && family != NFPROTO_NETDEV;
     let has_rules = number(attribute(attributes, CHAIN_USE)).is_some_and(|rules| rules > 0);
     let drops = number(attribute(attributes, CHAIN_POLICY)) == Some(DROP);
-    !is_other && (has_rules || drops)
+    let translates = attribute(attributes, CHAIN_TYPE).is_some_and(|kind| kind.starts_with(b"nat"));
+    !is_other && (has_rules || drops || translates)
 }
 
 /// Returns the content of an attribute (`struct nlattr`).
@@ -199,6 +202,14 @@ mod tests {
             (chain(INET, None, ACCEPT, 9), false),
             (chain(NFPROTO_ARP, Some(1), DROP, 9), false),
             (chain(NFPROTO_NETDEV, Some(0), ACCEPT, 1), true),
+            (
+                [chain(INET, Some(0), ACCEPT, 0), attribute_of(CHAIN_TYPE, b"nat\0")].concat(),
+                true,
+            ),
+            (
+                [chain(INET, Some(0), ACCEPT, 0), attribute_of(CHAIN_TYPE, b"filter\0")].concat(),
+                false,
+            ),
         ];
         for (message, expected) in cases {
             assert_eq!(is_in_the_way(&message), expected, "{message:?}");
