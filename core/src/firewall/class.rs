@@ -23,6 +23,8 @@ pub(crate) struct PacketClass {
     interface: FieldValues,
     /// Whether connection tracking begins with a packet that is no SYN.
     picks_up: bool,
+    /// Whether types of addresses may be those of a VRF.
+    has_masters: bool,
     /// Whether masquerading would change no address.
     pub(crate) has_sole_address: bool,
 }
@@ -105,6 +107,7 @@ impl PacketClass {
             .iter()
             .map(|kind| Self {
                 picks_up: facts.picks_up,
+                has_masters: facts.has_masters,
                 ..of(*kind)
             })
             .collect()
@@ -119,26 +122,25 @@ impl PacketClass {
         let sources = addresses(hosts.iter().flat_map(|host| host.sources.iter().copied()));
         let theirs = addresses(hosts.iter().map(|host| host.address.ip()));
         let ports = ports(hosts.iter().map(|host| host.address.port()));
-        let names: Option<Vec<String>> = hosts.iter().map(|host| host.interface.clone()).collect();
-        let interface = names.map_or(FieldValues::NotLoopback, |mut names| {
-            names.sort_unstable();
-            names.dedup();
-            FieldValues::Names(names.into())
-        });
+        let interface = interfaces_of(hosts, &[]);
+        // Answers may arrive by another interface: by one of those on the way to hosts, or of clients.
+        let of_answers = if facts.interfaces.is_empty() {
+            FieldValues::NotLoopback
+        } else {
+            interfaces_of(hosts, &facts.interfaces)
+        };
         let (first, last) = facts.own_ports;
         let own_ports: NumberRanges = [(first.into(), last.into())].into_iter().collect();
         let of = |kind| {
             let own = (sources.clone(), FieldValues::Numbers(own_ports.clone()));
             let ends = (own, (theirs.clone(), ports.clone()));
-            // Answers may arrive by another interface.
-            let answers = kind == PacketKind::FromHost;
-            let interface = if answers {
-                any_of(&facts.interfaces)
-            } else {
-                interface.clone()
+            let interface = match kind {
+                PacketKind::FromHost => of_answers.clone(),
+                _ => interface.clone(),
             };
             let mut class = Self::of_kind(kind, family, ends, interface);
             class.has_sole_address = hosts.iter().all(|host| host.has_sole_address);
+            class.has_masters = facts.has_masters;
             class
         };
         [PacketKind::HostSyn, PacketKind::ToHost, PacketKind::FromHost]
@@ -165,6 +167,7 @@ impl PacketClass {
             destination_port: to.1,
             interface,
             picks_up: true,
+            has_masters: false,
             has_sole_address: false,
         }
     }
@@ -247,6 +250,7 @@ impl PacketClass {
             PacketField::Foreign => FieldValues::Absent,
             PacketField::PacketType if self.arrives() => FieldValues::numbers([0]),
             // `local`, or `unicast`: hosts and clients on this machine are not routed in the kernel.
+            PacketField::SourceType | PacketField::DestinationType if self.has_masters => FieldValues::Any,
             PacketField::DestinationType => FieldValues::numbers([if self.arrives() { 2 } else { 1 }]),
             PacketField::SourceType if !self.arrives() => FieldValues::numbers([2]),
             PacketField::ConnectionState
@@ -284,6 +288,22 @@ impl PacketClass {
         let all = some.iter().chain(more);
         all.flat_map(|flags| ECN_FLAGS.iter().map(move |ecn| flags | ecn))
     }
+}
+
+/// Interfaces on the way to hosts, and more; nothing is known if that is so of a host.
+fn interfaces_of(hosts: &[&HostWay], more: &[String]) -> FieldValues {
+    if hosts.iter().any(|host| host.interfaces.is_empty()) {
+        return FieldValues::NotLoopback;
+    }
+    let mut names: Vec<_> = hosts
+        .iter()
+        .flat_map(|host| &host.interfaces)
+        .chain(more)
+        .cloned()
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    FieldValues::Names(names.into())
 }
 
 fn any_of(interfaces: &[String]) -> FieldValues {

@@ -9,8 +9,11 @@ pub struct ListenerFacts {
     pub binds: Vec<SocketAddr>,
     /// Hosts that its connections may get.
     pub hosts: Vec<HostWay>,
-    /// Interfaces by which its clients come. Empty: they are not known, but `lo` is none of them.
+    /// Interfaces by which its clients come, and those that rules may see instead, such as their VRF. Empty: they are
+    /// not known, but `lo` is none of them.
     pub interfaces: Vec<String>,
+    /// Whether an interface belongs to another: where that is a VRF, types of addresses are those of other routes.
+    pub has_masters: bool,
     /// First and last port that connections to hosts come from.
     pub own_ports: (u16, u16),
     /// Whether connection tracking takes a connection that it sees late for a new one (`nf_conntrack_tcp_loose`), and not
@@ -25,8 +28,8 @@ pub struct HostWay {
     pub address: SocketAddr,
     /// Addresses that connections to it come from.
     pub sources: Vec<IpAddr>,
-    /// Interface to it, if it is known.
-    pub interface: Option<String>,
+    /// Interface to it, and those that rules may see instead. Empty: they are not known.
+    pub interfaces: Vec<String>,
     /// Whether the only source is the interface's only address of this family.
     pub has_sole_address: bool,
 }

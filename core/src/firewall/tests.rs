@@ -47,13 +47,14 @@ fn facts(bind: &str) -> ListenerFacts {
     let host = |address: &str| HostWay {
         address: address.parse().unwrap(),
         sources: vec![source.parse().unwrap()],
-        interface: Some("eth0".to_owned()),
+        interfaces: vec!["eth0".to_owned()],
         has_sole_address: true,
     };
     ListenerFacts {
         binds: vec![bind],
         hosts: hosts.map(host).into(),
         interfaces: vec!["eth0".to_owned()],
+        has_masters: false,
         own_ports: (16384, 28671),
         picks_up,
     }
@@ -191,6 +192,29 @@ fn each_ruleset_has_its_verdict() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn answers_of_hosts_come_by_their_own_interface_too() {
+    let text = include_str!("rulesets/nasty-tunnel.txt");
+    let mut facts = facts("192.0.2.10:443");
+    assert_eq!(verdict(text, &facts), "free");
+    facts.hosts[1].interfaces = vec!["wg0".to_owned()];
+    assert!(verdict(text, &facts).starts_with("inet t in handle 2: `iifname wg0"));
+    facts.hosts[1].interfaces = Vec::new();
+    assert!(verdict(text, &facts).starts_with("inet t in handle 2: `iifname wg0"));
+}
+
+#[test]
+fn rules_may_see_a_vrf_instead_of_its_interface() {
+    let text = include_str!("rulesets/nasty-vrf.txt");
+    let mut facts = facts("192.0.2.10:443");
+    assert_eq!(verdict(text, &facts), "free");
+    facts.interfaces.push("blue".to_owned());
+    assert!(verdict(text, &facts).starts_with("inet t in handle 2: `iifname blue"));
+    facts.interfaces.pop();
+    facts.has_masters = true;
+    assert!(verdict(text, &facts).starts_with("inet t in handle 3: `fib daddr type != local drop`"));
 }
 
 #[test]

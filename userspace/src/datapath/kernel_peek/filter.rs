@@ -1,6 +1,7 @@
 //! Rules of packet filters, judged for the listeners with `peek: auto`, as rules and connections change.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::datapath::cut::{program_ports, source_address};
 use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_filter::PacketFilter;
+use crate::kernel::packet_filter::schedule::{RulesState, Schedule, Step};
 use crate::state::Shared;
 use crate::state::filter_verdicts::{FamilyVerdict, FilterVerdicts, ListenerVerdict, NOT_JUDGED};
 
@@ -26,21 +28,40 @@ const WAYS_TTL: Duration = Duration::from_secs(5);
 /// Setting: connection tracking takes connections that it sees late.
 const TRACKING_LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 
-/// Pause between verdicts on the same rules, in multiples of the time that one takes.
-const PAUSE_FACTOR: u32 = 50;
+/// Why there is no verdict at the moment.
+const NOT_JUDGED_AGAIN: &str = "rules, hosts or addresses have changed, and have not been judged yet";
 
 /// Address from which a host is reached, and the interface.
 type HostPath = (IpAddr, String);
+
+/// Ways to hosts, and since when they are known.
+#[derive(Default)]
+struct HostWays {
+    since: Option<Instant>,
+    paths: HashMap<IpAddr, HostPath>,
+    /// Names of the interfaces that others belong to, by those of the others.
+    masters: HashMap<String, String>,
+}
+
+impl HostWays {
+    /// Returns interfaces, and the VRFs, bridges and bonds that they belong to: rules may see these instead.
+    fn with_masters(&self, names: &[String]) -> Vec<String> {
+        let masters = names.iter().filter_map(|name| self.masters.get(name));
+        let mut all: Vec<String> = names.iter().chain(masters).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
 
 /// Rules with the verdicts on them.
 #[derive(Default)]
 pub struct FilterWatch {
     filter: PacketFilter,
     judged: Option<(Arc<FilterRuleset>, BTreeMap<String, ListenerFacts>, FilterVerdicts)>,
-    /// Ways to hosts, and since when they are known.
-    ways: (Option<Instant>, HashMap<IpAddr, HostPath>),
-    /// End of the pause before the same rules are judged again.
-    paused_until: Option<Instant>,
+    ways: HostWays,
+    /// When rules are judged again.
+    schedule: Schedule,
 }
 
 impl FilterWatch {
@@ -53,49 +74,66 @@ impl FilterWatch {
         if ruleset.tables.is_empty() && ruleset.virtual_services.is_empty() {
             return FilterVerdicts::NoRules;
         }
-        let facts = self.facts(model, carriers);
-        let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
-        if let Some((of, known, verdicts)) = &self.judged
-            && Arc::ptr_eq(of, &ruleset)
-            && (*known == facts || is_paused)
-        {
-            return verdicts.clone();
-        }
+        let facts = match self.facts(model, carriers) {
+            Ok(facts) => facts,
+            Err(error) => return FilterVerdicts::Unknown(format!("interfaces are not known: {error}")),
+        };
         let begun = Instant::now();
+        let state = match &self.judged {
+            None => RulesState::Missing { has_failed: false },
+            Some((of, known, _)) if Arc::ptr_eq(of, &ruleset) && *known == facts => RulesState::Same,
+            Some(_) => RulesState::Changed,
+        };
+        match (self.schedule.step(begun, state), &self.judged) {
+            (Step::Distrust, _) => return FilterVerdicts::Unknown(NOT_JUDGED_AGAIN.to_owned()),
+            (Step::Keep, Some((of, _, verdicts))) if Arc::ptr_eq(of, &ruleset) => return verdicts.clone(),
+            _ => {}
+        }
         let judged = facts
             .iter()
             .map(|(name, facts)| (name.clone(), verdict(&ruleset, facts)));
         let verdicts = FilterVerdicts::Judged(judged.collect());
-        self.filter.charge(begun.elapsed());
-        self.paused_until = Some(Instant::now() + begun.elapsed() * PAUSE_FACTOR);
+        let ended = Instant::now();
+        self.filter.charge(ended - begun);
+        self.schedule.has_read(begun, ended, ended - begun);
         self.judged = Some((ruleset, facts, verdicts.clone()));
         verdicts
     }
 
     /// Facts of each listener with `peek: auto`. All clusters' hosts count for each of them.
-    fn facts(&mut self, model: &Model, carriers: &[String]) -> BTreeMap<String, ListenerFacts> {
-        if self.ways.0.is_none_or(|since| since.elapsed() > WAYS_TTL) {
-            self.ways = (Some(Instant::now()), HashMap::new());
+    fn facts(&mut self, model: &Model, carriers: &[String]) -> io::Result<BTreeMap<String, ListenerFacts>> {
+        if self.ways.since.is_none_or(|since| since.elapsed() > WAYS_TTL) {
+            self.ways = HostWays {
+                since: Some(Instant::now()),
+                paths: HashMap::new(),
+                masters: interfaces::masters()?,
+            };
         }
         // Without connection tracking there is no such setting.
         let loose = std::fs::read_to_string(TRACKING_LOOSE);
         let picks_up = !loose.is_ok_and(|value| value.trim() == "0");
         let addresses = interfaces::named_addresses();
         let (first, last) = program_ports().map_or((1024, u16::MAX), std::ops::RangeInclusive::into_inner);
-        let mut of = |listener: &Listener| ListenerFacts {
-            binds: binds(listener, &addresses),
-            hosts: self.hosts(model, listener, &addresses),
-            interfaces: carriers.to_vec(),
-            own_ports: (first, last),
-            picks_up,
+        let mut of = |listener: &Listener| {
+            let hosts = self.hosts(model, listener, &addresses);
+            let interfaces = self.ways.with_masters(carriers);
+            let mut names = interfaces.iter().chain(hosts.iter().flat_map(|host| &host.interfaces));
+            ListenerFacts {
+                binds: binds(listener, &addresses),
+                has_masters: names.any(|name| self.ways.masters.contains_key(name)),
+                hosts,
+                interfaces,
+                own_ports: (first, last),
+                picks_up,
+            }
         };
         let listeners = model
             .listeners
             .iter()
             .filter(|listener| listener.datapath.peek == PeekPlace::Auto);
-        listeners
+        Ok(listeners
             .map(|listener| (listener.name.clone(), of(listener)))
-            .collect()
+            .collect())
     }
 
     fn hosts(&mut self, model: &Model, listener: &Listener, addresses: &[(String, IpAddr)]) -> Vec<HostWay> {
@@ -110,12 +148,12 @@ impl FilterWatch {
             let Some(port) = host.port(listener.protocol) else {
                 continue;
             };
-            let known = self.ways.1.get(&host.address).cloned();
+            let known = self.ways.paths.get(&host.address).cloned();
             // A host that is not reached gets no connections from the kernel.
             let Some(way) = known.or_else(|| way_to(netlink.as_ref()?, host.address)) else {
                 continue;
             };
-            self.ways.1.insert(host.address, way.clone());
+            self.ways.paths.insert(host.address, way.clone());
             let (source, interface) = way;
             let sources: Vec<IpAddr> = moving()
                 .filter(|address| address.is_ipv4() == host.address.is_ipv4())
@@ -128,7 +166,7 @@ impl FilterWatch {
                 address: SocketAddr::new(host.address, port),
                 has_sole_address: sources.len() == 1 && of_interface.count() == 1,
                 sources,
-                interface: Some(interface),
+                interfaces: self.ways.with_masters(&[interface]),
             });
         }
         found.sort();

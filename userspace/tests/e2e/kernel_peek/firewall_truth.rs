@@ -69,13 +69,14 @@ fn facts(port: u16, picks_up: bool) -> ListenerFacts {
     let host = |address: &str| HostWay {
         address: address.parse().unwrap(),
         sources: vec!["192.0.2.10".parse().unwrap()],
-        interface: Some("eth0".to_owned()),
+        interfaces: vec!["eth0".to_owned()],
         has_sole_address: true,
     };
     ListenerFacts {
         binds: vec![format!("192.0.2.10:{port}").parse().unwrap()],
         hosts: HOSTS.map(host).into(),
         interfaces: vec!["eth0".to_owned()],
+        has_masters: false,
         own_ports: (16384, 28671),
         picks_up,
     }
