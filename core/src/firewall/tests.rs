@@ -1,4 +1,6 @@
-//! Verdicts about rulesets as the real programs show them, in `rulesets`.
+//! Verdicts about the rulesets in `rulesets`. Those of firewalld, ufw and netavark (`podman`) were captured from these
+//! programs. The others are written by hand: those with a program's name after what its source code generates, and the
+//! rest for one kind of rule each.
 
 use std::net::SocketAddr;
 
