@@ -2,7 +2,7 @@
 //!
 //! Connections that are routed in the kernel bypass netfilter. So rules are read into one small form, and each base chain
 //! in question is followed for each class of a listener's packets ([`judge()`]). All that is not understood counts as
-//! *maybe*, and *maybe* with an effect behind it is a reason: a rule is never missed by mistake.
+//! *maybe*, and *maybe* with an effect after it is a reason: a rule is never missed by mistake.
 
 mod class;
 mod facts;

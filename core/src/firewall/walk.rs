@@ -37,7 +37,7 @@ fn is_tracked(base: &ChainBase) -> Option<bool> {
 enum ChainEnd {
     /// All are accepted.
     Accepted,
-    /// Some may go on behind it.
+    /// Some may go on after it.
     Through,
 }
 
@@ -209,7 +209,7 @@ impl<'a, 's> Walk<'a, 's> {
         Ok(if truth == Truth::Yes { end } else { end.for_some() })
     }
 
-    /// Follows all verdicts of a map that packets may get. Returns whether the rule may go on behind it.
+    /// Follows all verdicts of a map that packets may get. Returns whether the rule may go on after it.
     fn map(
         &mut self,
         at: (&str, &FilterRule),

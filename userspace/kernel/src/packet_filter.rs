@@ -150,7 +150,7 @@ impl PacketFilter {
         Ok(())
     }
 
-    /// What is known of the rules that have been read.
+    /// Returns what is known of the rules that have been read.
     fn state(&self, legacy: &[String; 2]) -> RulesState {
         match &self.read {
             None => RulesState::Missing {

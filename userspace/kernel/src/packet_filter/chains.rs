@@ -86,8 +86,8 @@ fn ask(kind: u16, flags: u16, mut take: impl FnMut(u16, &[u8]) -> bool) -> io::R
     loop {
         let (answer, _) = socket.recv_from_full()?;
         let mut rest = &answer[..];
-        while let Some((kind, flags, message, behind)) = first_message(rest) {
-            rest = behind;
+        while let Some((kind, flags, message, after)) = first_message(rest) {
+            rest = after;
             if flags & NLM_F_DUMP_INTR != 0 {
                 return Err(io::ErrorKind::Interrupted.into());
             }

@@ -1,4 +1,5 @@
-//! When rules are read or judged again, and for how long what was known before holds. Times are given, so that nothing here waits.
+//! When rules are read or judged again, and for how long what was known before holds. Times are given, so that nothing
+//! here waits.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const PAUSE_FACTOR: u32 = 50;
 
 /// Longest time for which former rules hold after a change has been noticed.
-const MAX_STALE: Duration = Duration::from_secs(2);
+const STALE_TTL: Duration = Duration::from_secs(2);
 
 /// Longest pause between reads of rules of whose changes the kernel does not tell.
-const MAX_POLL_PAUSE: Duration = Duration::from_secs(30);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What is known of the rules that have been read.
+/// Knowledge of the rules that have been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesState {
     /// None have been read.
@@ -27,12 +28,12 @@ pub enum RulesState {
     Same,
 }
 
-/// What is to be done.
+/// Action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What has been read holds.
+    /// Rules that have been read hold.
     Keep,
-    /// What has been read is too old, and is not read yet.
+    /// Rules that have been read are too old, and others are not read yet.
     Distrust,
     /// Rules are to be read.
     Read,
@@ -99,8 +100,8 @@ impl Schedule {
             return false;
         };
         match (state, self.changed) {
-            (RulesState::Changed, Some(changed)) => now.max(ended + pause) + took > changed + MAX_STALE,
-            (RulesState::Polled, _) => pause > MAX_POLL_PAUSE,
+            (RulesState::Changed, Some(changed)) => now.max(ended + pause) + took > changed + STALE_TTL,
+            (RulesState::Polled, _) => pause > MAX_POLL_INTERVAL,
             _ => false,
         }
     }
