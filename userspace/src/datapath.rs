@@ -30,6 +30,7 @@ pub mod scratch;
 pub mod socket;
 pub mod sockmap;
 pub mod sockmap_watch;
+pub mod tracking;
 pub mod worker;
 pub mod worker_state;
 

@@ -256,6 +256,8 @@ pub struct Shared {
     pub shield_cover: ArcSwap<ShieldCover>,
     /// Verdicts on the rules of packet filters.
     pub filter_verdicts: ArcSwap<filter_verdicts::FilterVerdicts>,
+    /// Whether connection tracking may see connections that are passed up: it needs an entry for each.
+    pub tracks_connections: AtomicBool,
     /// Foreign programs that see packets before ours, in words.
     pub foreign_programs: ArcSwap<Vec<String>>,
     /// Counter of changes over TCP that were refused.
@@ -376,6 +378,8 @@ pub struct Totals {
     pub repaired: Counter,
     /// See `repaired`.
     pub not_repaired: LabelledCounters,
+    /// Connections that connection tracking was not told of.
+    pub not_tracked: Counter,
 }
 
 /// Counts of the admin API's connections.

@@ -21,8 +21,6 @@ pub(crate) struct PacketClass {
     destination_port: FieldValues,
     /// Interface by which the packets arrive or leave.
     interface: FieldValues,
-    /// Whether connection tracking begins with a packet that is no SYN.
-    picks_up: bool,
     /// Whether types of addresses may be those of a VRF.
     has_masters: bool,
     /// Whether masquerading would change no address.
@@ -34,8 +32,6 @@ pub(crate) struct PacketClass {
 pub(crate) enum PacketKind {
     ClientSyn,
     FromClient,
-    /// First data that the program leaves to a worker: netfilter has seen no SYN of the connection.
-    PassedUp,
     ToClient,
     HostSyn,
     ToHost,
@@ -57,16 +53,14 @@ impl PacketPlace {
     }
 }
 
-/// Packets of clients that bypass netfilter.
-pub(crate) const BYPASSING: [PacketKind; 3] = [PacketKind::ClientSyn, PacketKind::FromClient, PacketKind::ToClient];
-/// Packets of clients that the program leaves to the kernel after a handshake that it has not seen.
-pub(crate) const PASSED_UP: [PacketKind; 1] = [PacketKind::PassedUp];
+/// Packets between clients and this machine. Those of connections that are passed up count as the others do: connection
+/// tracking gets an entry of an established connection for each.
+const OF_CLIENTS: [PacketKind; 3] = [PacketKind::ClientSyn, PacketKind::FromClient, PacketKind::ToClient];
 
 /// Names of the classes, by [`PacketKind`].
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 6] = [
     "SYNs from clients",
     "later packets from clients",
-    "first data that is passed up",
     "packets to clients",
     "SYNs to hosts",
     "later packets to hosts",
@@ -89,7 +83,7 @@ const ECN_FLAGS: [u128; 4] = [0, 0x40, 0x80, 0xc0];
 impl PacketClass {
     /// Returns the classes of packets between clients and these addresses, which are of one family.
     #[must_use]
-    pub(crate) fn of_clients(binds: &[SocketAddr], facts: &ListenerFacts, kinds: &[PacketKind]) -> Vec<Self> {
+    pub(crate) fn of_clients(binds: &[SocketAddr], facts: &ListenerFacts) -> Vec<Self> {
         let Some(family) = binds.first().map(|bind| family_of(bind.ip())) else {
             return Vec::new();
         };
@@ -103,14 +97,12 @@ impl PacketClass {
             );
             Self::of_kind(kind, family, (clients, (own.clone(), ports.clone())), interface.clone())
         };
-        kinds
-            .iter()
+        OF_CLIENTS
             .map(|kind| Self {
-                picks_up: facts.picks_up,
                 has_masters: facts.has_masters,
-                ..of(*kind)
+                ..of(kind)
             })
-            .collect()
+            .into()
     }
 
     /// Returns the classes of packets between this machine and hosts, which are of one family.
@@ -166,7 +158,6 @@ impl PacketClass {
             destination: to.0,
             destination_port: to.1,
             interface,
-            picks_up: true,
             has_masters: false,
             has_sole_address: false,
         }
@@ -175,7 +166,7 @@ impl PacketClass {
     const fn arrives(&self) -> bool {
         matches!(
             self.kind,
-            PacketKind::ClientSyn | PacketKind::FromClient | PacketKind::PassedUp | PacketKind::FromHost
+            PacketKind::ClientSyn | PacketKind::FromClient | PacketKind::FromHost
         )
     }
 
@@ -187,14 +178,6 @@ impl PacketClass {
     #[must_use]
     pub(crate) const fn is_first(&self) -> bool {
         matches!(self.kind, PacketKind::ClientSyn | PacketKind::HostSyn)
-    }
-
-    /// Whether translation of addresses takes the packets' socket, even if it translates nothing: the kernel's
-    /// `nf_nat_inet_port_was_mangled` compares the connection's port with that of the socket, which is not set yet.
-    /// Packets that connection tracking takes for invalid escape that.
-    #[must_use]
-    pub(crate) fn loses_socket(&self) -> bool {
-        self.kind == PacketKind::PassedUp && self.picks_up
     }
 
     /// Whether the packets would pass a hook.
@@ -263,12 +246,7 @@ impl PacketClass {
 
     /// Values of connection tracking.
     fn of_tracking(&self, field: PacketField, is_tracked: Option<bool>) -> FieldValues {
-        // Rules about other values do not match invalid packets.
-        let is_tracked = is_tracked.filter(|_| self.picks_up || field == PacketField::ConnectionState);
         match (field, is_tracked) {
-            (PacketField::ConnectionState, Some(true)) if self.kind == PacketKind::PassedUp => {
-                FieldValues::numbers([if self.picks_up { 8 } else { 1 }])
-            }
             // Without a connection the state is `invalid`, and rules about other values do not match.
             (PacketField::ConnectionState, Some(false)) => FieldValues::numbers([1]),
             (PacketField::ConnectionState, Some(true)) => FieldValues::numbers([if self.is_first() { 8 } else { 2 }]),
@@ -282,7 +260,7 @@ impl PacketClass {
     fn flags(&self) -> impl Iterator<Item = u128> {
         let (some, more): (&[u128], &[u128]) = match self.kind {
             PacketKind::ClientSyn | PacketKind::HostSyn => (&SYN_FLAGS, &[]),
-            PacketKind::FromClient | PacketKind::PassedUp | PacketKind::ToHost => (&LATER_FLAGS, &[]),
+            PacketKind::FromClient | PacketKind::ToHost => (&LATER_FLAGS, &[]),
             PacketKind::ToClient | PacketKind::FromHost => (&LATER_FLAGS, &SYN_ACK_FLAGS),
         };
         let all = some.iter().chain(more);

@@ -16,9 +16,6 @@ pub struct ListenerFacts {
     pub has_masters: bool,
     /// First and last port that connections to hosts come from.
     pub own_ports: (u16, u16),
-    /// Whether connection tracking takes a connection that it sees late for a new one (`nf_conntrack_tcp_loose`), and not
-    /// for an invalid one.
-    pub picks_up: bool,
 }
 
 /// A host's address, and how connections get there.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::class::{BYPASSING, PASSED_UP, PacketClass, PacketKind, family_of};
+use super::class::{PacketClass, family_of};
 use super::facts::ListenerFacts;
 use super::form::{FilterRuleset, FilterTable, IpFamily};
 use super::walk::Walk;
@@ -46,9 +46,8 @@ pub fn judge(ruleset: &FilterRuleset, facts: &ListenerFacts, family: IpFamily) -
     }
     let mut judge = Judge { ruleset, steps: 0 };
     let found = judge
-        .judge_binds(&binds, facts, &BYPASSING)
-        .and_then(|()| judge.judge_classes(&PacketClass::of_hosts(&hosts, facts)))
-        .and_then(|()| judge.judge_binds(&binds, facts, &PASSED_UP));
+        .judge_binds(&binds, facts)
+        .and_then(|()| judge.judge_classes(&PacketClass::of_hosts(&hosts, facts)));
     found.err().map(|reason| *reason)
 }
 
@@ -73,9 +72,9 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Judges the addresses of each port, together or else one by one.
-    fn judge_binds(&mut self, binds: &[SocketAddr], facts: &ListenerFacts, kinds: &[PacketKind]) -> Found<()> {
+    fn judge_binds(&mut self, binds: &[SocketAddr], facts: &ListenerFacts) -> Found<()> {
         for of_port in binds.chunk_by(|a, b| a.port() == b.port()) {
-            let mut judge = |binds| self.judge_classes(&PacketClass::of_clients(binds, facts, kinds));
+            let mut judge = |binds| self.judge_classes(&PacketClass::of_clients(binds, facts));
             let together = judge(of_port);
             if together.is_ok() || !(2..=MAX_SINGLE_ADDRESSES).contains(&of_port.len()) {
                 together?;

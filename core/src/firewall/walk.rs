@@ -11,9 +11,6 @@ use super::values::{FieldValues, Truth};
 
 /// Jumps that the kernel allows in a row.
 const MAX_JUMPS: usize = 16;
-/// Effect of a chain that translates addresses.
-const TAKES_SOCKET: &str =
-    "translation of addresses takes their socket, unless `net.netfilter.nf_conntrack_tcp_loose` is 0";
 /// Most steps that are followed for a listener.
 const MAX_STEPS: usize = 50_000_000;
 
@@ -84,8 +81,7 @@ impl<'a, 's> Walk<'a, 's> {
     pub(crate) fn through(table: &'a FilterTable, class: &'s PacketClass, steps: &'s mut usize) -> Found<()> {
         for (name, chain) in &table.chains {
             let Some(base) = chain.base else { continue };
-            let takes_socket = base.is_nat && class.loses_socket();
-            if !takes_socket && (!class.passes(base.hook) || base.is_nat && !class.is_first()) {
+            if !class.passes(base.hook) || base.is_nat && !class.is_first() {
                 continue;
             }
             let mut walk = Walk {
@@ -98,9 +94,6 @@ impl<'a, 's> Walk<'a, 's> {
                 known: HashMap::new(),
                 steps: &mut *steps,
             };
-            if takes_socket {
-                return Err(walk.reason(name, "", "type nat", TAKES_SOCKET));
-            }
             if walk.chain(name, 0)? == ChainEnd::Through && base.drops {
                 return Err(walk.reason(name, "policy", "policy drop", "drop"));
             }

@@ -22,18 +22,14 @@ use super::{
     maps::{PEEK_CURSOR, PEEK_DONE, PEEK_PASSED_UP, PEEK_PAYLOADS, PEEK_READING},
     pass_up::{handshake_of, passed_up},
     segment::{Checksum, Segment},
-    settings::{config, is_alive, room_for_first_data},
+    settings::{config, room_for_first_data},
 };
 use crate::cut::skb::{Family, tick};
 
-/// Whether userspace makes the sockets of a family's connections.
+/// Whether userspace makes the sockets of a family's connections. While it hangs, the ring keeps them.
 #[inline(always)]
 pub fn is_needed<F: Family>() -> bool {
-    let Some(config) = config() else {
-        return false;
-    };
-    let needed = config.repairs[usize::from(F::VERSION == 6)] != 0;
-    needed && is_alive(config) && !config.is_orphaned(tick())
+    config().is_some_and(|config| config.repairs[usize::from(F::VERSION == 6)] != 0 && !config.is_orphaned(tick()))
 }
 
 /// Keeps a client's segment, and describes its connection in `PEEK_READING`, for [`hand_over`]. 0: it cannot be kept, or

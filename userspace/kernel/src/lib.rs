@@ -7,6 +7,7 @@ pub mod address;
 mod attach;
 mod attached;
 pub mod capabilities;
+pub mod conntrack;
 pub mod counters;
 pub mod cut;
 pub mod detach;

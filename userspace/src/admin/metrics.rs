@@ -242,6 +242,11 @@ impl Scrape {
             "Connections of the kernel peek whose sockets userspace has made in repair mode",
             [(vec![], shared.totals.repaired.get())],
         )?;
+        out.counter(
+            "not_tracked",
+            "Connections that connection tracking was not told of: rules about state may drop their packets",
+            [(vec![], shared.totals.not_tracked.get())],
+        )?;
         let failed = shared.totals.not_repaired.get().into_iter();
         let failed = failed.map(|(why, n)| (vec![("reason", why)], n));
         out.counter(

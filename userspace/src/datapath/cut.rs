@@ -32,6 +32,7 @@ pub use ports::{
 };
 use source_address::SourceAddresses;
 
+use crate::datapath::tracking::Tracking;
 use crate::kernel::Cut;
 use crate::kernel::address::to_words;
 use crate::kernel::cut::free_entry::FreeEntrySearch;
@@ -43,6 +44,7 @@ const MAX_ENTRIES_SEARCHED: u32 = 256;
 /// State of tier `cut` in one worker.
 pub struct Cutter {
     kernel: Arc<Cut>,
+    tracking: Rc<Tracking>,
     ports: SourcePorts,
     sources: SourceAddresses,
     /// Entries of the flow table that this worker claims first: returned entries, and entries from `next` to `end`.
@@ -103,7 +105,7 @@ pub enum CutKind {
 impl Cutter {
     /// Makes the cutter of a worker.
     #[must_use]
-    pub fn new(kernel: Arc<Cut>, share: PortShare) -> Rc<Self> {
+    pub fn new(kernel: Arc<Cut>, share: PortShare, tracking: Rc<Tracking>) -> Rc<Self> {
         let own = kernel.table.worker_len();
         let entries = entries_per_worker(own, share.workers);
         let first = entries * share.worker as u32;
@@ -120,6 +122,7 @@ impl Cutter {
             may_claim: Cell::new(false),
             is_handed_over: Cell::new(false),
             kernel,
+            tracking,
         })
     }
 

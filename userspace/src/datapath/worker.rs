@@ -21,6 +21,7 @@ use super::http::pool::{DrainSignal, HostPool, SWEEP_INTERVAL};
 use super::http::timers::TimerPool;
 use super::repaired;
 use super::sockmap_watch::SockmapWatch;
+use super::tracking::Tracking;
 use super::worker_state::Worker;
 use crate::datapath::cut::registry::Registry;
 use crate::datapath::report::Reports;
@@ -126,15 +127,17 @@ async fn run(
         workers,
         node: setup.shared.node,
     };
+    let tracking = Rc::new(Tracking::new(Arc::clone(&setup.shared)));
     let worker = Rc::new(Worker {
         index,
+        tracking: Rc::clone(&tracking),
         shared: setup.shared,
         flows: Rc::default(),
         sockmap_watch: watch,
         sockmap: setup.sockmap,
         cut: setup
             .cut
-            .map(|(kernel, registry)| (Cutter::new(kernel, share), registry)),
+            .map(|(kernel, registry)| (Cutter::new(kernel, share, tracking), registry)),
         pool: HostPool::new(setup.default_max_connections, workers),
         timers: TimerPool::default(),
         handshakes: Rc::default(),

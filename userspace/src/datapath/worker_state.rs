@@ -12,6 +12,7 @@ use super::http::pool::{DrainSignal, HostPool};
 use super::http::timers::TimerPool;
 use super::report::{Report, Reports};
 use super::sockmap_watch::SockmapWatch;
+use super::tracking::Tracking;
 use crate::kernel::sockmap::SockmapPair;
 use crate::state::Shared;
 
@@ -24,6 +25,7 @@ pub struct Worker {
     pub sockmap: Option<Arc<SockmapPair>>,
     /// Parts of tier `cut`; `None` where it is off or not available.
     pub cut: Option<(Rc<Cutter>, Arc<Registry>)>,
+    pub(super) tracking: Rc<Tracking>,
     /// Idle connections to hosts, kept for further requests (`routing: request`).
     pub(super) pool: HostPool,
     pub(super) timers: TimerPool,

@@ -98,6 +98,7 @@ impl Shared {
             denied_sources: ArcSwap::default(),
             shield_cover: ArcSwap::default(),
             filter_verdicts: ArcSwap::default(),
+            tracks_connections: AtomicBool::new(true),
             foreign_programs: ArcSwap::default(),
             denied: Counter::default(),
             admin: AdminStats::default(),

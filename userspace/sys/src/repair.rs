@@ -65,8 +65,13 @@ struct RepairWindow {
 
 /// Makes the socket of a connection; non-blocking. Fails with `AddrNotAvailable` if there is one already. The peer gets
 /// an acknowledgement with the first read. `hold`: a socket filter that drops everything. Packets that arrive before the
-/// socket is whole would be answered with a wrong clock, or be queued before the first bytes.
-pub fn connect_repaired(connection: &RepairedConnection<'_>, hold: BorrowedFd<'_>) -> io::Result<TcpStream> {
+/// socket is whole would be answered with a wrong clock, or be queued before the first bytes. `prepare` is called before it
+/// gets the first packet.
+pub fn connect_repaired(
+    connection: &RepairedConnection<'_>,
+    hold: BorrowedFd<'_>,
+    prepare: impl FnOnce(),
+) -> io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let domain = Domain::for_address(connection.local);
     let socket = Socket::new_raw(domain, kind, Some(Protocol::TCP))?;
@@ -101,6 +106,7 @@ pub fn connect_repaired(connection: &RepairedConnection<'_>, hold: BorrowedFd<'_
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_tcp_nodelay(true)?;
+    prepare();
     set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
     Ok(socket.into())
 }

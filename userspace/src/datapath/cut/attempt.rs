@@ -143,6 +143,7 @@ impl Cutter {
                     attempt.release_port();
                 }
                 Ok(socket) => {
+                    self.tracking.loosen(local, wanted.backend);
                     return Some(Ok(ConnectingLegB {
                         attempt,
                         host: Socket::Plain(socket),

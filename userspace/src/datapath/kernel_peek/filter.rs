@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use signalbox_core::model::{Listener, Model, PeekPlace};
 use signalbox_core::peek::obstacle::PeekObstacle;
 
 use crate::datapath::cut::{program_ports, source_address};
+use crate::kernel::conntrack::{self, Conntrack};
 use crate::kernel::interfaces;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::packet_filter::PacketFilter;
@@ -24,9 +26,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time for which the ways to hosts are taken as known.
 const WAYS_TTL: Duration = Duration::from_secs(5);
-
-/// Setting: connection tracking takes connections that it sees late.
-const TRACKING_LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 
 /// Why there is no verdict at the moment.
 const NOT_JUDGED_AGAIN: &str = "rules, hosts or addresses have changed, and have not been judged yet";
@@ -74,6 +73,11 @@ impl FilterWatch {
         if ruleset.tables.is_empty() && ruleset.virtual_services.is_empty() {
             return FilterVerdicts::NoRules;
         }
+        if conntrack::is_loaded()
+            && let Err(error) = Conntrack::open().and_then(|mut conntrack| conntrack.check())
+        {
+            return FilterVerdicts::Unknown(format!("connection tracking takes no entries: {error}"));
+        }
         let facts = match self.facts(model, carriers) {
             Ok(facts) => facts,
             Err(error) => return FilterVerdicts::Unknown(format!("interfaces are not known: {error}")),
@@ -109,9 +113,6 @@ impl FilterWatch {
                 masters: interfaces::masters()?,
             };
         }
-        // Without connection tracking there is no such setting.
-        let loose = std::fs::read_to_string(TRACKING_LOOSE);
-        let picks_up = !loose.is_ok_and(|value| value.trim() == "0");
         let addresses = interfaces::named_addresses();
         let (first, last) = program_ports().map_or((1024, u16::MAX), std::ops::RangeInclusive::into_inner);
         let mut of = |listener: &Listener| {
@@ -124,7 +125,6 @@ impl FilterWatch {
                 hosts,
                 interfaces,
                 own_ports: (first, last),
-                picks_up,
             }
         };
         let listeners = model
@@ -243,6 +243,8 @@ pub(super) fn start(shared: &Arc<Shared>, carriers: impl Fn() -> Vec<String> + S
 /// Looks at the rules, if that matters. `None`: the process ends.
 fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn() -> Vec<String>) -> Option<()> {
     let shared = shared.upgrade()?;
+    let tracks = conntrack::is_loaded() && watch.filter.has_rules().unwrap_or(true);
+    shared.tracks_connections.store(tracks, Relaxed);
     let model = Arc::clone(&shared.snapshot.load().model);
     let is_auto = |listener: &Listener| listener.datapath.peek == PeekPlace::Auto;
     if !model.listeners.iter().any(is_auto) {

@@ -38,7 +38,8 @@ impl KernelPeek {
 
     /// Returns, for IPv4 and for IPv6, 1 where the kernel makes no sockets of passed-up connections: workers make them.
     pub(super) fn repairs(&self) -> [u32; 2] {
-        let never = !self.peek.makes_sockets() || !is_on("tcp_syncookies");
+        let is_tracked = self.shared.tracks_connections.load(Relaxed);
+        let never = is_tracked || !self.peek.makes_sockets() || !is_on("tcp_syncookies");
         self.is_shared
             .each_ref()
             .map(|is_shared| (never || is_shared.load(Relaxed)).into())

@@ -161,3 +161,46 @@ fn without_the_kernels_function_every_client_keeps_the_kernel() {
     assert!(exits(&sb, "routed") > 0, "{}", sb.get("/metrics").1);
     assert_eq!(exits(&sb, "pass_up_failed"), 0);
 }
+
+/// The first packet of the socket would be invalid, or that of a connection from this machine, whose addresses may be
+/// translated.
+#[lab_test]
+fn repaired_sockets_pass_rules_about_state_and_translation_of_addresses() {
+    let lab = cut::lab();
+    for words in [
+        "add table inet t",
+        "add chain inet t post { type nat hook postrouting priority srcnat ; }",
+        "add chain inet t pre { type nat hook prerouting priority dstnat ; }",
+        "add chain inet t out { type nat hook output priority -100 ; }",
+        "add rule inet t post oifname client meta l4proto tcp masquerade to :1000-1100",
+        "add rule inet t out oifname client tcp dport 1024-65535 redirect to :9",
+        "add chain inet t in { type filter hook input priority 0 ; policy drop ; }",
+        "add rule inet t in ct state vmap { established : accept, related : accept, invalid : drop }",
+        "add rule inet t in iifname { lo, back } accept",
+        "add rule inet t in icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+        "add rule inet t in tcp dport { 80, 443 } accept",
+    ] {
+        lab.lb.must(&["nft", words]);
+    }
+    let _servers = transfers::servers_of(&lab, doors());
+    let (_health, sb) = cut::start(&lab, PEEK);
+    expect_routes(&sb, 4);
+    expect_repairs(&lab, &sb);
+    let load = Load {
+        at_once: 8,
+        count: 50,
+        most: 100_000,
+        patience: Duration::from_secs(60),
+    };
+    for (seed, pick_up) in [(1, "1"), (3, "0")] {
+        let setting = format!("net.netfilter.nf_conntrack_tcp_loose={pick_up}");
+        lab.lb.must(&["sysctl", "-qw", &setting]);
+        for (seed, door) in (seed..).zip(doors()) {
+            let before = repaired(&sb);
+            load.must(&lab, &door, seed);
+            assert_eq!(repaired(&sb), before + 50, "{}", sb.get("/metrics").1);
+        }
+    }
+    assert_eq!(sb.metric("signalbox_not_tracked_total"), 0.0);
+    expect_none(&sb);
+}

@@ -12,7 +12,7 @@ use lab::tiers::ping;
 use lab::transfers::{self, Load};
 use lab::{Router, SOON, Signalbox, config, eventually, http};
 
-use super::{PEEK, doors, exits, expect_routes, filter, sockets, start, start_with};
+use super::{PEEK, doors, exits, expect_routes, sockets, start, start_with};
 
 #[test]
 fn a_name_leads_to_its_host_and_no_socket_takes_part() {
@@ -174,33 +174,6 @@ fn what_the_program_does_not_understand_is_answered_as_ever() {
         }
     }
     assert_eq!(exits(&sb, "pass_up_failed"), 0);
-}
-
-/// First data that is passed up, and lost on its way to a socket, is passed up again when the client repeats it.
-#[test]
-fn first_data_that_a_packet_filter_drops_is_passed_up_again() {
-    let Some(lab) = super::lab("first_data_that_a_packet_filter_drops_is_passed_up_again") else {
-        return;
-    };
-    let _router = Router::start(&lab, "east-1");
-    let sb = start_with(&lab, &cut::body(PEEK), 2);
-    sb.wait_healthy(&["east-1"]);
-    filter(&lab.lb, "inet", "hook input", "tcp dport 80 drop");
-    let before = exits(&sb, "passed_up");
-    // The SYN is answered in front of the filter.
-    let mut client = lab.client.connect("10.1.0.1:80");
-    client.set_read_timeout(Some(4 * SOON)).unwrap();
-    client
-        .write_all(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n")
-        .unwrap();
-    assert!(
-        eventually(SOON, || exits(&sb, "passed_up") >= before + 2),
-        "the client's repetition is not passed up"
-    );
-    lab.lb.must(&["nft", "delete table inet lost"]);
-    let mut answer = [0; 12];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
 #[test]
