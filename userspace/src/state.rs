@@ -378,7 +378,7 @@ pub struct Totals {
     pub repaired: Counter,
     /// See `repaired`.
     pub not_repaired: LabelledCounters,
-    /// Connections that connection tracking was not told of.
+    /// Connections without their entry in connection tracking.
     pub not_tracked: Counter,
 }
 

@@ -244,7 +244,7 @@ impl Scrape {
         )?;
         out.counter(
             "not_tracked",
-            "Connections that connection tracking was not told of: rules about state may drop their packets",
+            "Connections without their entry in connection tracking: rules about state may drop their packets",
             [(vec![], shared.totals.not_tracked.get())],
         )?;
         let failed = shared.totals.not_repaired.get().into_iter();

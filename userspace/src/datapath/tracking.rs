@@ -48,7 +48,7 @@ impl Tracking {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 self.shared.totals.not_tracked.inc();
-                tracing::debug!(%error, "Connection tracking was not told of a connection.");
+                tracing::debug!(%error, "Connection tracking has not taken the entry of a connection.");
             }
         }
     }
