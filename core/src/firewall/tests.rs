@@ -204,6 +204,17 @@ fn rules_may_see_a_vrf_instead_of_its_interface() {
 }
 
 #[test]
+fn segments_may_be_kept_within_the_path_and_no_smaller() {
+    let of = |option: &str| {
+        let rule = format!("-A POSTROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS {option}");
+        let text = format!("## iptables-legacy-save\n*mangle\n:POSTROUTING ACCEPT [0:0]\n{rule}\nCOMMIT\n");
+        verdict(&text, &facts("192.0.2.10:443"))
+    };
+    assert_eq!(of("--clamp-mss-to-pmtu"), "free");
+    assert!(of("--set-mss 1200").starts_with("iptables mangle POSTROUTING rule 1"));
+}
+
+#[test]
 fn a_virtual_service_at_port_0_has_all_ports() {
     let text = "## /proc/net/ip_vs\nTCP  C000020A:0000 rr  persistent 300\n";
     assert!(verdict(text, &facts("192.0.2.10:443")).starts_with("IPVS: `192.0.2.10:443`"));

@@ -72,10 +72,11 @@ fn is_one_counter(inner: &Value) -> bool {
     inner.as_object().is_none_or(|counter| counter.iter().all(is_number))
 }
 
-/// Whether the size of TCP segments is changed, which the programs keep within the path's MTU themselves.
+/// Whether the size of TCP segments is changed to fit the path, within whose MTU the programs keep it themselves.
 fn is_segment_size(mangle: &Value) -> bool {
     let option = mangle.get("key").and_then(|key| key.get("tcp option"));
-    option.and_then(|option| option.get("name")).and_then(Value::as_str) == Some("maxseg")
+    let is_of_path = mangle.get("value").and_then(|value| value.get("rt")).is_some();
+    is_of_path && option.and_then(|option| option.get("name")).and_then(Value::as_str) == Some("maxseg")
 }
 
 /// Match or target of iptables of which nft shows the name at most.

@@ -3,12 +3,11 @@
 use super::tokens::RuleWords;
 use crate::firewall::form::{PacketKey, RuleStep, RuleVerdict};
 
-/// Targets after which the next rule is handled, and that change nothing. Segment sizes are kept within the path's MTU
-/// by the programs themselves.
-const WITHOUT_EFFECT: [&str; 7] = ["LOG", "NFLOG", "ULOG", "TRACE", "LED", "AUDIT", "TCPMSS"];
+/// Targets after which the next rule is handled, and that change nothing.
+const WITHOUT_EFFECT: [&str; 6] = ["LOG", "NFLOG", "ULOG", "TRACE", "LED", "AUDIT"];
 
 /// Targets that do something that those who bypass the rule would miss. Other names are those of chains.
-const WITH_EFFECT: [&str; 28] = [
+const WITH_EFFECT: [&str; 29] = [
     "CHECKSUM",
     "CLASSIFY",
     "CLUSTERIP",
@@ -34,6 +33,7 @@ const WITH_EFFECT: [&str; 28] = [
     "SNAT",
     "SNPT",
     "SYNPROXY",
+    "TCPMSS",
     "TEE",
     "TPROXY",
     "TTL",
@@ -57,6 +57,8 @@ pub(super) fn read(tokens: &mut RuleWords, is_chain: impl Fn(&str) -> bool, step
         "DROP" => RuleStep::Verdict(RuleVerdict::Drop),
         "RETURN" => RuleStep::Verdict(RuleVerdict::Return),
         "MASQUERADE" if !has_arguments => RuleStep::Masquerade,
+        // The programs keep segments within the path's MTU themselves.
+        "TCPMSS" if tokens.peek() == Some("--clamp-mss-to-pmtu") => return,
         "MARK" | "CONNMARK" => mark(tokens).unwrap_or(RuleStep::Effect(target)),
         name if WITHOUT_EFFECT.contains(&name) => return,
         name if WITH_EFFECT.contains(&name) => RuleStep::Effect(target),
