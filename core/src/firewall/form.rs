@@ -87,7 +87,7 @@ pub(crate) enum RuleStep {
         values: KeyValues,
         negated: bool,
     },
-    /// One of the bits is set.
+    /// A packet has one of these bits set.
     Bits {
         key: PacketKey,
         mask: u128,
@@ -152,7 +152,7 @@ pub(crate) struct SetElements {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SetRow {
-    /// One for each part of the key.
+    /// Values of each part of the key.
     pub(crate) key: Vec<ValuePattern>,
     pub(crate) verdict: Option<RuleVerdict>,
 }

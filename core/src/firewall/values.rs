@@ -52,7 +52,7 @@ impl Truth {
 pub(crate) enum FieldValues {
     /// Anything, or it is not known.
     Any,
-    /// These at most.
+    /// Numbers in these ranges, at most.
     Numbers(NumberRanges),
     /// Numbers of which these bits at most are set.
     Bits(u128),

@@ -187,7 +187,7 @@ pub static PEEK_DONE: LruHashMap<Tuple, u32> = LruHashMap::with_max_entries(MAX_
 ///
 /// - Entry: tuple, handshake, first data
 /// - Writer: peek_in, where the kernel would make no socket from a cookie
-/// - Reader: datapath/passed_up.rs through kernel/src/peek.rs
+/// - Reader: datapath/repaired.rs through kernel/src/peek.rs
 /// - Size: 4 MiB; not pinned
 #[map]
 pub static PEEK_PASSED_UP: RingBuf = RingBuf::with_byte_size(PASSED_UP_RING_BYTES, 0);

@@ -40,7 +40,7 @@ pub(super) fn output(name: &str, arguments: &[&str]) -> Result<Option<Vec<u8>>, 
         Err(error) => Err(error.to_string()),
     };
     if text.is_err() {
-        // It may have ended itself.
+        // The program may have ended by itself.
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| format!("`{name}`: {error}"))?;
@@ -50,7 +50,7 @@ pub(super) fn output(name: &str, arguments: &[&str]) -> Result<Option<Vec<u8>>, 
     }
     let mut said = String::new();
     if let Some(stderr) = stderr {
-        // What it said is for the operator alone.
+        // The text of an error is for the operator alone.
         let _ = stderr.take(400).read_to_string(&mut said);
     }
     Err(format!(

@@ -22,9 +22,9 @@ pub enum RulesState {
     Missing { has_failed: bool },
     /// Others have taken their place.
     Changed,
-    /// The kernel would not tell of a change.
+    /// The kernel would not report a change.
     Polled,
-    /// The kernel tells of no change.
+    /// The kernel has reported no change.
     Same,
 }
 
