@@ -132,6 +132,7 @@ pub fn merge(file: &Model, discovered: &Discovered, weights: &WeightOverrides) -
         tls: said.get(host).and_then(|route| route.tls.clone()),
         claimed_termination: claimed_termination(claims, &model.clusters),
         allow: said.get(host).and_then(|route| route.allow.clone()),
+        connections: said.get(host).and_then(|route| route.connections),
         paths: Vec::new(),
         requests: said.get(host).map(|route| route.requests.clone()).unwrap_or_default(),
         claimed: None,

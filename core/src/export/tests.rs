@@ -12,6 +12,7 @@ fn route(host: &str, clusters: &[(usize, u32)]) -> Route {
         claimed_termination: None,
         claimed: None,
         allow: None,
+        connections: None,
         paths: Vec::new(),
         requests: Default::default(),
         depth: crate::hostname::WildcardDepth::default(),

@@ -170,6 +170,7 @@ fn route(host: &str, clusters: &[(usize, u32)], text: &str) -> Route {
         claimed_termination: None,
         claimed: None,
         allow: None,
+        connections: None,
         paths: Vec::new(),
         requests: Default::default(),
     }

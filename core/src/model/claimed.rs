@@ -124,8 +124,8 @@ impl Route {
     /// Limits of each client's connections.
     #[must_use]
     pub fn connection_limits(&self) -> ConnectionLimits {
-        let claimed = self.claimed.as_ref();
-        claimed.map_or_else(ConnectionLimits::default, |claimed| claimed.connections)
+        let claimed = || self.claimed.as_ref().map(|claimed| claimed.connections);
+        self.connections.or_else(claimed).unwrap_or_default()
     }
 
     /// Balancing of the route, in place of that of its clusters.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::claimed::ClaimedPolicy;
+use super::claimed::{ClaimedPolicy, ConnectionLimits};
 use super::http::RequestPolicy;
 use super::tls::{RouteTls, Termination};
 use crate::hostname::{HostnamePattern, WildcardDepth};
@@ -30,6 +30,8 @@ pub struct Route {
     pub labels: Labels,
     /// Addresses of the clients that are served; `None`: all are.
     pub allow: Option<Vec<IpNet>>,
+    /// Limits of each client's connections, in place of those of annotations; `None`: the configuration says nothing.
+    pub connections: Option<ConnectionLimits>,
     /// TLS of the route; `None`: what listeners say.
     pub tls: Option<RouteTls>,
     /// Place where TLS ends by the objects of the clusters, where [`Self::tls`] says nothing of it.

@@ -71,6 +71,7 @@ pub(crate) fn model() -> Model {
             claimed_termination: None,
             claimed: None,
             allow: None,
+            connections: None,
             paths: Vec::new(),
             requests: http::RequestPolicy::default(),
         }],

@@ -17,6 +17,12 @@ use super::report::{Report, quote};
 use super::scalar::{optional_value, or_default};
 use super::shield::rate_limit;
 
+/// Highest rate of tokens in a second: a token's time is some nanoseconds at the least.
+pub(super) const MAX_RATE: u64 = 1_000_000;
+
+/// Most requests, or connections, that a client can be allowed at once.
+pub(super) const MAX_CONCURRENT: u32 = 1_000_000;
+
 /// Most changes of fields in each direction, because each request's fields are compared with them.
 const MAX_EDITS: usize = 64;
 
@@ -211,8 +217,6 @@ fn timeouts(place: &NodeRef<'_>, report: &mut Report) -> Option<RouteTimeouts> {
 }
 
 fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
-    /// A token's time is some nanoseconds at the least.
-    const MAX_RATE: u64 = 1_000_000;
     let mut map = MapDecoder::open(place, report)?;
     let requests = map.take("requests");
     let concurrent = map.take("concurrent");
@@ -225,15 +229,20 @@ fn limits(place: &NodeRef<'_>, report: &mut Report) -> Option<RequestLimits> {
         return None;
     }
     let requests = optional_value(requests.as_ref(), |place| rate_limit(place, 1, MAX_RATE, report))?;
-    let concurrent = optional_value(concurrent.as_ref(), |place| place.number(1, 1_000_000, report))?;
+    let concurrent = optional_value(concurrent.as_ref(), |place| place.number(1, MAX_CONCURRENT, report))?;
     Some(RequestLimits {
-        requests: requests.map(|limit| PeriodRate {
-            count: limit.rate,
-            period: Duration::from_secs(1),
-            burst: limit.burst,
-        }),
+        requests: requests.map(|limit| per_second(limit.rate, limit.burst)),
         concurrent: concurrent.unwrap_or(0),
     })
+}
+
+/// Makes a rate of tokens in a second.
+pub(super) const fn per_second(count: u64, burst: u64) -> PeriodRate {
+    PeriodRate {
+        count,
+        period: Duration::from_secs(1),
+        burst,
+    }
 }
 
 /// Decodes the protocols that clients may upgrade to.

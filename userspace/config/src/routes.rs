@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::http::path::is_route_path;
 use signalbox_core::labels::{Labels, is_key, is_value};
+use signalbox_core::model::claimed::ConnectionLimits;
 use signalbox_core::model::http::RequestPolicy;
 use signalbox_core::model::tls::Termination;
 use signalbox_core::model::{PathRoute, Preference, Route, Unmatched};
@@ -14,7 +15,7 @@ use super::clusters::ClusterNames;
 use super::map::MapDecoder;
 use super::node::{NodeKind, NodeRef, Position};
 use super::report::{Report, did_you_mean, quote};
-use super::requests::RequestKeys;
+use super::requests::{MAX_CONCURRENT, MAX_RATE, RequestKeys, per_second};
 use super::scalar::optional_value;
 use super::tls;
 
@@ -74,9 +75,11 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
     let labels = map.take("labels");
     let tls = map.take("tls");
     let allow = map.take("allow");
+    let connections = map.take("connections");
     let requests = RequestKeys::take(&mut map);
     // A route with further settings of its name may leave its clusters to be discovered.
-    let says_more = prefer.is_some() || labels.is_some() || tls.is_some() || allow.is_some();
+    let of_name = [&prefer, &labels, &tls, &allow, &connections];
+    let says_more = of_name.iter().any(|place| place.is_some());
     let may_be_discovered = path.is_none() && (says_more || requests.first().is_some());
     let clusters = if may_be_discovered {
         map.take("clusters")
@@ -91,6 +94,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
             ("labels", &labels),
             ("tls", &tls),
             ("allow", &allow),
+            ("connections", &connections),
             ("drain", &drain),
         ] {
             if let Some(place) = place {
@@ -124,6 +128,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         return None;
     }
     let allow = optional_value(allow.as_ref(), |place| self::allow(place, report));
+    let connections = optional_value(connections.as_ref(), |place| connection_limits(place, report));
     let (clusters, paths, requests) = match path {
         Some(path) => {
             let path = PathRoute {
@@ -143,6 +148,7 @@ fn route(place: &NodeRef<'_>, names: &ClusterNames, seen: &mut Seen, report: &mu
         prefer: prefer?,
         labels: labels?,
         allow: allow?,
+        connections: connections?,
         tls: tls?,
         claimed_termination: None,
         claimed: None,
@@ -227,6 +233,29 @@ fn label(key: &str, place: &NodeRef<'_>, report: &mut Report) -> Option<(String,
         return None;
     }
     Some((key.to_owned(), value.to_owned()))
+}
+
+/// Decodes the limits of each client's connections.
+fn connection_limits(place: &NodeRef<'_>, report: &mut Report) -> Option<ConnectionLimits> {
+    let mut map = MapDecoder::open(place, report)?;
+    let rate = map.take("rate");
+    let burst = map.take("burst");
+    let concurrent = map.take("concurrent");
+    map.finish(report);
+    if rate.is_none() && (burst.is_some() || concurrent.is_none()) {
+        place.error(
+            report,
+            "write `rate: 100`, `concurrent: 50` or both; `burst` belongs to `rate`",
+        );
+        return None;
+    }
+    let rate = optional_value(rate.as_ref(), |place| place.number(1, MAX_RATE, report))?;
+    let burst = optional_value(burst.as_ref(), |place| place.number(1, MAX_RATE, report))?;
+    let concurrent = optional_value(concurrent.as_ref(), |place| place.number(1, MAX_CONCURRENT, report))?;
+    Some(ConnectionLimits {
+        concurrent: concurrent.unwrap_or(0),
+        rate: rate.map(|count| per_second(count, burst.unwrap_or(count))),
+    })
 }
 
 fn preferences(place: &NodeRef<'_>, names: &ClusterNames, report: &mut Report) -> Option<Vec<Preference>> {

@@ -35,13 +35,14 @@ routes:
   - host: a.test
     clusters: { east: 1, west: 2 }
     allow: [192.0.2.0/24]
+    connections: { rate: 10, concurrent: 5 }
     headers: { request: { set: { X-A: b } }, response: { remove: [Server] } }
     tls: { termination: edge, insecure: redirect }
   - { host: a.test, path: /api, clusters: { west: 1 }, timeouts: { answer: 10s } }
 "#;
 
 /// A part of the file, its replacement, and the object and field that must be named.
-const EDITS: [(&str, &str, &str); 48] = [
+const EDITS: [(&str, &str, &str); 50] = [
     ("read: open", "read: token", "admin"),
     ("127.0.0.1:8089", "127.0.0.1:8090", "admin listen"),
     ("deny: [192.0.2.7]", "deny: [192.0.2.8]", "shield lists.deny"),
@@ -97,6 +98,8 @@ const EDITS: [(&str, &str, &str); 48] = [
     ("  - name: west\n", "  - name: west\n    resolve: 5s\n", "west resolve"),
     ("allow: [192.0.2.0/24]", "allow: [192.0.2.0/25]", "a.test allow"),
     ("    allow: [192.0.2.0/24]\n", "", "a.test allow"),
+    ("concurrent: 5", "concurrent: 6", "a.test connections.concurrent"),
+    ("rate: 10,", "rate: 10, burst: 20,", "a.test connections.rate"),
     ("X-A: b", "X-A: c", "a.test requests.headers.request"),
     ("insecure: redirect", "insecure: none", "a.test tls.insecure"),
     (

@@ -176,6 +176,10 @@ fn mistakes_of_routes_and_clusters() {
         , path: api | routes[0].path | is not a path: begin it with `/`
         , path: /a?b | routes[0].path | write no query
         , \"path\": /a, drain: 1m | routes[0].drain | holds for a name as a whole
+        , connections: {} | routes[0].connections | write `rate: 100`, `concurrent: 50` or both
+        , connections: { burst: 5, concurrent: 5 } | routes[0].connections | `burst` belongs to `rate`
+        , connections: { rate: 0 } | routes[0].connections.rate | 1 to 1000000
+        , path: /a, connections: { rate: 1 } | routes[0].connections | holds for a name as a whole
         , allow: [] | routes[0].allow | an empty list serves nobody
         , affinity: { to: host } | routes[0].affinity | the key `cookie` is missing
         , affinity: { cookie: \"a b\" } | routes[0].affinity.cookie | is not the name of a cookie

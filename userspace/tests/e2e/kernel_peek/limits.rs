@@ -19,12 +19,13 @@ const PLAIN: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 const ODD: &str = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
 const MOST: usize = 5;
-/// Top-level lines and a line of the cluster: each allows this client five connections.
-const LIMITS: [(&str, &str); 4] = [
-    ("limits: { per_source: { concurrent: 5 } }", "balance: random-two"),
-    ("limits: { max_connections: 5 }", "balance: least-connections"),
-    ("", "max_host_connections: 5"),
-    ("shield: { limits: { concurrent: 5 } }", "balance: round-robin"),
+/// Top-level lines, a line of the cluster, a key of the route: each allows this client five connections.
+const LIMITS: [(&str, &str, &str); 5] = [
+    ("limits: { per_source: { concurrent: 5 } }", "balance: random-two", ""),
+    ("limits: { max_connections: 5 }", "balance: least-connections", ""),
+    ("", "max_host_connections: 5", ""),
+    ("shield: { limits: { concurrent: 5 } }", "balance: round-robin", ""),
+    ("", "balance: maglev", ", connections: { concurrent: 5, rate: 1000 }"),
 ];
 
 /// Signalbox in front of hosts that send everything back.
@@ -83,7 +84,10 @@ fn limits_count_connections_of_the_kernel_and_of_workers_together() {
         return;
     }
     let lab = cut::lab();
-    let body = |(extra, key): (&str, &str)| cut::body_with(&format!("{PEEK}\n{extra}"), key);
+    let body = |(extra, key, route): (&str, &str, &str)| {
+        let whole = cut::body_with(&format!("{PEEK}\n{extra}"), key);
+        whole.replace("clusters: { east: 1 }", &format!("clusters: {{ east: 1 }}{route}"))
+    };
     let (_hosts, sb) = start(&lab, &body(LIMITS[0]));
     for limits in LIMITS {
         let case = format!("{limits:?}");
