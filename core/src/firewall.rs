@@ -11,6 +11,7 @@ mod form;
 mod ipset;
 pub mod ipvs;
 mod judge;
+mod left_clients;
 pub mod nft;
 mod pattern;
 pub mod save;
@@ -20,7 +21,8 @@ mod walk;
 pub use facts::{HostWay, ListenerFacts};
 pub use form::{FilterRuleset, FilterTable, IpFamily};
 pub use ipset::IpSets;
-pub use judge::{FilterReason, judge};
+pub use judge::{FilterReason, FilterVerdict, judge};
+pub use left_clients::LeftClients;
 
 #[cfg(test)]
 mod tests;

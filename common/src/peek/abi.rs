@@ -136,6 +136,9 @@ pub struct PeekBinding {
     /// Number of an address that moves between nodes, in `PEEK_SOURCES`; 0: hosts are connected to from
     /// [`PeekHost::local`].
     pub moving: u8,
+    /// List of the clients whose connections are routed, a number in `PEEK_CLIENTS`; 0: all clients'. SYNs of others are
+    /// left to the kernel.
+    pub clients: u16,
 }
 
 /// Key of `PEEK_SOURCES`, whose value is the address that a host is connected to from.
@@ -509,7 +512,7 @@ pub struct PeekCursor {
     pub _pad: u32,
 }
 
-const _: () = assert!(size_of::<PeekBinding>() == 4);
+const _: () = assert!(size_of::<PeekBinding>() == 6);
 const _: () = assert!(size_of::<PeekName>() == 64);
 const _: () = assert!(size_of::<PeekSuffixKey>() == 68);
 const _: () = assert!(size_of::<PeekRoute>() == 160);

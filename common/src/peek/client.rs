@@ -19,7 +19,8 @@ pub struct PeekClientKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeekClient {
-    /// Number of the list: [`PeekRoute::clients`](super::abi::PeekRoute::clients).
+    /// Number of the list: [`PeekRoute::clients`](super::abi::PeekRoute::clients), or
+    /// [`PeekBinding::clients`](super::abi::PeekBinding::clients).
     pub list: u16,
     /// Address family, 4 or 6: `::/0` is every IPv6 address, and no IPv4 address.
     pub family: u16,

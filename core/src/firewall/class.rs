@@ -81,9 +81,9 @@ const SYN_ACK_FLAGS: [u128; 1] = [0x12];
 const ECN_FLAGS: [u128; 4] = [0, 0x40, 0x80, 0xc0];
 
 impl PacketClass {
-    /// Returns the classes of packets between clients and these addresses, which are of one family.
+    /// Returns the classes of packets between clients with some addresses and this machine's addresses, all of one family.
     #[must_use]
-    pub(crate) fn of_clients(binds: &[SocketAddr], facts: &ListenerFacts) -> Vec<Self> {
+    pub(crate) fn of_clients(clients: &NumberRanges, binds: &[SocketAddr], facts: &ListenerFacts) -> Vec<Self> {
         let Some(family) = binds.first().map(|bind| family_of(bind.ip())) else {
             return Vec::new();
         };
@@ -92,7 +92,7 @@ impl PacketClass {
         let interface = any_of(&facts.interfaces);
         let of = |kind| {
             let clients = (
-                any_unicast(family),
+                FieldValues::Numbers(clients.clone()),
                 FieldValues::Numbers([(0, 0xffff)].into_iter().collect()),
             );
             Self::of_kind(kind, family, (clients, (own.clone(), ports.clone())), interface.clone())
@@ -168,6 +168,16 @@ impl PacketClass {
             self.kind,
             PacketKind::ClientSyn | PacketKind::FromClient | PacketKind::FromHost
         )
+    }
+
+    /// Returns the field that has the client's address.
+    #[must_use]
+    pub(crate) const fn client_field(&self) -> Option<PacketField> {
+        match self.kind {
+            PacketKind::ClientSyn | PacketKind::FromClient => Some(PacketField::Source(self.family)),
+            PacketKind::ToClient => Some(PacketField::Destination(self.family)),
+            PacketKind::HostSyn | PacketKind::ToHost | PacketKind::FromHost => None,
+        }
     }
 
     const fn is_reply(&self) -> bool {
@@ -308,14 +318,15 @@ fn ports(ports: impl Iterator<Item = u16>) -> FieldValues {
     FieldValues::numbers(ports.map(u128::from))
 }
 
-/// Addresses that clients may have: all but those that Linux takes from no interface (loopback, multicast and zero).
-/// Rules about some clients' addresses match *maybe*. A split of the class by source would begin here.
-fn any_unicast(family: IpFamily) -> FieldValues {
+/// Returns the addresses that clients may have: all but those that Linux takes from no interface (loopback, multicast and
+/// zero).
+#[must_use]
+pub(crate) fn any_unicast(family: IpFamily) -> NumberRanges {
     const V4_LOOPBACK: u128 = 0x7f00_0000;
     const V4_MULTICAST: u128 = 0xe000_0000;
     const V4_RESERVED: u128 = 0xf000_0000;
     const V6_MULTICAST: u128 = 0xff << 120;
-    let ranges: NumberRanges = match family {
+    match family {
         IpFamily::V4 => [
             (0x0100_0000, V4_LOOPBACK - 1),
             (V4_LOOPBACK + 0x0100_0000, V4_MULTICAST - 1),
@@ -324,6 +335,5 @@ fn any_unicast(family: IpFamily) -> FieldValues {
         .into_iter()
         .collect(),
         IpFamily::V6 => [(2, V6_MULTICAST - 1)].into_iter().collect(),
-    };
-    FieldValues::Numbers(ranges)
+    }
 }

@@ -146,8 +146,10 @@ pub(crate) enum KeyValues {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetElements {
     pub(crate) rows: Vec<SetRow>,
-    /// Whether packets or time change it: nothing is known of its elements.
+    /// Whether packets change it: nothing is known of its elements.
     pub(crate) is_changing: bool,
+    /// Whether time removes elements.
+    pub(crate) may_expire: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +176,7 @@ impl SetElements {
         if rows.len() < 2 || !rows.iter().all(is_plain) {
             return Self {
                 rows,
-                is_changing: false,
+                ..Self::default()
             };
         }
         Self::one(ValuePattern::union(rows.into_iter().flat_map(|row| row.key)))

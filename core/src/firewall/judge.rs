@@ -1,13 +1,27 @@
 //! The judge: follows a listener's packets through all chains that they bypass, and finds the first rule that would do
-//! something to one of them.
+//! something to one of them, and the clients that such rules are about.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::class::{PacketClass, family_of};
+use super::class::{PacketClass, any_unicast, family_of};
 use super::facts::ListenerFacts;
 use super::form::{FilterRuleset, FilterTable, IpFamily};
-use super::walk::Walk;
+use super::left_clients::LeftClients;
+use super::pattern::NumberRanges;
+use super::walk::{Walk, WalkNotes};
+
+/// Verdict on the connections of a listener, over one address family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// They may bypass netfilter.
+    Free,
+    /// Those of all clients but these may.
+    FreeExcept(LeftClients),
+    /// A rule may do something to any of them.
+    Left(Box<FilterReason>),
+}
 
 /// Rule that keeps a listener's connections from bypassing netfilter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +45,15 @@ impl fmt::Display for FilterReason {
 /// Most addresses that are tried one by one, if rules differ for them.
 const MAX_SINGLE_ADDRESSES: usize = 16;
 
-/// Returns the first rule that would do something to a listener's packets of an address family; `None` if its
-/// connections may bypass netfilter.
+/// Most groups of clients that are judged one by one.
+const MAX_CLIENT_GROUPS: usize = 4096;
+
+/// Most prefixes of clients whose connections do not bypass netfilter.
+const MAX_LEFT_PREFIXES: usize = 16_384;
+
+/// Judges a listener's connections of an address family.
 #[must_use]
-pub fn judge(ruleset: &FilterRuleset, facts: &ListenerFacts, family: IpFamily) -> Option<FilterReason> {
+pub fn judge(ruleset: &FilterRuleset, facts: &ListenerFacts, family: IpFamily) -> FilterVerdict {
     let is_ours = |address: &SocketAddr| family_of(address.ip()) == family;
     let hosts: Vec<_> = facts.hosts.iter().filter(|host| is_ours(&host.address)).collect();
     let mut binds: Vec<_> = facts.binds.iter().copied().filter(is_ours).collect();
@@ -42,13 +61,25 @@ pub fn judge(ruleset: &FilterRuleset, facts: &ListenerFacts, family: IpFamily) -
     let of_hosts = hosts.iter().map(|host| (host.address, "SYNs to hosts"));
     let of_clients = binds.iter().map(|bind| (*bind, "SYNs from clients"));
     if let Some(reason) = of_clients.chain(of_hosts).find_map(|end| of_ipvs(ruleset, end)) {
-        return Some(reason);
+        return FilterVerdict::Left(Box::new(reason));
     }
-    let mut judge = Judge { ruleset, steps: 0 };
-    let found = judge
-        .judge_binds(&binds, facts)
-        .and_then(|()| judge.judge_classes(&PacketClass::of_hosts(&hosts, facts)));
-    found.err().map(|reason| *reason)
+    let mut judge = Judge {
+        ruleset,
+        notes: WalkNotes::default(),
+    };
+    let all = any_unicast(family);
+    let of_clients = judge.judge_binds(&all, &binds, facts);
+    let of_hosts = judge.judge_classes(&PacketClass::of_hosts(&hosts, facts));
+    let of_clients = match of_clients {
+        Ok(()) => FilterVerdict::Free,
+        Err(reason) => judge
+            .judge_by_client(all, &binds, facts)
+            .unwrap_or(FilterVerdict::Left(reason)),
+    };
+    match (of_clients, of_hosts) {
+        (FilterVerdict::Free | FilterVerdict::FreeExcept(_), Err(reason)) => FilterVerdict::Left(reason),
+        (verdict, _) => verdict,
+    }
 }
 
 /// Whether IPVS forwards connections to an address.
@@ -67,14 +98,60 @@ pub(crate) type Found<T> = Result<T, Box<FilterReason>>;
 
 struct Judge<'a> {
     ruleset: &'a FilterRuleset,
-    steps: usize,
+    notes: WalkNotes,
 }
 
 impl Judge<'_> {
+    /// Judges groups of clients, which it divides where rules differ for them. `None`: there are too many groups.
+    fn judge_by_client(
+        &mut self,
+        all: NumberRanges,
+        binds: &[SocketAddr],
+        facts: &ListenerFacts,
+    ) -> Option<FilterVerdict> {
+        let (mut left, mut is_any_free) = (BTreeMap::<String, Vec<_>>::new(), false);
+        // If no client is free, the reason of most clients is told.
+        let mut largest: Option<(u128, Box<FilterReason>)> = None;
+        let mut groups = vec![all];
+        for _ in 0..MAX_CLIENT_GROUPS {
+            let Some(group) = groups.pop() else {
+                break;
+            };
+            self.notes.some_clients = None;
+            let Err(reason) = self.judge_binds(&group, binds, facts) else {
+                is_any_free = true;
+                continue;
+            };
+            let divided = self.notes.some_clients.take();
+            let divided = divided.map(|some| [group.common(&some), group.without(&some)]);
+            match divided.filter(|parts| !parts.iter().any(NumberRanges::is_empty)) {
+                Some(parts) => groups.extend(parts),
+                None => {
+                    left.entry(reason.to_string()).or_default().extend(group.ranges());
+                    if largest.as_ref().is_none_or(|(count, _)| *count < group.count()) {
+                        largest = Some((group.count(), reason));
+                    }
+                }
+            }
+        }
+        if !groups.is_empty() {
+            return None;
+        }
+        if !is_any_free {
+            return largest.map(|(_, reason)| FilterVerdict::Left(reason));
+        }
+        let left = LeftClients::new(left, family_of(binds.first()?.ip()));
+        match left.prefixes().len() {
+            0 => Some(FilterVerdict::Free),
+            1..=MAX_LEFT_PREFIXES => Some(FilterVerdict::FreeExcept(left)),
+            _ => None,
+        }
+    }
+
     /// Judges the addresses of each port, together or else one by one.
-    fn judge_binds(&mut self, binds: &[SocketAddr], facts: &ListenerFacts) -> Found<()> {
+    fn judge_binds(&mut self, clients: &NumberRanges, binds: &[SocketAddr], facts: &ListenerFacts) -> Found<()> {
         for of_port in binds.chunk_by(|a, b| a.port() == b.port()) {
-            let mut judge = |binds| self.judge_classes(&PacketClass::of_clients(binds, facts));
+            let mut judge = |binds| self.judge_classes(&PacketClass::of_clients(clients, binds, facts));
             let together = judge(of_port);
             if together.is_ok() || !(2..=MAX_SINGLE_ADDRESSES).contains(&of_port.len()) {
                 together?;
@@ -89,7 +166,7 @@ impl Judge<'_> {
         for class in classes {
             let is_of = |table: &&FilterTable| table.of.is_none_or(|of| of == class.family);
             for table in self.ruleset.tables.iter().filter(is_of) {
-                Walk::through(table, class, &mut self.steps)?;
+                Walk::through(table, class, &mut self.notes)?;
             }
         }
         Ok(())

@@ -54,16 +54,51 @@ impl NumberRanges {
         other.0.iter().all(covered)
     }
 
+    /// Returns the numbers that are in both.
+    #[must_use]
+    pub(crate) fn common(&self, other: &Self) -> Self {
+        let with = |&(first, last): &(u128, u128)| {
+            let begins = other.0.partition_point(|(_, end)| *end < first);
+            let meeting = other.0[begins..].iter().take_while(move |(at, _)| *at <= last);
+            meeting.map(move |(at, end)| (first.max(*at), last.min(*end)))
+        };
+        self.0.iter().flat_map(with).collect()
+    }
+
+    /// Returns the numbers that `other` lacks.
+    #[must_use]
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut rest = Vec::new();
+        let mut next = 0;
+        for (first, last) in other.0.iter() {
+            rest.extend(first.checked_sub(1).map(|end| (next, end)));
+            let Some(after) = last.checked_add(1) else {
+                return self.common(&rest.into_iter().collect());
+            };
+            next = after;
+        }
+        rest.push((next, u128::MAX));
+        self.common(&rest.into_iter().collect())
+    }
+
+    /// Returns the ranges in their order.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u128, u128)> {
+        self.0.iter().copied()
+    }
+
+    /// Returns how many numbers there are.
+    #[must_use]
+    pub(crate) fn count(&self) -> u128 {
+        let counts = self.0.iter().map(|(first, last)| (last - first).saturating_add(1));
+        counts.fold(0, u128::saturating_add)
+    }
+
     /// Returns the numbers, if they are few.
     #[must_use]
     pub(crate) fn singles(&self) -> Option<Vec<u128>> {
         /// Most numbers that are handled one by one.
         const MAX_SINGLES: u128 = 1024;
-        let mut count = 0u128;
-        for (first, last) in self.0.iter() {
-            count = count.saturating_add(last - first).saturating_add(1);
-        }
-        (count <= MAX_SINGLES).then(|| self.0.iter().flat_map(|(first, last)| *first..=*last).collect())
+        (self.count() <= MAX_SINGLES).then(|| self.0.iter().flat_map(|(first, last)| *first..=*last).collect())
     }
 }
 
@@ -169,6 +204,15 @@ mod tests {
         assert!(ranges.meets(&[(5, 7)].into_iter().collect()) && !ranges.meets(&NumberRanges::of([0, 5, 6, 13])));
         let all: NumberRanges = [(0, u128::MAX)].into_iter().collect();
         assert!(all.covers(&ranges) && all.singles().is_none());
+        let others: NumberRanges = [(0, 0), (3, 8), (10, 10), (12, u128::MAX)].into_iter().collect();
+        let expected: NumberRanges = [(3, 4), (7, 8), (10, 10), (12, 12)].into_iter().collect();
+        assert_eq!(ranges.common(&others), expected);
+        let expected: NumberRanges = [(1, 2), (9, 9), (11, 11)].into_iter().collect();
+        assert_eq!(ranges.without(&others), expected);
+        assert_eq!(
+            (all.without(&NumberRanges::default()), ranges.common(&all)),
+            (all, ranges)
+        );
     }
 
     #[test]

@@ -67,7 +67,14 @@ fn family(facts: &ListenerFacts) -> IpFamily {
 
 fn verdict(text: &str, facts: &ListenerFacts) -> String {
     let ruleset = ruleset(text).unwrap();
-    judge(&ruleset, facts, family(facts)).map_or_else(|| "free".to_owned(), |reason| reason.to_string())
+    match judge(&ruleset, facts, family(facts)) {
+        FilterVerdict::Free => "free".to_owned(),
+        FilterVerdict::FreeExcept(left) => {
+            let clients: Vec<_> = left.prefixes().iter().map(ToString::to_string).collect();
+            format!("free except {}: {}", clients.join(" "), left.first_reason())
+        }
+        FilterVerdict::Left(reason) => reason.to_string(),
+    }
 }
 
 macro_rules! verdicts {
@@ -84,15 +91,15 @@ verdicts! {
     "docker", "192.0.2.10:443" => "free";
     "docker", "192.0.2.10:8080" => "ip nat DOCKER handle";
     "fail2ban", "192.0.2.10:443" => "free";
-    "fail2ban-banned", "192.0.2.10:443" => "inet f2b-table f2b-chain handle 6: `tcp dport { 80, 443 } ip saddr @addr-set-nginx reject";
+    "fail2ban-banned", "192.0.2.10:443" => "free except 203.0.113.50/32: inet f2b-table f2b-chain handle 6: `tcp dport { 80, 443 } ip saddr @addr-set-nginx reject";
     "fail2ban-banned", "192.0.2.10:8443" => "free";
-    "fail2ban-iptables", "192.0.2.10:443" => "ip filter f2b-nginx handle";
+    "fail2ban-iptables", "192.0.2.10:443" => "free except 203.0.113.50/32: ip filter f2b-nginx handle";
     "fail2ban-iptables", "192.0.2.10:8443" => "free";
     "firewalld-masquerade", "192.0.2.10:443" => "free";
     "firewalld-open", "192.0.2.10:443" => "free";
     "firewalld-open", "192.0.2.10:8443" => "inet firewalld filter_IN_public handle";
     "firewalld-open", "[2001:db8::10]:443" => "inet firewalld filter_PREROUTING handle";
-    "firewalld-rich", "192.0.2.10:443" => "inet firewalld filter_IN_public_deny handle";
+    "firewalld-rich", "192.0.2.10:443" => "free except 10.0.0.0/8: inet firewalld filter_IN_public_deny handle";
     "firewalld-rich", "192.0.2.10:80" => "free";
     "harmless-early", "192.0.2.10:443" => "free";
     "harmless-flowtable", "192.0.2.10:443" => "free";
@@ -127,7 +134,7 @@ verdicts! {
     "nasty-from-hosts", "192.0.2.10:443" => "inet l input policy: `policy drop` (packets from hosts: drop)";
     "nasty-goto", "192.0.2.10:443" => "inet g end handle";
     "nasty-goto-policy", "192.0.2.10:443" => "inet g input policy";
-    "nasty-goto-some", "192.0.2.10:443" => "inet t in policy";
+    "nasty-goto-some", "192.0.2.10:443" => "free except 203.0.113.0/24: inet t in policy";
     "nasty-ingress", "192.0.2.10:443" => "netdev n in handle";
     "nasty-interface", "192.0.2.10:443" => "inet i by_interface handle";
     "nasty-interface", "192.0.2.10:80" => "free";
@@ -141,9 +148,9 @@ verdicts! {
     "nasty-queue", "192.0.2.10:443" => "ip t in handle";
     "nasty-redirect", "192.0.2.10:443" => "ip t pre handle";
     "nasty-reply", "192.0.2.10:443" => "inet l output handle";
-    "nasty-return", "192.0.2.10:443" => "inet t in handle 6: `tcp dport 443 drop`";
+    "nasty-return", "192.0.2.10:443" => "free except 203.0.113.0/24: inet t in handle 6: `tcp dport 443 drop`";
     "nasty-return", "192.0.2.10:80" => "free";
-    "nasty-return-policy", "192.0.2.10:443" => "inet t in policy";
+    "nasty-return-policy", "192.0.2.10:443" => "free except 203.0.113.0/24: inet t in policy";
     "nasty-set-limit", "192.0.2.10:443" => "inet t in policy";
     "nasty-source-nat", "192.0.2.10:443" => "ip t post handle";
     "nasty-status", "192.0.2.10:443" => "inet t in handle 2";
@@ -152,14 +159,14 @@ verdicts! {
     "nasty-vmap", "192.0.2.10:80" => "free";
     "nasty-vmap-continue", "192.0.2.10:443" => "inet t in handle 3";
     "nasty-vmap-continue", "192.0.2.10:80" => "free";
-    "nasty-vmap-return", "192.0.2.10:443" => "inet t in policy";
+    "nasty-vmap-return", "192.0.2.10:443" => "free except 203.0.113.50/32: inet t in policy";
     "nft-host", "192.0.2.10:443" => "free";
     "nft-host", "192.0.2.10:8443" => "inet filter input handle";
     "nft-output-policy", "192.0.2.10:443" => "free";
-    "nft-sources", "192.0.2.10:443" => "inet filter input policy: `policy drop` (SYNs from clients: drop)";
+    "nft-sources", "192.0.2.10:443" => "free except 1.0.0.0/8 2.0.0.0/7";
     "openshift", "192.0.2.10:443" => "free";
     "openshift", "192.0.2.10:31443" => "ip nat OVN-KUBE-";
-    "openshift-local", "192.0.2.10:443" => "ip mangle OVN-KUBE-ITP handle";
+    "openshift-local", "192.0.2.10:443" => "free except 172.30.10.20/32: ip mangle OVN-KUBE-ITP handle";
     "podman", "192.0.2.10:443" => "free";
     "podman", "192.0.2.10:8080" => "ip nat ";
     "ufw-limit", "192.0.2.10:443" => "ip filter ufw-user-input handle";

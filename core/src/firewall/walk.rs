@@ -7,6 +7,7 @@ use super::form::{
     ChainBase, FilterRule, FilterTable, KeyValues, PacketHook, PacketKey, RuleStep, RuleVerdict, SetElements, SetRow,
 };
 use super::judge::{FilterReason, Found};
+use super::pattern::NumberRanges;
 use super::values::{FieldValues, Truth};
 
 /// Jumps that the kernel allows in a row.
@@ -66,6 +67,14 @@ impl RuleEnd {
     }
 }
 
+/// What the walks of a listener's packets leave behind.
+#[derive(Default)]
+pub(crate) struct WalkNotes {
+    steps: usize,
+    /// Addresses of the last condition that some clients of a class meet, and others do not.
+    pub(crate) some_clients: Option<NumberRanges>,
+}
+
 /// A walk of one class's packets through one base chain.
 pub(crate) struct Walk<'a, 's> {
     table: &'a FilterTable,
@@ -73,12 +82,12 @@ pub(crate) struct Walk<'a, 's> {
     place: PacketPlace,
     /// Chains that have been followed.
     known: HashMap<&'a str, ChainEnd>,
-    steps: &'s mut usize,
+    notes: &'s mut WalkNotes,
 }
 
 impl<'a, 's> Walk<'a, 's> {
-    /// Follows a class through all base chains of a table, and counts the steps.
-    pub(crate) fn through(table: &'a FilterTable, class: &'s PacketClass, steps: &'s mut usize) -> Found<()> {
+    /// Follows a class through all base chains of a table.
+    pub(crate) fn through(table: &'a FilterTable, class: &'s PacketClass, notes: &'s mut WalkNotes) -> Found<()> {
         for (name, chain) in &table.chains {
             let Some(base) = chain.base else { continue };
             if !class.passes(base.hook) || base.is_nat && !class.is_first() {
@@ -92,7 +101,7 @@ impl<'a, 's> Walk<'a, 's> {
                     is_tracked: is_tracked(&base),
                 },
                 known: HashMap::new(),
-                steps: &mut *steps,
+                notes: &mut *notes,
             };
             if walk.chain(name, 0)? == ChainEnd::Through && base.drops {
                 return Err(walk.reason(name, "policy", "policy drop", "drop"));
@@ -132,8 +141,8 @@ impl<'a, 's> Walk<'a, 's> {
     fn rule(&mut self, chain: &str, rule: &'a FilterRule, depth: usize) -> Found<RuleEnd> {
         let (mut truth, mut before) = (Truth::Yes, RuleEnd::Next);
         for step in &rule.steps {
-            *self.steps += 1;
-            if *self.steps > MAX_STEPS {
+            self.notes.steps += 1;
+            if self.notes.steps > MAX_STEPS {
                 return Err(self.reason(chain, &rule.place, &rule.text, "there are too many rules"));
             }
             let effect = match step {
@@ -213,14 +222,14 @@ impl<'a, 's> Walk<'a, 's> {
         let Some(elements) = self.elements(values) else {
             return Err(self.reason_of(at, "the map is not known", truth));
         };
-        if elements.is_changing {
+        if elements.is_changing || elements.may_expire {
             return Err(self.reason_of(at, "packets or time change the map", truth));
         }
         let of_packets = self.tuple(key);
         let (mut before, mut goes_on) = (RuleEnd::Next, false);
         for row in &elements.rows {
-            *self.steps += 1;
-            let of_row = truth.and(row_matches(key, &of_packets, row));
+            self.notes.steps += 1;
+            let of_row = truth.and(self.row_matches(key, &of_packets, row));
             let Some(verdict) = row.verdict.as_ref().filter(|_| of_row != Truth::No) else {
                 continue;
             };
@@ -242,13 +251,49 @@ impl<'a, 's> Walk<'a, 's> {
         let Some(elements) = self.elements(values).filter(|elements| !elements.is_changing) else {
             return Truth::Maybe;
         };
-        *self.steps += elements.rows.len();
-        let rows = elements.rows.iter().map(|row| row_matches(key, &of_packets, row));
-        let found = rows.max().unwrap_or(Truth::No);
+        self.notes.steps += elements.rows.len();
+        let rows = elements.rows.iter().map(|row| self.row_matches(key, &of_packets, row));
+        let found = match rows.max().unwrap_or(Truth::No) {
+            Truth::Yes if elements.may_expire => Truth::Maybe,
+            found => found,
+        };
         if negated && found == Truth::No && of_packets.contains(&FieldValues::Nameless) {
             return Truth::Maybe;
         }
         found.negated(negated)
+    }
+
+    /// Whether a row of a set has the packets' values.
+    fn row_matches(&mut self, key: &PacketKey, of_packets: &[FieldValues], row: &SetRow) -> Truth {
+        if row.key.len() != of_packets.len() {
+            return Truth::Maybe;
+        }
+        let parts: &[PacketKey] = match key {
+            PacketKey::Tuple(parts) => parts,
+            one => std::slice::from_ref(one),
+        };
+        let (mut whole, mut some_clients) = (None, None);
+        for ((part, values), pattern) in parts.iter().zip(of_packets).zip(&row.key) {
+            let field = match part {
+                PacketKey::Field(field) => Some(*field),
+                PacketKey::Changed { of, .. } => match **of {
+                    PacketKey::Field(field) => Some(field),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let matches = values.are_in(pattern, |word| field?.number_of(word));
+            let is_of_client = matches!(part, PacketKey::Field(field) if self.class.client_field() == Some(*field));
+            if is_of_client && matches == Truth::Maybe && !pattern.is_open {
+                some_clients = Some(&pattern.numbers);
+            }
+            whole = Some(whole.map_or(matches, |known: Truth| known.and(matches)));
+        }
+        let whole = whole.unwrap_or(Truth::Maybe);
+        if let Some(numbers) = some_clients.filter(|_| whole == Truth::Maybe) {
+            self.notes.some_clients = Some(numbers.clone());
+        }
+        whole
     }
 
     fn elements(&self, values: &'a KeyValues) -> Option<&'a SetElements> {
@@ -298,28 +343,4 @@ impl<'a, 's> Walk<'a, 's> {
             why: why.to_owned(),
         })
     }
-}
-
-/// Whether a row of a set has the packets' values.
-fn row_matches(key: &PacketKey, of_packets: &[FieldValues], row: &SetRow) -> Truth {
-    if row.key.len() != of_packets.len() {
-        return Truth::Maybe;
-    }
-    let parts: &[PacketKey] = match key {
-        PacketKey::Tuple(parts) => parts,
-        one => std::slice::from_ref(one),
-    };
-    let each = parts.iter().zip(of_packets).zip(&row.key);
-    each.map(|((part, values), pattern)| {
-        values.are_in(pattern, |word| match part {
-            PacketKey::Field(field) => field.number_of(word),
-            PacketKey::Changed { of, .. } => match **of {
-                PacketKey::Field(field) => field.number_of(word),
-                _ => None,
-            },
-            _ => None,
-        })
-    })
-    .min()
-    .unwrap_or(Truth::Maybe)
 }

@@ -6,8 +6,8 @@ use signalbox_common::{
     net::{BoundedLoop as _, atomic},
     peek::abi::{
         CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS,
-        MAX_TURNS, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading, PeekRoute,
-        balance,
+        MAX_TURNS, PeekBinding, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading,
+        PeekRoute, balance,
     },
 };
 
@@ -42,15 +42,16 @@ fn version(config: &PeekConfig) -> u32 {
     unsafe { (&raw const config.tables).read_volatile() }
 }
 
-/// Chooses a host for the name that was read, and the client's address. -1: userspace decides, also while the tables
-/// change.
+/// Chooses a host for the name that was read, and the client's address. `list`: that of the listener's clients. -1:
+/// userspace decides, also while the tables change.
 #[inline(never)]
-pub fn choose(reading: &mut PeekReading, client: &[u32; 4]) -> i32 {
+pub fn choose(reading: &mut PeekReading, client: &[u32; 4], list: u32) -> i32 {
     let Some(config) = config() else {
         return -1;
     };
     let before = version(config);
-    if before & 1 != 0 || try_choose(reading, client).is_none() || version(config) != before {
+    let is_served = list == 0 || is_routed(list as u16, client, &mut reading.client);
+    if before & 1 != 0 || !is_served || try_choose(reading, client).is_none() || version(config) != before {
         return -1;
     }
     0
@@ -121,6 +122,21 @@ fn is_routed(list: u16, client: &[u32; 4], key: &mut PeekClientKey) -> bool {
     // SAFETY: of the same layout: a length in bits, and the key.
     let key = unsafe { &*core::ptr::from_ref(key).cast::<Key<PeekClient>>() };
     PEEK_CLIENTS.get(key) == Some(&CLIENT_IS_ROUTED)
+}
+
+/// Whether a listener's list leaves a client's connections to the kernel.
+#[inline(always)]
+pub fn is_left(binding: &PeekBinding, client: &[u32; 4]) -> bool {
+    binding.clients != 0 && in_list(binding.clients.into(), client) == 0
+}
+
+#[inline(never)]
+fn in_list(list: u32, client: &[u32; 4]) -> u32 {
+    let mut key = PeekClientKey {
+        bits: 0,
+        client: PeekClient::new(0, client),
+    };
+    is_routed(list as u16, client, &mut key).into()
 }
 
 /// Element of `PEEK_HOSTS` of a turn.

@@ -23,7 +23,7 @@ use signalbox_common::{
 };
 
 use super::{
-    DROP, PASS, burst, exit, first,
+    DROP, PASS, burst, choose, exit, first,
     frame::{self, Frame},
     guesses,
     hop::{self, FoundHop, way},
@@ -98,7 +98,8 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let view = PacketView::current(ctx);
     let is_whole = F::VERSION == 6 || view.u16(ETH_HEADER + 6).is_some_and(|field| field & DONT_FRAGMENT != 0);
     let is_odd = segment.payload != 0 || segment.tcp.flags & FIN != 0 || !is_whole;
-    if is_odd || !is_alive(config) || find_socket::<F>(ctx, &segment.tuple) != socket::NONE {
+    let is_left = choose::is_left(&binding, &segment.tuple.source);
+    if is_odd || is_left || !is_alive(config) || find_socket::<F>(ctx, &segment.tuple) != socket::NONE {
         return exit(Reason::PeekSynPassed, PASS);
     }
     match carried(segment) {

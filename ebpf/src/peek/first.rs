@@ -195,7 +195,7 @@ fn try_connect<F: Family>(
     let (cursor, reading) = (PEEK_CURSOR.get_ptr_mut(0)?, PEEK_READING.get_ptr_mut(0)?);
     // SAFETY: this CPU's elements.
     let (cursor, reading) = unsafe { (&mut *cursor, &mut *reading) };
-    if choose(reading, &segment.tuple.source) != 0 {
+    if choose(reading, &segment.tuple.source, binding.clients.into()) != 0 {
         return None;
     }
     let host = PEEK_HOSTS.get_ptr_mut(reading.pending.host)?;

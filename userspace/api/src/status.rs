@@ -94,15 +94,15 @@ pub struct FastPath {
     pub connections_in_kernel: u64,
     pub names: usize,
     pub names_in_kernel: usize,
-    /// Listeners and routes whose connections workers route.
+    /// Listeners, routes and networks of clients whose connections workers route.
     pub left_to_workers: Vec<LeftToWorkers>,
 }
 
-/// Listeners or routes whose connections workers route for one reason.
+/// Listeners, routes or networks of clients whose connections workers route for one reason.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeftToWorkers {
-    /// `listener` or `route`.
+    /// `listener`, `route` or `client network`.
     pub kind: Label,
     /// Value of the label `reason` in `signalbox_connections_path_total`.
     pub label: Label,

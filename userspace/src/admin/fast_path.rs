@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use signalbox_api::status::{FastPath, LeftToWorkers};
-use signalbox_core::model::Protocol;
+use signalbox_core::model::{PeekPlace, Protocol};
 use signalbox_core::peek::obstacle::PeekObstacle;
 
 use crate::state::{Shared, Snapshot};
@@ -26,8 +26,16 @@ pub(super) fn view(shared: &Shared, snapshot: &Snapshot) -> FastPath {
         }
     }
     let filter = shared.filter_verdicts.load();
-    let mut listeners = snapshot.model.listeners.iter();
-    let rule = listeners.find_map(|listener| filter.cause(&listener.name));
+    let listeners = || snapshot.model.listeners.iter();
+    let of_clients: Vec<_> = listeners()
+        .filter(|listener| listener.datapath.peek == PeekPlace::Auto)
+        .filter_map(|listener| filter.all_left_clients(&listener.name))
+        .collect();
+    if let Some(most) = of_clients.iter().map(|(networks, _)| *networks).max() {
+        left.insert(("client network", PeekObstacle::PacketFilter), most);
+    }
+    let rule = listeners().find_map(|listener| filter.cause(&listener.name));
+    let rule = rule.or_else(|| of_clients.first().map(|(_, rule)| *rule));
     let reason = |obstacle: PeekObstacle| match rule {
         Some(rule) if obstacle == PeekObstacle::PacketFilter => format!("{}: {rule}", obstacle.text()),
         _ => obstacle.text().to_owned(),

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use signalbox_core::firewall::LeftClients;
 
 /// Verdicts on listeners with `peek: auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +29,17 @@ pub enum FamilyVerdict {
     Unused,
     /// No rule does anything to them.
     Free,
-    /// A rule may do something to them.
+    /// Rules may do something to those of these clients alone.
+    FreeExcept(Arc<LeftClients>),
+    /// A rule may do something to any of them.
     Left(String),
+}
+
+impl FamilyVerdict {
+    /// Whether connections are free, at least those of some clients.
+    const fn is_free(&self) -> bool {
+        matches!(self, Self::Free | Self::FreeExcept(_))
+    }
 }
 
 /// Why a listener is left to workers before there is a verdict.
@@ -39,7 +52,7 @@ impl Default for FilterVerdicts {
 }
 
 impl FilterVerdicts {
-    /// Returns why all connections of a listener are left to workers; `None` if those of one address family are not.
+    /// Returns why all connections of a listener are left to workers; `None` if some are not.
     #[must_use]
     pub fn cause(&self, listener: &str) -> Option<&str> {
         match self {
@@ -47,7 +60,7 @@ impl FilterVerdicts {
             Self::Unknown(why) => Some(why),
             Self::Judged(listeners) => match listeners.get(listener) {
                 None => Some(NOT_JUDGED),
-                Some(ListenerVerdict(verdicts)) if verdicts.contains(&FamilyVerdict::Free) => None,
+                Some(ListenerVerdict(verdicts)) if verdicts.iter().any(FamilyVerdict::is_free) => None,
                 Some(ListenerVerdict(verdicts)) => verdicts.iter().find_map(|verdict| match verdict {
                     FamilyVerdict::Left(why) => Some(why.as_str()),
                     _ => None,
@@ -56,21 +69,62 @@ impl FilterVerdicts {
         }
     }
 
-    /// Returns why connections to an address of a listener, or from a client of its family, are left to workers.
+    /// Returns why all connections to an address of a listener are left to workers.
     #[must_use]
     pub fn cause_for(&self, listener: &str, address: IpAddr) -> Option<&str> {
-        let Self::Judged(listeners) = self else {
-            return self.cause(listener);
+        let verdict = match self.of_family(listener, address) {
+            Ok(verdict) => verdict?,
+            Err(cause) => return Some(cause),
         };
-        let [v4, v6] = match listeners.get(listener) {
-            None => return Some(NOT_JUDGED),
-            Some(ListenerVerdict(verdicts)) => verdicts,
-        };
-        match if address.to_canonical().is_ipv4() { v4 } else { v6 } {
-            FamilyVerdict::Free => None,
+        match verdict {
+            FamilyVerdict::Free | FamilyVerdict::FreeExcept(_) => None,
             FamilyVerdict::Left(why) => Some(why),
             FamilyVerdict::Unused => Some(NOT_JUDGED),
         }
+    }
+
+    /// Returns why connections of a client are left to workers.
+    #[must_use]
+    pub fn cause_for_client(&self, listener: &str, client: IpAddr) -> Option<&str> {
+        let client = client.to_canonical();
+        match self.of_family(listener, client) {
+            Ok(Some(FamilyVerdict::FreeExcept(left))) => left.reason_for(client),
+            _ => self.cause_for(listener, client),
+        }
+    }
+
+    /// Returns the clients whose connections to an address of a listener are left to workers, while others' are not.
+    #[must_use]
+    pub fn left_clients(&self, listener: &str, address: IpAddr) -> &[IpNet] {
+        match self.of_family(listener, address) {
+            Ok(Some(FamilyVerdict::FreeExcept(left))) => left.prefixes(),
+            _ => &[],
+        }
+    }
+
+    /// Returns the number of networks whose clients' connections are left to workers while others' are not, and one of the
+    /// rules.
+    #[must_use]
+    pub fn all_left_clients(&self, listener: &str) -> Option<(usize, &str)> {
+        let Self::Judged(listeners) = self else {
+            return None;
+        };
+        let ListenerVerdict(verdicts) = listeners.get(listener)?;
+        let left = verdicts.iter().filter_map(|verdict| match verdict {
+            FamilyVerdict::FreeExcept(left) => Some((left.prefixes().len(), left.first_reason())),
+            _ => None,
+        });
+        left.reduce(|(a, rule), (b, _)| (a + b, rule))
+    }
+
+    /// Returns the verdict for the family of an address; `None` if there are no rules. `Err`: why there is no verdict.
+    fn of_family(&self, listener: &str, address: IpAddr) -> Result<Option<&FamilyVerdict>, &str> {
+        let ListenerVerdict([v4, v6]) = match self {
+            Self::NoRules => return Ok(None),
+            Self::Unknown(why) => return Err(why),
+            Self::Judged(listeners) => listeners.get(listener).ok_or(NOT_JUDGED)?,
+        };
+        Ok(Some(if address.to_canonical().is_ipv4() { v4 } else { v6 }))
     }
 }
 
@@ -93,5 +147,7 @@ mod tests {
         assert_eq!(half.cause("other"), Some(NOT_JUDGED));
         assert_eq!(FilterVerdicts::default().cause_for("web", v4), Some(NOT_JUDGED));
         assert_eq!(FilterVerdicts::NoRules.cause_for("web", v4), None);
+        assert_eq!(FilterVerdicts::NoRules.cause_for_client("web", v4), None);
+        assert_eq!(half.cause_for_client("web", v6), Some("a rule"));
     }
 }

@@ -8,15 +8,13 @@ use crate::firewall::pattern::{ValuePattern, address_number};
 
 /// Elements of a set or map with a name.
 pub(super) fn of_set(set: &Value) -> SetElements {
-    let changes = |flag: &Value| matches!(flag.as_str(), Some("dynamic" | "timeout"));
-    let flags = set.get("flags");
-    let is_changing = match flags {
+    let has_flag = |wanted: &str| match set.get("flags") {
         None => false,
-        Some(Value::Array(flags)) => flags.iter().any(changes),
-        Some(flag) => changes(flag),
+        Some(Value::Array(flags)) => flags.iter().any(|flag| flag == wanted),
+        Some(flag) => flag == wanted,
     };
     // Statements of all elements, such as limits.
-    let is_changing = is_changing || set.get("stmt").is_some_and(|statements| *statements != Value::Null);
+    let is_changing = has_flag("dynamic") || set.get("stmt").is_some_and(|statements| *statements != Value::Null);
     let elements = set.get("elem").and_then(Value::as_array);
     let has_verdicts = set.get("map").and_then(Value::as_str) == Some("verdict");
     let is_map = set.get("map").is_some();
@@ -30,7 +28,8 @@ pub(super) fn of_set(set: &Value) -> SetElements {
             (true, false) => row(element.get(0).unwrap_or(element), None),
         });
     SetElements {
-        is_changing: is_changing || set.get("timeout").is_some(),
+        is_changing,
+        may_expire: has_flag("timeout") || set.get("timeout").is_some(),
         ..SetElements::of(rows.collect())
     }
 }
@@ -64,7 +63,8 @@ fn row(element: &Value, verdict: Option<RuleVerdict>) -> SetRow {
         None => vec![pattern(value)],
     };
     // A limit or a quota of the element ends the rule where it is exceeded.
-    let is_plain = |(name, _): (&String, &Value)| matches!(name.as_str(), "val" | "comment" | "counter");
+    let plain = ["val", "comment", "counter", "timeout", "expires"];
+    let is_plain = |(name, _): (&String, &Value)| plain.contains(&name.as_str());
     let elem = element.get("elem").and_then(Value::as_object);
     if elem.is_some_and(|elem| !elem.iter().all(is_plain)) {
         key = vec![ValuePattern::unknown(); key.len()];

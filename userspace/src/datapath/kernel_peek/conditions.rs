@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use signalbox_common::cut::moving::{MovingAddress, role};
 use signalbox_core::model::{Listener, PeekPlace};
 use signalbox_core::peek::obstacle::{PeekObstacle, given};
@@ -83,16 +84,26 @@ impl Conditions {
         ])
     }
 
-    /// Whether rules of packet filters may touch connections to an address of a listener.
+    /// Whether rules of packet filters may touch all connections to an address of a listener.
     pub(super) fn is_filtered(&self, listener: &Listener, address: IpAddr) -> bool {
         listener.datapath.peek == PeekPlace::Auto && self.filter.cause_for(&listener.name, address).is_some()
     }
 
-    /// Returns all reasons of [`Self::obstacles`], and those that concern a client's address family alone.
+    /// Returns the clients whose connections to an address of a listener rules of packet filters may touch, and not those
+    /// of others.
+    pub(super) fn left_clients(&self, listener: &Listener, address: IpAddr) -> &[IpNet] {
+        match listener.datapath.peek {
+            PeekPlace::Auto => self.filter.left_clients(&listener.name, address),
+            _ => &[],
+        }
+    }
+
+    /// Returns all reasons of [`Self::obstacles`], and those that concern a client or its address family alone.
     pub(super) fn reasons(&self, listener: &Listener, client: Option<IpAddr>) -> Vec<PeekReason> {
         let mut obstacles = self.obstacles(listener);
         let is_new = !obstacles.contains(&PeekObstacle::PacketFilter);
-        if is_new && client.is_some_and(|client| self.is_filtered(listener, client)) {
+        let is_filtered = |client| self.filter.cause_for_client(&listener.name, client).is_some();
+        if is_new && listener.datapath.peek == PeekPlace::Auto && client.is_some_and(is_filtered) {
             obstacles.push(PeekObstacle::PacketFilter);
         }
         let of = |obstacle| reason(obstacle, listener, client, &self.filter);
@@ -103,7 +114,7 @@ impl Conditions {
 /// A reason of this machine, with the rule if there is one.
 fn reason(obstacle: PeekObstacle, listener: &Listener, client: Option<IpAddr>, filter: &FilterVerdicts) -> PeekReason {
     let rule = match client {
-        Some(client) => filter.cause_for(&listener.name, client),
+        Some(client) => filter.cause_for_client(&listener.name, client),
         None => filter.cause(&listener.name),
     };
     match rule.or_else(|| filter.cause(&listener.name)) {

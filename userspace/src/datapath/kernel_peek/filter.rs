@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use signalbox_core::firewall::{FilterRuleset, HostWay, IpFamily, ListenerFacts, judge};
+use signalbox_core::firewall::{FilterRuleset, FilterVerdict, HostWay, IpFamily, ListenerFacts, judge};
 use signalbox_core::ha::floating::FloatingSources;
 use signalbox_core::model::{Listener, Model, PeekPlace};
 use signalbox_core::peek::obstacle::PeekObstacle;
@@ -181,7 +181,11 @@ fn verdict(ruleset: &FilterRuleset, facts: &ListenerFacts) -> ListenerVerdict {
         if !facts.binds.iter().any(is_of) {
             return FamilyVerdict::Unused;
         }
-        judge(ruleset, facts, family).map_or(FamilyVerdict::Free, |reason| FamilyVerdict::Left(reason.to_string()))
+        match judge(ruleset, facts, family) {
+            FilterVerdict::Free => FamilyVerdict::Free,
+            FilterVerdict::FreeExcept(left) => FamilyVerdict::FreeExcept(left.into()),
+            FilterVerdict::Left(reason) => FamilyVerdict::Left(reason.to_string()),
+        }
     }))
 }
 
@@ -260,6 +264,17 @@ fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn(
                 known.cause(&listener.name),
                 verdicts.cause(&listener.name),
             );
+            let networks = |verdicts: &FilterVerdicts| verdicts.all_left_clients(&listener.name).map(|(some, _)| some);
+            if let Some((clients, rule)) = verdicts.all_left_clients(&listener.name)
+                && networks(&known) != Some(clients)
+            {
+                tracing::info!(
+                    listener = listener.name,
+                    clients,
+                    rule,
+                    "Connections from some networks are left to userspace: a packet filter may do something to them."
+                );
+            }
         }
         shared.filter_verdicts.store(Arc::new(verdicts));
     }

@@ -171,7 +171,7 @@ impl PeekTables {
 
 impl<'a> Builder<'a> {
     /// Adds the listeners' addresses. Returns whether there are any.
-    fn add_listeners(&mut self, number: u8, conditions: &Conditions) -> bool {
+    fn add_listeners(&mut self, number: u8, conditions: &'a Conditions) -> bool {
         let of_protocol = |listener: &&Listener| listener.protocol == self.protocol;
         let listeners: Vec<_> = self.snapshot.model.listeners.iter().filter(of_protocol).collect();
         for listener in listeners {
@@ -193,13 +193,15 @@ impl<'a> Builder<'a> {
             let own = local_binds(&self.snapshot.model.listeners, listener, &self.addresses);
             let mut obstacle = Some(PeekObstacle::NoLocalAddress);
             for (address, key) in own {
-                let moving = if conditions.is_filtered(listener, address) {
+                let numbers = if conditions.is_filtered(listener, address) {
                     Err(PeekObstacle::PacketFilter)
                 } else {
-                    self.number_of_moving(address, conditions)
+                    let left = conditions.left_clients(listener, address);
+                    let moving = self.number_of_moving(address, conditions);
+                    moving.and_then(|moving| Ok((moving, self.clients.number_without(left)?)))
                 };
-                let moving = match moving {
-                    Ok(moving) => moving,
+                let (moving, clients) = match numbers {
+                    Ok(numbers) => numbers,
                     Err(why) => {
                         self.tables.leave_out("address", why);
                         obstacle = obstacle.and(Some(why));
@@ -211,6 +213,7 @@ impl<'a> Builder<'a> {
                     listener: listener_number,
                     protocol: number,
                     moving,
+                    clients,
                 };
                 self.tables.bindings.insert(key, binding);
             }

@@ -1,11 +1,15 @@
 //! Rules of packet filters beside the kernel peek: those that do nothing to its connections leave them in the kernel,
 //! and those that would are obeyed.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::lab;
 
-use lab::{Router, SOON, Signalbox, available, cut, eventually, http};
+use lab::topology::OTHER_CLIENTS;
+use lab::{Router, SOON, Signalbox, available, cut, eventually, http, lab_test};
 
 use super::firewall_truth::load;
 use super::left_out::{explain, left_out};
@@ -109,4 +113,69 @@ fn the_kernel_routes_beside_kube_proxy_until_a_rule_drops() {
         why.contains("ip filter INPUT handle") && why.contains("-j REJECT"),
         "{why}"
     );
+}
+
+/// Status that a client gets; `None`: it is refused.
+fn status_for(lab: &cut::CutLab, client: &str) -> Option<u16> {
+    let connected = lab.client.run(|| -> std::io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        let (from, at): (SocketAddr, SocketAddr) =
+            (format!("{client}:0").parse().unwrap(), "10.1.0.1:80".parse().unwrap());
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&at.into(), SOON)?;
+        Ok(socket.into())
+    });
+    let answer = http::get(connected.ok()?, "a.test", "/");
+    Some(answer.unwrap().status)
+}
+
+/// Whether a client is served, and by which path: `Some(true)` by the kernel.
+fn path_of(lab: &cut::CutLab, sb: &Signalbox, client: &str) -> Option<bool> {
+    let before = exits(sb, "routed");
+    let status = status_for(lab, client)?;
+    assert_eq!(status, 200);
+    Some(exits(sb, "routed") > before)
+}
+
+#[lab_test]
+fn rules_about_some_clients_cost_only_these_the_kernel() {
+    let lab = cut::lab();
+    let _router = Router::start(&lab, "east-1");
+    let sb = start_with(&lab, &cut::body(AUTO), 2);
+    sb.wait_healthy(&["east-1"]);
+    let [banned, marked] = OTHER_CLIENTS;
+    let paths = || ["10.1.0.2", banned, marked].map(|client| path_of(&lab, &sb, client));
+    let becomes = |wanted: [Option<bool>; 3]| {
+        let why = || format!("{:?}\n{}", paths(), explain(&sb, &["a.test", "--client", marked]));
+        assert!(eventually(SOON, || paths() == wanted), "not {wanted:?}: {}", why());
+    };
+    let everyone = [Some(true); 3];
+    becomes(everyone);
+    let nft = |rules: &str| lab.lb.must(&["nft", rules]);
+    nft("table inet ban { set banned { type ipv4_addr; flags timeout; }
+         chain input { type filter hook input priority 0; ip saddr @banned reject with tcp reset; }; }");
+    becomes(everyone);
+    nft(&format!("add element inet ban banned {{ {banned} timeout 1h }}"));
+    becomes([Some(true), None, Some(true)]);
+    // A rule that refuses nobody, and has an effect on some.
+    nft(&format!("add rule inet ban input ip saddr {marked} ct mark set 7"));
+    becomes([Some(true), None, Some(false)]);
+    let why = explain(&sb, &["a.test", "--client", banned]);
+    assert!(
+        why.contains("inet ban input handle") && why.contains("@banned"),
+        "{why}"
+    );
+    let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
+    assert!(status.contains("2 client networks (packet_filter"), "{status}");
+    let why = explain(&sb, &["a.test", "--client", "10.1.0.2"]);
+    assert!(!why.contains("packet_filter"), "{why}");
+    nft("delete table inet ban");
+    becomes(everyone);
+    // Only some are let in.
+    nft(&format!(
+        "table inet office {{ chain input {{ type filter hook input priority 0; policy drop;
+         ct state established,related accept; iifname \"lo\" accept; ip6 nexthdr icmpv6 accept;
+         ip saddr {{ 10.1.0.2, {marked} }} tcp dport 80 accept; ip saddr {banned} reject with tcp reset; }}; }}"
+    ));
+    becomes([Some(true), None, Some(true)]);
 }

@@ -47,6 +47,9 @@ fn open(lab: &CutLab, from: &str, request: &str) -> Option<TcpStream> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = vec![0; request.len()];
     stream.read_exact(&mut answer).ok()?;
+    if answer.starts_with(b"HTTP/1.1 429") {
+        return None;
+    }
     assert_eq!(answer, request.as_bytes());
     Some(stream)
 }

@@ -1,9 +1,10 @@
-//! Lists of the clients that the program routes, for routes that treat some clients otherwise (`prefer`, `allow`, and
-//! the lists of clusters). The longest prefix of a client counts, so each prefix has the answer for all lists.
+//! Lists of the clients that the program routes: for routes that treat some clients otherwise (`prefer`, `allow`, and the
+//! lists of clusters), and for listeners where rules of packet filters name some. The longest prefix of a client counts,
+//! so each prefix has the answer for all lists.
 
 use std::collections::{BTreeMap, HashMap};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use signalbox_common::peek::abi::{CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAX_PEEK_CLIENTS, PeekClient};
 use signalbox_core::model::claimed::ClusterAllow;
 use signalbox_core::model::{Preference, Route};
@@ -21,6 +22,8 @@ type Lists<'a> = (&'a [Preference], Option<&'a [IpNet]>, &'a [ClusterAllow]);
 #[derive(Default)]
 pub(super) struct ClientLists<'a> {
     numbers: HashMap<Lists<'a>, Result<u16, PeekObstacle>>,
+    /// Lists of the clients of listeners.
+    left: HashMap<&'a [IpNet], u16>,
     pub(super) entries: ClientEntries,
 }
 
@@ -34,14 +37,29 @@ impl<'a> ClientLists<'a> {
         if let Some(number) = self.numbers.get(&lists) {
             return *number;
         }
-        let number = self.add(lists);
+        let number = routed_prefixes(lists).and_then(|prefixes| self.add(prefixes));
         self.numbers.insert(lists, number);
         number
     }
 
-    fn add(&mut self, lists: Lists<'_>) -> Result<u16, PeekObstacle> {
-        let number = u16::try_from(self.numbers.len() + 1).map_err(|_| PeekObstacle::TableFull)?;
-        let prefixes = routed_prefixes(lists)?;
+    /// Returns the number of a list of all clients but these; 0 if the program routes all.
+    pub(super) fn number_without(&mut self, left: &'a [IpNet]) -> Result<u16, PeekObstacle> {
+        if left.is_empty() {
+            return Ok(0);
+        }
+        if let Some(number) = self.left.get(left) {
+            return Ok(*number);
+        }
+        let all = all_clients().map(|prefix| (prefix, true));
+        let number = self.add(all.chain(left.iter().map(|prefix| (*prefix, false))).collect())?;
+        self.left.insert(left, number);
+        Ok(number)
+    }
+
+    /// Adds a list: prefixes, and whether the program routes the clients for which each is the longest.
+    fn add(&mut self, prefixes: Vec<(IpNet, bool)>) -> Result<u16, PeekObstacle> {
+        let known = self.numbers.len() + self.left.len();
+        let number = u16::try_from(known + 1).map_err(|_| PeekObstacle::TableFull)?;
         if self.entries.len() + prefixes.len() > MAX_PEEK_CLIENTS as usize {
             return Err(PeekObstacle::TableFull);
         }
@@ -63,6 +81,11 @@ fn is_mapped(prefix: &IpNet) -> bool {
     prefix.prefix_len() >= 96 && prefix.addr().is_ipv6() && prefix.network().to_canonical().is_ipv4()
 }
 
+/// Prefixes of all clients.
+fn all_clients() -> impl Iterator<Item = IpNet> {
+    [Ipv4Net::default().into(), Ipv6Net::default().into()].into_iter()
+}
+
 /// Bit of a preference's clients among the lists that have a prefix.
 const PREFERRED: u64 = 1;
 /// Bit of the first list whose clients alone are served.
@@ -71,10 +94,7 @@ const FIRST_ALLOWED: u32 = 1;
 /// All prefixes of the lists, and whether the program routes the clients for which each is the longest. It does if all
 /// lists of served clients have them, and no preference does.
 fn routed_prefixes((prefer, allow, clusters): Lists<'_>) -> Result<Vec<(IpNet, bool)>, PeekObstacle> {
-    let mut listed: BTreeMap<IpNet, u64> = ["0.0.0.0/0", "::/0"]
-        .iter()
-        .filter_map(|all| Some((all.parse().ok()?, 0)))
-        .collect();
+    let mut listed: BTreeMap<IpNet, u64> = all_clients().map(|all| (all, 0)).collect();
     for net in prefer.iter().flat_map(|preference| &preference.clients) {
         *listed.entry(net.trunc()).or_default() |= PREFERRED;
     }
@@ -157,6 +177,18 @@ mod tests {
     }
 
     proptest! {
+        /// The program routes all clients but those of a listener's list.
+        #[test]
+        fn the_program_routes_all_but_those_that_are_left(left in nets(), clients in prop::collection::vec(client(), 1..20)) {
+            let mut lists = ClientLists::default();
+            let number = lists.number_without(&left).unwrap();
+            prop_assert_eq!(number == 0, left.is_empty());
+            for client in clients.into_iter().filter(|_| number != 0) {
+                let is_left = left.iter().any(|net| net.contains(&client));
+                prop_assert_eq!(found(&lists.entries, number, client), Some(u32::from(!is_left)), "{}", client);
+            }
+        }
+
         /// The program routes a client exactly if no list treats the client otherwise.
         #[test]
         fn the_program_routes_whom_no_list_treats_otherwise(
@@ -175,7 +207,8 @@ mod tests {
                 .map(|(cluster, prefixes)| ClusterAllow { cluster, prefixes })
                 .collect();
             let mut lists = ClientLists::default();
-            let number = lists.add((&prefer, allow.as_deref(), &clusters)).unwrap();
+            let prefixes = routed_prefixes((&prefer, allow.as_deref(), &clusters)).unwrap();
+            let number = lists.add(prefixes).unwrap();
             for client in clients {
                 let is_in = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&client));
                 let expected = !prefer.iter().any(|preference| is_in(&preference.clients))
