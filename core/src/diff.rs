@@ -16,6 +16,7 @@ use fields::FieldTexts;
 
 /// Difference between two models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ModelChange {
     /// Kind of the changed object: `setting`, `listener`, `service`, `cluster`, `host` or `route`.
@@ -33,6 +34,7 @@ pub struct ModelChange {
 
 /// Difference between two states of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FieldChange {
     /// Keys that lead to the field, with dots between them; empty for a setting that is a single value.
     pub field: String,

@@ -22,6 +22,7 @@ const HOST_WEIGHT_RANGE: std::ops::RangeInclusive<u32> = 1..=100;
 
 /// All that one source knows of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterDiscovery {
     /// Router hosts of the cluster; their names are unique.
     #[serde(default)]
@@ -55,9 +56,11 @@ pub struct AppEndpoint {
 
 /// Claim: a name that a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// Name that is claimed.
     #[serde(rename = "host")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub hostname: HostnamePattern,
     /// Number of labels that the name's star stands for, if it has one.
     #[serde(default, skip_serializing_if = "WildcardDepth::is_any")]
@@ -112,6 +115,7 @@ pub struct CertificateOrigin {
 
 /// Object or name that does not become a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rejected {
     /// Name that the object asked for.
     #[serde(rename = "host")]

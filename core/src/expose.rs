@@ -36,6 +36,7 @@ pub struct ExposeResult {
 
 /// Service made of an application's endpoints of one port name, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ExposedEntry {
     /// Name of the application, `NAMESPACE/APP`.
@@ -52,6 +53,7 @@ pub struct ExposedEntry {
 
 /// Use of a rule's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PortRange {
     /// Addresses and port range of the rule.

@@ -122,6 +122,7 @@ impl HostnamePattern {
 
 /// Number of labels that the star of a wildcard stands for. The wider depth is the greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WildcardDepth {
     /// Exactly one label, as in OpenShift's Routes and in Ingresses.

@@ -17,11 +17,13 @@ static NO_LABELS: Labels = Labels::new();
 /// Labels of the objects that make one claim: a set for each object whose labels differ from the others'. An object
 /// without labels has an empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "LabelSetsRepr", into = "LabelSetsRepr")]
 pub struct LabelSets(Vec<Labels>);
 
 /// JSON form: `{"app": "shop"}`, or a list of such objects.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     untagged,
     expecting = "expected labels, as in {\"app\": \"shop\"}, or a list of such"

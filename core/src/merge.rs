@@ -31,10 +31,12 @@ pub type WeightOverrides = BTreeMap<String, ClusterWeights>;
 
 /// Clients that get a cluster before all others while a migration moves a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Testers {
     /// The cluster.
     pub cluster: String,
     /// Addresses of the clients.
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub clients: Vec<IpNet>,
 }
 

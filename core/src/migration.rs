@@ -30,6 +30,7 @@ const MAX_TESTERS: usize = 16;
 
 /// Order to move names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MigrationPlan {
     /// Cluster that serves the names.
     pub from: String,
@@ -43,6 +44,7 @@ pub struct MigrationPlan {
     pub limits: GuardLimits,
     /// Addresses of clients that get the new cluster from the begin, at a step of 0 % in front of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub testers: Vec<IpNet>,
     /// True to leave other balancers of the set unchanged.
     #[serde(default)]
@@ -86,6 +88,7 @@ impl MigrationPlan {
 
 /// Where a migration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MigrationState {
     /// A step is held.
@@ -134,6 +137,7 @@ impl MigrationState {
 
 /// A step as it went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepRecord {
     /// Share of the new cluster in percent.
     pub percent: u32,
@@ -149,6 +153,7 @@ pub struct StepRecord {
 
 /// A migration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Migration {
     /// Number, which grows from one to the next.
     pub id: u64,

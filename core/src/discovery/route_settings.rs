@@ -19,6 +19,7 @@ pub const MAX_LIMIT: u32 = 1_000_000;
 
 /// Settings of one Route. A field that is `None` was not asked for, or not in a way that makes sense.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteSettings {
     /// Route, as a person knows it.
@@ -37,6 +38,7 @@ pub struct RouteSettings {
     pub insecure: InsecurePolicy,
     /// Prefixes of the clients that are served (`ip_allowlist`). Empty: no client is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
     pub allow: Option<Vec<IpNet>>,
     /// Most connections of a client at once (`rate-limit-connections.concurrent-tcp`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,7 @@ pub struct RouteSettings {
 
 /// Change of a field: it is set, or without a value removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeaderAction {
     /// Name of the field.
     pub name: String,

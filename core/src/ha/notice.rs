@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// State of a group on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum GroupState {
     /// The node has the group's addresses.

@@ -12,6 +12,7 @@ const SET_COOKIE: FieldName = FieldName::constant("Set-Cookie");
 
 /// To which requests of other sites a browser adds a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SameSite {
     /// To links that are followed.

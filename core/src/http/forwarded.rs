@@ -18,6 +18,7 @@ const FORWARDED_PROTO_VERSION: FieldName = FieldName::constant("X-Forwarded-Prot
 
 /// Policy for the fields: the annotation `set-forwarded-headers` of OpenShift's Routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardedPolicy {
     /// Lines are added after those of the request.

@@ -19,6 +19,7 @@ const MIN_LATENCY_SAMPLES: u64 = 20;
 
 /// Counts of how well a cluster has served: since the start, or in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct QualityFigures {
     /// Connects that a host has accepted.
@@ -94,6 +95,7 @@ fn mean(sum: u64, count: u64, least: u64) -> Option<u64> {
 
 /// Guard of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GuardKind {
     /// The new cluster has a host that takes connections.
@@ -133,6 +135,7 @@ impl GuardKind {
 
 /// Limits beyond which a step is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuardLimits {
     /// Share of faults in thousandths by which the new cluster may exceed the old one.
     pub max_error_permille: u64,
@@ -160,6 +163,7 @@ impl Default for GuardLimits {
 
 /// Mean latencies of the old cluster, in microseconds, as they were when it had traffic last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LatencyReference {
     /// Mean time of a connect.

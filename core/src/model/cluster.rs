@@ -89,6 +89,7 @@ impl ClusterWithBackup {
 
 /// Host: a router host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     /// Name of the host.
     pub name: String,
@@ -131,6 +132,7 @@ impl Host {
 
 /// Balancing algorithm: how a host of a cluster is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
     /// Host with the fewest established connections for its weight.

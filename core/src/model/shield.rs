@@ -51,13 +51,16 @@ impl PrefixLists {
 
 /// Prefixes that have been set by the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Prefixes {
     /// Denied prefixes.
     #[serde(default, deserialize_with = "nets")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub deny: Vec<IpNet>,
     /// Allowed prefixes.
     #[serde(default, deserialize_with = "nets")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub allow: Vec<IpNet>,
 }
 
@@ -70,16 +73,20 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
 
 /// Change of prefixes by API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PrefixEdit {
     /// Prefixes to deny.
     #[serde(default, deserialize_with = "nets")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub deny: Vec<IpNet>,
     /// Prefixes to allow.
     #[serde(default, deserialize_with = "nets")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub allow: Vec<IpNet>,
     /// Prefixes to remove: they are neither denied nor allowed any more.
     #[serde(default, deserialize_with = "nets", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub forget: Vec<IpNet>,
     /// Denies the prefixes even if most clients are in them.
     #[serde(default)]
@@ -150,6 +157,7 @@ impl Default for ShieldPolicy {
 
 /// Rate limit of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateLimit {
     /// Tokens in a second.
     pub rate: u64,
@@ -159,6 +167,7 @@ pub struct RateLimit {
 
 /// Limits of a source at a listener or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceLimits {
     /// New connections, and new flows of UDP.
     pub connections: Option<RateLimit>,

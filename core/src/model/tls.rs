@@ -10,6 +10,7 @@ use crate::tls::profile::{KeyExchangeGroup, Profile};
 
 /// Place where a client's TLS ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Termination {
     /// At the host: nothing is decrypted here.
@@ -38,6 +39,7 @@ impl Termination {
 
 /// Treatment of plain HTTP for a name. The looser one is the lesser one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum InsecurePolicy {
     /// Requests are served as others are.

@@ -97,6 +97,7 @@ pub struct Endpoint {
 
 /// Mapping of a path of a node's front end to a path of the gear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mapping {
     /// Path asked for at the node.
     pub frontend: String,

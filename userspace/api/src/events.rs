@@ -8,6 +8,7 @@ use crate::sources::SourceView;
 
 /// `GET /api/v1/routing-events`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct EventsStatus {
     pub source: SourceView,
@@ -17,18 +18,21 @@ pub struct EventsStatus {
 
 /// Answer to `POST /api/v1/routing-events`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventsAnswer {
     pub outcome: EventsOutcome,
 }
 
 /// Answer to `POST /api/v1/routing-events/skip`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SkipAnswer {
     pub skipped: DeadLetter,
 }
 
 /// Result of a text of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct EventsOutcome {
     /// Number of events in the text.
@@ -41,6 +45,7 @@ pub struct EventsOutcome {
 
 /// Message that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blocked {
     /// Time of the first failure, in milliseconds since 1970.
     pub since_ms: u64,
@@ -54,6 +59,7 @@ pub struct Blocked {
 
 /// Message that could not be understood, or that an operator had skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadLetter {
     /// Time in milliseconds since 1970.
     pub at_ms: u64,

@@ -11,6 +11,7 @@ use crate::shield::ShieldVerdict;
 
 /// Answer for a name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NameExplanation {
     pub host: String,
@@ -26,6 +27,7 @@ pub struct NameExplanation {
 
 /// A route, and the objects that it comes from.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteOrigins {
     pub host: String,
@@ -38,6 +40,7 @@ pub struct RouteOrigins {
 
 /// An object that a route comes from.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteOrigin {
     pub source: String,
@@ -48,6 +51,7 @@ pub struct RouteOrigin {
 
 /// Claim of an object of a cluster.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimView {
     pub cluster: String,
     pub origin: String,
@@ -61,6 +65,7 @@ pub struct ClaimView {
 
 /// A route or claim that has no effect on the name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LostClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +79,7 @@ pub struct LostClaim {
 
 /// Treatment of the name's connections at a listener.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ListenerExplanation {
     pub listener: String,
@@ -97,6 +103,7 @@ pub struct ListenerExplanation {
 
 /// Place where TLS of the name ends, and the label of the certificate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TlsExplanation {
     pub termination: Label,
@@ -105,6 +112,7 @@ pub struct TlsExplanation {
 
 /// A cluster that may get the connections.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ShareExplanation {
     pub name: String,
@@ -125,6 +133,7 @@ pub struct ShareExplanation {
 
 /// A host of a cluster that may get the connections.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostExplanation {
     pub name: String,
@@ -140,6 +149,7 @@ pub struct HostExplanation {
 
 /// Path of the connection through the kernel or userspace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DatapathExplanation {
     pub tier: Label,
@@ -154,6 +164,7 @@ pub struct DatapathExplanation {
 
 /// Whether the kernel routes the connection.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KernelPeekExplanation {
     pub routed: bool,
@@ -165,6 +176,7 @@ pub struct KernelPeekExplanation {
 
 /// A reason why a worker routes a connection, and not the kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PathReason {
     /// Value of the label `reason` in `signalbox_connections_path_total`.
@@ -179,6 +191,7 @@ pub struct PathReason {
 
 /// Answer for an address and port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AddressExplanation {
     pub address: SocketAddr,
     pub client: Option<IpAddr>,
@@ -199,6 +212,7 @@ pub struct AddressExplanation {
 
 /// A host of the service at an address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AddressHost {
     pub name: String,
     pub cluster: String,
@@ -212,6 +226,7 @@ pub struct AddressHost {
 
 /// Answer for what was asked: an address and port, or a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Explanation {
     Address(AddressExplanation),

@@ -8,6 +8,7 @@ use crate::Label;
 
 /// Flows that match a filter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FlowsAnswer {
     /// Number of all that match.
@@ -17,6 +18,7 @@ pub struct FlowsAnswer {
 
 /// A flow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowView {
     pub id: u64,
     pub client: SocketAddr,
@@ -45,12 +47,14 @@ pub struct FlowView {
 
 /// `GET /api/v1/services/{name}/flows`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceFlowsAnswer {
     pub service_flows: Vec<ServiceFlowView>,
 }
 
 /// A flow of a layer-4 service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceFlowView {
     pub service: String,
     pub client: SocketAddr,

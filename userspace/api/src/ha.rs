@@ -10,6 +10,7 @@ use crate::Label;
 
 /// High availability of this node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HaAnswer {
     pub configured: bool,
@@ -21,6 +22,7 @@ pub struct HaAnswer {
 
 /// This node and the others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HaNode {
     pub name: String,
     pub mode: Label,
@@ -47,6 +49,7 @@ impl HaNode {
 
 /// A node of the set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeAddress {
     pub name: String,
     pub address: IpAddr,
@@ -54,6 +57,7 @@ pub struct NodeAddress {
 
 /// A group of virtual addresses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GroupView {
     pub name: String,
@@ -68,6 +72,7 @@ pub struct GroupView {
 
 /// Condition of the process: whether the node may have addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Condition {
     pub pid: u32,
@@ -79,6 +84,7 @@ pub struct Condition {
 
 /// Replication of flows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SyncView {
     pub peers: Vec<PeerView>,
@@ -88,6 +94,7 @@ pub struct SyncView {
 
 /// Replication with one other node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PeerView {
     pub node: String,
@@ -119,12 +126,14 @@ impl PeerView {
 
 /// Answer to `PUT /api/v1/ha/groups/{name}`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupAnswer {
     pub group: GroupView,
 }
 
 /// Answer to `POST /api/v1/ha/groups/{name}/hand-over`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HandOverAnswer {
     pub group: String,
@@ -135,6 +144,7 @@ pub struct HandOverAnswer {
 
 /// Body of `POST /api/v1/ha/reclaim`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReclaimBody {
     pub groups: Vec<String>,
@@ -142,6 +152,7 @@ pub struct ReclaimBody {
 
 /// Answer to `POST /api/v1/ha/reclaim`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ReclaimAnswer {
     pub groups: Vec<String>,

@@ -9,6 +9,7 @@ use crate::Label;
 
 /// All hosts of all clusters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostsAnswer {
     pub hosts: Vec<HostStatus>,
@@ -16,6 +17,7 @@ pub struct HostsAnswer {
 
 /// A host of a cluster.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostStatus {
     pub cluster: String,
@@ -52,6 +54,7 @@ pub struct HostStatus {
 
 /// Result of a host's last check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LastCheck {
     pub ok: bool,
@@ -66,6 +69,7 @@ pub struct LastCheck {
 
 /// Health of a host by its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum HostHealth {
     #[default]
@@ -88,6 +92,7 @@ impl From<Health> for HostHealth {
 
 /// State of a host: the most important of its conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HostStanding {
     #[default]

@@ -30,6 +30,7 @@ pub type Label = Cow<'static, str>;
 
 /// Answer with the version of the API.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Versioned<T> {
     #[serde(rename = "apiVersion")]
     api_version: &'static str,

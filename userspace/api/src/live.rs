@@ -9,6 +9,7 @@ use crate::hosts::HostHealth;
 
 /// Event `hello`, the first of each stream.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hello {
     pub version: Label,
@@ -21,6 +22,7 @@ pub struct Hello {
 
 /// Event `sample`: all that has changed since the one before.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SampleChange {
     /// Time in milliseconds since 1970.
@@ -38,6 +40,7 @@ pub struct SampleChange {
 
 /// `GET /api/v1/history`: lists of samples, oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HistoryAnswer {
     pub interval_ms: u64,
@@ -50,6 +53,7 @@ pub struct HistoryAnswer {
 
 /// A sampled host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostName {
     pub cluster: String,
@@ -59,6 +63,7 @@ pub struct HostName {
 
 /// Samples of a host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostHistory {
     #[serde(flatten)]
@@ -94,6 +99,7 @@ pub const fn sampled_health(figure: u64) -> HostHealth {
 
 /// Figures of the whole balancer. Totals count since the process' start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OverallFigures {
     pub active: u32,

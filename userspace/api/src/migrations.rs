@@ -7,12 +7,14 @@ use signalbox_core::migration::guard::GuardLimits;
 
 /// Answers about one migration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MigrationAnswer {
     pub migration: Migration,
 }
 
 /// `GET /api/v1/migrations`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MigrationsAnswer {
     #[serde(default, deserialize_with = "readable")]
     pub migrations: Vec<Migration>,
@@ -37,6 +39,7 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Migration>, D::Err
 
 /// Body of `POST /api/v1/migrations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MigrationBody {
     pub from: String,
@@ -95,6 +98,7 @@ fn default_min_samples() -> u64 {
 
 /// Answer to `POST /api/v1/migrations/follow`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepAnswer<R> {
     pub report: R,
 }

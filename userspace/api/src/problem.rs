@@ -6,10 +6,12 @@ use crate::rotations::PeerResult;
 
 /// No further fields.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoDetails {}
 
 /// Reason why a request was refused. `M` has the fields of one kind of error.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem<M = NoDetails> {
     #[serde(rename = "type", default)]
     pub kind: String,
@@ -25,12 +27,14 @@ pub struct Problem<M = NoDetails> {
 
 /// Errors in a configuration, each with its position.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigMistakes<E> {
     pub errors: Vec<E>,
 }
 
 /// Results on each balancer of a set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerResults {
     pub balancers: Vec<PeerResult>,
 }

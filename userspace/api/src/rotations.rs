@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Direction of a rotation: out, or in again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     #[default]
@@ -26,6 +27,7 @@ impl Action {
 
 /// Progress of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
     /// Established flows continue until the deadline.
@@ -55,6 +57,7 @@ impl Progress {
 /// Body of `POST /api/v1/rotations`. Fields with default values are left out: a balancer of an earlier version may not
 /// know them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RotationBody {
     pub action: Action,
@@ -74,6 +77,7 @@ pub struct RotationBody {
 
 /// `GET /api/v1/rotations`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RotationsAnswer {
     pub rotations: Vec<OutView>,
@@ -82,6 +86,7 @@ pub struct RotationsAnswer {
 
 /// A subject that is out of rotation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OutView {
     pub subject: String,
@@ -93,12 +98,14 @@ pub struct OutView {
 
 /// Answers about one job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobAnswer {
     pub job: JobView,
 }
 
 /// Answer to `POST /api/v1/rotations`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RotationAnswer {
     pub job: JobView,
     #[serde(default)]
@@ -107,6 +114,7 @@ pub struct RotationAnswer {
 
 /// A job that carries out a rotation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct JobView {
     pub id: u64,
@@ -126,6 +134,7 @@ pub struct JobView {
 
 /// Result of a rotation on another balancer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PeerResult {
     pub url: String,

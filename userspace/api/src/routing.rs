@@ -9,12 +9,14 @@ use crate::Label;
 
 /// `GET /api/v1/listeners`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListenersAnswer {
     pub listeners: Vec<ListenerView>,
 }
 
 /// A listener with its counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ListenerView {
     pub name: String,
@@ -35,6 +37,7 @@ pub struct ListenerView {
 
 /// `GET /api/v1/routes`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RoutesAnswer {
     pub routes: Vec<RouteView>,
     #[serde(default)]
@@ -43,6 +46,7 @@ pub struct RoutesAnswer {
 
 /// Treatment of names without a route.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UnmatchedView {
     #[default]
@@ -53,6 +57,7 @@ pub enum UnmatchedView {
 
 /// A route with its counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteView {
     pub host: String,
@@ -68,6 +73,7 @@ pub struct RouteView {
 
 /// Share of a cluster in a route.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteCluster {
     pub name: String,
@@ -77,6 +83,7 @@ pub struct RouteCluster {
 
 /// `GET /api/v1/routes/{host}`.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RouteAnswer {
     #[serde(flatten)]
     pub route: RouteView,
@@ -86,12 +93,14 @@ pub struct RouteAnswer {
 
 /// `GET /api/v1/clusters`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClustersAnswer {
     pub clusters: Vec<ClusterView>,
 }
 
 /// A cluster with its counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClusterView {
     pub name: String,
@@ -108,6 +117,7 @@ pub struct ClusterView {
 
 /// `GET /api/v1/figures`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FiguresAnswer {
     pub at: f64,
@@ -119,6 +129,7 @@ pub struct FiguresAnswer {
 
 /// `GET /api/v1/applications/{namespace}/{name}/figures`.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApplicationFigures {
     pub namespace: String,
     pub name: String,
@@ -128,6 +139,7 @@ pub struct ApplicationFigures {
 
 /// Figures of a route, and of each of its clusters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouteFigures {
     #[serde(flatten)]
@@ -140,6 +152,7 @@ pub struct RouteFigures {
 
 /// Figures of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClusterFigures {
     pub connections: u64,

@@ -9,6 +9,7 @@ use crate::Label;
 
 /// Services, and what hinders them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServicesAnswer {
     pub services: Vec<ServiceView>,
@@ -20,6 +21,7 @@ pub struct ServicesAnswer {
 
 /// A service with its counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServiceView {
     pub name: String,
@@ -44,6 +46,7 @@ pub struct ServiceView {
 
 /// A host of a service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceHost {
     pub name: String,
     #[serde(default)]
@@ -67,6 +70,7 @@ pub struct ServiceHost {
 
 /// Endpoints of an application with one port name, as a service or not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExposedService {
     pub service: String,
     #[serde(flatten)]
@@ -75,6 +79,7 @@ pub struct ExposedService {
 
 /// An interface with one of the programs attached.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookView {
     pub interface: String,

@@ -11,6 +11,7 @@ use crate::services::HookView;
 
 /// `GET /api/v1/shield`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ShieldAnswer {
     pub guards: Vec<GuardView>,
@@ -22,6 +23,7 @@ pub struct ShieldAnswer {
 
 /// Kind of a guarded object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum GuardKind {
     #[default]
@@ -42,6 +44,7 @@ impl GuardKind {
 
 /// A guarded listener or service with its counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GuardView {
     pub kind: GuardKind,
@@ -59,6 +62,7 @@ pub struct GuardView {
 
 /// Treatment of a client's next connection.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ShieldVerdict {
     pub verdict: Label,
@@ -76,6 +80,7 @@ pub struct ShieldVerdict {
 
 /// Budget of a source: the amounts that it may send at once; absent without a limit.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TokensLeft {
     pub connections: Option<u64>,
@@ -85,6 +90,7 @@ pub struct TokensLeft {
 
 /// `GET /api/v1/shield/explain`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShieldExplanation {
     pub client: IpAddr,
     pub guards: Vec<GuardVerdict>,
@@ -92,6 +98,7 @@ pub struct ShieldExplanation {
 
 /// Treatment of a client by a guard.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GuardVerdict {
     pub kind: GuardKind,
@@ -101,18 +108,21 @@ pub struct GuardVerdict {
 
 /// `GET /api/v1/shield/prefixes`: the prefixes that were set by API, by the name of the listener or service.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrefixesAnswer {
     pub prefixes: BTreeMap<String, Prefixes>,
 }
 
 /// Answer to a change of a listener's or service's prefixes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuardPrefixesAnswer {
     pub prefixes: Prefixes,
 }
 
 /// `GET /api/v1/drops`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DropsAnswer {
     pub drops: Vec<DropView>,
@@ -120,6 +130,7 @@ pub struct DropsAnswer {
 
 /// A sample of a dropped packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DropView {
     /// Time in milliseconds since 1970.
     #[serde(default)]

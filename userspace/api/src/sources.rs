@@ -9,12 +9,14 @@ use crate::Label;
 
 /// `GET /api/v1/sources`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcesAnswer {
     pub sources: Vec<SourceView>,
 }
 
 /// A source and its report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceView {
     #[serde(default)]
     pub name: String,
@@ -29,6 +31,7 @@ pub struct SourceView {
 
 /// Contact with a source.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceContact {
     pub kind: Label,
     #[serde(default)]
@@ -46,6 +49,7 @@ pub struct SourceContact {
 
 /// Report of a source about a cluster.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClusterReport {
     pub cluster: String,
@@ -56,6 +60,7 @@ pub struct ClusterReport {
 
 /// Answer to a report about a cluster.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DiscoveryAnswer {
     pub hosts: usize,
@@ -65,6 +70,7 @@ pub struct DiscoveryAnswer {
 
 /// `GET /api/v1/applications`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ApplicationsAnswer {
     /// Number of all that match.
@@ -74,6 +80,7 @@ pub struct ApplicationsAnswer {
 
 /// An application of OpenShift's routing events.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ApplicationView {
     pub namespace: String,
@@ -91,6 +98,7 @@ pub struct ApplicationView {
 
 /// `GET /api/v1/certificates`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CertificatesAnswer {
     pub certificates: Vec<CertificateView>,
@@ -100,6 +108,7 @@ pub struct CertificatesAnswer {
 
 /// An active certificate, without its key.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CertificateView {
     pub label: String,
@@ -118,6 +127,7 @@ pub struct CertificateView {
 
 /// Answers to changes of certificates.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CertificateChange {
     /// Label of a certificate that was removed.

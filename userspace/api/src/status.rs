@@ -9,6 +9,7 @@ use crate::Label;
 
 /// State of the process and of its configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StatusAnswer {
     pub version: String,
@@ -38,6 +39,7 @@ pub struct StatusAnswer {
 
 /// Whether the process accepts connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ServingState {
     #[default]
@@ -59,6 +61,7 @@ impl ServingState {
 
 /// A feature that works less well than it could.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DegradedFeature {
     pub feature: Label,
@@ -67,6 +70,7 @@ pub struct DegradedFeature {
 
 /// A configured feature that is not active.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct MissingFeature {
     pub feature: Label,
@@ -78,6 +82,7 @@ pub struct MissingFeature {
 
 /// Counts of connections.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConnectionCounts {
     pub active: u32,
@@ -88,6 +93,7 @@ pub struct ConnectionCounts {
 
 /// Connections of the last minute, and names, that the kernel routes without a socket.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FastPath {
     pub connections: u64,
@@ -100,6 +106,7 @@ pub struct FastPath {
 
 /// Listeners, routes or networks of clients whose connections workers route for one reason.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftToWorkers {
     /// `listener`, `route` or `client network`.
@@ -112,6 +119,7 @@ pub struct LeftToWorkers {
 
 /// Counts of hosts.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostCounts {
     pub configured: usize,
@@ -120,6 +128,7 @@ pub struct HostCounts {
 
 /// Counts of changes of the configuration.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ReloadCounts {
     pub ok: u64,
@@ -128,6 +137,7 @@ pub struct ReloadCounts {
 
 /// Result of the last change of the configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LastReload {
     pub ok: bool,
@@ -138,6 +148,7 @@ pub struct LastReload {
 
 /// State of the access log.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConnectionLogView {
     pub to: String,
@@ -149,6 +160,7 @@ pub struct ConnectionLogView {
 
 /// Answer to `POST /api/v1/log/reopen`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ReopenAnswer {
     pub log: Option<ConnectionLogView>,

@@ -13,6 +13,7 @@ pub type SharesByKey = BTreeMap<String, Option<Shares>>;
 
 /// Body of `PUT /api/v1/routes/{host}`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RouteWeights {
     pub clusters: Shares,
@@ -23,6 +24,7 @@ pub struct RouteWeights {
 
 /// Body of `PUT /api/v1/weights`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct WeightsRequest {
     /// Weights by route name.
@@ -38,6 +40,7 @@ pub struct WeightsRequest {
 
 /// Answer to a dry run of weights.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ChangesAnswer {
     /// True if nothing was changed.
@@ -47,6 +50,7 @@ pub struct ChangesAnswer {
 
 /// Answer to `POST /api/v1/diff`. `W` is a warning of the configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffAnswer<W> {
     pub changes: Vec<ModelChange>,
     pub warnings: Vec<W>,
@@ -56,6 +60,7 @@ pub struct DiffAnswer<W> {
 
 /// Answer to a change that was applied. `A` has the change's counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppliedAnswer<A> {
     pub applied: A,
 }

@@ -11,6 +11,7 @@ use super::node::Position;
 
 /// Mistake in a file (or, in [`super::Parsed::warnings`], an oddity).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigError {
     /// Line of the mistake, from 1.
     pub line: usize,
