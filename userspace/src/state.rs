@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_api::status::LastReload;
 use signalbox_core::discovery::Discovered;
 use signalbox_core::expose::ExposeResult;
@@ -249,7 +250,7 @@ pub struct Shared {
     /// Time since when reports of sources wait to be applied.
     pub apply_waiting: ApplyWaiting,
     /// Channel of changes, for all subscribers.
-    pub changes: broadcast::Sender<ChangeNotice>,
+    pub changes: broadcast::Sender<Arc<ChangeEvent>>,
     /// Sources that the shield denies at listeners.
     pub denied_sources: ArcSwap<DeniedSources>,
     /// Interfaces on which the shield is active.
@@ -272,13 +273,6 @@ pub struct Shared {
     pub ha: Arc<ha::HaGroups>,
     /// Figures of the last two minutes.
     pub series: series::Series,
-}
-
-/// A change that is announced to listeners.
-#[derive(Clone, Debug)]
-pub struct ChangeNotice {
-    pub kind: &'static str,
-    pub data: Arc<serde_json::Value>,
 }
 
 impl Shared {
@@ -316,12 +310,9 @@ impl Shared {
     }
 
     /// Announces a change to all listeners.
-    pub fn announce(&self, kind: &'static str, data: serde_json::Value) {
+    pub fn announce(&self, change: ChangeEvent) {
         // A missing listener is no error.
-        let _ = self.changes.send(ChangeNotice {
-            kind,
-            data: Arc::new(data),
-        });
+        let _ = self.changes.send(Arc::new(change));
     }
 
     /// Returns the status of a source, created on the first call.

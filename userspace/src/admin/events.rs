@@ -34,7 +34,10 @@ pub(super) async fn stream(State(control): State<Arc<Control>>) -> Sse<impl Stre
     };
     let hello = event("hello", &hello);
     let changes = changes.map(|change| match change {
-        Ok(change) => Event::default().event(change.kind).data(change.data.to_string()),
+        Ok(change) => {
+            let change = serde_json::to_value(&*change).unwrap_or_default();
+            event(change["event"].as_str().unwrap_or_default(), &change["data"])
+        }
         Err(BroadcastStreamRecvError::Lagged(n)) => Event::default().event("missed").data(n.to_string()),
     });
     Sse::new(tokio_stream::once(hello).chain(changes).map(Ok)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL))

@@ -10,8 +10,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::{Event, Sse};
 use serde::Deserialize;
-use serde_json::json;
 use signalbox_api::by_label;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_api::ha::{
     Condition, GroupAnswer, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView, ReclaimAnswer,
     ReclaimBody, SyncView,
@@ -167,10 +167,11 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
             priority = update.priority,
             "A group of virtual addresses has another state."
         );
-        shared.announce(
-            "ha",
-            json!({ "group": name, "state": update.state, "priority": update.priority }),
-        );
+        shared.announce(ChangeEvent::Ha {
+            group: name,
+            state: update.state,
+            priority: update.priority,
+        });
     }
     answer(GroupAnswer {
         group: group_view(&control, group),

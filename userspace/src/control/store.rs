@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use serde_json::json;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_core::expose::ExposeResult;
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::merge::TesterOverrides;
@@ -229,17 +229,21 @@ impl Store {
                         tracing::error!(source, error, "Configuration refused: the current one stays active.");
                     }
                 }
-                let (ok, error) = (outcome.is_ok(), outcome.as_ref().err());
-                let data = json!({ "source": source, "ok": ok, "error": error });
-                self.shared.announce("configuration", data);
+                self.shared.announce(ChangeEvent::Configuration {
+                    source,
+                    ok: outcome.is_ok(),
+                    error: outcome.as_ref().err().cloned(),
+                });
                 let _ = reply.send(outcome);
             }
             StoreEvent::SetWeights(set, reply) => {
                 let outcome = self.set_weights(&set);
                 if outcome.is_ok() {
                     for (host, weights) in &set {
-                        self.shared
-                            .announce("weights", json!({ "route": host, "weights": weights }));
+                        self.shared.announce(ChangeEvent::Weights {
+                            route: host.clone(),
+                            weights: weights.clone(),
+                        });
                         let all: Vec<_> = weights
                             .iter()
                             .flatten()
@@ -257,9 +261,8 @@ impl Store {
                 let outcome = self.set_prefixes(&name, change);
                 if let Ok(prefixes) = &outcome {
                     let (denied, allowed) = (prefixes.deny.len(), prefixes.allow.len());
-                    let data = json!({ "name": name, "denied": denied, "allowed": allowed });
-                    self.shared.announce("prefixes", data);
                     tracing::info!(name, denied, allowed, "Prefixes of the shield changed.");
+                    self.shared.announce(ChangeEvent::Prefixes { name, denied, allowed });
                     // Published before the answer, so that the caller can rely on it.
                     self.publish();
                 }
@@ -281,8 +284,11 @@ impl Store {
             StoreEvent::JobChanged(id) => {
                 self.persistent.job_changed(id);
                 if let Some(job) = self.persistent.jobs.get(id) {
-                    let data = json!({ "id": id, "progress": job.progress, "closed_connections": job.closed });
-                    self.shared.announce("job", data);
+                    self.shared.announce(ChangeEvent::Job {
+                        id,
+                        progress: job.progress,
+                        closed_connections: job.closed,
+                    });
                 }
             }
             StoreEvent::MigrationChanged(id, reply) => {
@@ -290,9 +296,12 @@ impl Store {
                     .ensure_restored()
                     .and_then(|()| self.persistent.migration_changed(id));
                 if let Some(migration) = self.persistent.migrations.get(id) {
-                    let (state, percent) = (migration.state, migration.percent());
-                    let data = json!({ "id": id, "state": state, "percent": percent, "reason": migration.reason });
-                    self.shared.announce("migration", data);
+                    self.shared.announce(ChangeEvent::Migration {
+                        id,
+                        state: migration.state,
+                        percent: migration.percent(),
+                        reason: migration.reason.clone(),
+                    });
                 }
                 let _ = reply.send(outcome.map_err(|error| crate::sys::error_chain(&error)));
             }

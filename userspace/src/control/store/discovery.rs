@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::json;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_core::merge::{ClusterWeights, TesterOverrides, check_weights};
 use signalbox_core::model::Model;
 use signalbox_tls::tickets::TicketSecret;
@@ -174,8 +174,7 @@ impl Store {
                 }
             }
             Ok(_) => {
-                let data = json!({ "source": source, "cluster": cluster });
-                self.shared.announce("learnt", data);
+                self.shared.announce(ChangeEvent::Learnt { source, cluster });
                 self.discovery_replies.extend(done);
                 self.needs_rebuild = true;
             }

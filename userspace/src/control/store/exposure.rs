@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_core::expose::{ExposeResult, effective_model};
 use signalbox_core::merge::add_testers;
 
@@ -41,8 +41,11 @@ impl Store {
             for (host, why) in &entry.left_out {
                 tracing::warn!(service, host, why, "An endpoint is left out of its service.");
             }
-            let data = json!({ "service": service, "listen": entry.listen, "reason": entry.reason });
-            self.shared.announce("exposed", data);
+            self.shared.announce(ChangeEvent::Exposed {
+                service: service.clone(),
+                listen: entry.listen.clone(),
+                reason: entry.reason.clone(),
+            });
         }
         for service in before
             .entries
@@ -50,8 +53,11 @@ impl Store {
             .filter(|name| !self.exposure.entries.contains_key(*name))
         {
             tracing::info!(service, "Endpoints of an application are no longer exposed.");
-            self.shared
-                .announce("exposed", json!({ "service": service, "listen": [], "reason": null }));
+            self.shared.announce(ChangeEvent::Exposed {
+                service: service.clone(),
+                listen: Vec::new(),
+                reason: None,
+            });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use serde_json::json;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_api::hosts::LastCheck;
 use signalbox_core::ejection::EjectionState;
 use signalbox_core::health::{Health, Hysteresis};
@@ -34,6 +34,16 @@ pub(super) struct HostEntry {
 
 /// Maximum number of remembered reasons for a host's failed handshakes: a host chooses the names in its certificates.
 const MAX_LOGGED_FAULTS: usize = 16;
+
+/// Event of a host that is ejected for a reason, or tried again.
+fn ejection(host: &HostState, reason: Option<&str>) -> ChangeEvent {
+    ChangeEvent::Ejection {
+        cluster: host.cluster.clone(),
+        host: host.name.clone(),
+        ejected: reason.is_some(),
+        detail: reason.map(str::to_owned),
+    }
+}
 
 impl Drop for HostEntry {
     fn drop(&mut self) {
@@ -72,13 +82,16 @@ impl Store {
         };
         host.decide_health(health);
         self.needs_publish = true;
-        let healthy = health != Health::Unhealthy;
-        let data = json!({ "cluster": host.cluster, "host": host.name, "healthy": healthy, "detail": detail });
-        self.shared.announce("health", data);
         match health {
             Health::Unhealthy => tracing::warn!(cluster = host.cluster, host = host.name, detail, "Host is down."),
             _ => tracing::info!(cluster = host.cluster, host = host.name, detail, "Host is up."),
         }
+        self.shared.announce(ChangeEvent::Health {
+            cluster: host.cluster.clone(),
+            host: host.name.clone(),
+            healthy: health != Health::Unhealthy,
+            detail,
+        });
     }
 
     /// Requests a check of a host before the next is due.
@@ -111,8 +124,7 @@ impl Store {
                 error,
                 "Host is ejected after failed connects."
             );
-            let data = json!({ "cluster": host.cluster, "host": host.name, "ejected": true, "detail": error });
-            self.shared.announce("ejection", data);
+            self.shared.announce(ejection(host, Some(error)));
         }
     }
 
@@ -147,8 +159,7 @@ impl Store {
                     host = entry.state.name,
                     "Host is tried again."
                 );
-                let data = json!({ "cluster": entry.state.cluster, "host": entry.state.name, "ejected": false });
-                self.shared.announce("ejection", data);
+                self.shared.announce(ejection(&entry.state, None));
             }
         }
     }

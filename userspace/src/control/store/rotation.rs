@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde_json::json;
+use signalbox_api::changes::ChangeEvent;
 use signalbox_core::rotation::{RotatedOut, Rotation, Subject};
 use signalbox_core::view::{Destination, RoutingView};
 
@@ -200,9 +200,12 @@ impl Store {
         // Published before the answer, so that later requests see it, and before the job, which reads what is out.
         self.publish();
         self.persistent.jobs.insert(job.clone());
-        let subjects: Vec<_> = job.subjects.iter().map(ToString::to_string).collect();
-        let data = json!({ "job": job.id, "action": job.action, "subjects": subjects, "progress": job.progress });
-        self.shared.announce("rotation", data);
+        self.shared.announce(ChangeEvent::Rotation {
+            job: job.id,
+            action: job.action,
+            subjects: job.subjects.iter().map(ToString::to_string).collect(),
+            progress: job.progress,
+        });
         Ok(())
     }
 
