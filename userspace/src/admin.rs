@@ -30,6 +30,7 @@ mod openapi;
 mod pending_sources;
 mod problem;
 mod readiness;
+mod reply;
 mod rotations;
 mod route_policy;
 mod route_selection;
@@ -52,23 +53,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::response::{IntoResponse as _, Json, Response};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use serde::Serialize;
-use signalbox_api::v1;
 use signalbox_core::stats::Gauge;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::control::Control;
 use crate::state::{AdminStats, Shared};
-
-/// Makes an answer of the API's version.
-fn answer(answer: impl Serialize) -> Response {
-    Json(v1(answer)).into_response()
-}
 
 /// The API's servers. The unix socket's file is removed when they are closed.
 pub struct AdminServers {

@@ -95,7 +95,11 @@ fn mean(sum: u64, count: u64, least: u64) -> Option<u64> {
 
 /// Guard of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "MigrationGuard")
+)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardKind {
     /// The new cluster has a host that takes connections.

@@ -124,6 +124,16 @@ impl PeerView {
     }
 }
 
+/// Body of `PUT /api/v1/ha/groups/{name}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GroupUpdate {
+    pub state: GroupState,
+    #[serde(default)]
+    pub priority: u8,
+}
+
 /// Answer to `PUT /api/v1/ha/groups/{name}`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -4,9 +4,11 @@
 //! A point in time is in seconds since 1970, a duration in seconds, a size in bytes, unless the field's name ends in
 //! another unit. Readers accept missing fields, because a running signalbox may be of another version.
 
+pub mod applications;
 pub mod changes;
 pub mod events;
 pub mod explain;
+pub mod export;
 pub mod flows;
 pub mod ha;
 pub mod hosts;

@@ -98,7 +98,7 @@ fn default_min_samples() -> u64 {
 
 /// Answer to `POST /api/v1/migrations/follow`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "StepAnswer"))]
 pub struct StepAnswer<R> {
     pub report: R,
 }

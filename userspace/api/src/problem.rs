@@ -11,7 +11,7 @@ pub struct NoDetails {}
 
 /// Reason why a request was refused. `M` has the fields of one kind of error.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Problem"))]
 pub struct Problem<M = NoDetails> {
     #[serde(rename = "type", default)]
     pub kind: String,

@@ -50,7 +50,7 @@ pub struct ChangesAnswer {
 
 /// Answer to `POST /api/v1/diff`. `W` is a warning of the configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DiffAnswer"))]
 pub struct DiffAnswer<W> {
     pub changes: Vec<ModelChange>,
     pub warnings: Vec<W>,
@@ -60,7 +60,23 @@ pub struct DiffAnswer<W> {
 
 /// Answer to a change that was applied. `A` has the change's counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "AppliedAnswer"))]
 pub struct AppliedAnswer<A> {
     pub applied: A,
+}
+
+/// Answer to `PUT /api/v1/weights`: what was applied, or what a dry run would change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "WeightsAnswer"))]
+#[serde(untagged)]
+pub enum WeightsAnswer<A> {
+    Applied(AppliedAnswer<A>),
+    Changes(ChangesAnswer),
+}
+
+/// `GET /api/v1/config`. `C` is the configuration as it is shown, without secrets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ConfigAnswer"))]
+pub struct ConfigAnswer<C> {
+    pub config: C,
 }

@@ -18,10 +18,11 @@ use signalbox_core::labels::LabelSets;
 use signalbox_core::model::Host;
 use signalbox_core::model::tls::InsecurePolicy;
 
-// Field names of the wire; fields of later plugins are ignored.
+/// The body. Its field names are those of the wire; fields of later plugins are ignored.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-struct PluginBody {
+pub struct PluginBody {
     #[serde(default)]
     routes: Option<BTreeMap<String, Route>>,
     #[serde(default)]
@@ -29,6 +30,7 @@ struct PluginBody {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PluginRoute"))]
 struct Route {
     url: String,
     #[serde(default = "one", deserialize_with = "number")]
@@ -38,6 +40,7 @@ struct Route {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct RouterHost {
     name: String,

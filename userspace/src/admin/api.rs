@@ -2,7 +2,7 @@
 
 mod changes;
 #[cfg(test)]
-mod shapes;
+pub(super) mod shapes;
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use signalbox_core::model::Tier;
 use signalbox_core::model::shield::parse_net;
 
 use super::body::MAX_BODY_BYTES;
-use super::openapi::{DescribedRouter, Operation, ResponseKind, read};
+use super::openapi::{DescribedRouter, Operation, read};
 use super::problem::{not_shown, of_framework, problem};
+use super::reply::{ApiReply, answer};
 use super::{
-    answer, applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations,
-    readiness, rotations, route_selection, shield, ui, views,
+    applications, certificates, discovery, events, explain, export, figures, ha, live, metrics, migrations, readiness,
+    rotations, route_selection, shield, ui, views,
 };
 use crate::control::Control;
 use crate::datapath::flow::FlowFilter;
@@ -33,8 +34,7 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Builds the router with all routes of the API.
 pub fn router(control: Control) -> Router {
-    let api = add_reads(DescribedRouter::default());
-    let api = migrations::add_operations(changes::add_changes(api)).finish("/api/v1/openapi.json");
+    let api = described().finish("/api/v1/openapi.json");
     let api = ui::add_pages(api)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::new(control));
@@ -42,18 +42,17 @@ pub fn router(control: Control) -> Router {
     Router::new().fallback_service(api).layer(from_fn(of_framework))
 }
 
-fn text(id: &'static str, path: &'static str, summary: &'static str) -> Operation {
-    Operation {
-        response: ResponseKind::Text,
-        ..read(id, path, summary)
-    }
+/// Returns all operations.
+pub(super) fn described() -> DescribedRouter {
+    let api = add_reads(DescribedRouter::default());
+    migrations::add_operations(changes::add_changes(api))
 }
 
 /// Adds the operations that show state.
 fn add_reads(api: DescribedRouter) -> DescribedRouter {
     let readyz_query = Operation {
         query: &[("verbose", "also list the checks that succeed")],
-        ..text(
+        ..read(
             "getReadiness",
             "/readyz",
             "Whether traffic should be sent here, or why not",
@@ -83,18 +82,12 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         ],
         ..read("explainName", "/api/v1/explain", "How a name is routed, and why")
     };
-    let events = Operation {
-        response: ResponseKind::Events,
-        ..read("followEvents", "/api/v1/events", "Changes, as they happen")
-    };
-    let live = Operation {
-        response: ResponseKind::Events,
-        ..read(
-            "followFigures",
-            "/api/v1/live",
-            "Figures of the balancer and of each host, each second",
-        )
-    };
+    let events = read("followEvents", "/api/v1/events", "Changes, as they happen");
+    let live = read(
+        "followFigures",
+        "/api/v1/live",
+        "Figures of the balancer and of each host, each second",
+    );
     let pushes = Operation {
         query: &[
             (
@@ -110,12 +103,12 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         )
     };
     api.with(
-        &text("getLiveness", "/livez", "Whether the process answers"),
+        &read("getLiveness", "/livez", "Whether the process answers"),
         async || "ok\n",
     )
     .with(&readyz_query, readiness::readyz)
     .with(
-        &text(
+        &read(
             "getMetrics",
             "/metrics",
             "Metrics: OpenMetrics, or for `Accept: text/plain` alone Prometheus' text format",
@@ -136,7 +129,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/config",
             "The current configuration, without secrets",
         ),
-        async |State(c): State<Arc<Control>>| views::config(&c).map(answer).map_err(|error| not_shown(&error)),
+        async |State(c): State<Arc<Control>>| views::config(&c).map_or_else(|error| not_shown(&error), answer),
     )
     .with(
         &read("listListeners", "/api/v1/listeners", "Listeners"),
@@ -240,14 +233,11 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
         shield::drops,
     )
     .with(
-        &Operation {
-            response: ResponseKind::Events,
-            ..read(
-                "followDrops",
-                "/api/v1/drops/follow",
-                "Samples of packets that the shield drops, as it drops them",
-            )
-        },
+        &read(
+            "followDrops",
+            "/api/v1/drops/follow",
+            "Samples of packets that the shield drops, as it drops them",
+        ),
         shield::follow,
     )
     .with(&flows_query, flows)
@@ -324,7 +314,7 @@ fn add_reads(api: DescribedRouter) -> DescribedRouter {
                 ),
                 ("protocol", "which of the hosts' ports: http (default) or tls"),
             ],
-            ..text(
+            ..read(
                 "exportTable",
                 "/api/v1/export",
                 "The current routing table, for other programs",
@@ -444,7 +434,7 @@ async fn service_flows(
     State(control): State<Arc<Control>>,
     axum::extract::Path(name): axum::extract::Path<String>,
     Query(most): Query<ServiceFlowsQuery>,
-) -> Response {
+) -> ApiReply<ServiceFlowsAnswer> {
     let services = Arc::clone(&control.services);
     let wanted = name.clone();
     let some = move || services.flows(Some(&wanted), most.limit.unwrap_or(1000));
@@ -464,7 +454,7 @@ async fn service_flows(
     answer(ServiceFlowsAnswer { service_flows })
 }
 
-async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> Response {
+async fn flows(State(control): State<Arc<Control>>, Query(query): Query<FlowQuery>) -> ApiReply<FlowsAnswer> {
     let client = query.client.as_deref().map(|text| {
         let net = parse_net(text);
         net.ok_or_else(|| format!("client: {text:?} is neither an address nor a prefix, such as 192.0.2.7"))

@@ -1,27 +1,31 @@
 //! OpenShift's applications: the routing table of each, posted events, and messages that could not be understood.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use signalbox_api::applications::{ApplicationDetails, BalancerEndpoint, EndpointView};
 use signalbox_api::events::{EventsAnswer, EventsStatus, SkipAnswer};
 use signalbox_api::sources::{ApplicationView, ApplicationsAnswer};
 use signalbox_api::v1;
 use signalbox_common::hash;
-use signalbox_core::spi::{AppKey, Application, endpoint_host_names};
+use signalbox_core::spi::{AppKey, Application, Endpoint, endpoint_host_names};
 
 use super::problem::{not_shown, problem};
-use super::{answer, exposed, urls};
+use super::reply::{ApiReply, answer};
+use super::{exposed, urls};
 use crate::control::Control;
 use crate::source::routing_spi::{EventsError, RoutingSpi};
 use crate::state::{Shared, Snapshot};
 
 /// Endpoint type of a load balancer: this endpoint receives an application's connections for the others.
 const LOAD_BALANCER_TYPE: &str = "load_balancer";
+
+fn is_balancer(endpoint: &Endpoint) -> bool {
+    endpoint.types.contains(LOAD_BALANCER_TYPE)
+}
 
 fn spi(control: &Control) -> Result<Arc<RoutingSpi>, Box<Response>> {
     let current = control.routing.read().unwrap_or_else(PoisonError::into_inner);
@@ -46,10 +50,10 @@ pub(super) async fn post(
     State(control): State<Arc<Control>>,
     Query(how): Query<PostEventsQuery>,
     body: String,
-) -> Response {
+) -> ApiReply<EventsAnswer> {
     let spi = match spi(&control) {
         Ok(spi) => spi,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
     let result = if how.dry_run.unwrap_or_default() {
         // A blocking thread, because `dry_run` waits while the ledger writes.
@@ -76,10 +80,10 @@ pub(super) async fn post(
 }
 
 /// `POST /api/v1/routing-events/skip`: skips the message that cannot be recorded.
-pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn skip(State(control): State<Arc<Control>>) -> ApiReply<SkipAnswer> {
     let spi = match spi(&control) {
         Ok(spi) => spi,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
     match spi.skip().await {
         Ok(skipped) => answer(SkipAnswer { skipped }),
@@ -88,14 +92,14 @@ pub(super) async fn skip(State(control): State<Arc<Control>>) -> Response {
 }
 
 /// `GET /api/v1/routing-events`: status of the source, and the messages that could not be understood.
-pub(super) async fn state(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn state(State(control): State<Arc<Control>>) -> ApiReply<EventsStatus> {
     match spi(&control) {
         Ok(spi) => answer(EventsStatus {
             source: spi.status().view(),
             blocked: spi.blocked(),
             dead_letters: spi.dead_letters(),
         }),
-        Err(response) => *response,
+        Err(response) => (*response).into(),
     }
 }
 
@@ -114,13 +118,13 @@ pub(super) async fn list(
     State(control): State<Arc<Control>>,
     Query(wanted): Query<ApplicationsQuery>,
     headers: HeaderMap,
-) -> Response {
+) -> ApiReply<ApplicationsAnswer> {
     let spi = match spi(&control) {
         Ok(spi) => spi,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
     let matches = |app: &Application| {
-        let has = |of: &dyn Fn(&signalbox_core::spi::Endpoint) -> bool| app.endpoints.values().any(of);
+        let has = |of: &dyn Fn(&Endpoint) -> bool| app.endpoints.values().any(of);
         wanted
             .namespace
             .as_ref()
@@ -167,14 +171,14 @@ pub(super) async fn show(
     State(control): State<Arc<Control>>,
     Path((namespace, app)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Response {
+) -> ApiReply<ApplicationDetails> {
     let spi = match spi(&control) {
         Ok(spi) => spi,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
     let key = AppKey { namespace, app };
     match spi.application(&key) {
-        Some(app) => with_etag(&headers, &details_json(&control.shared, &app)),
+        Some(app) => with_etag(&headers, &details(&control.shared, &app)),
         None => problem(
             StatusCode::NOT_FOUND,
             "There is no such application",
@@ -183,7 +187,7 @@ pub(super) async fn show(
     }
 }
 
-fn details_json(shared: &Shared, app: &Application) -> Value {
+fn details(shared: &Shared, app: &Application) -> ApplicationDetails {
     let snapshot = &*shared.snapshot.load();
     let cluster = app.key.to_string();
     let model = &snapshot.model;
@@ -216,58 +220,65 @@ fn details_json(shared: &Shared, app: &Application) -> Value {
         .map(|((address, endpoint), host)| {
             let state = states.iter().find(|state| state.name == host);
             let of = state.map_or(cluster.as_str(), |state| state.cluster.as_str());
-            json!({
-                "host": host,
-                "address": address.ip(),
-                "port": address.port(),
-                "gear_id": endpoint.gear,
-                "port_name": endpoint.name,
-                "types": endpoint.types,
-                "protocols": endpoint.protocols,
-                "mappings": endpoint.mappings,
-                "hostnames": if endpoint.types.contains(LOAD_BALANCER_TYPE) { &names[..] } else { &[] },
-                "stopped": app.is_stopped(endpoint),
-                "geographies": app.geographies_of(endpoint),
-                "takes_connections": state.is_some(),
-                "health": state.map(|state| state.health().0),
-                "out_of_rotation": snapshot.rotation.taken_out_by(of, &host, address.ip()).map(ToString::to_string),
-            })
+            EndpointView {
+                address: address.ip(),
+                port: address.port(),
+                gear_id: endpoint.gear.clone(),
+                port_name: endpoint.name.clone(),
+                types: endpoint.types.clone(),
+                protocols: endpoint.protocols.clone(),
+                mappings: endpoint.mappings.clone(),
+                hostnames: if is_balancer(endpoint) {
+                    names.clone()
+                } else {
+                    Vec::new()
+                },
+                stopped: app.is_stopped(endpoint),
+                geographies: app.geographies_of(endpoint).into_iter().map(str::to_owned).collect(),
+                takes_connections: state.is_some(),
+                health: state.map(|state| state.health().0.into()),
+                out_of_rotation: snapshot
+                    .rotation
+                    .taken_out_by(of, &host, address.ip())
+                    .map(ToString::to_string),
+                host,
+            }
         })
         .collect();
     // A gear that no longer exists is not shown as out of rotation.
     let is_there = |gear: &str| gear.is_empty() || app.gears().any(|there| there == gear);
-    let rotated_out: BTreeMap<_, _> = app.rotated_out.iter().filter(|(gear, _)| is_there(gear)).collect();
-    let is_balancer = |endpoint: &&Value| {
-        endpoint["types"]
-            .as_array()
-            .is_some_and(|types| types.contains(&json!(LOAD_BALANCER_TYPE)))
-    };
-    let balancers: Vec<_> = endpoints
-        .iter()
-        .filter(is_balancer)
-        .map(|endpoint| json!({ "address": endpoint["address"], "port": endpoint["port"], "gear_id": endpoint["gear_id"] }))
+    let rotated_out = app.rotated_out.iter().filter(|(gear, _)| is_there(gear));
+    let balancers = app.endpoints.iter().filter(|(_, endpoint)| is_balancer(endpoint));
+    let balancers: Vec<_> = balancers
+        .map(|(address, endpoint)| BalancerEndpoint {
+            address: address.ip(),
+            port: address.port(),
+            gear_id: endpoint.gear.clone(),
+        })
         .collect();
-    json!({
-        "namespace": app.key.namespace,
-        "name": app.key.app,
-        "announced": app.announced,
-        "stopped": app.stopped,
-        "rotated_out_by_events": rotated_out,
-        "geographies": app.geographies.values().flatten().collect::<BTreeSet<_>>(),
-        "scalable": app.scalable,
+    ApplicationDetails {
+        namespace: app.key.namespace.clone(),
+        name: app.key.app.clone(),
+        announced: app.announced,
+        stopped: app.stopped,
+        rotated_out_by_events: rotated_out
+            .map(|(gear, reason)| (gear.clone(), reason.clone()))
+            .collect(),
+        geographies: app.geographies.values().flatten().cloned().collect(),
+        scalable: app.scalable,
         // No event reports that an application has become highly available. Two balancers among its endpoints show it.
-        "ha": app.ha == Some(true) || balancers.len() > 1,
-        "hostnames": names,
-        "urls": urls,
-        "balancers": balancers,
-        "endpoints": endpoints,
-        "exposed": exposed,
-        "certificates": app.certificates.keys().collect::<Vec<_>>(),
-    })
+        ha: app.ha == Some(true) || balancers.len() > 1,
+        hostnames: names,
+        urls,
+        balancers,
+        endpoints,
+        exposed,
+        certificates: app.certificates.keys().cloned().collect(),
+    }
 }
 
 /// Adds an ETag (RFC 9110, section 8.8.3), so that a client with this answer need not load it again.
-fn with_etag(headers: &HeaderMap, answer: &impl Serialize) -> Response {
+fn with_etag<T: Serialize>(headers: &HeaderMap, answer: &T) -> ApiReply<T> {
     let body = match serde_json::to_string(&v1(answer)) {
         Ok(body) => body,
         Err(error) => return not_shown(&error),
@@ -276,7 +287,7 @@ fn with_etag(headers: &HeaderMap, answer: &impl Serialize) -> Response {
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag || one.trim() == "*"));
     if is_known {
-        return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response().into();
     }
     (
         [
@@ -286,4 +297,5 @@ fn with_etag(headers: &HeaderMap, answer: &impl Serialize) -> Response {
         body,
     )
         .into_response()
+        .into()
 }

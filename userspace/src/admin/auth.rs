@@ -112,7 +112,7 @@ impl AdminAuth {
         if given.is_some() {
             self.throttle.take(source, WRONG_TOKEN_COST);
         }
-        let mut response = problem(
+        let mut response: Response = problem(
             StatusCode::UNAUTHORIZED,
             "The token is missing or wrong",
             "send `Authorization: Bearer TOKEN` with the token of admin.token_file",

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use signalbox_api::sources::{CertificateChange, CertificateView, CertificatesAnswer};
 use signalbox_core::hostname::HostnamePattern;
 use signalbox_core::tls::names::Validity;
@@ -13,8 +12,8 @@ use signalbox_tls::certificate::{Certificate, Warning};
 use signalbox_tls::store::CertificateStore;
 use signalbox_tls::watch::now;
 
-use super::answer;
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::control::kept_certificates::{KeepError, KeptCertificates, PutCertificate};
 
@@ -25,7 +24,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// `GET /api/v1/certificates`: the active certificates, and unusable files.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> ApiReply<CertificatesAnswer> {
     let (certificates, now) = (control.shared.certificates.load(), now());
     answer(CertificatesAnswer {
         certificates: certificates.certificates().iter().map(|one| view(one, now)).collect(),
@@ -34,7 +33,11 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
 }
 
 /// `PUT /api/v1/certificates/{name}`: stores a certificate, and answers when it is active.
-pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+pub(super) async fn put(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    body: String,
+) -> ApiReply<CertificateChange> {
     let put: PutCertificate = match serde_json::from_str(&body) {
         Ok(put) => put,
         // The decoder's error may quote the text, which may be a key.
@@ -71,7 +74,10 @@ pub(super) async fn put(State(control): State<Arc<Control>>, Path(name): Path<St
 }
 
 /// `DELETE /api/v1/certificates/{name}`: removes a certificate that was added by API.
-pub(super) async fn delete(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
+pub(super) async fn delete(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> ApiReply<CertificateChange> {
     let kept = kept(&control);
     match tokio::task::spawn_blocking(move || kept.remove(&name)).await {
         Ok(Ok(Some(label))) => {
@@ -114,7 +120,7 @@ async fn settles(control: &Control, is_right: impl Fn(&CertificateStore) -> bool
     }
 }
 
-fn refusal(error: &KeepError) -> Response {
+fn refusal(error: &KeepError) -> ApiReply<CertificateChange> {
     let status = match error {
         KeepError::Name(_) => StatusCode::BAD_REQUEST,
         KeepError::Unusable(_) | KeepError::TooLong => StatusCode::UNPROCESSABLE_ENTITY,
@@ -127,7 +133,7 @@ fn refusal(error: &KeepError) -> Response {
     )
 }
 
-fn refusal_of_server(why: &str) -> Response {
+fn refusal_of_server(why: &str) -> ApiReply<CertificateChange> {
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     problem(status, "The certificate could not be written", why)
 }

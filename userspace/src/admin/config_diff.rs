@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use signalbox_api::problem::ConfigMistakes;
 use signalbox_api::weights::DiffAnswer;
 use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::merge::add_testers;
 
-use super::answer;
 use super::problem::{not_shown, problem_with};
+use super::reply::{ApiReply, answer};
 use crate::config::{self, ConfigError};
 use crate::control::Control;
 
 /// `POST /api/v1/diff`: reports what a configuration would change.
-pub(super) async fn diff_config(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn diff_config(
+    State(control): State<Arc<Control>>,
+    body: String,
+) -> ApiReply<DiffAnswer<ConfigError>> {
     let parsed = match config::parse(&body) {
         Ok(parsed) => parsed,
         Err(errors) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 use signalbox_api::problem::NoDetails;
@@ -14,8 +14,8 @@ use signalbox_api::sources::{ClusterReport, DiscoveryAnswer, SourceView, Sources
 use signalbox_core::discovery::ClusterDiscovery;
 use tokio::sync::oneshot;
 
-use super::answer;
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::control::event::StoreEvent;
 use crate::source::{DiscoveryUpdate, SourceStatus, prototype};
@@ -48,7 +48,7 @@ pub(super) async fn put_by_plugin(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
-) -> Response {
+) -> ApiReply<DiscoveryAnswer> {
     let source = control.shared.source(&format!("api:{cluster}"), "api");
     let learned = prototype::parse(&body);
     accept(&control, &source, cluster, learned, None, StatusCode::CREATED).await
@@ -59,7 +59,7 @@ pub(super) async fn put_by_agent(
     State(control): State<Arc<Control>>,
     Path(cluster): Path<String>,
     body: String,
-) -> Response {
+) -> ApiReply<DiscoveryAnswer> {
     let source = control.shared.source(&format!("agent:{cluster}"), "agent");
     // Decoded as a map first, because serde accepts a list as an object (as in `prototype`).
     let told = serde_json::from_str::<serde_json::Map<String, Value>>(&body).and_then(|mut object| {
@@ -78,7 +78,7 @@ pub(super) async fn put_by_agent(
 pub(super) async fn forget(
     State(control): State<Arc<Control>>,
     Path((source, cluster)): Path<(String, String)>,
-) -> Response {
+) -> ApiReply<NoDetails> {
     let known = control
         .shared
         .snapshot
@@ -109,7 +109,7 @@ async fn accept(
     learned: Result<ClusterDiscovery, String>,
     report: Option<AgentReport>,
     good: StatusCode,
-) -> Response {
+) -> ApiReply<DiscoveryAnswer> {
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if cluster.len() > 63 || !cluster.bytes().all(is_name) {
         let detail = format!("{cluster:?} is not a name: 1 to 63 letters, digits, `.`, `_` or `-`");
@@ -144,7 +144,7 @@ async fn accept(
                 Some(report) => report.note(source),
                 None => source.mark_heard(),
             }
-            (good, answer(taken)).into_response()
+            answer(taken).with_status(good)
         }
         Err(error) => {
             source.events.inc("not_taken");
@@ -175,7 +175,7 @@ async fn submit(
     outcome.await.map_err(|_| ending())?
 }
 
-fn rejected_response(error: &str) -> Response {
+fn rejected_response<R: From<Response>>(error: &str) -> R {
     problem(
         StatusCode::SERVICE_UNAVAILABLE,
         "The report could not be stored; earlier reports stay",
@@ -184,7 +184,7 @@ fn rejected_response(error: &str) -> Response {
 }
 
 /// `GET /api/v1/sources`: the status of each source, and its report.
-pub(super) async fn sources(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn sources(State(control): State<Arc<Control>>) -> ApiReply<SourcesAnswer> {
     let discovered = Arc::clone(&control.shared.snapshot.load().discovered);
     let known = control.shared.sources();
     let mut views: BTreeMap<String, SourceView> = known

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::Deserialize;
 use signalbox_api::explain::{
     ClaimView, Explanation, KernelPeekExplanation, ListenerExplanation, LostClaim, NameExplanation, PathReason,
@@ -27,7 +26,8 @@ use signalbox_core::view::Destination;
 use super::asked_path::{AMBIGUOUS, AskedPath};
 use super::asked_url::AskedUrl;
 use super::problem::problem;
-use super::{answer, exposed, route_policy, tier, views};
+use super::reply::{ApiReply, answer};
+use super::{exposed, route_policy, tier, views};
 use crate::config;
 use crate::control::Control;
 use crate::datapath::AMBIGUOUS_PATH;
@@ -47,7 +47,10 @@ pub(super) struct ExplainQuery {
     path: Option<String>,
 }
 
-pub(super) async fn explain(State(control): State<Arc<Control>>, Query(question): Query<ExplainQuery>) -> Response {
+pub(super) async fn explain(
+    State(control): State<Arc<Control>>,
+    Query(question): Query<ExplainQuery>,
+) -> ApiReply<Explanation> {
     match explanation(&control, &question) {
         Ok(explanation) => answer(explanation),
         Err(error) => problem(StatusCode::BAD_REQUEST, "The question is not understood", &error),

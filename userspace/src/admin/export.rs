@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Json, Response};
+use axum::response::IntoResponse as _;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use signalbox_api::export::{ExportAnswer, ExportedCluster, ExportedHost, ExportedName, ExportedShare};
 use signalbox_core::export::{ExportTable, Format};
 use signalbox_core::model::Protocol;
 
 use super::problem::problem;
+use super::reply::{ApiReply, TextOr, answer};
 use crate::control::Control;
 use crate::state::Snapshot;
 
@@ -22,7 +23,14 @@ pub(super) struct ExportQuery {
 }
 
 /// `GET /api/v1/export`.
-pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Query<ExportQuery>) -> Response {
+pub(super) async fn export(
+    State(control): State<Arc<Control>>,
+    Query(wanted): Query<ExportQuery>,
+) -> TextOr<ExportAnswer> {
+    TextOr(exported(&control, &wanted))
+}
+
+fn exported(control: &Control, wanted: &ExportQuery) -> ApiReply<ExportAnswer> {
     let snapshot = control.shared.snapshot.load_full();
     let protocol = match wanted.protocol.as_deref() {
         None | Some("http") => Protocol::Http,
@@ -30,7 +38,7 @@ pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Q
         Some(other) => return unknown("protocol", other, "http or tls"),
     };
     if wanted.format == "json" {
-        return Json(export_json(&snapshot)).into_response();
+        return answer(whole_table(&snapshot));
     }
     let Some(format) = Format::parse(&wanted.format) else {
         return unknown(
@@ -48,9 +56,10 @@ pub(super) async fn export(State(control): State<Arc<Control>>, Query(wanted): Q
         table.render(format),
     )
         .into_response()
+        .into()
 }
 
-fn unknown(what: &str, value: &str, known: &str) -> Response {
+fn unknown(what: &str, value: &str, known: &str) -> ApiReply<ExportAnswer> {
     problem(
         StatusCode::BAD_REQUEST,
         "The table cannot be shown so",
@@ -58,36 +67,38 @@ fn unknown(what: &str, value: &str, known: &str) -> Response {
     )
 }
 
-/// Returns the whole table: names with the weights of their clusters, clusters with their hosts.
-fn export_json(snapshot: &Snapshot) -> Value {
+fn whole_table(snapshot: &Snapshot) -> ExportAnswer {
     let model = &snapshot.model;
-    let named = |&(at, weight): &(usize, u32)| {
-        let cluster = model.clusters.get(at);
-        json!({ "cluster": cluster.map(|cluster| &cluster.name), "weight": weight })
+    let share = |&(at, weight): &(usize, u32)| ExportedShare {
+        cluster: model.clusters.get(at).map(|cluster| cluster.name.clone()),
+        weight,
     };
-    let names: Vec<_> = model
-        .routes
-        .iter()
-        .map(|route| {
-            json!({
-                "host": route.hostname,
-                "clusters": route.clusters.iter().map(named).collect::<Vec<_>>(),
-                "out_of_rotation": snapshot.rotation.is_closed(route),
-            })
-        })
-        .collect();
-    let clusters = model.clusters.iter().zip(&snapshot.hosts).map(|(cluster, states)| {
-        let hosts = cluster.hosts.iter().zip(states).map(|(host, state)| {
-            json!({
-                "name": host.name, "address": host.address, "http": host.http, "https": host.https, "tcp": host.tcp,
-                "ports": host.ports, "weight": host.weight, "health": state.health().0,
-                "out_of_rotation": snapshot.rotation.is_out(&cluster.name, &host.name, host.address),
-            })
-        });
-        json!({
-            "name": cluster.name, "balance": cluster.balance, "proxy_protocol": cluster.proxy_protocol,
-            "hosts": hosts.collect::<Vec<_>>(),
-        })
+    let names = model.routes.iter().map(|route| ExportedName {
+        host: route.hostname.to_string(),
+        clusters: route.clusters.iter().map(share).collect(),
+        out_of_rotation: snapshot.rotation.is_closed(route),
     });
-    json!({ "apiVersion": "v1", "names": names, "clusters": clusters.collect::<Vec<_>>() })
+    let clusters = model.clusters.iter().zip(&snapshot.hosts).map(|(cluster, states)| {
+        let hosts = cluster.hosts.iter().zip(states).map(|(host, state)| ExportedHost {
+            name: host.name.clone(),
+            address: host.address,
+            http: host.http,
+            https: host.https,
+            tcp: host.tcp,
+            ports: host.ports.clone(),
+            weight: host.weight,
+            health: state.health().0.into(),
+            out_of_rotation: snapshot.rotation.is_out(&cluster.name, &host.name, host.address),
+        });
+        ExportedCluster {
+            name: cluster.name.clone(),
+            balance: cluster.balance.as_str().into(),
+            proxy_protocol: cluster.proxy_protocol,
+            hosts: hosts.collect(),
+        }
+    });
+    ExportAnswer {
+        names: names.collect(),
+        clusters: clusters.collect(),
+    }
 }

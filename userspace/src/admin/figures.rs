@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::Deserialize;
 use signalbox_api::routing::{ApplicationFigures, FiguresAnswer, RouteAnswer};
 
-use super::answer;
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use super::views;
 use crate::control::Control;
 use crate::state::route_stats::RouteTotals;
@@ -30,7 +29,10 @@ fn read_at() -> f64 {
 }
 
 /// `GET /api/v1/figures`.
-pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Query<FiguresQuery>) -> Response {
+pub(super) async fn list(
+    State(control): State<Arc<Control>>,
+    Query(wanted): Query<FiguresQuery>,
+) -> ApiReply<FiguresAnswer> {
     let snapshot = control.shared.snapshot.load_full();
     let limit = wanted.limit.unwrap_or(1000);
     let (mut total, mut routes) = (0, BTreeMap::new());
@@ -53,7 +55,7 @@ pub(super) async fn list(State(control): State<Arc<Control>>, Query(wanted): Que
 }
 
 /// `GET /api/v1/routes/{host}`.
-pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<String>) -> Response {
+pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<String>) -> ApiReply<RouteAnswer> {
     let snapshot = control.shared.snapshot.load_full();
     let host = host.to_ascii_lowercase();
     let mut pairs = snapshot.model.routes.iter().zip(&snapshot.routes);
@@ -78,7 +80,7 @@ pub(super) async fn route(State(control): State<Arc<Control>>, Path(host): Path<
 pub(super) async fn application(
     State(control): State<Arc<Control>>,
     Path((namespace, name)): Path<(String, String)>,
-) -> Response {
+) -> ApiReply<ApplicationFigures> {
     let snapshot = control.shared.snapshot.load_full();
     let cluster = format!("{namespace}/{name}");
     let Some(at_cluster) = snapshot.model.clusters.iter().position(|known| known.name == cluster) else {

@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::response::sse::{Event, Sse};
-use serde::Deserialize;
 use signalbox_api::by_label;
 use signalbox_api::changes::ChangeEvent;
 use signalbox_api::ha::{
-    Condition, GroupAnswer, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView, ReclaimAnswer,
-    ReclaimBody, SyncView,
+    Condition, GroupAnswer, GroupUpdate, GroupView, HaAnswer, HaNode, HandOverAnswer, NodeAddress, PeerView,
+    ReclaimAnswer, ReclaimBody, SyncView,
 };
-use signalbox_core::ha::notice::GroupState;
 use signalbox_core::model::HighAvailability;
 use signalbox_core::model::ha::VipGroup;
 use signalbox_core::stats::Counter;
@@ -25,10 +22,10 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::answer;
 use super::events::event;
 use super::problem::problem;
 use super::readiness::unready_reasons;
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::state::sync::Rejection;
 use crate::sync::{hand_over, reclaim};
@@ -39,7 +36,7 @@ const CONDITION_INTERVAL: Duration = Duration::from_millis(50);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// `GET /api/v1/ha`: groups, and whether this node may have them.
-pub(super) async fn show(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn show(State(control): State<Arc<Control>>) -> ApiReply<HaAnswer> {
     let model = Arc::clone(&control.shared.snapshot.load().model);
     let Some(ha) = &model.ha else {
         return answer(HaAnswer::default());
@@ -129,17 +126,12 @@ fn condition(control: &Control) -> Condition {
     }
 }
 
-/// Body of a report on a group.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GroupUpdate {
-    state: GroupState,
-    #[serde(default)]
-    priority: u8,
-}
-
 /// `PUT /api/v1/ha/groups/{name}`: the new state of a group.
-pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+pub(super) async fn put_group(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    body: String,
+) -> ApiReply<GroupAnswer> {
     let update = match serde_json::from_str::<GroupUpdate>(&body) {
         Ok(update) => update,
         Err(error) => {
@@ -179,7 +171,10 @@ pub(super) async fn put_group(State(control): State<Arc<Control>>, Path(name): P
 }
 
 /// `POST /api/v1/ha/groups/{name}/hand-over`: prepares a planned move of a group away from this node.
-pub(super) async fn hand_over(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Response {
+pub(super) async fn hand_over(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> ApiReply<HandOverAnswer> {
     let (shared, model) = (&control.shared, Arc::clone(&control.shared.snapshot.load().model));
     if !shared.ha.owned().contains(&name) {
         let detail = format!("this node does not have the group `{name}`");
@@ -196,7 +191,7 @@ pub(super) async fn hand_over(State(control): State<Arc<Control>>, Path(name): P
 }
 
 /// `POST /api/v1/ha/reclaim`: makes other nodes hand over groups that this node is about to take.
-pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn reclaim(State(control): State<Arc<Control>>, body: String) -> ApiReply<ReclaimAnswer> {
     let wanted = match serde_json::from_str::<ReclaimBody>(&body) {
         Ok(body) => body.groups,
         Err(error) => {

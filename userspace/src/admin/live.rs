@@ -7,17 +7,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
-use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use serde::Deserialize;
-use signalbox_api::live::Hello;
+use signalbox_api::live::{Hello, HistoryAnswer};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::answer;
 use super::events::{KEEPALIVE_INTERVAL, event};
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::state::Shared;
 use crate::state::series::{MAX_SAMPLES, SAMPLE_INTERVAL, Sample};
@@ -63,7 +62,10 @@ pub(super) struct HistoryQuery {
 }
 
 /// Returns the last samples, as one list per number.
-pub(super) async fn history(State(control): State<Arc<Control>>, Query(query): Query<HistoryQuery>) -> Response {
+pub(super) async fn history(
+    State(control): State<Arc<Control>>,
+    Query(query): Query<HistoryQuery>,
+) -> ApiReply<HistoryAnswer> {
     let samples = control.shared.series.last(query.seconds.unwrap_or(MAX_SAMPLES));
     answer(view::history(&samples, query.hosts.as_deref().unwrap_or_default()))
 }

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use signalbox_api::by_label;
 use signalbox_api::status::{ConnectionLogView, ReopenAnswer};
 
-use super::answer;
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::state::connection_log::ConnectionLog;
 
@@ -28,7 +27,7 @@ pub(super) fn view(log: &ConnectionLog) -> Option<ConnectionLogView> {
 }
 
 /// `POST /api/v1/log/reopen`: opens the file again, because it has been renamed. Answers when lines go to the new file.
-pub(super) async fn reopen(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn reopen(State(control): State<Arc<Control>>) -> ApiReply<ReopenAnswer> {
     let log = &control.shared.log;
     if log.target().is_none() {
         let detail = "the configuration has no `log: { connections: { to: FILE } }`";

@@ -12,15 +12,15 @@ use signalbox_api::migrations::{MigrationAnswer, MigrationBody, MigrationsAnswer
 use signalbox_core::migration::guard::GuardLimits;
 use signalbox_core::migration::{Migration, MigrationPlan, report};
 
-use super::answer;
 use super::api::POST;
 use super::mutate::Requester;
-use super::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change, read};
+use super::openapi::{DescribedRouter, RequestKind, change, json_body, read};
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use super::weights::{names_of_namespace, names_of_selector};
 use crate::control::Control;
 use crate::control::migrate::{MigrationOrder, NameChoice};
-use crate::control::migration_step::{FOLLOW_PATH, StepOrder};
+use crate::control::migration_step::{FOLLOW_PATH, StepOrder, StepReport};
 use crate::state::Snapshot;
 use crate::sys::unix_ms;
 
@@ -34,14 +34,6 @@ const FOLLOW_EXAMPLE: &str = r#"{ "migration": 1764086400000, "from": "v1", "to"
 
 /// Adds the operations on migrations.
 pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
-    let report = Operation {
-        response: ResponseKind::Text,
-        ..read(
-            "getMigrationReport",
-            "/api/v1/migrations/{id}/report",
-            "Report of a migration, in Markdown",
-        )
-    };
     let order = |id, path, summary| change(id, POST, path, summary, RequestKind::Nothing);
     api.with(
         &read("listMigrations", "/api/v1/migrations", "Migrations of names, running and ended"),
@@ -53,11 +45,18 @@ pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
         ),
         show,
     )
-    .with(&report, show_report)
+    .with(
+        &read(
+            "getMigrationReport",
+            "/api/v1/migrations/{id}/report",
+            "Report of a migration, in Markdown",
+        ),
+        show_report,
+    )
     .with(
         &change("startMigration", POST, "/api/v1/migrations",
             "Move names from one cluster to another in steps, guarded by what real traffic shows; dry_run only says which",
-            RequestKind::Json(EXAMPLE),
+            json_body::<MigrationBody>(EXAMPLE),
         ),
         start,
     )
@@ -82,7 +81,7 @@ pub(super) fn add_operations(api: DescribedRouter) -> DescribedRouter {
     .with(
         &change("followMigrationStep", POST, FOLLOW_PATH,
             "Follow a step of another balancer's migration, and report what its traffic shows here; for balancers alone",
-            RequestKind::Json(FOLLOW_EXAMPLE),
+            json_body::<StepOrder>(FOLLOW_EXAMPLE),
         ),
         follow,
     )
@@ -155,7 +154,7 @@ async fn start(
     State(control): State<Arc<Control>>,
     Extension(Requester(by)): Extension<Requester>,
     body: String,
-) -> Response {
+) -> ApiReply<MigrationAnswer> {
     let body: MigrationBody = match serde_json::from_str(&body) {
         Ok(body) => body,
         Err(error) => return not_understood(&error, EXAMPLE),
@@ -172,21 +171,21 @@ async fn start(
             } else {
                 StatusCode::ACCEPTED
             };
-            (status, view(migration)).into_response()
+            view(migration).with_status(status)
         }
         Err(why) => refused(StatusCode::UNPROCESSABLE_ENTITY, &why),
     }
 }
 
 /// `GET /api/v1/migrations`.
-async fn list(State(control): State<Arc<Control>>) -> Response {
+async fn list(State(control): State<Arc<Control>>) -> ApiReply<MigrationsAnswer> {
     answer(MigrationsAnswer {
         migrations: control.migrations.all(),
     })
 }
 
 /// `GET /api/v1/migrations/{id}`.
-async fn show(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+async fn show(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> ApiReply<MigrationAnswer> {
     control.migrations.get(id).map_or_else(|| unknown(id), view)
 }
 
@@ -201,7 +200,7 @@ async fn show_report(State(control): State<Arc<Control>>, Path(id): Path<u64>) -
 }
 
 /// `POST /api/v1/migrations/follow`.
-async fn follow(State(control): State<Arc<Control>>, body: String) -> Response {
+async fn follow(State(control): State<Arc<Control>>, body: String) -> ApiReply<StepAnswer<StepReport>> {
     let order: StepOrder = match serde_json::from_str(&body) {
         Ok(order) => order,
         Err(error) => return not_understood(&error, FOLLOW_EXAMPLE),
@@ -216,7 +215,7 @@ async fn pause(
     State(control): State<Arc<Control>>,
     Extension(by): Extension<Requester>,
     Path(id): Path<u64>,
-) -> Response {
+) -> ApiReply<MigrationAnswer> {
     order(&control, &by, id, MigrationOrder::Pause).await
 }
 
@@ -224,7 +223,7 @@ async fn resume(
     State(control): State<Arc<Control>>,
     Extension(by): Extension<Requester>,
     Path(id): Path<u64>,
-) -> Response {
+) -> ApiReply<MigrationAnswer> {
     order(&control, &by, id, MigrationOrder::Resume).await
 }
 
@@ -232,11 +231,16 @@ async fn abort(
     State(control): State<Arc<Control>>,
     Extension(by): Extension<Requester>,
     Path(id): Path<u64>,
-) -> Response {
+) -> ApiReply<MigrationAnswer> {
     order(&control, &by, id, MigrationOrder::Abort).await
 }
 
-async fn order(control: &Control, Requester(by): &Requester, id: u64, order: MigrationOrder) -> Response {
+async fn order(
+    control: &Control,
+    Requester(by): &Requester,
+    id: u64,
+    order: MigrationOrder,
+) -> ApiReply<MigrationAnswer> {
     match control.order_migration(id, order, by).await {
         Some(Ok(migration)) => view(migration),
         Some(Err(why)) => refused(StatusCode::CONFLICT, &why),
@@ -244,20 +248,20 @@ async fn order(control: &Control, Requester(by): &Requester, id: u64, order: Mig
     }
 }
 
-fn view(migration: Migration) -> Response {
+fn view(migration: Migration) -> ApiReply<MigrationAnswer> {
     answer(MigrationAnswer { migration })
 }
 
-fn not_understood(error: &serde_json::Error, example: &str) -> Response {
+fn not_understood<R: From<Response>>(error: &serde_json::Error, example: &str) -> R {
     let detail = format!("{error}; expected for example {example}");
     problem(StatusCode::BAD_REQUEST, "The body is not understood", &detail)
 }
 
-fn unknown(id: u64) -> Response {
+fn unknown<R: From<Response>>(id: u64) -> R {
     let detail = format!("there is no migration {id}: `signalbox migrate --list` shows them");
     problem(StatusCode::NOT_FOUND, "There is no such migration", &detail)
 }
 
-fn refused(status: StatusCode, why: &str) -> Response {
+fn refused<R: From<Response>>(status: StatusCode, why: &str) -> R {
     problem(status, "The migration is refused; nothing has changed", why)
 }

@@ -10,8 +10,8 @@ use signalbox_api::problem::ConfigMistakes;
 use signalbox_api::weights::AppliedAnswer;
 use tokio::net::UnixStream;
 
-use super::answer;
 use super::problem::problem_with;
+use super::reply::{ApiReply, answer};
 use crate::control::event::Applied;
 use crate::control::migration_step::FOLLOW_PATH;
 use crate::control::{ChangeError, Control};
@@ -66,7 +66,7 @@ pub(super) async fn audit(ConnectInfo(caller): ConnectInfo<UnixPeer>, mut reques
     response
 }
 
-pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> Response {
+pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> ApiReply<AppliedAnswer<Applied>> {
     match outcome {
         Ok(applied) => answer(AppliedAnswer { applied }),
         Err(refused) => problem_with(
@@ -78,11 +78,11 @@ pub(super) fn apply_response(outcome: Result<Applied, ChangeError>) -> Response 
     }
 }
 
-pub(super) async fn reload(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn reload(State(control): State<Arc<Control>>) -> ApiReply<AppliedAnswer<Applied>> {
     apply_response(control.reload("API").await)
 }
 
-pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn config(State(control): State<Arc<Control>>, body: String) -> ApiReply<AppliedAnswer<Applied>> {
     apply_response(control.apply_override(&body, "API").await)
 }
 

@@ -1,4 +1,9 @@
 //! The API's own description (OpenAPI 3.1), made from the same calls as its router, so that it is always up to date.
+//! Schemas of answers and bodies are made from their types by a test, which writes `schemas.json`.
+
+#[cfg(test)]
+mod schemas;
+mod type_schema;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,26 +13,28 @@ use axum::handler::Handler;
 use axum::http::header;
 use axum::routing::{MethodFilter, get, on};
 use serde_json::{Value, json};
+use signalbox_api::problem::Problem;
 
+pub(super) use self::type_schema::{DescribedType, TypeSchema};
+use super::reply::{Content, DescribedHandler, DescribedReply};
 use crate::control::Control;
+
+/// Schemas of the types, which the test `schemas` writes from them.
+const SCHEMAS: &str = include_str!("schemas.json");
 
 /// Body of a request.
 #[derive(Clone, Copy)]
 pub(super) enum RequestKind {
     Nothing,
     /// JSON, with an example.
-    Json(&'static str),
+    Json(TypeSchema, &'static str),
     /// Text of a configuration file.
     Configuration,
 }
 
-/// Body of an answer.
-#[derive(Clone, Copy)]
-pub(super) enum ResponseKind {
-    Json,
-    Text,
-    /// Server-sent events.
-    Events,
+/// Makes the description of a JSON body of type `T`.
+pub(super) const fn json_body<T: DescribedType>(example: &'static str) -> RequestKind {
+    RequestKind::Json(TypeSchema::of::<T>(), example)
 }
 
 /// An operation of the API.
@@ -40,10 +47,9 @@ pub(super) struct Operation {
     /// Names and meanings of the query's parameters. A required one ends in `!`.
     pub query: &'static [(&'static str, &'static str)],
     pub request: RequestKind,
-    pub response: ResponseKind,
 }
 
-/// Makes a GET without parameters that answers JSON.
+/// Makes a GET without parameters.
 pub(super) const fn read(id: &'static str, path: &'static str, summary: &'static str) -> Operation {
     Operation {
         id,
@@ -52,7 +58,6 @@ pub(super) const fn read(id: &'static str, path: &'static str, summary: &'static
         summary,
         query: &[],
         request: RequestKind::Nothing,
-        response: ResponseKind::Json,
     }
 }
 
@@ -71,7 +76,6 @@ pub(super) const fn change(
         summary,
         query: &[],
         request: takes,
-        response: ResponseKind::Json,
     }
 }
 
@@ -80,16 +84,21 @@ pub(super) const fn change(
 pub(super) struct DescribedRouter {
     router: Router<Arc<Control>>,
     paths: BTreeMap<&'static str, BTreeMap<&'static str, Value>>,
+    #[cfg(test)]
+    schemas: schemas::UsedSchemas,
 }
 
 impl DescribedRouter {
     /// Adds an operation.
-    pub(super) fn with<H, T>(mut self, operation: &Operation, handler: H) -> Self
+    pub(super) fn with<H, T, A>(mut self, operation: &Operation, handler: H) -> Self
     where
-        H: Handler<T, Arc<Control>>,
+        H: Handler<T, Arc<Control>> + DescribedHandler<A>,
         T: 'static,
     {
-        let described = describe(operation);
+        let content = H::Reply::CONTENT;
+        #[cfg(test)]
+        self.schemas.add(content, operation.request);
+        let described = describe(operation, content);
         self.paths
             .entry(operation.path)
             .or_default()
@@ -101,7 +110,10 @@ impl DescribedRouter {
     /// Returns the router, with the description served at `path`.
     pub(super) fn finish(mut self, path: &'static str) -> Router<Arc<Control>> {
         let own = read("getDescription", path, "This description");
-        self.paths.entry(path).or_default().insert("get", describe(&own));
+        self.paths
+            .entry(path)
+            .or_default()
+            .insert("get", describe(&own, &[("application/json", None)]));
         let document = json!({
             "openapi": "3.1.0",
             "info": {
@@ -115,19 +127,7 @@ impl DescribedRouter {
                     "token": { "type": "http", "scheme": "bearer" },
                     "password": { "type": "http", "scheme": "basic" },
                 },
-                "schemas": {
-                    "Problem": {
-                        "description": "RFC 9457",
-                        "type": "object",
-                        "required": ["type", "title", "status", "detail"],
-                        "properties": {
-                            "type": { "type": "string" },
-                            "title": { "type": "string" },
-                            "status": { "type": "integer" },
-                            "detail": { "type": "string", "description": "what is wrong, and how to fix it" },
-                        },
-                    },
-                },
+                "schemas": serde_json::from_str::<Value>(SCHEMAS).expect("a test has written the file"),
             },
         });
         let text: Arc<str> = document.to_string().into();
@@ -148,7 +148,7 @@ fn method_name(method: MethodFilter) -> &'static str {
     }
 }
 
-fn describe(operation: &Operation) -> Value {
+fn describe(operation: &Operation, content: &[Content]) -> Value {
     let in_path = operation
         .path
         .split('/')
@@ -161,21 +161,20 @@ fn describe(operation: &Operation) -> Value {
         let name = name.trim_end_matches('!');
         json!({ "name": name, "in": "query", "required": needed, "description": meaning, "schema": { "type": "string" } })
     }));
-    let kind = match operation.response {
-        ResponseKind::Json => "application/json",
-        ResponseKind::Text => "text/plain",
-        ResponseKind::Events => "text/event-stream",
-    };
+    let content: BTreeMap<_, _> = content
+        .iter()
+        .map(|(kind, schema)| (kind, described_content(*schema)))
+        .collect();
     let problem = json!({
         "description": "It was refused; nothing has changed",
-        "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+        "content": { "application/problem+json": { "schema": TypeSchema::of::<Problem>().reference() } },
     });
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.summary,
         "parameters": parameters,
         "responses": {
-            "2XX": { "description": "Done", "content": { kind: {} } },
+            "2XX": { "description": "Done", "content": content },
             "4XX": problem,
         },
     });
@@ -184,14 +183,23 @@ fn describe(operation: &Operation) -> Value {
     }
     match operation.request {
         RequestKind::Nothing => {}
-        RequestKind::Json(example) => {
+        RequestKind::Json(schema, example) => {
             let example: Value = serde_json::from_str(example).unwrap_or_default();
-            described["requestBody"] =
-                json!({ "required": true, "content": { "application/json": { "example": example } } });
+            let body = json!({ "schema": schema.reference(), "example": example });
+            described["requestBody"] = json!({ "required": true, "content": { "application/json": body } });
         }
         RequestKind::Configuration => {
             described["requestBody"] = json!({ "required": true, "content": { "application/yaml": {} } });
         }
     }
     described
+}
+
+/// Describes an answer. One in JSON also has the version of the API.
+fn described_content(schema: Option<TypeSchema>) -> Value {
+    let Some(schema) = schema else { return json!({}) };
+    let mut described = schema.reference();
+    described["properties"] = json!({ "apiVersion": { "const": "v1" } });
+    described["required"] = json!(["apiVersion"]);
+    json!({ "schema": described })
 }

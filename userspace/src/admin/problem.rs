@@ -9,12 +9,17 @@ use serde::Serialize;
 use signalbox_api::problem::{NoDetails, Problem};
 
 /// Makes an error answer in the format of RFC 9457.
-pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> Response {
+pub(super) fn problem<R: From<Response>>(status: StatusCode, title: &str, detail: &str) -> R {
     problem_with(status, title, detail, NoDetails {})
 }
 
 /// Makes an error answer with further fields.
-pub(super) fn problem_with(status: StatusCode, title: &str, detail: &str, more: impl Serialize) -> Response {
+pub(super) fn problem_with<R: From<Response>>(
+    status: StatusCode,
+    title: &str,
+    detail: &str,
+    more: impl Serialize,
+) -> R {
     let problem = Problem {
         kind: "about:blank".to_owned(),
         title: title.to_owned(),
@@ -28,10 +33,11 @@ pub(super) fn problem_with(status: StatusCode, title: &str, detail: &str, more: 
         Json(problem),
     )
         .into_response()
+        .into()
 }
 
 /// Answer if a model or a difference cannot be serialized: an empty answer would mean that there is none.
-pub(super) fn not_shown(error: &serde_json::Error) -> Response {
+pub(super) fn not_shown<R: From<Response>>(error: &serde_json::Error) -> R {
     problem(
         StatusCode::INTERNAL_SERVER_ERROR,
         "The configuration cannot be shown",
@@ -57,7 +63,7 @@ pub(super) async fn of_framework(request: Request, next: Next) -> Response {
     let said = to_bytes(body, MAX_ERROR_BYTES).await.unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     let (title, detail) = described(head.status, &method, &path, &head.headers, said.trim());
-    let mut response = problem(head.status, title, &detail);
+    let mut response: Response = problem(head.status, title, &detail);
     if let Some(allowed) = head.headers.get(header::ALLOW) {
         response.headers_mut().insert(header::ALLOW, allowed.clone());
     }

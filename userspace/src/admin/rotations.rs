@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse as _, Json, Response};
 use serde::Deserialize;
 use signalbox_api::problem::PeerResults;
 use signalbox_api::rotations::{JobAnswer, OutView, RotationAnswer, RotationBody, RotationsAnswer};
 use signalbox_core::rotation::SubjectError;
 
-use super::answer;
 use super::mutate::Requester;
 use super::problem::{problem, problem_with};
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::control::rotation_jobs::{RotateError, RotationRequest};
 
@@ -21,7 +21,7 @@ use crate::control::rotation_jobs::{RotateError, RotationRequest};
 const MAX_TIMEOUT_SECS: f64 = 86_400.0;
 
 /// `GET /api/v1/rotations`: all subjects out of rotation (why, since when and by whom), and all jobs.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> ApiReply<RotationsAnswer> {
     let rotation = Arc::clone(&control.shared.snapshot.load().rotation);
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let out = rotation.0.iter().map(|(subject, out)| OutView {
@@ -45,7 +45,7 @@ pub(super) async fn start(
     State(control): State<Arc<Control>>,
     Extension(Requester(by)): Extension<Requester>,
     body: String,
-) -> Response {
+) -> ApiReply<RotationAnswer> {
     let expected =
         r#"expected for example {"action": "out", "names": ["east-1"], "timeout": 120}; timeout is in seconds"#;
     let body: RotationBody = match serde_json::from_str(&body) {
@@ -95,7 +95,7 @@ pub(super) async fn start(
                 StatusCode::ACCEPTED
             };
             let balancers = parts;
-            (status, answer(RotationAnswer { job: view, balancers })).into_response()
+            answer(RotationAnswer { job: view, balancers }).with_status(status)
         }
         Err(error) => refused(&error),
     }
@@ -112,9 +112,9 @@ pub(super) async fn peer_job(
     State(control): State<Arc<Control>>,
     Path(id): Path<u64>,
     Query(at): Query<PeerJobQuery>,
-) -> Response {
+) -> ApiReply<JobAnswer> {
     match control.peer_job(&at.url, id).await {
-        Some(Ok(answer)) => Json(answer).into_response(),
+        Some(Ok(answer)) => Json(answer).into_response().into(),
         Some(Err(error)) => {
             let error = crate::sys::error_chain(&error);
             problem(StatusCode::BAD_GATEWAY, "The balancer could not be asked", &error)
@@ -126,7 +126,7 @@ pub(super) async fn peer_job(
     }
 }
 
-pub(super) async fn job(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+pub(super) async fn job(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> ApiReply<JobAnswer> {
     match control.jobs.get(id) {
         Some(job) => answer(JobAnswer {
             job: control.job_view(&job).await,
@@ -139,7 +139,7 @@ pub(super) async fn job(State(control): State<Arc<Control>>, Path(id): Path<u64>
     }
 }
 
-pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> Response {
+pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u64>) -> ApiReply<JobAnswer> {
     match control.cancel(id).await {
         Ok(job) => answer(JobAnswer {
             job: control.job_view(&job).await,
@@ -148,11 +148,11 @@ pub(super) async fn cancel(State(control): State<Arc<Control>>, Path(id): Path<u
     }
 }
 
-fn bad_request(detail: &str) -> Response {
+fn bad_request(detail: &str) -> ApiReply<RotationAnswer> {
     problem(StatusCode::BAD_REQUEST, "The body is not understood", detail)
 }
 
-fn refused(error: &RotateError) -> Response {
+fn refused<R: From<Response>>(error: &RotateError) -> R {
     let status = match error {
         RotateError::Name(SubjectError::Address(_)) | RotateError::BadReason => StatusCode::BAD_REQUEST,
         RotateError::Name(_) | RotateError::NoJob(_) | RotateError::UnknownMachine(_) => StatusCode::NOT_FOUND,

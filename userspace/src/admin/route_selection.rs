@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::Deserialize;
+use signalbox_api::routing::RoutesAnswer;
 use signalbox_core::labels::Selector;
 
 use super::problem::problem;
-use super::{answer, views};
+use super::reply::{ApiReply, answer};
+use super::views;
 use crate::control::Control;
 
 /// Query that selects routes.
@@ -19,7 +20,10 @@ pub(super) struct RoutesQuery {
 }
 
 /// `GET /api/v1/routes`.
-pub(super) async fn routes(State(control): State<Arc<Control>>, Query(wanted): Query<RoutesQuery>) -> Response {
+pub(super) async fn routes(
+    State(control): State<Arc<Control>>,
+    Query(wanted): Query<RoutesQuery>,
+) -> ApiReply<RoutesAnswer> {
     let selector = wanted.selector.as_deref().map(parse_selector);
     match selector.transpose() {
         Ok(selector) => answer(views::routes(&control, selector.as_ref())),

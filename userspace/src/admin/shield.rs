@@ -20,9 +20,9 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::answer;
 use super::events::{KEEPALIVE_INTERVAL, event};
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use crate::control::Control;
 use crate::control::event::PrefixChange;
 use crate::datapath::flow::FlowFilter;
@@ -33,7 +33,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 const ALL_GUARDS: &str = "*";
 
 /// `GET /api/v1/shield`: all guarded listeners and services.
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn list(State(control): State<Arc<Control>>) -> ApiReply<ShieldAnswer> {
     let services = &control.services;
     answer(ShieldAnswer {
         guards: services.guards(),
@@ -44,7 +44,7 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Response {
 }
 
 /// `GET /api/v1/shield/prefixes`: the prefixes set by API.
-pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> Response {
+pub(super) async fn prefixes(State(control): State<Arc<Control>>) -> ApiReply<PrefixesAnswer> {
     let told = Arc::clone(&control.shared.snapshot.load().shield);
     let named = told.iter().map(|(name, prefixes)| {
         let name = if name.is_empty() { ALL_GUARDS } else { name };
@@ -104,7 +104,11 @@ async fn needs_force(control: &Control, name: &str, deny: &[ipnet::IpNet]) -> Op
     })
 }
 
-pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+pub(super) async fn replace(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    body: String,
+) -> ApiReply<GuardPrefixesAnswer> {
     let replacement = |edit: PrefixEdit| {
         let PrefixEdit { deny, allow, .. } = edit;
         PrefixChange::Replace(Prefixes { deny, allow })
@@ -120,7 +124,11 @@ pub(super) async fn replace(State(control): State<Arc<Control>>, Path(name): Pat
     }
 }
 
-pub(super) async fn edit(State(control): State<Arc<Control>>, Path(name): Path<String>, body: String) -> Response {
+pub(super) async fn edit(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    body: String,
+) -> ApiReply<GuardPrefixesAnswer> {
     let addition = |edit: PrefixEdit| {
         let PrefixEdit {
             deny, allow, forget, ..
@@ -140,11 +148,11 @@ async fn change(
     name: &str,
     edit: PrefixEdit,
     made_of: impl FnOnce(PrefixEdit) -> PrefixChange,
-) -> Response {
+) -> ApiReply<GuardPrefixesAnswer> {
     let (name, force) = (if name == ALL_GUARDS { "" } else { name }, edit.force);
     let change = made_of(edit);
     if let Some(refused) = refused_target(control, name, &change) {
-        return refused;
+        return refused.into();
     }
     let denied = match &change {
         PrefixChange::Replace(all) => &all.deny,
@@ -160,7 +168,7 @@ async fn change(
     set(control, name, change).await
 }
 
-fn bad_body(error: &serde_json::Error) -> Response {
+fn bad_body(error: &serde_json::Error) -> ApiReply<GuardPrefixesAnswer> {
     let expected = r#"expected for example {"deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"]}"#;
     problem(
         StatusCode::BAD_REQUEST,
@@ -201,7 +209,7 @@ fn refused_target(control: &Control, name: &str, change: &PrefixChange) -> Optio
     })
 }
 
-async fn set(control: &Control, name: &str, change: PrefixChange) -> Response {
+async fn set(control: &Control, name: &str, change: PrefixChange) -> ApiReply<GuardPrefixesAnswer> {
     // An operator who denies a client must know if the shield is not active.
     if let Some(why) = control.services.shield_problem() {
         return problem(
@@ -246,7 +254,7 @@ pub(super) struct ClientQuery {
 pub(super) async fn explain(
     State(control): State<Arc<Control>>,
     Query(ClientQuery { client }): Query<ClientQuery>,
-) -> Response {
+) -> ApiReply<ShieldExplanation> {
     let services = Arc::clone(&control.services);
     // In a blocking thread, because a million prefixes take time.
     let judged = tokio::task::spawn_blocking(move || {
@@ -268,7 +276,10 @@ pub(super) struct DropsQuery {
 }
 
 /// Returns the latest samples of dropped packets.
-pub(super) async fn drops(State(control): State<Arc<Control>>, Query(most): Query<DropsQuery>) -> Response {
+pub(super) async fn drops(
+    State(control): State<Arc<Control>>,
+    Query(most): Query<DropsQuery>,
+) -> ApiReply<DropsAnswer> {
     let drops = control.services.drops.latest(most.limit.unwrap_or(100));
     answer(DropsAnswer { drops })
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use signalbox_api::by_label;
 use signalbox_api::hosts::{HostHealth, HostStatus, HostsAnswer, LastCheck};
 use signalbox_api::routing::{
@@ -11,6 +11,7 @@ use signalbox_api::routing::{
 };
 use signalbox_api::services::ServicesAnswer;
 use signalbox_api::status::{ConnectionCounts, DegradedFeature, HostCounts, ReloadCounts, ServingState, StatusAnswer};
+use signalbox_api::weights::ConfigAnswer;
 use signalbox_core::labels::{Labels, Selector, by_name};
 use signalbox_core::model::{Cluster, Host, NamedHost, Protocol, Route, Tier, Unmatched};
 use signalbox_core::shown::shown;
@@ -285,9 +286,9 @@ fn host_view(snapshot: &Snapshot, state: &HostState, configured: Option<&Host>) 
 ///
 /// # Errors
 /// The model cannot be serialized.
-pub fn config(control: &Control) -> Result<Value, serde_json::Error> {
+pub fn config(control: &Control) -> Result<ConfigAnswer<Value>, serde_json::Error> {
     let config = shown(&control.shared.snapshot.load().model)?;
-    Ok(json!({ "config": config }))
+    Ok(ConfigAnswer { config })
 }
 
 /// Returns the layer-4 services.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
-use signalbox_api::weights::{ChangesAnswer, RouteWeights, SharesByKey, WeightsRequest};
+use axum::response::{IntoResponse as _, Response};
+use signalbox_api::weights::{AppliedAnswer, ChangesAnswer, RouteWeights, SharesByKey, WeightsAnswer, WeightsRequest};
 use signalbox_core::diff::diff;
 use signalbox_core::expose::effective_model;
 use signalbox_core::hostname::HostnamePattern;
@@ -14,16 +14,21 @@ use signalbox_core::labels::by_name;
 use signalbox_core::merge::{ClusterWeights, WeightOverrides, add_testers, check_weights};
 use signalbox_core::model::{Model, Route};
 
-use super::answer;
 use super::mutate::apply_response;
 use super::problem::problem;
+use super::reply::{ApiReply, answer};
 use super::route_selection::parse_selector;
 use super::views::usable;
 use crate::control::Control;
+use crate::control::event::Applied;
 use crate::state::Snapshot;
 
 /// `PUT /api/v1/routes/{host}`.
-pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Path<String>, body: String) -> Response {
+pub(super) async fn put_one(
+    State(control): State<Arc<Control>>,
+    Path(host): Path<String>,
+    body: String,
+) -> ApiReply<AppliedAnswer<Applied>> {
     match serde_json::from_str::<RouteWeights>(&body) {
         Ok(RouteWeights { clusters, force }) => {
             let set = BTreeMap::from([(host, Some(cluster_weights(clusters)))]);
@@ -34,7 +39,11 @@ pub(super) async fn put_one(State(control): State<Arc<Control>>, Path(host): Pat
 }
 
 /// Applies weights. If they leave a name without a host, they need force, because they are probably a mistake.
-async fn apply(control: &Control, set: BTreeMap<String, Option<ClusterWeights>>, force: bool) -> Response {
+async fn apply(
+    control: &Control,
+    set: BTreeMap<String, Option<ClusterWeights>>,
+    force: bool,
+) -> ApiReply<AppliedAnswer<Applied>> {
     let snapshot = control.shared.snapshot.load_full();
     let starved = if force { Vec::new() } else { starved(&snapshot, &set) };
     if let Some(first) = starved.first() {
@@ -82,7 +91,7 @@ fn starved<'s>(snapshot: &Snapshot, set: &'s BTreeMap<String, Option<ClusterWeig
 }
 
 /// `PUT /api/v1/weights`.
-pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) -> Response {
+pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) -> ApiReply<WeightsAnswer<Applied>> {
     let many = match serde_json::from_str::<WeightsRequest>(&body) {
         Ok(many) => many,
         Err(error) => return bad_request(&error, r#"{"routes": {"app.example.com": {"east": 20, "west": 80}}}"#),
@@ -96,7 +105,7 @@ pub(super) async fn put_many(State(control): State<Arc<Control>>, body: String) 
     if is_tried {
         return dry_run_response(&snapshot, &set);
     }
-    apply(&control, set, force).await
+    apply(&control, set, force).await.into_response().into()
 }
 
 fn cluster_weights(clusters: BTreeMap<String, u32>) -> ClusterWeights {
@@ -202,7 +211,10 @@ pub(super) fn names_of_namespace(snapshot: &Snapshot, namespace: &str) -> BTreeS
 }
 
 /// Answers a dry run with the effects of a change.
-fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>>) -> Response {
+fn dry_run_response(
+    snapshot: &Snapshot,
+    set: &BTreeMap<String, Option<ClusterWeights>>,
+) -> ApiReply<WeightsAnswer<Applied>> {
     if let Err(error) = check_weights(&snapshot.model, &snapshot.weights, set) {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, "The weights would be refused", &error);
     }
@@ -211,7 +223,7 @@ fn dry_run_response(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWe
         Ok(changes) => changes,
         Err(error) => return super::problem::not_shown(&error),
     };
-    answer(ChangesAnswer { dry_run: true, changes })
+    answer(WeightsAnswer::Changes(ChangesAnswer { dry_run: true, changes }))
 }
 
 /// The active model, with other weights.
@@ -228,7 +240,7 @@ fn model_with(snapshot: &Snapshot, set: &BTreeMap<String, Option<ClusterWeights>
     after
 }
 
-fn bad_request(error: &serde_json::Error, example: &str) -> Response {
+fn bad_request<R: From<Response>>(error: &serde_json::Error, example: &str) -> R {
     problem(
         StatusCode::BAD_REQUEST,
         "The body is not understood",

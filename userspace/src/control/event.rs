@@ -76,6 +76,7 @@ pub fn fingerprint(text: &str) -> u64 {
 
 /// Effect of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Applied {
     pub hosts_added: usize,
     pub hosts_removed: usize,

@@ -18,11 +18,15 @@ const MAX_NAME_BYTES: usize = 100;
 
 /// Certificate as received: PEM texts.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutCertificate {
     /// The certificate and its intermediates. May contain the key too.
+    #[cfg_attr(test, schemars(with = "String"))]
     certificate: Zeroizing<String>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     key: Option<Zeroizing<String>>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pass_phrase: Option<Zeroizing<String>>,
 }
 

@@ -12,6 +12,7 @@ pub const FOLLOW_PATH: &str = "/api/v1/migrations/follow";
 
 /// Order to another balancer: the weights and testers that it must apply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StepOrder {
     /// Number of the migration on the balancer that sends the order.
@@ -28,6 +29,7 @@ pub struct StepOrder {
 
 /// Answer of another balancer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepReport {
     /// Number of the process to which the counts belong.
     pub process: u64,

@@ -1,8 +1,16 @@
 //! Operations of the API that change state.
 
+use signalbox_api::ha::{GroupUpdate, ReclaimBody};
+use signalbox_api::rotations::RotationBody;
+use signalbox_api::weights::{RouteWeights, WeightsRequest};
+use signalbox_core::discovery::ClusterDiscovery;
+use signalbox_core::model::shield::PrefixEdit;
+
 use super::{DELETE, POST, PUT};
-use crate::admin::openapi::{DescribedRouter, Operation, RequestKind, ResponseKind, change};
+use crate::admin::openapi::{DescribedRouter, Operation, RequestKind, change, json_body};
 use crate::admin::{applications, certificates, config_diff, discovery, ha, log, mutate, rotations, shield, weights};
+use crate::control::kept_certificates::PutCertificate;
+use crate::source::prototype::PluginBody;
 
 /// Adds the operations that change state.
 pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
@@ -35,7 +43,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             PUT,
             "/api/v1/routes/{host}",
             "Set weights of a route, until they are removed",
-            RequestKind::Json(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
+            json_body::<RouteWeights>(r#"{ "clusters": { "east": 20, "west": 80 } }"#),
         ),
         weights::put_one,
     )
@@ -46,7 +54,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/weights",
             "Set weights of many routes, by name, namespace or label selector, all or none; null removes them; dry_run \
              shows what would change",
-            RequestKind::Json(
+            json_body::<WeightsRequest>(
                 r#"{ "routes": { "app.example.com": { "east": 20, "west": 80 } },
                      "selectors": { "app=shop,tier!=batch": { "east": 50, "west": 50 } }, "dry_run": true }"#,
             ),
@@ -59,7 +67,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             PUT,
             "/api/v1/shield/prefixes/{name}",
             "Replace the prefixes of a listener or a service, or of all (*)",
-            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
+            json_body::<PrefixEdit>(r#"{ "deny": ["192.0.2.0/24"], "allow": ["192.0.2.7/32"] }"#),
         ),
         shield::replace,
     )
@@ -69,7 +77,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             POST,
             "/api/v1/shield/prefixes/{name}",
             "Add or remove prefixes",
-            RequestKind::Json(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
+            json_body::<PrefixEdit>(r#"{ "deny": ["192.0.2.0/24"], "allow": [], "forget": ["198.51.100.7/32"] }"#),
         ),
         shield::edit,
     )
@@ -79,7 +87,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             PUT,
             "/api/v1/certificates/{name}",
             "Set or replace the certificate of a name; PEM texts, of which one may hold both",
-            RequestKind::Json(
+            json_body::<PutCertificate>(
                 r#"{ "certificate": "-----BEGIN CERTIFICATE-----...", "key": "-----BEGIN PRIVATE KEY-----...",
                      "pass_phrase": null }"#,
             ),
@@ -102,7 +110,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             PUT,
             "/api/v1/ha/groups/{name}",
             "The state of a group of virtual addresses on this node: master, backup or fault",
-            RequestKind::Json(r#"{ "state": "master", "priority": 250 }"#),
+            json_body::<GroupUpdate>(r#"{ "state": "master", "priority": 250 }"#),
         ),
         ha::put_group,
     )
@@ -124,21 +132,18 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             "/api/v1/ha/reclaim",
             "Have the nodes that have groups of virtual addresses hand them over: this node takes them next, within some \
              seconds",
-            RequestKind::Json(r#"{ "groups": ["g1"] }"#),
+            json_body::<ReclaimBody>(r#"{ "groups": ["g1"] }"#),
         ),
         ha::reclaim,
     )
     .with(
-        &Operation {
-            response: ResponseKind::Events,
-            ..change(
-                "followEligibility",
-                POST,
-                "/api/v1/ha/follow",
-                "Whether this node is eligible for virtual addresses, as it changes; only for the supervisor",
-                RequestKind::Nothing,
-            )
-        },
+        &change(
+            "followEligibility",
+            POST,
+            "/api/v1/ha/follow",
+            "Whether this node is eligible for virtual addresses, as it changes; only for the supervisor",
+            RequestKind::Nothing,
+        ),
         ha::follow,
     )
     .with(
@@ -147,7 +152,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             POST,
             "/api/v1/rotations",
             "Take a subject out of rotation, or back in; timeout is in seconds",
-            RequestKind::Json(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
+            json_body::<RotationBody>(r#"{ "action": "out", "names": ["east-1", "machine:10.2.0.2"], "timeout": 120, "force": false, "reason": "a new disk" }"#),
         ),
         rotations::start,
     )
@@ -167,7 +172,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             PUT,
             "/api/v1/clusters/{cluster}/learned",
             "Everything that an agent knows about a cluster",
-            RequestKind::Json(
+            json_body::<ClusterDiscovery>(
                 r#"{ "hosts": [{ "name": "router-1", "address": "10.2.0.2", "http": 80, "https": 443, "weight": 1 }],
                      "routes": [{ "host": "app.example.com", "weight": 1, "origin": "Route shop/web", "labels": { "app": "shop" } }] }"#,
             ),
@@ -180,7 +185,7 @@ pub(super) fn add_changes(api: DescribedRouter) -> DescribedRouter {
             POST,
             "/api/cluster/{cluster}",
             "All that a plugin of the prototype knows of a cluster",
-            RequestKind::Json(
+            json_body::<PluginBody>(
                 r#"{ "routes": { "app.example.com": { "url": "app.example.com", "weight": 1 } },
                      "routerHosts": { "router-1": { "name": "router-1", "hostIP": "10.2.0.2", "httpPort": 80, "httpsPort": 443 } } }"#,
             ),

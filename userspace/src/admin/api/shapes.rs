@@ -38,7 +38,7 @@ ha:
 "#;
 
 /// Requests whose answers are recorded.
-const PATHS: &[&str] = &[
+pub(in crate::admin) const PATHS: &[&str] = &[
     "status",
     "listeners",
     "routes",
@@ -126,7 +126,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     snapshot
 }
 
-fn control() -> Control {
+pub(in crate::admin) fn control() -> Control {
     let model = crate::config::parse(CONFIG).unwrap().model;
     let shared = Arc::new(Shared::new(&model));
     shared.snapshot.store(Arc::new(snapshot(&shared)));
