@@ -84,9 +84,9 @@ const SHARES: [Contents; 10] = [
         ],
     },
     Contents {
-        about: "replicated flows whose addresses keepalived moves, nodes that come and leave",
+        about: "replicated flows whose addresses keepalived moves, nodes that come and leave, repaired sockets",
         packages: &[],
-        work: &[("e2e", stages::e2e_of_share)],
+        work: &[("e2e", stages::e2e_of_share), ("sockets", stages::repaired_sockets)],
     },
 ];
 /// Share with the kernels of Debian's releases: those that operators run.

@@ -19,7 +19,7 @@ const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
                              SIGNALBOX_AUTOBAHN,SIGNALBOX_SSLYZE,SIGNALBOX_AXE,SIGNALBOX_UI_SOAK_SECONDS,\
-                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK";
+                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK,SIGNALBOX_E2E_SOCKETS";
 /// Has the tests of the kernel run as an ordinary user with the documented capabilities.
 const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
@@ -136,6 +136,12 @@ pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
     // The default filter of `.config/nextest.toml` leaves out the tests of shares.
     let words = ["--ignore-default-filter", "-E", tests.as_str()];
     nextest(context, "e2e", &words)
+}
+
+/// Tests of the kernel peek on machines whose kernel would not make the sockets of connections that are passed up.
+pub(super) fn repaired_sockets(context: &mut Context) -> Result<()> {
+    let repaired = Some(("SIGNALBOX_E2E_SOCKETS", "repaired"));
+    nextest_as(repaired, context, "e2e", &["-E", "test(/^kernel_peek::/)"])
 }
 
 /// Builds the products that end-to-end tests run, and finds the suites of others.
