@@ -16,8 +16,6 @@ pub struct PassedUp {
     pub client: Tuple,
     /// Handshake of the client with the program.
     pub handshake: Handshake,
-    /// TSval of the client's first data.
-    pub ts_val: u32,
     /// Window of the client's first data, as in its header.
     pub window: u32,
     /// Window that the client was offered, in bytes.

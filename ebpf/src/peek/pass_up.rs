@@ -127,7 +127,7 @@ pub fn find_socket<F: Family>(ctx: &TcContext, tuple: &Tuple) -> u32 {
 pub fn pass_up<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCheck, stamps: &[u32; 2]) -> i32 {
     if !repair::is_needed::<F>() {
         assign::<F>(ctx, segment, check, stamps)
-    } else if repair::keep_segment::<F>(ctx, segment, stamps) != 0 {
+    } else if repair::keep_segment::<F>(ctx, segment) != 0 {
         repair::hand_over::<F>(ctx, segment, check)
     } else {
         exit(Reason::PeekPassUpFailed, DROP)

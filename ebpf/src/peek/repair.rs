@@ -35,12 +35,12 @@ pub fn is_needed<F: Family>() -> bool {
 /// Keeps a client's segment, and describes its connection in `PEEK_READING`, for [`hand_over`]. 0: it cannot be kept, or
 /// its checksum is wrong.
 #[inline(never)]
-pub fn keep_segment<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &[u32; 2]) -> u32 {
-    u32::from(try_keep_segment::<F>(ctx, segment, stamps).is_some())
+pub fn keep_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> u32 {
+    u32::from(try_keep_segment::<F>(ctx, segment).is_some())
 }
 
 #[inline(always)]
-fn try_keep_segment<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &[u32; 2]) -> Option<()> {
+fn try_keep_segment<F: Family>(ctx: &TcContext, segment: &Segment) -> Option<()> {
     let config = config()?;
     let (cursor, reading) = (PEEK_CURSOR.get_ptr_mut(0)?, PEEK_READING.get_ptr_mut(0)?);
     // SAFETY: this CPU's elements.
@@ -58,7 +58,6 @@ fn try_keep_segment<F: Family>(ctx: &TcContext, segment: &Segment, stamps: &[u32
     }
     pending.seq = segment.tcp.seq;
     pending.ack = segment.tcp.ack;
-    pending.ts_val = stamps[0];
     pending.window = segment.tcp.window;
     Some(())
 }
@@ -104,7 +103,6 @@ fn try_hand_over<F: Family>(ctx: &TcContext, segment: &Segment, check: &CookieCh
     let about = unsafe { &mut *payload.from_head(0).cast::<PassedUp>() };
     about.client = segment.tuple;
     about.handshake = handshake;
-    about.ts_val = pending.ts_val;
     about.window = pending.window.into();
     about.room = room.into();
     let length = PassedUp::BYTES as u32 + bounded(payload.length, 4095, MAX_PAYLOAD_BYTES)?;

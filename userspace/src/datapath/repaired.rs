@@ -220,7 +220,6 @@ mod tests {
                 isn_client,
                 ..Handshake::default()
             },
-            ts_val: 0,
             window: 0,
             room: 0,
         };
