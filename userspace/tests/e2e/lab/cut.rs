@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::servers::{self, Server};
 use super::tiers::ping;
+use super::topology::has_rules;
 use super::{Lab, SOON, Signalbox, config, eventually, hello, privileged};
 
 /// The `tcp` listeners. A client may not change its family on the way, so each has a host.
@@ -245,19 +246,24 @@ pub(crate) struct CutLab(Lab);
 /// a machine whose kernel would not.
 pub(crate) fn lab() -> CutLab {
     let lab = Lab::new();
-    if repairs_sockets() {
+    if has_no_cookies() {
         lab.lb.must(&["sysctl", "-qw", "net.ipv4.tcp_syncookies=0"]);
     }
     CutLab(lab)
 }
 
-/// Whether userspace makes the sockets of connections that are passed up.
-pub(crate) fn repairs_sockets() -> bool {
+fn has_no_cookies() -> bool {
     match std::env::var("SIGNALBOX_E2E_SOCKETS") {
         Ok(how) if how == "repaired" => true,
         Ok(how) => panic!("SIGNALBOX_E2E_SOCKETS={how}: the other way is `repaired`"),
         Err(_) => false,
     }
+}
+
+/// Whether userspace makes the sockets of connections that are passed up. Connection tracking beside rules loses those of
+/// the kernel.
+pub(crate) fn repairs_sockets() -> bool {
+    has_no_cookies() || has_rules()
 }
 
 /// The beginning of a test of flows that enter by HTTP: a lab, hosts that hand connections over, and the door of

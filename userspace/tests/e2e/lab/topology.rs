@@ -32,6 +32,15 @@ pub(crate) const HOSTS: [(&str, &str, &str); 5] = [
     ("west-2", "10.3.0.3", "fd00:2::5"),
 ];
 
+/// Rules of a host's firewall, of bans and of a node's services, which do nothing to the connections of these tests. With
+/// `SIGNALBOX_E2E_RULES`, every balancer of a lab has them.
+const HARMLESS_RULES: &str = include_str!("rules.nft");
+
+/// Whether balancers run beside [`HARMLESS_RULES`].
+pub(crate) fn has_rules() -> bool {
+    std::env::var_os("SIGNALBOX_E2E_RULES").is_some()
+}
+
 /// The client's addresses beside 10.1.0.2, for tests that depend on the source.
 pub(crate) const OTHER_CLIENTS: [&str; 2] = ["10.1.0.3", "10.1.0.4"];
 
@@ -137,6 +146,9 @@ impl Lab {
                 "net.ipv4.ip_local_port_range=12000 65000",
             ];
             ns.sysctl(&settings).unwrap();
+        }
+        if has_rules() {
+            self.lb.try_must(&["nft", "--file", "-"], HARMLESS_RULES).unwrap();
         }
     }
 }
