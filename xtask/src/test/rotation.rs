@@ -34,7 +34,7 @@ const GO: [AptPackage; 2] = [package("golang-go"), package("golang-google-grpc-d
 const TESTSSL: [AptPackage; 1] = [package("testssl.sh")];
 
 /// Shares, the first of which is number 1.
-const SHARES: [Contents; 10] = [
+const SHARES: [Contents; 11] = [
     Contents {
         about: "a real API server, sources",
         packages: &[&GO],
@@ -87,6 +87,11 @@ const SHARES: [Contents; 10] = [
         about: "replicated flows whose addresses keepalived moves, nodes that come and leave, repaired sockets",
         packages: &[],
         work: &[("e2e", stages::e2e_of_share), ("sockets", stages::repaired_sockets)],
+    },
+    Contents {
+        about: "a merge's end-to-end tests beside rules of a packet filter",
+        packages: &[],
+        work: &[("e2e", stages::beside_rules)],
     },
 ];
 /// Share with the kernels of Debian's releases: those that operators run.

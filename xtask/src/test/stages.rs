@@ -19,7 +19,8 @@ const OBJECTS: &str = "SIGNALBOX_EBPF_OBJECTS";
 const KEPT_BY_SUDO: &str = "REQUIRE_PRIVILEGED_TESTS,RUST_BACKTRACE,RUST_LOG,CARGO_MANIFEST_DIR,CARGO,SIGNALBOX_BIN,\
                             SIGNALBOX_NEXT_BIN,SIGNALBOX_KUBE_APISERVER,SIGNALBOX_HTTPWG,SIGNALBOX_REDBOT,\
                              SIGNALBOX_AUTOBAHN,SIGNALBOX_SSLYZE,SIGNALBOX_AXE,SIGNALBOX_UI_SOAK_SECONDS,\
-                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK,SIGNALBOX_E2E_SOCKETS";
+                             SIGNALBOX_UI_PICTURES,SIGNALBOX_TEST_RIGHTS,SIGNALBOX_E2E_PEEK,SIGNALBOX_E2E_SOAK,SIGNALBOX_E2E_SOCKETS,\
+                             SIGNALBOX_E2E_RULES";
 /// Has the tests of the kernel run as an ordinary user with the documented capabilities.
 const AS_USER: (&str, &str) = ("SIGNALBOX_TEST_RIGHTS", "documented");
 
@@ -142,6 +143,20 @@ pub(super) fn e2e_of_share(context: &mut Context) -> Result<()> {
 pub(super) fn repaired_sockets(context: &mut Context) -> Result<()> {
     let repaired = Some(("SIGNALBOX_E2E_SOCKETS", "repaired"));
     nextest_as(repaired, context, "e2e", &["-E", "test(/^kernel_peek::/)"])
+}
+
+/// A merge's end-to-end tests, on balancers with a firewall whose rules do nothing to their connections.
+pub(super) fn beside_rules(context: &mut Context) -> Result<()> {
+    /// Connection tracking takes packets for invalid that services and SYN cookies of the shield let by: fragments, and
+    /// what follows a handshake that it has not seen. So these rules, which drop such packets, do something to them.
+    const JUDGED: &str = "not test(/^(exposed|l4|l4_servers|shield)::/)";
+    prepare(context)?;
+    nextest_as(
+        Some(("SIGNALBOX_E2E_RULES", "harmless")),
+        context,
+        "e2e",
+        &["-E", JUDGED],
+    )
 }
 
 /// Builds the products that end-to-end tests run, and finds the suites of others.
