@@ -318,8 +318,7 @@ fn ports(ports: impl Iterator<Item = u16>) -> FieldValues {
     FieldValues::numbers(ports.map(u128::from))
 }
 
-/// Returns the addresses that clients may have: all but those that Linux takes from no interface (loopback, multicast and
-/// zero).
+/// Returns the addresses that clients may have. SYNs from the others are left to the kernel (`is_martian` of the program).
 #[must_use]
 pub(crate) fn any_unicast(family: IpFamily) -> NumberRanges {
     const V4_LOOPBACK: u128 = 0x7f00_0000;
@@ -328,7 +327,7 @@ pub(crate) fn any_unicast(family: IpFamily) -> NumberRanges {
     const V6_MULTICAST: u128 = 0xff << 120;
     match family {
         IpFamily::V4 => [
-            (0x0100_0000, V4_LOOPBACK - 1),
+            (1, V4_LOOPBACK - 1),
             (V4_LOOPBACK + 0x0100_0000, V4_MULTICAST - 1),
             (V4_RESERVED, 0xffff_fffe),
         ]

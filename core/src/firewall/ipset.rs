@@ -20,6 +20,7 @@ struct IpSet {
     parts: Vec<SetPart>,
     family: Option<IpFamily>,
     elements: Arc<SetElements>,
+    may_expire: bool,
 }
 
 /// Sets by name. Those of which the kind or an element is not known are left out.
@@ -53,7 +54,10 @@ impl IpSets {
             }
         }
         let made = sets.into_iter().map(|(name, (set, rows))| {
-            let elements = Arc::new(SetElements::of(rows));
+            let elements = Arc::new(SetElements {
+                may_expire: set.may_expire,
+                ..SetElements::of(rows)
+            });
             (name.to_owned(), IpSet { elements, ..set })
         });
         Self(made.collect())
@@ -85,8 +89,8 @@ impl IpSets {
 }
 
 fn created(kind: &str, options: &[&str]) -> Option<IpSet> {
-    // Time removes elements, or an element stands for more addresses than it shows.
-    let unknown = ["timeout", "netmask", "bitmask", "markmask"];
+    // An element stands for more addresses than it shows.
+    let unknown = ["netmask", "bitmask", "markmask"];
     if options.iter().any(|option| unknown.contains(option)) {
         return None;
     }
@@ -105,6 +109,7 @@ fn created(kind: &str, options: &[&str]) -> Option<IpSet> {
             None => None,
         },
         elements: Arc::default(),
+        may_expire: options.contains(&"timeout"),
     })
 }
 
@@ -143,7 +148,9 @@ mod tests {
         let sets = IpSets::parse(text);
         let known = |name: &str, directions: &str| sets.test(name, directions, IpFamily::V4).is_some();
         assert!(known("ports", "dst") && known("web", "dst,dst"));
-        for unknown in ["timed", "wide", "odd", "names", "six", "none"] {
+        let timed = sets.test("timed", "src", IpFamily::V4);
+        assert!(matches!(timed, Some((_, KeyValues::These(elements))) if elements.may_expire));
+        for unknown in ["wide", "odd", "names", "six", "none"] {
             assert!(!known(unknown, "src"), "{unknown}");
         }
         let (_, values) = sets.test("web", "dst,dst", IpFamily::V4).unwrap();

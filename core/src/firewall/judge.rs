@@ -45,11 +45,8 @@ impl fmt::Display for FilterReason {
 /// Most addresses that are tried one by one, if rules differ for them.
 const MAX_SINGLE_ADDRESSES: usize = 16;
 
-/// Most groups of clients that are judged one by one.
-const MAX_CLIENT_GROUPS: usize = 4096;
-
-/// Most prefixes of clients whose connections do not bypass netfilter.
-const MAX_LEFT_PREFIXES: usize = 16_384;
+/// Most times that groups of clients are judged. Each rule about one client takes two.
+const MAX_JUDGED_GROUPS: usize = 8192;
 
 /// Judges a listener's connections of an address family.
 #[must_use]
@@ -102,24 +99,25 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Judges groups of clients, which it divides where rules differ for them. `None`: there are too many groups.
+    /// Judges groups of clients, which it divides where rules differ for them. `None`: there are too many groups, or
+    /// a list of clients would be too long.
     fn judge_by_client(
         &mut self,
         all: NumberRanges,
         binds: &[SocketAddr],
         facts: &ListenerFacts,
     ) -> Option<FilterVerdict> {
-        let (mut left, mut is_any_free) = (BTreeMap::<String, Vec<_>>::new(), false);
+        let (mut left, mut free) = (BTreeMap::<String, Vec<_>>::new(), Vec::new());
         // If no client is free, the reason of most clients is told.
         let mut largest: Option<(u128, Box<FilterReason>)> = None;
         let mut groups = vec![all];
-        for _ in 0..MAX_CLIENT_GROUPS {
+        for _ in 0..MAX_JUDGED_GROUPS {
             let Some(group) = groups.pop() else {
                 break;
             };
             self.notes.some_clients = None;
             let Err(reason) = self.judge_binds(&group, binds, facts) else {
-                is_any_free = true;
+                free.extend(group.ranges());
                 continue;
             };
             let divided = self.notes.some_clients.take();
@@ -137,15 +135,14 @@ impl Judge<'_> {
         if !groups.is_empty() {
             return None;
         }
-        if !is_any_free {
+        if free.is_empty() {
             return largest.map(|(_, reason)| FilterVerdict::Left(reason));
         }
-        let left = LeftClients::new(left, family_of(binds.first()?.ip()));
-        match left.prefixes().len() {
-            0 => Some(FilterVerdict::Free),
-            1..=MAX_LEFT_PREFIXES => Some(FilterVerdict::FreeExcept(left)),
-            _ => None,
+        if left.is_empty() {
+            return Some(FilterVerdict::Free);
         }
+        let family = family_of(binds.first()?.ip());
+        LeftClients::new(left, &free.into_iter().collect(), family).map(FilterVerdict::FreeExcept)
     }
 
     /// Judges the addresses of each port, together or else one by one.

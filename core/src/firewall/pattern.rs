@@ -41,8 +41,13 @@ impl NumberRanges {
 
     /// Returns whether a number is in both.
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        let meets = |&(first, last): &(u128, u128)| other.first_from(first).is_some_and(|(at, _)| at <= last);
-        self.0.iter().any(meets)
+        let (few, many) = if self.0.len() < other.0.len() {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let meets = |&(first, last): &(u128, u128)| many.first_from(first).is_some_and(|(at, _)| at <= last);
+        few.0.iter().any(meets)
     }
 
     /// Returns whether all numbers of `other` are in these ranges.
@@ -170,6 +175,9 @@ impl ValuePattern {
     /// Replaces words by numbers, where `number_of` knows them.
     #[must_use]
     pub(crate) fn resolved(&self, number_of: impl Fn(&str) -> Option<u128>) -> (NumberRanges, bool) {
+        if self.names.is_empty() {
+            return (self.numbers.clone(), self.is_open);
+        }
         let words: Option<Vec<u128>> = self.names.iter().map(|name| number_of(name)).collect();
         let is_open = self.is_open || words.is_none();
         let of_words = words.into_iter().flatten().map(|number| (number, number));

@@ -70,8 +70,12 @@ fn verdict(text: &str, facts: &ListenerFacts) -> String {
     match judge(&ruleset, facts, family(facts)) {
         FilterVerdict::Free => "free".to_owned(),
         FilterVerdict::FreeExcept(left) => {
-            let clients: Vec<_> = left.prefixes().iter().map(ToString::to_string).collect();
-            format!("free except {}: {}", clients.join(" "), left.first_reason())
+            let [(_, rest), listed @ ..] = left.listed() else {
+                panic!()
+            };
+            let clients: Vec<_> = listed.iter().map(|(prefix, _)| prefix.to_string()).collect();
+            let word = if *rest { "except" } else { "for" };
+            format!("free {word} {}: {}", clients.join(" "), left.first_reason())
         }
         FilterVerdict::Left(reason) => reason.to_string(),
     }
@@ -163,7 +167,7 @@ verdicts! {
     "nft-host", "192.0.2.10:443" => "free";
     "nft-host", "192.0.2.10:8443" => "inet filter input handle";
     "nft-output-policy", "192.0.2.10:443" => "free";
-    "nft-sources", "192.0.2.10:443" => "free except 1.0.0.0/8 2.0.0.0/7";
+    "nft-sources", "192.0.2.10:443" => "free for 198.51.100.0/24: inet filter input policy: `policy drop` (SYNs from clients: drop)";
     "openshift", "192.0.2.10:443" => "free";
     "openshift", "192.0.2.10:31443" => "ip nat OVN-KUBE-";
     "openshift-local", "192.0.2.10:443" => "free except 172.30.10.20/32: ip mangle OVN-KUBE-ITP handle";
@@ -219,6 +223,43 @@ fn segments_may_be_kept_within_the_path_and_no_smaller() {
     };
     assert_eq!(of("--clamp-mss-to-pmtu"), "free");
     assert!(of("--set-mss 1200").starts_with("iptables mangle POSTROUTING rule 1"));
+}
+
+#[test]
+fn rules_about_some_clients_are_about_no_others() {
+    let of = |rules: &str| {
+        let rules: String = rules.split("; ").map(|rule| format!("-A {rule}\n")).collect();
+        let text = "## iptables-legacy-save\n*filter\n:INPUT ACCEPT [0:0]\n:WEB - [0:0]\n";
+        let jump = "-A INPUT -p tcp -m tcp --dport 443 -j WEB\n";
+        verdict(&format!("{text}{jump}{rules}COMMIT\n"), &facts("192.0.2.10:443"))
+    };
+    for (rules, expected) in [
+        ("WEB -s 10.0.0.0/8 -j DROP", "free except 10.0.0.0/8: "),
+        ("WEB ! -s 10.0.0.0/8 -j DROP", "free for 10.0.0.0/8: "),
+        ("WEB -s 10.0.0.0/8 -j ACCEPT; WEB -j DROP", "free for 10.0.0.0/8: "),
+        // Addresses below 1.0.0.0 are those of clients, too.
+        ("WEB -s 0.0.0.0/8 -j DROP", "free except 0.0.0.1/32 0.0.0.2/31 "),
+        ("WEB -s 127.0.0.0/8 -j DROP", "free"),
+        ("WEB -s 10.0.0.0/8 -p tcp -m tcp --dport 80 -j DROP", "free"),
+        // A part of the clients of another rule.
+        (
+            "WEB -s 10.1.0.0/16 -j RETURN; WEB -s 10.0.0.0/8 -j DROP",
+            "free except 10.0.0.0/16 10.2.0.0/15 10.4.0.0/14 ",
+        ),
+        // What is not known of some holds for no others.
+        (
+            "WEB -s 10.0.0.0/8 -m limit --limit 5/sec -j DROP",
+            "free except 10.0.0.0/8: ",
+        ),
+        (
+            "WEB -s 10.0.0.0/8 -m limit --limit 5/sec -j ACCEPT; WEB -j DROP",
+            "iptables filter WEB rule 2",
+        ),
+    ] {
+        let found = of(rules);
+        let is_whole = expected != "free" || found == "free";
+        assert!(found.starts_with(expected) && is_whole, "{rules}: {found}");
+    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use super::values::{FieldValues, Truth};
 
 /// Jumps that the kernel allows in a row.
 const MAX_JUMPS: usize = 16;
-/// Most steps that are followed for a listener.
-const MAX_STEPS: usize = 50_000_000;
+/// Most steps that are followed for a listener: about a second.
+const MAX_STEPS: usize = 10_000_000;
 
 /// Whether connection tracking has seen the packets of a base chain; `None`: that depends on the order of registration,
 /// or on whether others track connections.

@@ -6,8 +6,8 @@ use signalbox_common::{
     net::{BoundedLoop as _, atomic},
     peek::abi::{
         CLIENT_FIXED_BITS, CLIENT_IS_ROUTED, MAGLEV_SLOTS, MAX_CLUSTER_HOSTS, MAX_PEEK_ROUTES, MAX_ROUTE_CLUSTERS,
-        MAX_TURNS, PeekBinding, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading,
-        PeekRoute, balance,
+        MAX_TURNS, PeekClient, PeekClientKey, PeekCluster, PeekConfig, PeekHost, PeekLeast, PeekReading, PeekRoute,
+        balance,
     },
 };
 
@@ -37,7 +37,7 @@ pub fn is_fit(host: &PeekHost, now: u32) -> bool {
 
 /// Number of changes of the tables.
 #[inline(always)]
-fn version(config: &PeekConfig) -> u32 {
+pub fn version(config: &PeekConfig) -> u32 {
     // SAFETY: aligned, whole; userspace writes it.
     unsafe { (&raw const config.tables).read_volatile() }
 }
@@ -124,10 +124,11 @@ fn is_routed(list: u16, client: &[u32; 4], key: &mut PeekClientKey) -> bool {
     PEEK_CLIENTS.get(key) == Some(&CLIENT_IS_ROUTED)
 }
 
-/// Whether a listener's list leaves a client's connections to the kernel.
+/// Whether a listener's list leaves a client's connections to the kernel, or is changing. `before`: version of the tables
+/// when the number of the list was read.
 #[inline(always)]
-pub fn is_left(binding: &PeekBinding, client: &[u32; 4]) -> bool {
-    binding.clients != 0 && in_list(binding.clients.into(), client) == 0
+pub fn is_left(config: &PeekConfig, before: u32, list: u16, client: &[u32; 4]) -> bool {
+    in_list(list.into(), client) == 0 || before & 1 != 0 || version(config) != before
 }
 
 #[inline(never)]

@@ -81,10 +81,11 @@ impl<B: Buffer + ?Sized> OptionVisitor<B> for KnownOptions {
 /// Answers a SYN by a cookie.
 #[inline(always)]
 pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
-    let Some(binding) = binding::<F>(segment) else {
+    let Some(config) = config() else {
         return miss();
     };
-    let Some(config) = config() else {
+    let tables = choose::version(config);
+    let Some(binding) = binding::<F>(segment) else {
         return miss();
     };
     if waiting::is_repeated_syn(segment) != 0 {
@@ -98,7 +99,9 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
     let view = PacketView::current(ctx);
     let is_whole = F::VERSION == 6 || view.u16(ETH_HEADER + 6).is_some_and(|field| field & DONT_FRAGMENT != 0);
     let is_odd = segment.payload != 0 || segment.tcp.flags & FIN != 0 || !is_whole;
-    let is_left = choose::is_left(&binding, &segment.tuple.source);
+    let client = &segment.tuple.source;
+    let is_left =
+        is_martian(client) || binding.clients != 0 && choose::is_left(config, tables, binding.clients, client);
     if is_odd || is_left || !is_alive(config) || find_socket::<F>(ctx, &segment.tuple) != socket::NONE {
         return exit(Reason::PeekSynPassed, PASS);
     }
@@ -107,6 +110,17 @@ pub fn on_syn<F: Family>(ctx: &TcContext, segment: &Segment) -> i32 {
         Carried::Same => exit(Reason::PeekEarly, DROP),
         // `cut_out` sees the kernel's answer, and not ours: a client that confirms the kernel's has given up the flow.
         Carried::Other => exit(Reason::PeekSynPassed, PASS),
+    }
+}
+
+/// Whether an address is none of a client: zero, loopback, multicast or broadcast. The kernel decides about its packets.
+#[inline(always)]
+fn is_martian(address: &[u32; 4]) -> bool {
+    let last = address[3];
+    if is_v4(address) {
+        last == 0 || last >> 24 == 127 || last >> 28 == 0xe || last == u32::MAX
+    } else {
+        address[0] >> 24 == 0xff || address[0] | address[1] | address[2] == 0 && last < 2
     }
 }
 

@@ -100,16 +100,16 @@ pub struct FastPath {
     pub connections_in_kernel: u64,
     pub names: usize,
     pub names_in_kernel: usize,
-    /// Listeners, routes and networks of clients whose connections workers route.
+    /// Listeners, routes and ranges of clients whose connections workers route.
     pub left_to_workers: Vec<LeftToWorkers>,
 }
 
-/// Listeners, routes or networks of clients whose connections workers route for one reason.
+/// Listeners, routes or ranges of clients whose connections workers route for one reason.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftToWorkers {
-    /// `listener`, `route` or `client network`.
+    /// `listener`, `route` or `client range`.
     pub kind: Label,
     /// Value of the label `reason` in `signalbox_connections_path_total`.
     pub label: Label,

@@ -29,10 +29,10 @@ pub(super) fn view(shared: &Shared, snapshot: &Snapshot) -> FastPath {
     let listeners = || snapshot.model.listeners.iter();
     let of_clients: Vec<_> = listeners()
         .filter(|listener| listener.datapath.peek == PeekPlace::Auto)
-        .filter_map(|listener| filter.all_left_clients(&listener.name))
+        .filter_map(|listener| filter.left_ranges(&listener.name))
         .collect();
-    if let Some(most) = of_clients.iter().map(|(networks, _)| *networks).max() {
-        left.insert(("client network", PeekObstacle::PacketFilter), most);
+    if let Some(most) = of_clients.iter().map(|(ranges, _)| *ranges).max() {
+        left.insert(("client range", PeekObstacle::PacketFilter), most);
     }
     let rule = listeners().find_map(|listener| filter.cause(&listener.name));
     let rule = rule.or_else(|| of_clients.first().map(|(_, rule)| *rule));

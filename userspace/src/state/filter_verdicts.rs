@@ -1,10 +1,9 @@
 //! Whether connections may bypass the rules of packet filters.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use signalbox_core::firewall::LeftClients;
 
 /// Verdicts on listeners with `peek: auto`.
@@ -95,25 +94,26 @@ impl FilterVerdicts {
 
     /// Returns the clients whose connections to an address of a listener are left to workers, while others' are not.
     #[must_use]
-    pub fn left_clients(&self, listener: &str, address: IpAddr) -> &[IpNet] {
+    pub fn left_clients(&self, listener: &str, address: IpAddr) -> Option<&LeftClients> {
         match self.of_family(listener, address) {
-            Ok(Some(FamilyVerdict::FreeExcept(left))) => left.prefixes(),
-            _ => &[],
+            Ok(Some(FamilyVerdict::FreeExcept(left))) => Some(left),
+            _ => None,
         }
     }
 
-    /// Returns the number of networks whose clients' connections are left to workers while others' are not, and one of the
-    /// rules.
+    /// Returns the clients of each family whose connections are left to workers, while others' are not.
     #[must_use]
-    pub fn all_left_clients(&self, listener: &str) -> Option<(usize, &str)> {
-        let Self::Judged(listeners) = self else {
-            return None;
-        };
-        let ListenerVerdict(verdicts) = listeners.get(listener)?;
-        let left = verdicts.iter().filter_map(|verdict| match verdict {
-            FamilyVerdict::FreeExcept(left) => Some((left.prefixes().len(), left.first_reason())),
-            _ => None,
-        });
+    pub fn left_of_each_family(&self, listener: &str) -> [Option<&LeftClients>; 2] {
+        let of_family = |own: IpAddr| self.left_clients(listener, own);
+        [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()].map(of_family)
+    }
+
+    /// Returns the number of ranges of addresses whose connections are left to workers while others' are not, and one of
+    /// the rules.
+    #[must_use]
+    pub fn left_ranges(&self, listener: &str) -> Option<(usize, &str)> {
+        let left = self.left_of_each_family(listener).into_iter().flatten();
+        let left = left.map(|left| (left.range_count(), left.first_reason()));
         left.reduce(|(a, rule), (b, _)| (a + b, rule))
     }
 

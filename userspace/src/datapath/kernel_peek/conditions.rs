@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use signalbox_common::cut::moving::{MovingAddress, role};
+use signalbox_core::firewall::LeftClients;
 use signalbox_core::model::{Listener, PeekPlace};
 use signalbox_core::peek::obstacle::{PeekObstacle, given};
 
@@ -91,11 +91,9 @@ impl Conditions {
 
     /// Returns the clients whose connections to an address of a listener rules of packet filters may touch, and not those
     /// of others.
-    pub(super) fn left_clients(&self, listener: &Listener, address: IpAddr) -> &[IpNet] {
-        match listener.datapath.peek {
-            PeekPlace::Auto => self.filter.left_clients(&listener.name, address),
-            _ => &[],
-        }
+    pub(super) fn left_clients(&self, listener: &Listener, address: IpAddr) -> Option<&LeftClients> {
+        let is_auto = listener.datapath.peek == PeekPlace::Auto;
+        self.filter.left_clients(&listener.name, address).filter(|_| is_auto)
     }
 
     /// Returns all reasons of [`Self::obstacles`], and those that concern a client or its address family alone.

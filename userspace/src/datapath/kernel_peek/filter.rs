@@ -264,24 +264,36 @@ fn look_once(watch: &mut FilterWatch, shared: &Weak<Shared>, carriers: &impl Fn(
                 known.cause(&listener.name),
                 verdicts.cause(&listener.name),
             );
-            let networks = |verdicts: &FilterVerdicts| verdicts.all_left_clients(&listener.name).map(|(some, _)| some);
-            if let Some((clients, rule)) = verdicts.all_left_clients(&listener.name)
-                && networks(&known) != Some(clients)
-            {
-                tracing::info!(
-                    listener = listener.name,
-                    clients,
-                    rule,
-                    "Connections from some networks are left to userspace: a packet filter may do something to them."
-                );
-            }
+            tell_ranges(&listener.name, &known, &verdicts);
         }
         shared.filter_verdicts.store(Arc::new(verdicts));
     }
     Some(())
 }
 
-/// Logs what has changed for a listener.
+/// Logs which clients of a listener are left to workers, if that has changed.
+fn tell_ranges(listener: &str, before: &FilterVerdicts, now: &FilterVerdicts) {
+    if before.left_of_each_family(listener) == now.left_of_each_family(listener) {
+        return;
+    }
+    match now.left_ranges(listener) {
+        Some((ranges, rule)) => tracing::info!(
+            listener,
+            ranges,
+            rule,
+            "Connections of some clients are left to userspace: a packet filter may do something to them."
+        ),
+        None if now.cause(listener).is_none() => {
+            tracing::info!(
+                listener,
+                "No rule of a packet filter does anything to some clients alone."
+            );
+        }
+        None => {}
+    }
+}
+
+/// Logs what has changed for a listener as a whole.
 fn tell(listener: &str, before: Option<&str>, now: Option<&str>) {
     match (before, now) {
         (before, Some(rule)) if before != now => tracing::info!(

@@ -14,6 +14,7 @@ use signalbox_common::peek::abi::{
     PeekMaglev, PeekName, PeekRoute, protocol,
 };
 use signalbox_common::steer::{STEER_FIXED_BITS, SteerKey};
+use signalbox_core::firewall::LeftClients;
 use signalbox_core::hostname::{HostnamePattern, WildcardDepth};
 use signalbox_core::model::{Balance, Bind, Listener, Protocol, Route, ipv4_mapped};
 use signalbox_core::peek::obstacle::PeekObstacle;
@@ -197,8 +198,9 @@ impl<'a> Builder<'a> {
                     Err(PeekObstacle::PacketFilter)
                 } else {
                     let left = conditions.left_clients(listener, address);
+                    let left = left.map_or(&[][..], LeftClients::listed);
                     let moving = self.number_of_moving(address, conditions);
-                    moving.and_then(|moving| Ok((moving, self.clients.number_without(left)?)))
+                    moving.and_then(|moving| Ok((moving, self.clients.number_of_listed(left)?)))
                 };
                 let (moving, clients) = match numbers {
                     Ok(numbers) => numbers,

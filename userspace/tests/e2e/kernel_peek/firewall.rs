@@ -166,7 +166,7 @@ fn rules_about_some_clients_cost_only_these_the_kernel() {
         "{why}"
     );
     let status = String::from_utf8(sb.cli(&["status"]).stdout).unwrap();
-    assert!(status.contains("client networks (packet_filter"), "{status}");
+    assert!(status.contains("client ranges (packet_filter"), "{status}");
     let why = explain(&sb, &["a.test", "--client", "10.1.0.2"]);
     assert!(!why.contains("packet_filter"), "{why}");
     nft("delete table inet ban");

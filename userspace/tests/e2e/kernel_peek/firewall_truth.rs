@@ -148,13 +148,16 @@ fn what_is_judged_free_passes_the_kernel_unchanged() {
         let rules = rules.unwrap_or_else(|why| panic!("{}: {why}", file.display()));
         for port in PORTS {
             let left = match judge(&rules, &facts(port), IpFamily::V4) {
-                FilterVerdict::Free => Vec::new(),
-                FilterVerdict::FreeExcept(left) => left.prefixes().to_vec(),
+                FilterVerdict::Free => None,
+                FilterVerdict::FreeExcept(left) => Some(left),
                 FilterVerdict::Left(_) => continue,
             };
-            let is_left = |client: &str| left.iter().any(|net| net.contains(&client.parse::<IpAddr>().unwrap()));
+            let is_left = |client: &str| {
+                let client = client.parse::<IpAddr>().unwrap();
+                left.as_ref().is_some_and(|left| left.reason_for(client).is_some())
+            };
             free += 1;
-            some_left += usize::from(!left.is_empty());
+            some_left += usize::from(left.is_some());
             let at = format!("192.0.2.10:{port}");
             let clients = CLIENTS.into_iter().filter(|client| !is_left(client));
             let of_clients = clients.map(|client| exchange(&world, client, &lb, &at));

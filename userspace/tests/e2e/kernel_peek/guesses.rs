@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use lab::raw::{ACK, SYN, Segment};
-use lab::{Ns, Router, SOON, cut, eventually, http};
+use lab::{Ns, Router, SOON, cut, eventually, http, lab_test};
 
 use super::{PEEK, exits, start, start_with};
 
@@ -151,6 +151,58 @@ fn a_syn_from_where_its_sender_is_not_is_left_to_the_kernel() {
         sb.get("/metrics").1
     );
     assert_eq!(exits(&sb, "syn_answered"), 0);
+}
+
+/// The kernel takes no connection from such an address, or rules alone decide.
+#[lab_test]
+fn syns_from_addresses_of_no_client_are_left_to_the_kernel() {
+    let lab = cut::lab();
+    let (_health, _hosts, sb) = start(&lab);
+    // The client answers for all of them, and nothing else refuses their packets.
+    lab.lb
+        .sysctl(&["net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.client.rp_filter=0"])
+        .unwrap();
+    lab.lb.must(&["ip", "route", "add", "default", "via", "10.1.0.2"]);
+    let answered = |from: &str| {
+        let from: SocketAddr = from.parse().unwrap();
+        let to = if from.is_ipv4() {
+            "10.1.0.1:80"
+        } else {
+            "[fd00:1::1]:80"
+        };
+        let syn = Segment {
+            from,
+            to: to.parse().unwrap(),
+            seq: 1,
+            ack: 0,
+            flags: SYN,
+            payload: &[],
+        };
+        let seen = || (exits(&sb, "syn_answered"), exits(&sb, "syn_passed"));
+        let before = seen();
+        syn.send_with_header(&lab.client, &MSS_AND_SACK);
+        assert!(
+            eventually(SOON, || seen() != before),
+            "{from}: {}",
+            sb.get("/metrics").1
+        );
+        seen().0 > before.0
+    };
+    // The second one is an address like any other, since Linux 5.3.
+    for client in ["10.1.0.2:999", "0.1.2.3:999", "[fd00:1::2]:999"] {
+        assert!(answered(client), "{client}");
+    }
+    for other in [
+        "127.9.9.9:999",
+        "224.1.1.1:999",
+        "239.255.255.255:999",
+        "255.255.255.255:999",
+    ] {
+        assert!(!answered(other), "{other}");
+    }
+    for other in ["[::]:999", "[::1]:999", "[ff02::9]:999"] {
+        assert!(!answered(other), "{other}");
+    }
 }
 
 /// A machine that does not forward gives programs no routes: they answer by the interface that the SYN came by, if the

@@ -34,20 +34,30 @@ impl Segment<'_> {
         });
     }
 
-    /// Sends it over IPv6 with a header of its own, from any address, and with TCP options.
+    /// Sends it with a header of its own, from any address, and with TCP options. IPv4: the kernel fills in sums, and
+    /// replaces a source of zeros.
     pub(crate) fn send_with_header(&self, ns: &Ns, options: &[u8]) {
         let segment = self.bytes(options);
-        let mut packet = vec![0x60, 0, 0, 0];
-        packet.extend((segment.len() as u16).to_be_bytes());
-        packet.extend([6, 64]);
-        packet.extend([self.from, self.to].iter().flat_map(|end| match end.ip() {
-            IpAddr::V6(ip) => ip.octets(),
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        }));
+        let mut packet = Vec::new();
+        if self.to.is_ipv4() {
+            // Not to be fragmented.
+            packet.extend([0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0]);
+        } else {
+            packet.extend([0x60, 0, 0, 0]);
+            packet.extend((segment.len() as u16).to_be_bytes());
+            packet.extend([6, 64]);
+        }
+        for end in [self.from, self.to] {
+            match end.ip() {
+                IpAddr::V4(ip) => packet.extend(ip.octets()),
+                IpAddr::V6(ip) => packet.extend(ip.octets()),
+            }
+        }
         packet.extend(segment);
         let to = SocketAddr::new(self.to.ip(), 0);
         ns.run(|| {
-            let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))).unwrap();
+            let raw = Some(Protocol::from(libc::IPPROTO_RAW));
+            let socket = Socket::new(Domain::for_address(to), Type::RAW, raw).unwrap();
             assert_eq!(socket.send_to(&packet, &to.into()).unwrap(), packet.len());
         });
     }

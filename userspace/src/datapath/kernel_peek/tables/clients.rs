@@ -23,7 +23,7 @@ type Lists<'a> = (&'a [Preference], Option<&'a [IpNet]>, &'a [ClusterAllow]);
 pub(super) struct ClientLists<'a> {
     numbers: HashMap<Lists<'a>, Result<u16, PeekObstacle>>,
     /// Lists of the clients of listeners.
-    left: HashMap<&'a [IpNet], u16>,
+    of_listeners: HashMap<&'a [(IpNet, bool)], u16>,
     pub(super) entries: ClientEntries,
 }
 
@@ -42,23 +42,23 @@ impl<'a> ClientLists<'a> {
         number
     }
 
-    /// Returns the number of a list of all clients but these; 0 if the program routes all.
-    pub(super) fn number_without(&mut self, left: &'a [IpNet]) -> Result<u16, PeekObstacle> {
-        if left.is_empty() {
+    /// Returns the number of a listener's list: prefixes, and whether the program routes their clients; 0 if there are none,
+    /// and it routes all.
+    pub(super) fn number_of_listed(&mut self, listed: &'a [(IpNet, bool)]) -> Result<u16, PeekObstacle> {
+        if listed.is_empty() {
             return Ok(0);
         }
-        if let Some(number) = self.left.get(left) {
+        if let Some(number) = self.of_listeners.get(listed) {
             return Ok(*number);
         }
-        let all = all_clients().map(|prefix| (prefix, true));
-        let number = self.add(all.chain(left.iter().map(|prefix| (*prefix, false))).collect())?;
-        self.left.insert(left, number);
+        let number = self.add(listed.to_vec())?;
+        self.of_listeners.insert(listed, number);
         Ok(number)
     }
 
     /// Adds a list: prefixes, and whether the program routes the clients for which each is the longest.
     fn add(&mut self, prefixes: Vec<(IpNet, bool)>) -> Result<u16, PeekObstacle> {
-        let known = self.numbers.len() + self.left.len();
+        let known = self.numbers.len() + self.of_listeners.len();
         let number = u16::try_from(known + 1).map_err(|_| PeekObstacle::TableFull)?;
         if self.entries.len() + prefixes.len() > MAX_PEEK_CLIENTS as usize {
             return Err(PeekObstacle::TableFull);
@@ -81,11 +81,6 @@ fn is_mapped(prefix: &IpNet) -> bool {
     prefix.prefix_len() >= 96 && prefix.addr().is_ipv6() && prefix.network().to_canonical().is_ipv4()
 }
 
-/// Prefixes of all clients.
-fn all_clients() -> impl Iterator<Item = IpNet> {
-    [Ipv4Net::default().into(), Ipv6Net::default().into()].into_iter()
-}
-
 /// Bit of a preference's clients among the lists that have a prefix.
 const PREFERRED: u64 = 1;
 /// Bit of the first list whose clients alone are served.
@@ -94,7 +89,8 @@ const FIRST_ALLOWED: u32 = 1;
 /// All prefixes of the lists, and whether the program routes the clients for which each is the longest. It does if all
 /// lists of served clients have them, and no preference does.
 fn routed_prefixes((prefer, allow, clusters): Lists<'_>) -> Result<Vec<(IpNet, bool)>, PeekObstacle> {
-    let mut listed: BTreeMap<IpNet, u64> = all_clients().map(|all| (all, 0)).collect();
+    let all = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+    let mut listed: BTreeMap<IpNet, u64> = all.map(|all| (all, 0)).into();
     for net in prefer.iter().flat_map(|preference| &preference.clients) {
         *listed.entry(net.trunc()).or_default() |= PREFERRED;
     }
@@ -177,18 +173,6 @@ mod tests {
     }
 
     proptest! {
-        /// The program routes all clients but those of a listener's list.
-        #[test]
-        fn the_program_routes_all_but_those_that_are_left(left in nets(), clients in prop::collection::vec(client(), 1..20)) {
-            let mut lists = ClientLists::default();
-            let number = lists.number_without(&left).unwrap();
-            prop_assert_eq!(number == 0, left.is_empty());
-            for client in clients.into_iter().filter(|_| number != 0) {
-                let is_left = left.iter().any(|net| net.contains(&client));
-                prop_assert_eq!(found(&lists.entries, number, client), Some(u32::from(!is_left)), "{}", client);
-            }
-        }
-
         /// The program routes a client exactly if no list treats the client otherwise.
         #[test]
         fn the_program_routes_whom_no_list_treats_otherwise(
