@@ -17,7 +17,7 @@ use super::walk::{Walk, WalkNotes};
 pub enum FilterVerdict {
     /// They may bypass netfilter.
     Free,
-    /// Those of all clients but these may.
+    /// Connections of all clients but these may.
     FreeExcept(LeftClients),
     /// A rule may do something to any of them.
     Left(Box<FilterReason>),

@@ -67,7 +67,7 @@ impl RuleEnd {
     }
 }
 
-/// What the walks of a listener's packets leave behind.
+/// Results that walks of a listener's packets share.
 #[derive(Default)]
 pub(crate) struct WalkNotes {
     steps: usize,
