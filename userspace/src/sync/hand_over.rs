@@ -32,6 +32,8 @@ use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
 /// Time limit for other nodes to confirm a hand-over.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time after which a node gets a hand-over again that it has not confirmed.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for a group to leave. After that, the hand-over is taken back.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time with `signalbox ha run`: `signalbox ha release` has stopped waiting by then (userspace/src/cli/ha.rs).
@@ -169,12 +171,19 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
     let (cut, given_up) = (Arc::clone(&node.cut), addresses.clone());
     let begun = off_thread(node, move || cut.begin_draining(&given_up, until)).await;
     begun.map_err(|error| format!("local routes cannot be added: {error}"))?;
+    let knows = |state: &PeerState| state.knows_hand_over.load(Relaxed);
     for peer in &peers {
         peer.state.knows_hand_over.store(false, Relaxed);
-        peer.queue.add_move(message(seconds, moved.clone()));
     }
-    let (began, knows) = (Instant::now(), |state: &PeerState| state.knows_hand_over.load(Relaxed));
+    let (began, mut tries) = (Instant::now(), 0);
     while !peers.iter().all(|peer| knows(&peer.state)) && began.elapsed() < TELL_TIMEOUT {
+        // A connection that ends takes along what it has not delivered. Twice is the same as once.
+        if began.elapsed() >= REPEAT_INTERVAL * tries {
+            tries += 1;
+            for peer in peers.iter().filter(|peer| !knows(&peer.state)) {
+                peer.queue.add_move(message(seconds, moved.clone()));
+            }
+        }
         sleep(TELL_INTERVAL).await;
     }
     let told: Vec<_> = peers
