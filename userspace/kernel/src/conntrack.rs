@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 
@@ -17,9 +18,6 @@ const SETTING: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 /// `NFNL_SUBSYS_CTNETLINK << 8`, with the messages `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET`.
 const NEW_ENTRY: u16 = 1 << 8;
 const GET_ENTRY: u16 = 1 << 8 | 1;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_CREATE: u16 = 0x400;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// Flag of an attribute that contains others (`NLA_F_NESTED`).

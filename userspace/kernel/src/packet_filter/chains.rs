@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
@@ -13,12 +14,6 @@ const NEW_CHAIN: u16 = 10 << 8 | 3;
 /// `NFT_MSG_GETGEN`, and the answer's type.
 const GET_GENERATION: u16 = 10 << 8 | 16;
 const NEW_GENERATION: u16 = 10 << 8 | 15;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
-/// Flag of an answer that was changed while it was given.
-const NLM_F_DUMP_INTR: u16 = 0x10;
 /// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
@@ -88,6 +83,7 @@ fn ask(kind: u16, flags: u16, mut take: impl FnMut(u16, &[u8]) -> bool) -> io::R
         let mut rest = &answer[..];
         while let Some((kind, flags, message, after)) = first_message(rest) {
             rest = after;
+            // The chains have changed while they were listed.
             if flags & NLM_F_DUMP_INTR != 0 {
                 return Err(io::ErrorKind::Interrupted.into());
             }
