@@ -147,15 +147,16 @@ pub(super) fn repaired_sockets(context: &mut Context) -> Result<()> {
 
 /// A merge's end-to-end tests, on balancers with a firewall whose rules do nothing to their connections.
 pub(super) fn beside_rules(context: &mut Context) -> Result<()> {
-    /// Connection tracking takes packets for invalid that services and SYN cookies of the shield let by: fragments, and
-    /// what follows a handshake that it has not seen. So these rules, which drop such packets, do something to them.
-    const JUDGED: &str = "not test(/^(exposed|l4|l4_servers|shield)::/)";
+    /// Tests that fail beside these rules: fragments of services' datagrams, a service without endpoints, and a connection
+    /// after a SYN cookie of the shield. Why is not known yet.
+    const FAILING: &str = "not test(/^exposed::an_endpoint_gets_nothing|^l4::connections_and_datagrams_reach|\
+                           ^l4_servers::dns::an_answer_larger|^shield::flood::a_port_that_calls_again/)";
     prepare(context)?;
     nextest_as(
         Some(("SIGNALBOX_E2E_RULES", "harmless")),
         context,
         "e2e",
-        &["-E", JUDGED],
+        &["-E", FAILING],
     )
 }
 
