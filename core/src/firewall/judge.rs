@@ -15,11 +15,11 @@ use super::walk::{Walk, WalkNotes};
 /// Verdict on the connections of a listener, over one address family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterVerdict {
-    /// They may bypass netfilter.
+    /// All connections may bypass netfilter.
     Free,
-    /// Connections of all clients but these may.
+    /// All connections may, except those of these clients.
     FreeExcept(LeftClients),
-    /// A rule may do something to any of them.
+    /// A rule may do something to the connections of any client.
     Left(Box<FilterReason>),
 }
 

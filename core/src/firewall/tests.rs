@@ -246,7 +246,7 @@ fn rules_about_some_clients_are_about_no_others() {
             "WEB -s 10.1.0.0/16 -j RETURN; WEB -s 10.0.0.0/8 -j DROP",
             "free except 10.0.0.0/16 10.2.0.0/15 10.4.0.0/14 ",
         ),
-        // What is not known of some holds for no others.
+        // A limit that only some clients meet does not count for the others.
         (
             "WEB -s 10.0.0.0/8 -m limit --limit 5/sec -j DROP",
             "free except 10.0.0.0/8: ",

@@ -102,7 +102,7 @@ impl PacketFilter {
         let mut step = self.schedule.step(Instant::now(), self.state(&legacy));
         if step == Step::Read {
             self.read_now(legacy.clone());
-            // What was read at length may not hold until the next time.
+            // Rules that take long to read may have changed before they can be read again.
             step = self.schedule.step(Instant::now(), self.state(&legacy));
         }
         if step == Step::Distrust {

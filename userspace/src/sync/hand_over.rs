@@ -32,7 +32,7 @@ use crate::state::sync::{HandOverRequest, PeerState, PlannedMove, Rejection};
 /// Time limit for other nodes to confirm a hand-over.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const TELL_INTERVAL: Duration = Duration::from_millis(5);
-/// Time after which a node gets a hand-over again that it has not confirmed.
+/// Time after which a hand-over is sent again to a node that has not confirmed it.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for a group to leave. After that, the hand-over is taken back.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -177,7 +177,7 @@ async fn hand_over(node: &Node, group: &str, period: Duration) -> Result<Vec<Str
     }
     let (began, mut tries) = (Instant::now(), 0);
     while !peers.iter().all(|peer| knows(&peer.state)) && began.elapsed() < TELL_TIMEOUT {
-        // A connection that ends takes along what it has not delivered. Twice is the same as once.
+        // A connection may end before it has delivered the message. A node that gets it twice does the same again.
         if began.elapsed() >= REPEAT_INTERVAL * tries {
             tries += 1;
             for peer in peers.iter().filter(|peer| !knows(&peer.state)) {

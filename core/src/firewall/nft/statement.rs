@@ -17,7 +17,7 @@ pub(super) fn steps(statement: &Value) -> Option<RuleStep> {
     };
     match kind {
         "match" => Some(comparison(inner).unwrap_or(RuleStep::Maybe)),
-        // One of several objects is chosen: packets without one leave the rule.
+        // A map chooses the counter: packets that the map lacks leave the rule.
         "counter" if !is_one_counter(inner) => Some(RuleStep::Maybe),
         // Counted or logged, which changes no packet.
         "counter" | "log" | "last" => None,

@@ -74,7 +74,7 @@ fn mark(tokens: &mut RuleWords) -> Option<RuleStep> {
             let value = tokens.take()?;
             super::matches::number(value.split('/').next()?)?
         }
-        // One mark becomes the other, or bits are removed: both are 0.
+        // The packet's mark and the connection's are 0: copying one, or removing bits, changes nothing.
         "--save-mark" | "--restore-mark" | "--and-mark" => 0,
         _ => return None,
     };

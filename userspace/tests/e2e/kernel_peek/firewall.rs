@@ -73,8 +73,8 @@ fn the_kernel_routes_beside_kube_proxy_until_a_rule_drops() {
     sb.wait_healthy(&["east-1"]);
     let routes = || eventually(SOON, || is_routed(&lab, &sb));
     assert!(routes(), "{}", explain(&sb, &["a.test"]));
-    // What is passed up gets through the rules, too, though they see no SYN: whether connection tracking picks up
-    // connections that it sees late or takes their packets for invalid.
+    // Connections that are passed up get through the rules, too, though these see no SYN. Connection tracking may pick
+    // up connections that it sees late, or take their packets for invalid.
     let odd = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
     for pick_up in [1, 0] {
         let setting = format!("net.netfilter.nf_conntrack_tcp_loose={pick_up}");

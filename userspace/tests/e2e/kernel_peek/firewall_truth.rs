@@ -42,7 +42,7 @@ pub(super) fn load(ns: &Ns, text: &str) -> Result<()> {
     }
 }
 
-/// What `nft` lists, so that it can be loaded: chains before the maps that lead to them, and with their devices.
+/// Makes a ruleset loadable that `nft` has listed: chains come before the maps that lead to them, and have devices.
 fn loadable(json: &str) -> Result<String> {
     let mut listing: Value = serde_json::from_str(json)?;
     let items = listing["nftables"].as_array_mut().context("a listing")?;

@@ -69,7 +69,7 @@ fn packet_sockets_take_no_client_off_the_kernel() {
     client.write_all(b"GET / HTTP/1.1\r\nHost: c.test\r\n\r\n").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(http::read_response(&mut client).unwrap().status, 404);
-    // One that says nothing, and ends.
+    // A client that ends without data.
     let mut client = lab.client.connect("10.1.0.1:80");
     client.shutdown(std::net::Shutdown::Write).unwrap();
     client.set_read_timeout(Some(SOON)).unwrap();
