@@ -94,7 +94,7 @@ impl Turn {
         match self.stage {
             Stage::Connecting => NextStep::Connect {
                 // An upgraded connection is never a kept one, and a kept one that failed is not the only stale one.
-                may_reuse: self.keeps_host && self.retries == 0,
+                may_reuse: self.keeps_host && self.retries == 0 && !self.must_not_be_lost(),
             },
             Stage::Exchanging => NextStep::Exchange {
                 passes_request: matches!(self.request, RequestState::Unsent | RequestState::Sending(_)),
@@ -102,6 +102,13 @@ impl Turn {
             Stage::Tunnelling => NextStep::Tunnel,
             Stage::Finished(ending) => NextStep::Finished(ending),
         }
+    }
+
+    /// Whether nobody could send the request again after a host has closed a kept connection: its client has just
+    /// connected, so it would not retry, and a request that changes something is not repeated here. HAProxy's
+    /// `http-reuse safe` has the same rule.
+    const fn must_not_be_lost(&self) -> bool {
+        self.policy.is_first && !self.facts.method.is_idempotent()
     }
 
     /// Connection field of the head that is sent to the host.

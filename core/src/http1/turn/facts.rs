@@ -70,6 +70,8 @@ pub struct TurnPolicy {
     pub keeps_client: bool,
     /// Whether the host's connection may be kept, and one that was kept be used.
     pub keeps_host: bool,
+    /// Whether the request is the first on its client's connection.
+    pub is_first: bool,
 }
 
 impl Default for TurnPolicy {
@@ -80,6 +82,7 @@ impl Default for TurnPolicy {
             replay_bytes: 16 * 1024,
             keeps_client: true,
             keeps_host: true,
+            is_first: false,
         }
     }
 }

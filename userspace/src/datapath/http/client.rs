@@ -47,6 +47,8 @@ pub(super) struct HttpConnection<'a> {
     pub(super) consumed: u32,
     /// Whether the connection's cut is not decided and counted yet: the first request decides.
     pub(super) is_undecided: bool,
+    /// Whether no request was served yet. A stream of HTTP/2 is never a connection's first request.
+    pub(super) is_first: bool,
     /// Whether the client's handshake rules out a cut. Then no answer gets a host connection made for one.
     pub(super) cuts_no_answer: bool,
     /// The one timer of the connection.

@@ -107,6 +107,7 @@ pub(super) async fn serve_leg(arrival: Arrival<'_>, client: Leg, is_identified: 
         limits,
         bytes: Vec::new(),
         cuts_no_answer: false,
+        is_first: true,
         consumed: arrival.consumed as u32,
         // Connections whose TLS ends here are counted as such instead.
         is_undecided: matches!(client, Leg::Plain(_)),

@@ -194,6 +194,7 @@ impl HttpConnection<'_> {
             keeps_client: !drains,
             // A connection to be cut was made with this client's options, so no other client can use it.
             keeps_host: !lease.proxy_protocol && !plan.is_personal && leg_a.is_err(),
+            is_first: std::mem::take(&mut self.is_first),
             ..TurnPolicy::default()
         };
         let route = match to {

@@ -66,6 +66,12 @@ fn a_lost_answer_is_asked_for_again_only_where_that_is_safe() {
     assert_eq!(count.load(Ordering::SeqCst), 6, "a POST is not sent twice");
     assert_eq!(sb.metric("signalbox_request_refused_total{reason=\"no_answer\"}"), 1.0);
     assert_eq!(client.get("a.test", "/").status, 200, "the client's connection is kept");
+    // A client that has just connected would not ask again, so its POST is not sent on a kept connection.
+    for _ in 0..4 {
+        let mut other = Client::connect(&lab);
+        other.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(other.answer("POST").status, 200);
+    }
 }
 
 fn lab_server(lab: &Lab, count: std::sync::Arc<AtomicUsize>) -> crate::lab::Server {

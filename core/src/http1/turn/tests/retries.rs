@@ -48,6 +48,23 @@ fn a_request_that_changes_things_is_sent_again_only_if_it_was_not_sent() {
 }
 
 #[test]
+fn a_first_request_that_nobody_would_send_again_gets_a_new_connection() {
+    let first = TurnPolicy {
+        is_first: true,
+        ..TurnPolicy::default()
+    };
+    for (facts, policy, may_reuse) in [
+        (POST, first, false),
+        (GET, first, true),
+        (POST, TurnPolicy::default(), true),
+    ] {
+        let turn = Turn::new(facts, policy);
+        assert_eq!(turn.next(), NextStep::Connect { may_reuse }, "{facts:?}");
+        assert_eq!(turn.request_connection(), Omitted);
+    }
+}
+
+#[test]
 fn a_request_that_the_host_has_refused_is_sent_again_whatever_it_does() {
     let begun = || Conversation::begun(POST).then(&[TurnEvent::HostMayRefuse]);
     assert!(begun().0.keeps_replay());

@@ -133,6 +133,7 @@ async fn exchange(origin: &StreamOrigin, leg: Leg, head: Result<Vec<u8>, StreamF
         bytes: Vec::new(),
         consumed: 0,
         is_undecided: false,
+        is_first: false,
         timer: origin.worker.timers.take(),
     };
     let after = match head {
