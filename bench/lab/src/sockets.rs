@@ -8,6 +8,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Ns;
 
+/// Longer than a connect takes whose SYN is lost three times.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl Ns {
     /// Connects from inside.
     pub fn connect(&self, to: &str) -> TcpStream {
@@ -22,15 +25,19 @@ impl Ns {
 
     /// Connects from one of the namespace's several addresses.
     pub fn connect_from(&self, from: &str, to: &str) -> TcpStream {
-        let connect = || -> Result<TcpStream> {
+        self.try_connect_from(from, to, CONNECT_TIMEOUT)
+            .unwrap_or_else(|e| panic!("connect to {to} from {from} in {}: {e}", self.name()))
+    }
+
+    /// Connects from one of the namespace's several addresses, or returns the error.
+    pub fn try_connect_from(&self, from: &str, to: &str, limit: Duration) -> Result<TcpStream> {
+        self.run(|| {
             let to = address(to);
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
             socket.bind(&address(&format!("{from}:0")).into())?;
-            socket.connect(&to.into())?;
+            socket.connect_timeout(&to.into(), limit)?;
             guarded(socket.into())
-        };
-        self.run(connect)
-            .unwrap_or_else(|e| panic!("connect to {to} from {from} in {}: {e}", self.name()))
+        })
     }
 
     /// Listens inside.
@@ -53,7 +60,7 @@ impl Ns {
 
 /// Connects from the namespace this thread is in; for closures given to [`Ns::run`] that connect many times.
 pub fn connect_here(to: &str) -> Result<TcpStream> {
-    guarded(TcpStream::connect_timeout(&address(to), Duration::from_secs(10))?)
+    guarded(TcpStream::connect_timeout(&address(to), CONNECT_TIMEOUT)?)
 }
 
 /// Sets time limits, so that no test waits for ever on a silent peer.
