@@ -1,22 +1,27 @@
 //! Finds out which revision is built, and by which profile, for `signalbox --version` and `signalbox_build_info`.
 
 fn main() {
-    let revision = std::process::Command::new("git")
-        .args(["rev-parse", "--short=12", "HEAD"])
+    let profile = profile().unwrap_or_else(|| "unknown".into());
+    let revision = git(&["--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    println!("cargo::rustc-env=SIGNALBOX_REVISION={revision}");
+    println!("cargo::rustc-env=SIGNALBOX_PROFILE={profile}");
+    println!("cargo::rerun-if-changed=build.rs");
+    // Each commit is in the log of HEAD. A program for development is not built anew for each.
+    let follows = if profile == "debug" { "HEAD" } else { "logs/HEAD" };
+    if let Some(path) = git(&["--git-path", follows]) {
+        println!("cargo::rerun-if-changed={path}");
+    }
+}
+
+/// What `git rev-parse` says; `None` outside of a repository.
+fn git(question: &[&str]) -> Option<String> {
+    let said = std::process::Command::new("git")
+        .arg("rev-parse")
+        .args(question)
         .output()
-        .ok();
-    let revision = revision
-        .filter(|out| out.status.success())
-        .and_then(|out| String::from_utf8(out.stdout).ok());
-    println!(
-        "cargo::rustc-env=SIGNALBOX_REVISION={}",
-        revision.as_deref().unwrap_or("unknown").trim()
-    );
-    println!(
-        "cargo::rustc-env=SIGNALBOX_PROFILE={}",
-        profile().as_deref().unwrap_or("unknown")
-    );
-    println!("cargo::rerun-if-changed=../.git/HEAD");
+        .ok()?;
+    let text = String::from_utf8(said.stdout).ok().filter(|_| said.status.success())?;
+    Some(text.trim().to_owned())
 }
 
 /// Name of the profile's folder: cargo's own variable calls `dist` a release too.
